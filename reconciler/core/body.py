@@ -1,0 +1,188 @@
+"""The create body: from what people write below a job to what the service is sent, and back to paths.
+
+People write names as keys (`parameters: {lr: 0.1}`) and the job's metadata on the first level; the
+service wants lists and a `metadata` object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from reconciler.core.desired import scalar_text
+from reconciler.core.secret import SecretText
+
+#: Members of the service's `metadata` that stand on the first level of an entry.
+HOISTED = ("description", "annotations", "training_experiment_reference")
+#: Keys of an entry that are the reconciler's own, and never sent.
+OWN_KEYS = frozenset({"lifecycle", "state", "raw"})
+#: What `raw` must not hold: it would forge the job's identity, or is never sent.
+RAW_FORBIDDEN = {"metadata": ("name", "description", "workspace_id", "id")}
+
+_NAMED_LISTS = ("parameters", "inputs", "outputs")
+
+
+def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry (or a part of one, such as `defaults`) with its mapping forms as lists.
+
+    Values of the wrong type are left as they are: saying so is the models' work.
+    """
+    result = dict(entry)
+    if isinstance(algorithm := result.get("algorithm"), Mapping):
+        result["algorithm"] = _desugar_algorithm(algorithm)
+    if isinstance(tasks := result.get("tasks"), list):
+        result["tasks"] = [_desugar_task(task) for task in tasks]
+    return result
+
+
+def _desugar_task(task: Any) -> Any:
+    if not isinstance(task, Mapping) or not isinstance(algorithm := task.get("algorithm"), Mapping):
+        return task
+    algorithm = _desugar_algorithm(algorithm)
+    if isinstance(config := algorithm.get("job_config"), Mapping):
+        algorithm["job_config"] = _desugar_algorithm(config)
+    return {**task, "algorithm": algorithm}
+
+
+def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(algorithm)
+    for kind in _NAMED_LISTS:
+        value = result.get(kind)
+        if isinstance(value, Mapping):
+            value = [_named(kind, str(name), item) for name, item in value.items()]
+        if isinstance(value, list):
+            result[kind] = [_hide_sensitive(item) for item in value] if kind == "parameters" else value
+    environments = result.get("environments")
+    if isinstance(environments, list) and all(isinstance(part, Mapping) for part in environments):
+        # Some of the service's documents have a list of maps here.
+        environments = {name: value for part in environments for name, value in part.items()}
+    if isinstance(environments, Mapping):
+        result["environments"] = {
+            name: _environment_value(name, value) for name, value in environments.items()
+        }
+    return result
+
+
+def _named(kind: str, name: str, item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {"name": name, **item}
+    if kind == "parameters":
+        return {"name": name, "value": item}
+    return {"name": name, "remote": {"obs": {"obs_url": item}}}
+
+
+def _hide_sensitive(parameter: Any) -> Any:
+    if not isinstance(parameter, Mapping) or parameter.get("sensitive") is not True:
+        return parameter
+    return {**parameter, "value": _secret(parameter.get("value"), f"parameter.{parameter.get('name')}")}
+
+
+def _environment_value(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping) and set(value) <= {"value", "sensitive"} and "value" in value:
+        return (
+            _secret(value["value"], f"environment.{name}")
+            if value.get("sensitive") is True
+            else value["value"]
+        )
+    return value
+
+
+def _secret(value: Any, name: str) -> Any:
+    text = scalar_text(value)
+    if isinstance(text, str) and not isinstance(text, SecretText):
+        return SecretText(text, f"${{{name}}}")
+    return text
+
+
+def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two desugared trees: mappings member by member, named lists by name, the rest is `over`'s.
+
+    A null in `over` takes the value away.
+    """
+    result = dict(under)
+    for key, value in over.items():
+        below = result.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            result[key] = merge(below, value)
+        elif key in _NAMED_LISTS and _is_named(below) and _is_named(value):
+            named = {item["name"]: item for item in below}
+            for item in value:
+                named[item["name"]] = merge(named.get(item["name"], {}), item)
+            result[key] = list(named.values())
+        else:
+            result[key] = value
+    return result
+
+
+def _is_named(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
+    return isinstance(value, list) and all(
+        isinstance(i, Mapping) and isinstance(i.get("name"), str) for i in value
+    )
+
+
+def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the body from a desugared, validated entry, `raw` merged last.
+
+    It lacks what identifies the job: `metadata.name`, `.workspace_id` and `.description` are put in
+    by `with_identity` when the revision is known. Secrets stay `SecretText`.
+    """
+    body: dict[str, Any] = {"kind": entry.get("kind") or "job", "metadata": {}}
+    for key, value in entry.items():
+        if key in OWN_KEYS or key in ("kind", "description"):
+            continue
+        place = body["metadata"] if key in HOISTED else body
+        if (sent := _sendable(value)) is not None:
+            place[key] = sent
+    if isinstance(resource := body.get("spec", {}).get("resource"), dict):
+        # The SDK requires what the OTC documents make optional: say it always.
+        resource.setdefault("node_count", 1)
+    if isinstance(raw := entry.get("raw"), Mapping):
+        body = merge(body, desugar(raw))
+    _texts(body)
+    return body
+
+
+def _sendable(value: Any) -> Any:
+    """Copy plain data without nulls: null and absent mean the same to the service."""
+    if isinstance(value, Mapping):
+        return {k: sent for k, v in value.items() if (sent := _sendable(v)) is not None}
+    if isinstance(value, list):
+        return [sent for v in value if (sent := _sendable(v)) is not None]
+    return value
+
+
+def _texts(body: dict[str, Any]) -> None:
+    """Turn numbers and booleans into the text that the service demands in these places."""
+    algorithms = [body.get("algorithm")]
+    for task in body.get("tasks") or ():
+        if isinstance(task, Mapping) and isinstance(algorithm := task.get("algorithm"), Mapping):
+            algorithms += [algorithm, algorithm.get("job_config")]
+    for algorithm in algorithms:
+        if not isinstance(algorithm, dict):
+            continue
+        if isinstance(environments := algorithm.get("environments"), dict):
+            algorithm["environments"] = {k: scalar_text(v) for k, v in environments.items()}
+        for parameter in algorithm.get("parameters") or ():
+            if isinstance(parameter, dict):
+                parameter.pop("sensitive", None)
+                if "value" in parameter:
+                    parameter["value"] = scalar_text(parameter["value"])
+    if isinstance(annotations := body["metadata"].get("annotations"), dict):
+        body["metadata"]["annotations"] = {k: scalar_text(v) for k, v in annotations.items()}
+
+
+def with_identity(
+    body: Mapping[str, Any], *, name: str, workspace_id: str, description: str
+) -> dict[str, Any]:
+    """The body as it is sent: under its name, in its workspace, with the marker in its description."""
+    identity = {"name": name, "workspace_id": workspace_id, "description": description}
+    return {**body, "metadata": {**body["metadata"], **identity}}
+
+
+def manifest_form(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a create body, or a job the service returned, with its fields where a manifest has them."""
+    flat = {key: value for key, value in body.items() if key not in ("metadata", "status")}
+    metadata = body.get("metadata")
+    if isinstance(metadata, Mapping):
+        flat |= {k: v for k, v in metadata.items() if k not in ("name", "workspace_id", "id")}
+    return flat

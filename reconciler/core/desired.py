@@ -1,0 +1,838 @@
+"""What a person may declare below a job: one line a field.
+
+A line says the type, the limits, the help text, the service's documented default (the field's
+default, where it is not None) and, as marks, what an edit of the field means. Schema, normal form,
+digest, diff and docs are read off these lines.
+
+Source of every field and limit: reference/modelarts-fields.yaml.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from reconciler.core.marks import Cloud, DefaultTemplate, KeyedBy, Mark, UpdateInPlace
+from reconciler.core.phase import Operation
+
+HUAWEI_ONLY = frozenset({Cloud.HUAWEI})
+EVERY_CLOUD = frozenset(Cloud)
+
+RESCHEDULE = UpdateInPlace(HUAWEI_ONLY, Operation.UPDATE_PRIORITY)
+WHILE_ACTIVE = UpdateInPlace(HUAWEI_ONLY, Operation.UPDATE_DESCRIPTION)
+ANY_TIME = UpdateInPlace(EVERY_CLOUD, Operation.UPDATE_DESCRIPTION, on_ended=True)
+
+
+class Strict(BaseModel):
+    """A model of what people write: an unknown key is a typo, and a wrong type is not guessed at."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True
+    )
+
+
+def scalar_text(value: Any) -> Any:
+    """Turn a YAML number or boolean into the text that the service wants; leave the rest to pydantic."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, int | float) else value
+
+
+#: The service wants text; people may write a number or a boolean.
+Text = Annotated[str, BeforeValidator(scalar_text, json_schema_input_type=str | int | float | bool)]
+ObsPath = Annotated[str, Mark.OBS_PATH]
+Hours = Literal["HOURS"]
+Filled = Mark.FILLED_IN
+Unreported = Mark.NOT_REPORTED
+
+
+def _wrong(message: str) -> PydanticCustomError:
+    # A custom error keeps our words as they are; a ValueError would be shown as "Value error, …".
+    return PydanticCustomError("rule", "{message}", {"message": message})
+
+
+def _given(model: BaseModel, *names: str) -> list[str]:
+    """Those of the fields that say something (null, "" and empty containers say nothing)."""
+    return [name for name in names if getattr(model, name) not in (None, "", [], {})]
+
+
+def _distinct_names(items: list[Any] | None) -> list[Any] | None:
+    seen: set[str] = set()
+    for item in items or ():
+        if item.name in seen:
+            raise _wrong(f'the name "{item.name}" is used twice')
+        seen.add(item.name)
+    return items
+
+
+DISTINCT_NAMES = AfterValidator(_distinct_names)
+
+
+class Constraint(Strict):
+    """The rules for a parameter's value."""
+
+    type: Literal["String", "Integer", "Float", "Boolean"] | None = Field(
+        None, description="Type of the value."
+    )
+    editable: bool | None = Field(None, description="Whether the value may be changed.")
+    required: bool | None = Field(None, description="Whether a value must be given.")
+    sensitive: bool | None = Field(None, description="Stored by the service, and without effect there.")
+    valid_type: Literal["None", "Choice", "Range"] | None = Field(
+        None, description="How valid_range is meant."
+    )
+    valid_range: list[Text] | None = Field(None, description="Choices, or the ends of the range.")
+
+
+class I18nDescription(Strict):
+    """A description of a parameter in one language."""
+
+    language: Literal["zh-cn", "en-us"] | None = Field(None, description="Language of the text.")
+    description: str | None = Field(None, description="The text.")
+
+
+class Parameter(Strict):
+    """One argument of the training script."""
+
+    name: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$"), Field(description="Name of the argument.")
+    ]
+    value: Text | None = Field(None, description="Value; always sent as text.")
+    description: Annotated[str | None, Filled] = Field(None, description="What the argument means.")
+    constraint: Annotated[Constraint | None, Filled] = Field(None, description="Rules for the value.")
+    i18n_description: Annotated[I18nDescription | None, Filled] = Field(
+        None, description="Description in one language."
+    )
+    sensitive: bool = Field(
+        False, description="Never show the value, and start nothing anew when it changes (reconciler's own)."
+    )
+
+
+class Dataset(Strict):
+    """A data set of the service as input."""
+
+    id: str = Field(description="Id of the data set.")
+    version_id: str | None = Field(None, description="Version; needed unless service_type is V3.")
+    service_type: str | None = Field(None, description="V3: a data set of the asset service.")
+    name: str | None = Field(None, description="Name of the data set.")
+    dataset_proportion: int | None = Field(None, description="Share of the data set, for fine-tuning.")
+
+    @model_validator(mode="after")
+    def _version(self) -> Self:
+        if self.service_type != "V3" and not self.version_id:
+            raise _wrong("version_id is needed unless service_type is V3")
+        return self
+
+
+class Obs(Strict):
+    """A place in object storage."""
+
+    obs_url: ObsPath = Field(description="OBS path; a directory ends in /.")
+
+
+class InputRemote(Strict):
+    """Where an input comes from: a data set, or a path in object storage."""
+
+    dataset: Dataset | None = Field(None, description="A data set of the service.")
+    obs: Obs | None = Field(None, description="A path in object storage.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(_given(self, "dataset", "obs")) != 1:
+            raise _wrong("exactly one of dataset and obs is needed")
+        return self
+
+
+class RemoteConstraint(Strict):
+    """What kind of data an input takes."""
+
+    data_type: str | None = Field(None, description="Kind of data.")
+    attributes: str | None = Field(
+        None, description="Attribute: data_format, data_segmentation, dataset_type."
+    )
+
+
+class Input(Strict):
+    """Data that the job reads."""
+
+    name: str = Field(description="Name of the input; also the argument that carries the local path.")
+    description: Annotated[str | None, Filled] = Field(None, description="What the input is.")
+    local_dir: Annotated[
+        str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/inputs/{name}_{index}")
+    ] = Field(
+        None, description="Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX."
+    )
+    access_method: Literal["parameter", "env"] = Field(
+        "parameter", description="How the program learns the path."
+    )
+    remote: InputRemote = Field(description="Where the data comes from.")
+    remote_constraint: list[RemoteConstraint] | None = Field(None, description="What data fits.")
+
+
+class OutputRemote(Strict):
+    """Where an output goes."""
+
+    obs: Obs = Field(description="A directory in object storage.")
+
+
+class Output(Strict):
+    """Data that the job writes."""
+
+    name: str = Field(description="Name of the output; also the argument that carries the local path.")
+    description: Annotated[str | None, Filled] = Field(None, description="What the output is.")
+    local_dir: Annotated[
+        str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/outputs/{name}_{index}")
+    ] = Field(
+        None, description="Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX."
+    )
+    access_method: Annotated[Literal["parameter", "env"], Filled] = Field(
+        "parameter", description="How the program learns the path."
+    )
+    remote: OutputRemote = Field(description="Where the data goes.")
+
+
+class Engine(Strict):
+    """What the job runs in: a preset framework, an image of one's own, or both."""
+
+    engine_id: Annotated[str | None, Filled] = Field(None, description="Id of a preset framework.")
+    engine_name: Annotated[str | None, Filled] = Field(None, description="Name of a preset framework.")
+    engine_version: Annotated[str | None, Filled] = Field(None, description="Version of a preset framework.")
+    image_url: Annotated[str | None, Filled] = Field(
+        None, description="Image: {organization}/{image}:{tag} of SWR."
+    )
+    install_sys_packages: Annotated[bool, Filled] = Field(
+        False, description="Install the platform's packages into the image."
+    )
+    image_repo_id: str | None = Field(None, description="Instance of an SWR enterprise repository.")
+
+    @model_validator(mode="after")
+    def _choice(self) -> Self:
+        if self.engine_name and not (self.engine_version or self.image_url or self.engine_id):
+            raise _wrong("engine_name needs engine_version, or image_url for a custom image")
+        if self.engine_version and not (self.engine_name or self.engine_id):
+            raise _wrong("engine_version needs engine_name")
+        if self.engine_id and self.image_url:
+            raise _wrong(
+                "engine_id and image_url exclude each other; a framework on an image is "
+                "engine_name + image_url"
+            )
+        if self.install_sys_packages and len(_given(self, "engine_name", "engine_version", "image_url")) < 3:
+            raise _wrong("install_sys_packages needs engine_name, engine_version and image_url")
+        return self
+
+
+class RewardAttr(Strict):
+    """A metric that a hyperparameter search watches."""
+
+    name: str | None = Field(None, description="Name of the metric.")
+    mode: Literal["max", "min"] | None = Field(None, description="Which way is better.")
+    regex: str | None = Field(None, description="How the metric is found in the log.")
+
+
+class SearchParam(Strict):
+    """A hyperparameter that a search varies."""
+
+    name: str | None = Field(None, description="Name of the hyperparameter.")
+    param_type: Literal["continuous", "discrete"] | None = Field(None, description="Kind of range.")
+    lower_bound: Text | None = Field(None, description="Lower end of the range.")
+    upper_bound: Text | None = Field(None, description="Upper end of the range.")
+    discrete_points_num: Text | None = Field(None, description="How many points of the range are tried.")
+    discrete_values: list[Text] | None = Field(None, description="The values to try.")
+
+
+class AlgoParam(Strict):
+    """One setting of a search algorithm."""
+
+    key: str | None = Field(None, description="Name of the setting.")
+    value: Text | None = Field(None, description="Value of the setting.")
+    type: str | None = Field(None, description="Type of the setting.")
+
+
+class AlgoConfig(Strict):
+    """A search algorithm with its settings."""
+
+    name: str | None = Field(None, description="Name of the search algorithm.")
+    params: list[AlgoParam] | None = Field(None, description="Its settings.")
+
+
+class AutoSearch(Strict):
+    """A hyperparameter search."""
+
+    skip_search_params: str | None = Field(None, description="Combinations to leave out.")
+    reward_attrs: list[RewardAttr] | None = Field(None, description="Metrics that are watched.")
+    search_params: list[SearchParam] | None = Field(None, description="What is varied.")
+    algo_configs: list[AlgoConfig] | None = Field(None, description="How the search is done.")
+
+
+class Policies(Strict):
+    """How the algorithm is run."""
+
+    auto_search: AutoSearch | None = Field(None, description="Search for hyperparameters.")
+
+
+class Pfs(Strict):
+    """A path of a parallel file system."""
+
+    pfs_path: str = Field(description="Path of the parallel file system.")
+
+
+class LogDir(Strict):
+    """Where the summaries are written."""
+
+    pfs: Pfs = Field(description="A parallel file system.")
+
+
+class JobReference(Strict):
+    """Another training job."""
+
+    job_id: str = Field(description="Id of the job.")
+
+
+class NfsReference(Strict):
+    """A path on a file server."""
+
+    nfs_path: str | None = Field(None, description="Path on the file server.")
+
+
+class DataSource(Strict):
+    """What a visualisation shows."""
+
+    job: JobReference | None = Field(None, description="The job whose summaries are shown.")
+    nfs: NfsReference | None = Field(None, description="A path on a file server.")
+
+
+class Summary(Strict):
+    """Summaries for TensorBoard or MindStudio Insight."""
+
+    log_type: Literal["tensorboard", "mindstudio-insight"] | None = Field(None, description="The tool.")
+    log_dir: LogDir | None = Field(None, description="Where the summaries are written.")
+    data_sources: list[DataSource] | None = Field(None, description="What is shown.")
+
+
+EnvironmentName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", min_length=1, max_length=8192)
+]
+EnvironmentValue = Annotated[Text, StringConstraints(max_length=4096)]
+Environments = Annotated[dict[EnvironmentName, EnvironmentValue], Field(max_length=100)]
+
+_NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
+
+
+class Algorithm(Strict):
+    """What the job runs."""
+
+    id: str | None = Field(None, description="Id of an algorithm of the service.")
+    name: Annotated[str | None, Filled] = Field(None, description="Filled in by the service; leave it out.")
+    subscription_id: str | None = Field(None, description="Id of a subscribed algorithm.")
+    item_version_id: str | None = Field(None, description="Version of a subscribed algorithm.")
+    code_dir: Annotated[ObsPath | None, Filled] = Field(
+        None, description="OBS directory with the code; file:// means a directory in the image."
+    )
+    boot_file: Annotated[ObsPath | None, Filled] = Field(
+        None, description="The script to start, inside code_dir."
+    )
+    autosearch_config_path: ObsPath | None = Field(None, description="YAML file of a search, in OBS.")
+    autosearch_framework_path: ObsPath | None = Field(
+        None, description="Directory of the search framework, in OBS."
+    )
+    command: Annotated[str | None, Filled] = Field(None, description="Start command of a custom image.")
+    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Arguments of the script, as a mapping or as the service's list."
+    )
+    policies: Annotated[Policies | None, Filled] = Field(None, description="How the algorithm is run.")
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to read, as a mapping of names to OBS paths or as the service's list."
+    )
+    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to write, as a mapping of names to OBS paths or as the service's list."
+    )
+    engine: Annotated[Engine | None, Filled] = Field(None, description="What the job runs in.")
+    local_code_dir: Annotated[str | None, Filled] = Field(
+        "/home/ma-user/modelarts/user-job-dir", description="Where the code lies in the container."
+    )
+    working_dir: str | None = Field(None, description="Working directory in the container.")
+    environments: Annotated[Environments | None, Mark.FREE_MEMBERS, Filled] = Field(
+        None, description="Environment variables, as a mapping of names to values; at most 100."
+    )
+    summary: Summary | None = Field(None, description="Summaries for visualisation.")
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        self._check_source()
+        self._check_local_code_dir()
+        return self
+
+    def _check_source(self) -> None:
+        known = _given(self, "id", "subscription_id", "item_version_id")
+        if self.id and len(known) > 1:
+            raise _wrong("id and subscription_id exclude each other")
+        if bool(self.subscription_id) != bool(self.item_version_id):
+            raise _wrong("subscription_id and item_version_id go together")
+        if known:
+            return
+        engine = self.engine or Engine()
+        if self.boot_file and not self.code_dir:
+            raise _wrong("boot_file needs code_dir")
+        if engine.image_url and not engine.engine_name and not self.command:
+            raise _wrong("a custom image needs command, or engine_name for a framework on the image")
+        if self.code_dir and not (self.boot_file or self.command):
+            raise _wrong("code_dir needs boot_file, or command for a custom image")
+        if (self.boot_file or self.command) and not _given(engine, "engine_id", "engine_name", "image_url"):
+            raise _wrong("engine is needed: engine_id, engine_name + engine_version, or image_url")
+        if not _given(
+            self, "code_dir", "command", "autosearch_config_path", "autosearch_framework_path", "summary"
+        ):
+            raise _wrong(
+                "one source is needed: id, subscription_id + item_version_id, code_dir + boot_file, "
+                "or command + engine.image_url"
+            )
+
+    def _check_local_code_dir(self) -> None:
+        path = (self.local_code_dir or "").rstrip("/")
+        if not path:
+            return
+        # The default itself lies below a refused directory, and the service takes it.
+        refused = path in {"/home/ma-user", "/home/ma-user/modelarts", *_NOT_BELOW} or any(
+            path.startswith(f"{directory}/") for directory in _NOT_BELOW
+        )
+        if not path.startswith("/home/") or refused:
+            raise _wrong("local_code_dir is a directory of its own under /home (ModelArts.2857)")
+
+
+class TaskEngine(Strict):
+    """What a task of a heterogeneous job runs in."""
+
+    engine_id: str | None = Field(None, description="Id of a preset framework.")
+    engine_name: str | None = Field(None, description="Name of a preset framework.")
+    engine_version: str | None = Field(None, description="Version of a preset framework.")
+    image_url: str | None = Field(None, description="Image of SWR.")
+    run_user: Text | None = Field(None, description='User id in a custom image, "1000" by default.')
+
+
+class TaskJobConfig(Strict):
+    """Settings of a task."""
+
+    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Arguments."
+    )
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to read."
+    )
+    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to write."
+    )
+    engine: TaskEngine | None = Field(None, description="What the task runs in.")
+
+
+class TaskAlgorithm(Strict):
+    """What a task of a heterogeneous job runs."""
+
+    job_config: TaskJobConfig | None = Field(None, description="Settings of the task.")
+    code_dir: ObsPath | None = Field(None, description="OBS directory with the code.")
+    boot_file: ObsPath | None = Field(None, description="The script to start.")
+    engine: TaskEngine | None = Field(None, description="What the task runs in.")
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to read, OBS only."
+    )
+    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to write."
+    )
+    local_code_dir: str | None = Field(None, description="Where the code lies in the container.")
+    working_dir: str | None = Field(None, description="Working directory in the container.")
+    environments: Annotated[Environments | None, Mark.FREE_MEMBERS] = Field(
+        None, description="Environment variables."
+    )
+
+
+class TaskResource(Strict):
+    """Where a task runs."""
+
+    flavor_id: str | None = Field(None, description="Compute flavor.")
+    node_count: Annotated[int, Field(ge=1, description="Whole nodes.")]
+    pool_id: str | None = Field(None, description="Dedicated pool.")
+
+
+class LogExportPath(Strict):
+    """Where the log goes."""
+
+    obs_url: Annotated[ObsPath | None, Filled] = Field(None, description="OBS directory.")
+    host_path: Annotated[str | None, Filled] = Field(None, description="Directory on the host.")
+
+
+class Task(Strict):
+    """One task of a heterogeneous job."""
+
+    role: str | None = Field(None, description="Role of the task.")
+    algorithm: TaskAlgorithm | None = Field(None, description="What the task runs.")
+    task_resource: TaskResource | None = Field(None, description="Where the task runs.")
+    log_export_path: LogExportPath | None = Field(None, description="Where the log goes.")
+
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class CustomizedFlavor(Strict):
+    """A size of one's own on a dedicated pool."""
+
+    cpu_core_num: Positive | None = Field(None, description="CPU cores, more than 0.")
+    mem_size: Positive | None = Field(None, description="Memory in GB, more than 0.")
+    accelerator_num: Annotated[float | None, Field(ge=0, description="Accelerators.")] = None
+
+
+class Resource(Strict):
+    """Where the job runs."""
+
+    # For a dedicated pool the service fills the flavor in.
+    flavor_id: Annotated[str | None, Filled] = Field(
+        None, description="Compute flavor, e.g. modelarts.vm.cpu.2u."
+    )
+    node_count: Annotated[int, Field(ge=1, description="Whole nodes.")] = 1
+    pool_id: str | None = Field(None, description="Dedicated pool.")
+    pool_group_id: str | None = Field(None, description="Group of pools, for federated_pool_job.")
+    main_container_customized_flavor: CustomizedFlavor | None = Field(
+        None, description="A size of one's own; with pool_id only."
+    )
+
+    @model_validator(mode="after")
+    def _choice(self) -> Self:
+        if not _given(self, "flavor_id", "pool_id", "pool_group_id"):
+            raise _wrong("flavor_id (public pool), pool_id or pool_group_id is needed")
+        if self.main_container_customized_flavor and not self.pool_id:
+            raise _wrong("main_container_customized_flavor needs pool_id")
+        return self
+
+
+class NfsVolume(Strict):
+    """A file server."""
+
+    nfs_server_path: str | None = Field(None, description="host:/path of the server.")
+    local_path: str | None = Field(None, description="Mount path in the container.")
+    read_only: bool = Field(False, description="Whether the job must not write.")
+
+
+class PfsVolume(Strict):
+    """A parallel file system."""
+
+    pfs_path: str | None = Field(None, description="/{bucket}/{path}.")
+    local_path: str | None = Field(None, description="Mount path in the container.")
+
+
+class ObsVolume(Strict):
+    """A bucket."""
+
+    obs_path: str | None = Field(None, description="/{bucket}/{path}.")
+    local_path: str | None = Field(None, description="Mount path in the container.")
+
+
+class Volume(Strict):
+    """Storage that is mounted into the container."""
+
+    nfs: NfsVolume | None = Field(None, description="A file server.")
+    pfs: PfsVolume | None = Field(None, description="A parallel file system.")
+    obs: ObsVolume | None = Field(None, description="A bucket.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(_given(self, "nfs", "pfs", "obs")) != 1:
+            raise _wrong("exactly one of nfs, pfs and obs is needed")
+        return self
+
+
+class LogExportConfig(Strict):
+    """How the log is written."""
+
+    version: Literal["v0", "v1"] = Field("v0", description="Layout of the log.")
+    rotation_enabled: bool = Field(False, description="Whether the log is rotated.")
+
+
+class Span(Strict):
+    """A time in whole hours."""
+
+    time_unit: Hours = Field(description="HOURS.")
+    duration: Annotated[int, Field(ge=1, description="Whole hours.")]
+
+
+class NodeSelectorRequirement(Strict):
+    """One condition on a node."""
+
+    key: str = Field(description="Label or field of the node.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="Comparison.")
+    values: list[Text] | None = Field(None, description="What it is compared with.")
+
+
+class NodeSelectorTerm(Strict):
+    """Conditions on a node that must all hold."""
+
+    matchExpressions: list[NodeSelectorRequirement] | None = Field(None, description="On labels.")  # noqa: N815
+    matchFields: list[NodeSelectorRequirement] | None = Field(None, description="On fields.")  # noqa: N815
+
+
+class NodeSelector(Strict):
+    """Nodes on which a job may run; one term is enough."""
+
+    nodeSelectorTerms: list[NodeSelectorTerm] = Field(description="Terms; one of them must hold.")  # noqa: N815
+
+
+class PreferredTerm(Strict):
+    """Nodes on which a job rather runs."""
+
+    weight: Annotated[int, Field(ge=0, le=100, description="How much it counts.")]
+    preference: NodeSelectorTerm = Field(description="Which nodes.")
+
+
+class RequiredAffinity(Strict):
+    """What the placement must obey."""
+
+    affinity_type: Literal["cabinet", "hyperinstance", "networkTopology"] | None = Field(
+        None, description="What belongs together."
+    )
+    affinity_group_size: Annotated[int, Filled, Field(ge=1, description="Nodes of a group.")] = 1
+    job_level: Annotated[Literal["cluster", "hyperinstanceGroup"], Filled] = Field(
+        "cluster", description="How far the job may spread."
+    )
+    affinity_group_level: Literal["hyperinstanceGroup", "hyperinstance", "slice"] = Field(
+        "hyperinstanceGroup", description="How far a group may spread."
+    )
+    node_affinity: Annotated[NodeSelector | None, Unreported] = Field(None, description="On which nodes.")
+
+
+class PreferredAffinity(Strict):
+    """What the placement should obey."""
+
+    node_affinity: list[PreferredTerm] | None = Field(None, description="On which nodes.")
+
+
+class SchedulePolicy(Strict):
+    """How the job queues; dedicated pools only."""
+
+    priority: Annotated[
+        int, RESCHEDULE, Filled, Field(ge=1, le=3, description="1 to 3; 3 needs a permission.")
+    ] = 1
+    preemptible: Annotated[bool, RESCHEDULE] = Field(False, description="Whether others may push it out.")
+    required_affinity: RequiredAffinity | None = Field(None, description="What the placement must obey.")
+    preferred_affinity: Annotated[PreferredAffinity | None, Unreported] = Field(
+        None, description="What the placement should obey."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(_given(self, "required_affinity", "preferred_affinity")) > 1:
+            raise _wrong("required_affinity and preferred_affinity exclude each other")
+        return self
+
+
+JobEvent = Literal[
+    "JobStarted", "JobCompleted", "JobFailed", "JobTerminated", "JobRestarted", "JobHanged", "JobPreempted"
+]
+
+
+class Notification(Strict):
+    """Who is told of what; messages go to an SMN topic."""
+
+    topic_urn: str = Field(description="URN of the topic.")
+    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = Field(None, description="Events that are told.")
+
+
+class Exec(Strict):
+    """A command that prints metrics."""
+
+    command: list[str] | None = Field(None, description="The command and its arguments.")
+
+
+class HttpGet(Strict):
+    """An address that answers with metrics."""
+
+    path: str | None = Field(None, description="Path of the address.")
+    port: int | None = Field(None, description="Port of the address.")
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.path is None) != (self.port is None):
+            raise _wrong("path and port go together")
+        return self
+
+
+class CustomMetric(Strict):
+    """Metrics of one's own."""
+
+    exec: Exec | None = Field(None, description="A command that prints them.")
+    http_get: HttpGet | None = Field(None, description="An address that answers with them.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(_given(self, "exec", "http_get")) != 1:
+            raise _wrong("exactly one of exec and http_get is needed")
+        return self
+
+
+class ObsModel(Strict):
+    """Where a model goes."""
+
+    obs_path: str = Field(description="Path in object storage.")
+    local_path: str | None = Field(None, description="Path in the container.")
+
+
+class OutputModel(Strict):
+    """The model that the job makes."""
+
+    obs: ObsModel | None = Field(None, description="Where it goes.")
+
+
+class AssetModel(Strict):
+    """The model as an asset of the service."""
+
+    name: str = Field(description="Name of the asset.")
+    version: str = Field(description="Version of the asset.")
+    type: str = Field(description="Type of the asset.")
+    code: str | None = Field(None, description="Code of the asset.")
+    desc: str | None = Field(None, description="Description of the asset.")
+    series: str | None = Field(None, description="Series of the model.")
+    model_desc: str | None = Field(None, description="Description of the model.")
+    parent_asset_id: str | None = Field(None, description="Asset it was made from.")
+
+
+class Retention(Strict):
+    """How long the record is kept, where the platform ages records."""
+
+    policy: Literal["enabled", "disabled"] | None = Field(None, description="Whether the record ages.")
+
+
+class Spec(Strict):
+    """Where and how the job runs."""
+
+    resource: Resource = Field(description="Where the job runs.")
+    runtime_type: Annotated[Literal["production", "debug"], Filled] = Field(
+        "production", description="debug needs a dedicated pool."
+    )
+    volumes: Annotated[list[Volume] | None, KeyedBy("local_path"), Field(max_length=8)] = Field(
+        None, description="Storage to mount; dedicated pools only."
+    )
+    log_export_path: Annotated[LogExportPath | None, Filled] = Field(None, description="Where the log goes.")
+    log_export_config: LogExportConfig | None = Field(None, description="How the log is written.")
+    auto_stop: Span | None = Field(None, description="When the service stops the job by itself.")
+    retention: Annotated[Retention | None, Unreported] = Field(
+        None, description="How long the record is kept."
+    )
+    reserved_time: Annotated[Span | None, Unreported] = Field(
+        None, description="How long the resources are kept after the end."
+    )
+    schedule_policy: Annotated[SchedulePolicy | None, Filled] = Field(None, description="How the job queues.")
+    notification: Annotated[Notification | None, WHILE_ACTIVE] = Field(
+        None, description="Who is told of what."
+    )
+    custom_metrics: list[CustomMetric] | None = Field(None, description="Metrics of one's own.")
+    output_model: OutputModel | None = Field(None, description="The model that the job makes.")
+    asset_model: AssetModel | None = Field(None, description="The model as an asset.")
+    asset_id: str | None = Field(None, description="Asset to fine-tune.")
+
+    @model_validator(mode="after")
+    def _paths(self) -> Self:
+        paths = [v.local_path for item in self.volumes or () if (v := item.nfs or item.pfs or item.obs)]
+        if len(paths) != len(set(paths)):
+            raise _wrong("two volumes have the same local_path")
+        return self
+
+
+class Ssh(Strict):
+    """Access to the job by SSH."""
+
+    key_pair_names: Annotated[list[str] | None, Mark.AS_SET, WHILE_ACTIVE] = Field(
+        None, description="Key pairs that may log in."
+    )
+
+
+class Endpoints(Strict):
+    """Access to the running job."""
+
+    ssh: Ssh | None = Field(None, description="By SSH.")
+
+
+class ExperimentReference(Strict):
+    """The experiment the job belongs to."""
+
+    id: str | None = Field(None, description="Id of an experiment that exists.")
+    name: Annotated[str | None, Unreported, Field(max_length=64)] = Field(
+        None, description="Name; without id the experiment is made."
+    )
+    description: Annotated[str | None, Unreported, Field(max_length=256)] = Field(
+        None, description="Description of the experiment."
+    )
+
+
+class TaskEnvironment(Strict):
+    """Environment of a fine-tune job."""
+
+    envs: list[dict[str, Any]] | None = Field(None, description="Its variables.")
+
+
+class FineTuneConfig(Strict):
+    """Settings of a fine-tune job."""
+
+    ft_job_uuid: str | None = Field(None, description="Id of the fine-tune job.")
+    ft_train_type: str | None = Field(None, description="Kind of fine-tuning.")
+    model_type: str | None = Field(None, description="Kind of model.")
+    train_output_path: str | None = Field(None, description="Where the result goes.")
+    train_process: float | None = Field(None, description="Progress.")
+    checkpoint_id: str | None = Field(None, description="Where to start from.")
+    task_env: TaskEnvironment | None = Field(None, description="Environment.")
+    checkpoint_config: dict[str, Any] | None = Field(None, description="How checkpoints are kept.")
+
+
+JobKind = Literal[
+    "job",
+    "hetero_job",
+    "autosearch_job",
+    "mrs_job",
+    "edge_job",
+    "federated_pool_job",
+    "diag_job",
+    "visualization_job",
+]
+
+
+class JobBody(Strict):
+    """The part of an entry that becomes the service's create body. Names are the service's own."""
+
+    kind: JobKind = Field("job", description="Kind of job.")
+    description: Annotated[str | None, ANY_TIME] = Field(
+        None, description="What the job is for. Our marker is put behind it."
+    )
+    annotations: Annotated[dict[str, Text] | None, Mark.FREE_MEMBERS, Unreported] = Field(
+        None, description="Switches of advanced functions, e.g. fault-tolerance/job-retry-num."
+    )
+    training_experiment_reference: ExperimentReference | None = Field(
+        None, description="The experiment the job belongs to."
+    )
+    algorithm: Algorithm | None = Field(None, description="What the job runs.")
+    tasks: list[Task] | None = Field(
+        None, description="Tasks of a heterogeneous job; not together with spec."
+    )
+    spec: Spec | None = Field(None, description="Where and how the job runs.")
+    endpoints: Endpoints | None = Field(None, description="Access to the running job.")
+    train_type: Literal["SFT", "PRETRAIN", "LORA", "DPO", "RFT"] | None = Field(
+        None, description="Kind of fine-tuning."
+    )
+    ftjob_config: FineTuneConfig | None = Field(None, description="Settings of a fine-tune job.")
+
+    @model_validator(mode="after")
+    def _frame(self) -> Self:
+        if self.tasks and self.spec:
+            raise _wrong("tasks and spec exclude each other")
+        if self.tasks and self.kind != "hetero_job":
+            raise _wrong("tasks needs kind: hetero_job")
+        if not self.tasks and self.spec is None:
+            raise _wrong("spec is needed: where and how the job runs")
+        if self.kind == "job" and self.algorithm is None and self.train_type is None:
+            raise _wrong("algorithm is needed: what the job runs")
+        if self.kind == "federated_pool_job" and not (self.spec and self.spec.resource.pool_group_id):
+            raise _wrong("kind federated_pool_job needs spec.resource.pool_group_id")
+        return self

@@ -1,0 +1,87 @@
+"""What is wrong, where, why, and how to fix it.
+
+Exceptions carry diagnostics; only `cli/` shows them and picks the exit code::
+
+    ReconcilerError
+    ├── ManifestInvalid      the files say something that cannot be (65)
+    ├── WrongUsage           a path, a key or an option that does not exist (64)
+    ├── Refused              a guard or a person said no (3)
+    └── ServiceFailure       the target did not do what it was asked, see `core.ports`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """Whether the run can go on."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A place in a file: `line` and `column` count from 1, as editors do."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """The line a diagnostic points at, and how many characters of it are meant."""
+
+    text: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem.
+
+    `what` is the same words for the same problem, so that people can search for it.
+    `why` holds the specifics, `fix` a command to paste or an edit to make (None where we know none),
+    `path` the key path, e.g. `jobs.resnet50.spec.resource`.
+    """
+
+    what: str
+    why: str = ""
+    fix: str | None = None
+    location: Location | None = None
+    path: str = ""
+    snippet: Snippet | None = None
+    severity: Severity = Severity.ERROR
+
+
+class ReconcilerError(Exception):
+    """Something that a person has to know; `diagnostics` says it, in the order to be shown."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        self.diagnostics: tuple[Diagnostic, ...] = diagnostics
+        super().__init__("; ".join(f"{d.what}: {d.why}" if d.why else d.what for d in diagnostics))
+
+
+class ManifestInvalid(ReconcilerError):
+    """The manifest, or another file that a person wrote, is invalid."""
+
+
+class WrongUsage(ReconcilerError):
+    """The command line names something that does not exist, or is not to be had that way."""
+
+
+class Refused(ReconcilerError):
+    """A guard refused, or a person did not confirm."""
+
+
+def in_file_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Sort by file, line and column; what has no place comes first."""
+    nowhere = Location("", 0, 0)
+    return tuple(sorted(diagnostics, key=lambda d: d.location or nowhere))

@@ -1,0 +1,61 @@
+"""A span of time as people write it: 90s, 2m, 1h30m, 2d."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_PATTERN = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Read `1h30m` as seconds.
+
+    Raises:
+        ValueError: the text is no duration; the message says what one looks like.
+    """
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None or not match.group():
+        raise ValueError(f'"{text}" is no duration; write 90s, 2m, 1h30m or 2d')
+    return sum(float(match[unit] or 0) * seconds for unit, seconds in _UNITS.items())
+
+
+def _seconds(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise PydanticCustomError("duration", "a duration is text such as 90s, 2m, 1h30m or 2d")
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise PydanticCustomError("duration", "{message}", {"message": str(error)}) from None
+
+
+#: Seconds in the program, `1h30m` in a file.
+Duration = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$",
+            "minLength": 2,
+            "examples": ["2m"],
+        }
+    ),
+    Field(ge=0),
+]
+
+
+def spell(seconds: float) -> str:
+    """Say a span of time in one unit, for people: `45 s`, `12 min`, `30 h`, `4 d`."""
+    for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3_600, 72)):
+        if seconds < size * most:
+            return f"{_short(seconds / size)} {unit}"
+    return f"{_short(seconds / 86_400)} d"
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")

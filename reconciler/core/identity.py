@@ -1,0 +1,147 @@
+"""Whose job it is: stack, key, revision, remote name, and the marker that says so on the job itself.
+
+The marker ends the description of every job we create::
+
+    ResNet-50, nightly reconciler.vision.resnet50.r2.a3f9a2c1b7d4e.protected
+
+It holds letters, digits, `-`, `_` and `.` only, the one character set that every description field
+of the service accepts, and no part contains a dot, so it reads back in one way only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+MAX_DESCRIPTION = 256
+MAX_KEY = 58
+#: Room for the marker is reckoned for a revision of four digits.
+MAX_REVISION = 9999
+
+_STACK = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
+_KEY = r"[A-Za-z0-9_-]{1,58}"
+STACK_PATTERN = re.compile(_STACK)
+KEY_PATTERN = re.compile(_KEY)
+_REVISION_SUFFIX = re.compile(r"-r[0-9]+\Z", re.IGNORECASE | re.ASCII)
+_REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]*)\Z", re.ASCII | re.DOTALL)
+_DIGEST = r"[a-z][0-9a-f]{12}"
+_MARKER = re.compile(
+    rf"(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,8}})"
+    rf"\.(?P<digest>{_DIGEST})(?:\.id(?P<id>[0-9a-f]{{8}}))?(?P<protected>\.protected)?(?P<stopped>\.stopped)?\Z",
+    re.ASCII,
+)
+
+
+def key_problem(key: str) -> str | None:
+    """Say why `key` cannot name a job, or None if it can."""
+    if not KEY_PATTERN.fullmatch(key):
+        return f"a key has 1 to {MAX_KEY} characters of A-Z, a-z, 0-9, _ and -"
+    if _REVISION_SUFFIX.search(key):
+        return "a key must not end in -r and digits, which is how revisions are named"
+    return None
+
+
+def stack_problem(stack: str) -> str | None:
+    """Say why `stack` cannot name a stack, or None if it can."""
+    if not STACK_PATTERN.fullmatch(stack):
+        return (
+            "a stack has 1 to 32 characters of a-z, 0-9 and -, and begins and ends with a letter or a digit"
+        )
+    return None
+
+
+def remote_name(key: str, revision: int) -> str:
+    """Return the name of a revision: a pure function, so that a repeated create cannot start twice."""
+    return key if revision == 1 else f"{key}-r{revision}"
+
+
+class RemoteName(NamedTuple):
+    """What a name on the service means if it is one of ours."""
+
+    key: str
+    revision: int
+
+
+def parse_remote_name(name: str) -> RemoteName:
+    """Read a name back into key and revision; the inverse of `remote_name`.
+
+    `x-r1`, `x-r0` and `x-r02` are never written by `remote_name`, so they are keys of their own.
+    """
+    match = _REMOTE_NAME.match(name)
+    if match and int(match["revision"]) >= 2:
+        return RemoteName(match["key"], int(match["revision"]))
+    return RemoteName(name, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Who owns a job, as its description says. `digest` is the algorithm's letter and 12 hex digits."""
+
+    stack: str
+    key: str
+    revision: int
+    digest: str
+    id_part: str | None = None
+    protected: bool = False
+    stopped: bool = False
+
+    def __str__(self) -> str:
+        text = f"reconciler.{self.stack}.{self.key}.r{self.revision}.{self.digest}"
+        if self.id_part:
+            text += f".id{self.id_part}"
+        if self.protected:
+            text += ".protected"
+        if self.stopped:
+            text += ".stopped"
+        return text
+
+    def is_on_its_own_job(self, name: str, job_id: str) -> bool:
+        """Whether the job with this name and id is the one the marker was written for.
+
+        A job copied in the console carries the text of another one; it must not count as ours.
+        """
+        if self.id_part and job_id.lower().startswith(self.id_part):
+            return True
+        return name == remote_name(self.key, self.revision)
+
+    def with_stopped(self) -> Marker:
+        """The same marker, saying that we are about to terminate the job ourselves."""
+        return replace(self, stopped=True)
+
+
+class Description(NamedTuple):
+    """A job's description, taken apart: what a person wrote, and our marker if it ends with one."""
+
+    text: str
+    marker: Marker | None
+
+    def __str__(self) -> str:
+        if self.marker is None:
+            return self.text
+        return f"{self.text} {self.marker}" if self.text else str(self.marker)
+
+
+def parse_description(description: str) -> Description:
+    """Split a description as the service returned it. White space behind a marker does no harm."""
+    trimmed = description.rstrip()
+    match = _MARKER.search(trimmed)
+    if match is None:
+        return Description(description, None)
+    marker = Marker(
+        stack=match["stack"],
+        key=match["key"],
+        revision=int(match["revision"]),
+        digest=match["digest"],
+        id_part=match["id"],
+        protected=match["protected"] is not None,
+        stopped=match["stopped"] is not None,
+    )
+    before = trimmed[: match.start()]
+    return Description(before.removesuffix(" "), marker)
+
+
+def room_for_description(stack: str, key: str) -> int:
+    """How many characters a person may write: all optional parts of the marker must still fit."""
+    widest = Marker(stack, key, MAX_REVISION, "a" + "0" * 12, id_part="0" * 8, protected=True, stopped=True)
+    return MAX_DESCRIPTION - len(str(widest)) - 1

@@ -1,0 +1,267 @@
+"""The canonical form of a job: two jobs that mean the same have the same one.
+
+null, absent, "" and empty containers go; values equal to the documented defaults go; `obs://` goes;
+numbers and booleans become text; named lists and volumes become mappings; a secret is its name.
+What is special about a field is read off its line in `desired.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from reconciler.core.desired import JobBody
+from reconciler.core.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
+from reconciler.core.secret import SecretText
+
+Canonical = dict[str, Any]
+"""Nested mappings with text leaves; lists only where the order means something."""
+
+
+class SecretName(str):
+    """The name that stands for a sensitive value in a canonical form."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is known of one field: its members if it is an object, its item if it is a list."""
+
+    members: Mapping[str, Rule] = field(default_factory=dict)
+    item: Rule | None = None
+    keyed_by: str | None = None
+    default: str | None = None
+    default_template: str | None = None
+    marks: frozenset[Mark] = frozenset()
+    update: UpdateInPlace | None = None
+    description: str = ""
+
+    @property
+    def is_filled_in(self) -> bool:
+        """Whether the service may return a value that was never sent."""
+        return Mark.FILLED_IN in self.marks
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether details can be trusted to show the field."""
+        return Mark.NOT_REPORTED not in self.marks
+
+    @property
+    def has_named_members(self) -> bool:
+        """Whether its members are the user's own: environments, parameters, volumes."""
+        return self.keyed_by is not None or Mark.FREE_MEMBERS in self.marks
+
+
+@cache
+def rules() -> Rule:
+    """The rules of a whole job in manifest form, read off the models once."""
+    root = _rule_of_model(JobBody)
+    # Response-only, but `raw` can send it: "30s" in the documents' tables, 30 in their examples.
+    return _with_member(root, ("algorithm", "outputs"), "period", Rule(marks=frozenset({Mark.SECONDS})))
+
+
+def _with_member(rule: Rule, path: tuple[str, ...], name: str, member: Rule) -> Rule:
+    if not path:
+        if rule.item is not None:
+            return replace(rule, item=_with_member(rule.item, (), name, member))
+        return replace(rule, members={**rule.members, name: member})
+    return replace(
+        rule, members={**rule.members, path[0]: _with_member(rule.members[path[0]], path[1:], name, member)}
+    )
+
+
+def _rule_of_model(model: type[BaseModel]) -> Rule:
+    members = {}
+    for name, info in model.model_fields.items():
+        default = info.default if isinstance(info.default, str | int | float) else None
+        members[name] = replace(
+            _rule_of_type(info.annotation, info.metadata),
+            default=None if default is None else scalar(default),
+            description=info.description or "",
+        )
+    return Rule(members=members)
+
+
+def _rule_of_type(annotation: Any, metadata: list[Any]) -> Rule:
+    marks = {m for m in metadata if isinstance(m, Mark)}
+    keyed_by = next((m.field for m in metadata if isinstance(m, KeyedBy)), None)
+    template = next((m.template for m in metadata if isinstance(m, DefaultTemplate)), None)
+    update = next((m for m in metadata if isinstance(m, UpdateInPlace)), None)
+    inner, more = _unwrap(annotation)
+    marks |= {m for m in more if isinstance(m, Mark)}
+    rule = Rule()
+    if get_origin(inner) is list:
+        rule = Rule(item=_rule_of_type(get_args(inner)[0], []))
+    elif isinstance(inner, type) and issubclass(inner, BaseModel):
+        rule = _rule_of_model(inner)
+    return replace(rule, keyed_by=keyed_by, default_template=template, marks=frozenset(marks), update=update)
+
+
+def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
+    """Take `Annotated` and `| None` off a type; return what is inside, and the metadata passed by."""
+    metadata: list[Any] = []
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *more = get_args(annotation)
+            metadata += more
+        elif get_origin(annotation) in (Union, UnionType):
+            annotation = next(arg for arg in get_args(annotation) if arg is not NoneType)
+        else:
+            return annotation, metadata
+
+
+def scalar(value: Any) -> str:
+    """A number or a boolean as text: 30 and "30" are the same, and so are 8 and 8.0."""
+    if isinstance(value, SecretText):
+        return SecretName(value.reference)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
+        return str(int(value))
+    return str(value)
+
+
+def canonical(job: Mapping[str, Any]) -> Canonical:
+    """Return the canonical form of a job in manifest form (see `body.manifest_form`)."""
+    return _object(job, rules())
+
+
+def _object(value: Mapping[str, Any], rule: Rule) -> Canonical:
+    result: Canonical = {}
+    for name, member in value.items():
+        member_rule = rule.members.get(name) or (_ANY_TEXT if rule.has_named_members else _UNKNOWN)
+        if (form := _value(member, member_rule)) is not None:
+            result[name] = form
+    return result
+
+
+_UNKNOWN = Rule()
+_ANY_TEXT = Rule()
+
+
+def _value(value: Any, rule: Rule) -> Any:
+    """Return the canonical form of one field, or None if it says nothing."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return _object(value, rule) or None
+    if isinstance(value, list | tuple):
+        return _list(list(value), rule) or None
+    text = scalar(value)
+    if Mark.OBS_PATH in rule.marks:
+        text = _obs_path(text)
+    elif Mark.SECONDS in rule.marks and text[:-1].isdigit():
+        text = text.removesuffix("s")
+    return None if text in ("", rule.default) else text
+
+
+def _list(items: list[Any], rule: Rule) -> Any:
+    item_rule = rule.item or _UNKNOWN
+    if rule.keyed_by:
+        return dict(_keyed(items, item_rule, rule.keyed_by))
+    if Mark.FREE_MEMBERS in rule.marks:
+        # The documents show environments as a map in places, and as a list of maps in others.
+        merged = {k: v for item in items if isinstance(item, Mapping) for k, v in item.items()}
+        return _object(merged, rule)
+    forms = [form for item in items if (form := _value(item, item_rule)) is not None]
+    return sorted(forms, key=str) if Mark.AS_SET in rule.marks else forms
+
+
+def _keyed(items: list[Any], rule: Rule, keyed_by: str) -> Iterator[tuple[str, Any]]:
+    for index, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            yield f"#{index}", _value(item, rule)
+            continue
+        name = _item_key(item, keyed_by)
+        form = _object(item, rule)
+        form.pop(keyed_by, None)
+        for field_name, member in rule.members.items():
+            if member.default_template and form.get(field_name) == member.default_template.format(
+                name=name, index=index
+            ):
+                del form[field_name]
+        yield (f"#{index}" if name is None else str(name)), form
+
+
+def _item_key(item: Mapping[str, Any], keyed_by: str) -> Any:
+    # A volume has its local_path one level down, under nfs, pfs or obs.
+    nested = (v.get(keyed_by) for v in item.values() if isinstance(v, Mapping))
+    return item.get(keyed_by) or next((key for key in nested if key), None)
+
+
+def _obs_path(text: str) -> str:
+    bare = text
+    for prefix in ("obs://", "s3://"):
+        bare = bare.removeprefix(prefix)
+    if "://" in bare or not bare:  # file:// is a directory in the image
+        return text
+    path = "/" + bare.lstrip("/")
+    return SecretName(path) if isinstance(text, SecretName) else path
+
+
+def walk_rules(
+    rule: Rule | None = None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Rule]]:
+    """Yield every field with its path, parents first; the members of a list stand under `[]`."""
+    rule = rules() if rule is None else rule
+    if path:
+        yield path, rule
+    if rule.item is not None:
+        for name, member in rule.item.members.items():
+            yield from walk_rules(member, (*path, "[]", name))
+    for name, member in rule.members.items():
+        yield from walk_rules(member, (*path, name))
+
+
+@cache
+def mutable_paths() -> tuple[tuple[str, ...], ...]:
+    """The fields that the service can change on a job that exists."""
+    return tuple(path for path, rule in walk_rules() if rule.update)
+
+
+def rule_at(path: tuple[str, ...]) -> Rule:
+    """The rule of the field at a path that `walk_rules` gave."""
+    rule = rules()
+    for name in path:
+        rule = (rule.item or _UNKNOWN) if name == "[]" else rule.members[name]
+    return rule
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A canonical form, split by what an edit means."""
+
+    immutable: Canonical
+    mutable: Canonical
+
+
+def split(form: Canonical) -> Parts:
+    """Split a canonical form into what needs a new job and what can be changed on the job there is."""
+    mutable: Canonical = {}
+    for path in mutable_paths():
+        form, value = _without(form, path)
+        if value is not None:
+            place = mutable
+            for name in path[:-1]:
+                place = place.setdefault(name, {})
+            place[path[-1]] = value
+    return Parts(form, mutable)
+
+
+def _without(form: Canonical, path: tuple[str, ...]) -> tuple[Canonical, Any]:
+    name, *rest = path
+    if name not in form:
+        return form, None
+    others = {k: v for k, v in form.items() if k != name}
+    if not rest:
+        return others, form[name]
+    if not isinstance(form[name], dict):
+        return form, None
+    below, value = _without(form[name], tuple(rest))
+    return ({**form, name: below} if below else others), value

@@ -1,0 +1,166 @@
+"""What an edge is handed: the protocols, and the failures that every backend speaks in.
+
+::
+
+    ServiceFailure
+    ├── Unanswered        no answer came: whether the call took effect is not known
+    │   └── Unreachable   the call was never sent: it had no effect
+    ├── Unreadable        an answer came, and cannot be understood: the effect is not known either
+    ├── ServerFault       5xx: the effect is not known
+    ├── Throttled         429: no effect; `retry_after_s`
+    ├── Unauthorized      401, 403 and the service's own codes for them
+    └── Rejected          any other refusal; no effect
+        ├── NotFound      no such job (the service answers 400 ModelArts.2775, never 404)
+        ├── NameTaken     a job of that name exists (ModelArts.2751)
+        └── WrongPhase    too late or too early for the phase (409)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from reconciler.core.diagnostic import Diagnostic, ReconcilerError
+from reconciler.core.observed import Observation, ObservedJob
+
+
+class ServiceFailure(ReconcilerError):
+    """The target did not do what it was asked.
+
+    `code` is the service's error code (e.g. ModelArts.2751) or "", `message` its text, `status` the
+    HTTP status or None, `request_id` what its support asks for or "".
+    """
+
+    what = "the service failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "",
+        status: int | None = None,
+        request_id: str = "",
+        fix: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.message = message
+        self.code = code
+        self.status = status
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+        marks = [code, f"HTTP {status}" if status else "", f"request {request_id}" if request_id else ""]
+        said = ", ".join(mark for mark in marks if mark)
+        super().__init__(Diagnostic(self.what, f"{message} ({said})" if said else message, fix))
+
+
+class Unanswered(ServiceFailure):
+    """No answer came: whether the call took effect is not known."""
+
+    what = "no answer from the service"
+
+
+class Unreachable(Unanswered):
+    """The call was never sent, so it had no effect."""
+
+    what = "the service cannot be reached"
+
+
+class UnreadableAnswer(ServiceFailure):
+    """An answer came that cannot be understood: whether the call took effect is not known."""
+
+    what = "unreadable answer from the service"
+
+
+class ServerFault(ServiceFailure):
+    """The service broke (5xx): whether the call took effect is not known."""
+
+    what = "the service broke"
+
+
+class Throttled(ServiceFailure):
+    """Too many requests; `retry_after_s` says how long to wait, in seconds, where the service says it."""
+
+    what = "too many requests"
+
+
+class Unauthorized(ServiceFailure):
+    """The service does not know the caller, or does not let the caller do this."""
+
+    what = "authentication or permission failed"
+
+
+class Rejected(ServiceFailure):
+    """The service said no; nothing happened."""
+
+    what = "the service refused"
+
+
+class NotFound(Rejected):
+    """There is no job with that id."""
+
+    what = "no such job"
+
+
+class NameTaken(Rejected):
+    """A job of that name exists, seen or not."""
+
+    what = "the name is taken"
+
+
+class WrongPhase(Rejected):
+    """The job is not in a phase in which that is possible: read it again."""
+
+    what = "the job is in another phase"
+
+
+class Clock(Protocol):
+    """Time, as a value that is handed in."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return when `seconds` have passed, or earlier if the program is to stop."""
+        ...
+
+
+class Backend(Protocol):
+    """A place where jobs live. Any method may raise a `ServiceFailure`; all are safe to call from threads."""
+
+    def observe(self) -> Observation:
+        """Read the whole workspace. What cannot be read is said in the answer, not raised.
+
+        Raises:
+            Unauthorized: nothing can be read, and no later look would help.
+        """
+        ...
+
+    def find(self, name: str) -> list[ObservedJob]:
+        """Return the jobs with exactly this name (case aside); the list is complete, or it raises."""
+        ...
+
+    def name_is_taken(self, name: str) -> bool | None:
+        """Ask whether the service holds the name, seen or not; None where it cannot be asked."""
+        ...
+
+    def details(self, job_id: str) -> ObservedJob:
+        """Read one job."""
+        ...
+
+    def create(self, body: Mapping[str, Any]) -> ObservedJob:
+        """Create a job; asked once, never repeated."""
+        ...
+
+    def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
+        """Change fields of a job: `description`, and what the cloud lets one change."""
+        ...
+
+    def terminate(self, job_id: str) -> None:
+        """Ask for the end of a job; it is Terminating from then on."""
+        ...
+
+
+#: Told about each request: method, path, status (None: no answer), seconds.
+RequestListener = Callable[[str, str, int | None, float], None]
+Secrets = Sequence[str]

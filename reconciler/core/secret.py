@@ -1,0 +1,82 @@
+"""Values that must never be seen: they travel as text that knows by which name to show itself."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+#: Scanning outputs for shorter values would blank out half of every text, and hide nothing.
+_SHORTEST_SCANNED = 4
+REDACTED = "(sensitive)"
+
+
+class SecretText(str):
+    """A text made with a sensitive value. It is sent as it is, and shown as `reference`.
+
+    `reference` names where the value comes from, e.g. `Bearer ${var.hf_token}`.
+    """
+
+    __slots__ = ("reference",)
+    reference: str
+
+    def __new__(cls, value: str, reference: str) -> SecretText:
+        """Wrap `value`; `reference` is what everybody may read."""
+        self = super().__new__(cls, value)
+        self.reference = reference
+        return self
+
+    def __repr__(self) -> str:
+        return f"SecretText({self.reference!r})"
+
+    def __reduce__(self) -> tuple[type[SecretText], tuple[str, str]]:
+        return SecretText, (str.__str__(self), self.reference)
+
+
+def show(tree: Any) -> Any:
+    """Return a copy of plain data in which each secret is replaced by its reference."""
+    if isinstance(tree, SecretText):
+        return tree.reference
+    if isinstance(tree, Mapping):
+        return {key: show(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [show(value) for value in tree]
+    return tree
+
+
+class Redactor:
+    """Replaces every known secret in a text, its base64 and URL forms too."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._forms: tuple[str, ...] = ()
+        self._known: set[str] = set()
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Add values that must not be seen from now on."""
+        self._known |= {str(s) for s in secrets if len(s) >= _SHORTEST_SCANNED}
+        forms = {form for secret in self._known for form in _forms(secret)}
+        # The longest first: a secret may hold another one.
+        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+
+    def __call__(self, text: str) -> str:
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, REDACTED)
+        return text
+
+
+def _forms(secret: str) -> set[str]:
+    raw = secret.encode()
+    encoded = {base64.b64encode(raw), base64.urlsafe_b64encode(raw)}
+    # JSON escapes what a secret may hold too, so an escaped form is a form.
+    escaped = {secret.encode("unicode_escape").decode(), secret.replace("\\", "\\\\").replace('"', '\\"')}
+    return {
+        secret,
+        quote(secret),
+        quote(secret, safe=""),
+        quote_plus(secret),
+        *(form.decode().rstrip("=") for form in encoded),
+        *escaped,
+    }

@@ -1,0 +1,177 @@
+"""A stack: what its manifest files say once they are merged, and the jobs they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from reconciler.core.desired import JobBody, Strict, Text
+from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.duration import Duration
+from reconciler.core.marks import Cloud
+
+
+class OnChange(StrEnum):
+    """What to do when a declared field changed that the service cannot change on the job."""
+
+    REPLACE = "replace"
+    KEEP = "keep"
+    FAIL = "fail"
+
+
+class OnFailure(StrEnum):
+    """What to do when the newest revision failed."""
+
+    KEEP = "keep"
+    RETRY = "retry"
+
+
+class OnTerminated(StrEnum):
+    """What to do when somebody else terminated the newest revision."""
+
+    KEEP = "keep"
+    RECREATE = "recreate"
+
+
+class ReplaceOrder(StrEnum):
+    """Which job stands while the other one is not there."""
+
+    TERMINATE_FIRST = "terminate_first"
+    CREATE_FIRST = "create_first"
+
+
+class Lifecycle(Strict):
+    """When a job is replaced, retried, protected."""
+
+    on_change: Annotated[OnChange | None, Field(strict=False)] = Field(
+        None, description="replace, keep or fail; left out: replace, unless much work would be lost."
+    )
+    on_failure: Annotated[OnFailure, Field(strict=False)] = Field(
+        OnFailure.KEEP, description="keep or retry, when the newest revision failed."
+    )
+    max_retries: Annotated[int, Field(ge=0, description="How often a job is retried in a row.")] = 1
+    retry_delay: Duration = Field(120.0, description="Wait before the first retry; it doubles with each one.")
+    on_terminated: Annotated[OnTerminated, Field(strict=False)] = Field(
+        OnTerminated.KEEP, description="keep or recreate, when somebody else terminated the job."
+    )
+    replace_order: Annotated[ReplaceOrder, Field(strict=False)] = Field(
+        ReplaceOrder.TERMINATE_FIRST, description="terminate_first or create_first."
+    )
+    protect: bool | None = Field(
+        None, description="true: never terminated or replaced; false: releases the protection."
+    )
+    rerun: Text | None = Field(None, description="Any text; edit it to run the same thing again.")
+
+
+class JobEntry(JobBody):
+    """One entry under `jobs`: the create body, and what is the reconciler's own."""
+
+    lifecycle: Lifecycle = Field(
+        default_factory=lambda: Lifecycle(), description="When the job is replaced, retried, protected."
+    )
+    state: Literal["present", "absent"] = Field("present", description="absent: the job shall not run.")
+    raw: dict[str, Any] | None = Field(
+        None, description="Merged into the create body last, for fields that the models do not know."
+    )
+
+
+class TargetKind(StrEnum):
+    """What sort of place the jobs live in."""
+
+    LOCAL = "local"
+    MODELARTS = "modelarts"
+
+
+class Target(Strict):
+    """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
+
+    kind: Annotated[
+        TargetKind, Field(strict=False, description="local (the embedded emulator) or modelarts.")
+    ]
+    region: str | None = Field(None, description="Region of Huawei Cloud, e.g. cn-north-4.")
+    endpoint: str | None = Field(
+        None, description="Address of the service, for any cloud and for a private one."
+    )
+    project_id: str | None = Field(None, description="Project of the cloud.")
+    workspace_id: Text = Field("0", description='Workspace; "0" is the default one.')
+    cloud: Annotated[Cloud | None, Field(strict=False)] = Field(
+        None, description="huawei or otc; left out: otc on that cloud's hosts, else huawei."
+    )
+    profile: str | None = Field(None, description="Section of the credentials file.")
+    insecure: bool = Field(False, description="Allow plain http to an address other than this machine.")
+
+
+class Variable(Strict):
+    """A value that is given from outside."""
+
+    default: Any = Field(None, description="Value if none is given.")
+    description: str | None = Field(None, description="What it is for.")
+    env: str | None = Field(None, description="Environment variable that holds the value.")
+    sensitive: bool = Field(False, description="Never show the value.")
+
+
+class Limits(Strict):
+    """What a plan may do before somebody has to say --force."""
+
+    terminations: Annotated[
+        int, Field(ge=1, description="Fewer terminations than this are always allowed.")
+    ] = 5
+    terminations_percent: Annotated[
+        float, Field(ge=0, le=100, description="A smaller share of the active jobs is always allowed.")
+    ] = 30
+    lost_time: Duration = Field(3600.0, description="A job that has run longer is not replaced unasked.")
+
+
+class Manifest(Strict):
+    """One manifest file, or the merge of a stack's files."""
+
+    apiVersion: Literal["reconciler/v1"] | None = Field(None, description="reconciler/v1.")  # noqa: N815
+    stack: str | None = Field(None, description="The ownership scope; in one file of a stack only.")
+    target: str | None = Field(None, description="The default target; left out, the only one.")
+    targets: dict[str, Target] = Field(default_factory=dict, description="Where jobs can live, by name.")
+    variables: dict[str, Variable] = Field(
+        default_factory=dict, description="Values given from outside, by name."
+    )
+    limits: Limits = Field(default_factory=lambda: Limits(), description="What a plan may do unasked.")
+    defaults: dict[str, Any] = Field(default_factory=dict, description="Merged under every job of the stack.")
+    jobs: dict[str, JobEntry] = Field(default_factory=dict, description="The jobs, by key.")
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredJob:
+    """One entry after variables and defaults are expanded.
+
+    `body` is the create body without `metadata.name`, `metadata.workspace_id` and description; secrets
+    in it are `SecretText`. It is None where the entry says `state: absent` and declares nothing else.
+    `description` is the text a person wrote, without our marker.
+    """
+
+    key: str
+    body: Mapping[str, Any] | None
+    digest: str
+    description: str = ""
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    is_absent: bool = False
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What the planner knows of a stack.
+
+    `jobs` are those in view, by key. `declared_keys` are all keys that any file of the stack declares
+    as present. `is_partial` says that PATH or `--only` leaves something out, so that nothing is absent
+    because it was not seen.
+    """
+
+    name: str
+    jobs: Mapping[str, DesiredJob]
+    declared_keys: frozenset[str]
+    limits: Limits = field(default_factory=Limits)
+    is_partial: bool = False
+    only: tuple[str, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()

@@ -1,0 +1,232 @@
+"""The catalogue: flavors, engines and algorithms that the emulated service offers.
+
+The entries have the shape of the documented answers and plausible values; they are not a price list.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from reconciler.emulator.errors import Refused
+
+_ATTRIBUTES = {
+    "is_economic_policy_supported": "true",
+    "is_multi_devices_supported": "false",
+    "is_multi_nodes_supported": "true",
+}
+_PLAUSIBLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def _flavor(
+    flavor_id: str,
+    name: str,
+    kind: str,
+    code: str,
+    cores: int,
+    memory_gb: int,
+    card: tuple[str, int, str] | None = None,
+    arch: str = "x86",
+) -> dict[str, Any]:
+    info: dict[str, Any] = {"max_num": 16, "cpu": {"arch": arch, "core_num": cores}}
+    if card:
+        product, count, memory = card
+        chip = "npu" if kind == "Ascend" else "gpu"
+        # The documents call the NPU's unit_num a String and the GPU's an Integer.
+        unit_num = str(count) if chip == "npu" else count
+        info[chip] = {"unit_num": unit_num, "product_name": product, "memory": memory}
+    info["memory"] = {"size": memory_gb, "unit": "GB"}
+    info["disk"] = {"size": 500, "unit": "GB"}
+    return {
+        "flavor_id": flavor_id,
+        "flavor_name": name,
+        "flavor_type": kind,
+        "billing": {"code": code, "unit_num": card[1] if card else 1},
+        "flavor_info": info,
+        "attributes": _ATTRIBUTES,
+    }
+
+
+def _cpu(cores: int, arch: str = "x86") -> dict[str, Any]:
+    family = "kunpeng.cpu" if arch == "arm64" else "cpu"
+    flavor_id = f"modelarts.vm.{family}.{cores}u"
+    return _flavor(flavor_id, f"Computing CPU({cores}U) instance", "CPU", flavor_id, cores, 4 * cores, arch=arch)
+
+
+def _v100(flavor_id: str, cards: int) -> dict[str, Any]:
+    name = "Computing GPU(Vnt1) instance"
+    return _flavor(
+        flavor_id, name, "GPU", "modelarts.vm.gpu.v100", 8 * cards, 64 * cards, ("GP-Vnt1", cards, "32GB")
+    )
+
+
+def _ascend(flavor_id: str, chip: str, cards: int, cores: int, memory_gb: int) -> dict[str, Any]:
+    name = f"Computing NPU({chip}*{cards}) instance"
+    code = f"modelarts.vm.npu.{chip.removeprefix('Ascend-').lower()}"
+    return _flavor(flavor_id, name, "Ascend", code, cores, memory_gb, (chip, cards, "32GB"), "arm64")
+
+
+FLAVORS: dict[str, dict[str, Any]] = {
+    flavor["flavor_id"]: flavor
+    for flavor in (
+        _cpu(2),
+        _cpu(4),
+        _cpu(8),
+        _cpu(16),
+        _cpu(64),
+        _cpu(8, "arm64"),
+        _flavor(
+            "modelarts.vm.gpu.t4u8",
+            "Computing GPU(Tnt004) instance",
+            "GPU",
+            "modelarts.vm.gpu.t4u8",
+            8,
+            32,
+            ("GP-Tnt004", 1, "16GB"),
+        ),
+        _flavor(
+            "modelarts.vm.gpu.pnt004",
+            "Computing GPU(Pnt1) instance",
+            "GPU",
+            "modelarts.vm.gpu.p4",
+            8,
+            64,
+            ("GP-Pnt1", 1, "8GB"),
+        ),
+        _flavor(
+            "modelarts.vm.gpu.a100x8",
+            "Computing GPU(Ant8) instance",
+            "GPU",
+            "modelarts.vm.gpu.a100",
+            96,
+            768,
+            ("GP-Ant8", 8, "40GB"),
+        ),
+        _v100("modelarts.p3.large.public", 1),
+        _v100("modelarts.p3.xlarge.public", 2),
+        _v100("modelarts.p3.4xlarge.public", 8),
+        _v100("modelarts.vm.gpu.v100", 1),
+        _v100("modelarts.vm.gpu.8v100", 8),
+        _ascend("modelarts.kat1.xlarge.public", "Ascend-910", 1, 24, 96),
+        _ascend("modelarts.kat1.4xlarge.public", "Ascend-910", 4, 96, 384),
+        _ascend("modelarts.kat1.8xlarge.public", "Ascend-910", 8, 192, 768),
+        _ascend("modelarts.bm.npu.arm.8snt9b3.d", "Snt9b3", 8, 192, 1536),
+    )
+}
+"""Flavors of the public pools, by `flavor_id`."""
+
+POOL_FLAVORS = {
+    f"modelarts.pool.visual.{size}": cards
+    for size, cards in {"xlarge": 1, "2xlarge": 2, "4xlarge": 4, "8xlarge": 8, "16xlarge": 16}.items()
+}
+"""Flavors of dedicated pools, with their number of cards."""
+
+
+def _engine(name: str, engine_id: str, *, v1: bool = False, user: str = "1102") -> dict[str, Any]:
+    version = engine_id.removeprefix("v1-")
+    chip = "aip" if "aarch64" in engine_id or "cann" in engine_id else "gpu"
+    image = f"atelier/{version.replace('-', '_', 1).replace('_', '-')}:{version}"
+    return {
+        "engine_id": engine_id,
+        "engine_name": name,
+        "engine_version": version,
+        "v1_compatible": v1,
+        "run_user": user,
+        "image_info": {
+            "cpu_image_url": "" if chip == "aip" else image,
+            "gpu_image_url": image,
+            "image_version": "3.3.0",
+        },
+        "tags": [{"key": "auto_search", "value": "True"}],
+    }
+
+
+ENGINES: dict[str, dict[str, Any]] = {
+    engine["engine_id"]: engine
+    for engine in (
+        _engine("PyTorch", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"),
+        _engine("PyTorch", "pytorch_1.10.0-cuda_11.1-py_3.7-ubuntu_18.04-x86_64"),
+        _engine("PyTorch", "pytorch_2.1.0-cann_8.0.rc1-py_3.9-hce_2.0.2312-aarch64-snt9b", user="1000"),
+        _engine("TensorFlow", "tensorflow_1.15-cuda_10.0-py_3.6-ubuntu_18.04-x86_64"),
+        _engine("TensorFlow", "tensorflow_2.1.0-cuda_10.1-py_3.7-ubuntu_18.04-x86_64"),
+        _engine("TensorFlow", "tensorflow_2.6.0-cuda_11.2-py_3.7-ubuntu_18.04-x86_64"),
+        _engine("MPI", "mindspore_1.3.0-cuda_10.1-py_3.7-ubuntu_1804-x86_64-20211104202338"),
+        _engine("Horovod", "horovod_0.20.0-tensorflow_2.1.0-cuda_10.1-py_3.7-ubuntu_18.04-x86_64"),
+        _engine("Ascend-Powered-Engine", "mindspore_1.7.0-cann_5.1.0-py_3.7-euler_2.8.3-aarch64", user="1000"),
+        _engine("Ascend-Powered-Engine", "mindspore_2.2.0-cann_7.0.0-py_3.9-euler_2.10.7-aarch64", user="1000"),
+        _engine("XGBoost-Sklearn", "v1-xgboost_0.80-scikit_learn_0.18.1-python_3.6", v1=True, user=""),
+    )
+}
+"""Preset engines, by `engine_id`."""
+
+_ALGORITHMS: dict[str, dict[str, Any]] = {
+    "2e5451fe-913f-4ed6-a8ce-c5a9e1b4e9d1": {
+        "name": "image-classification-resnet50",
+        "code_dir": "/modelarts-emulator/algorithms/resnet50/code/",
+        "boot_file": "/modelarts-emulator/algorithms/resnet50/code/train.py",
+        "engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64",
+    },
+    "7c1bb4b6-1a0e-4a53-9d58-0a1d24d1c7f2": {
+        "name": "text-classification-bert",
+        "code_dir": "/modelarts-emulator/algorithms/bert/code/",
+        "boot_file": "/modelarts-emulator/algorithms/bert/code/run.py",
+        "engine_id": "tensorflow_2.1.0-cuda_10.1-py_3.7-ubuntu_18.04-x86_64",
+    },
+}
+
+
+def algorithm(algorithm_id: str) -> dict[str, Any]:
+    """Return what the service knows about an algorithm; any id has one."""
+    known = _ALGORITHMS.get(algorithm_id)
+    return known or {
+        "name": f"algorithm-{algorithm_id[:8]}",
+        "code_dir": f"/modelarts-emulator/algorithms/{algorithm_id}/code/",
+        "boot_file": f"/modelarts-emulator/algorithms/{algorithm_id}/code/train.py",
+        "engine_id": next(iter(ENGINES)),
+    }
+
+
+def flavor(flavor_id: str) -> dict[str, Any]:
+    """Return a flavor of the public pools, or a generic one under the id that was asked for."""
+    return FLAVORS.get(flavor_id) or _flavor(flavor_id, flavor_id, "CPU", flavor_id, 8, 32)
+
+
+def check_flavor(flavor_id: str, *, pooled: bool, strict: bool) -> None:
+    """Refuse a flavor that is not there.
+
+    A catalogue that is not `strict` takes every id that could be one. Dedicated pools know only
+    their own flavors: the flavor of their nodes is refused by the service too.
+
+    Raises:
+        Refused: 400 ModelArts.2781.
+    """
+    known = flavor_id in POOL_FLAVORS if pooled else flavor_id in FLAVORS
+    if known or (not strict and _PLAUSIBLE.fullmatch(flavor_id)):
+        return
+    raise Refused("ModelArts.2781", f"Flavor {flavor_id} not found.")
+
+
+def find_engine(engine: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the preset engine that a request names by id, or by name and version."""
+    if engine_id := engine.get("engine_id"):
+        return ENGINES.get(engine_id)
+    wanted = (engine.get("engine_name"), engine.get("engine_version"))
+    return next((e for e in ENGINES.values() if (e["engine_name"], e["engine_version"]) == wanted), None)
+
+
+def check_engine(engine: dict[str, Any], *, strict: bool) -> None:
+    """Refuse an engine that is not there; a catalogue that is not `strict` takes every plausible id.
+
+    Raises:
+        Refused: 400 ModelArts.2780.
+    """
+    asked = engine.get("engine_id") or engine.get("engine_version") or ""
+    if find_engine(engine) or (not strict and _PLAUSIBLE.fullmatch(asked)):
+        return
+    raise Refused("ModelArts.2780", f"Engine {asked} not found.")
+
+
+def max_nodes(flavor_id: str) -> int | None:
+    """Return how many nodes of a flavor one job may have; None when nothing is known."""
+    known = FLAVORS.get(flavor_id)
+    return known["flavor_info"]["max_num"] if known else None

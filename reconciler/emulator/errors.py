@@ -1,0 +1,107 @@
+"""Refusals: the error answers of the service, each with its HTTP status and body form.
+
+Source: the error-code table of the OTC API reference and the gateway's error page, as collected in
+`modelarts-errors.yaml`. Only codes that the emulator can answer by itself are listed; a fault may
+answer any other code with a status of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Fact(NamedTuple):
+    """What a code means: its HTTP status, and the hint that the service adds (empty: none)."""
+
+    status: int
+    solution: str = ""
+
+
+_READ_AGAIN = "Check whether the job status is valid."
+_READ_REQUEST = "Check whether the training project information in the request is valid."
+
+CODES: dict[str, Fact] = {
+    "ModelArts.2751": Fact(400, "Use another training job name."),
+    "ModelArts.2753": Fact(400, _READ_REQUEST),
+    "ModelArts.2757": Fact(400, _READ_REQUEST),
+    "ModelArts.2758": Fact(400, _READ_REQUEST),
+    "ModelArts.2764": Fact(400, _READ_REQUEST),
+    "ModelArts.2767": Fact(400, _READ_REQUEST),
+    "ModelArts.2775": Fact(400),
+    "ModelArts.2776": Fact(204),
+    "ModelArts.2777": Fact(204),
+    "ModelArts.2780": Fact(400, _READ_REQUEST),
+    "ModelArts.2781": Fact(400, _READ_REQUEST),
+    "ModelArts.2782": Fact(400, _READ_REQUEST),
+    "ModelArts.2783": Fact(400, _READ_REQUEST),
+    "ModelArts.2786": Fact(404, "Check whether the project ID in the URI is that of the token."),
+    "ModelArts.2787": Fact(400, "Check whether the request body is valid JSON."),
+    "ModelArts.2788": Fact(400, _READ_REQUEST),
+    "ModelArts.2789": Fact(400, _READ_REQUEST),
+    "ModelArts.2790": Fact(400, _READ_REQUEST),
+    "ModelArts.2791": Fact(400, _READ_REQUEST),
+    "ModelArts.2793": Fact(400, _READ_REQUEST),
+    "ModelArts.2796": Fact(409, _READ_AGAIN),
+    "ModelArts.2803": Fact(405),
+    "ModelArts.2806": Fact(400, _READ_REQUEST),
+    "ModelArts.2807": Fact(400, _READ_REQUEST),
+    "ModelArts.2808": Fact(400, _READ_REQUEST),
+    "ModelArts.2809": Fact(400, _READ_REQUEST),
+    "ModelArts.2815": Fact(400, "Delete training jobs that are no longer needed, or apply for a larger quota."),
+    "ModelArts.2816": Fact(400, _READ_REQUEST),
+    "ModelArts.2820": Fact(400),
+    "ModelArts.2825": Fact(400, _READ_REQUEST),
+    "ModelArts.2830": Fact(400, _READ_REQUEST),
+    "ModelArts.2842": Fact(400, _READ_REQUEST),
+    "ModelArts.2854": Fact(400, _READ_REQUEST),
+    "ModelArts.2857": Fact(400, _READ_REQUEST),
+    "ModelArts.2858": Fact(400, _READ_AGAIN),
+    "ModelArts.4104": Fact(413),
+    "ModelArts.50004000": Fact(400),
+    "APIGW.0101": Fact(404),
+    "APIGW.0201": Fact(400),
+    "APIGW.0301": Fact(401),
+    "APIGW.0308": Fact(429),
+    "ModelArts.0010": Fact(500),
+    "ModelArts.2950": Fact(500),
+    "ModelArts.4302": Fact(503),
+}
+
+
+class Refused(Exception):
+    """The service answers an error instead of doing what was asked.
+
+    `status` is taken from `CODES` unless it is given; a code that the table lacks needs one.
+    """
+
+    def __init__(self, code: str, message: str, *, status: int | None = None) -> None:
+        fact = CODES.get(code)
+        if status is None and fact is None:
+            raise KeyError(f"{code} has no documented status here; give one")
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status if status is not None else CODES[code].status
+        self.solution = fact.solution if fact else ""
+
+    def body(self, request_id: str) -> dict[str, str]:
+        """Return the JSON body: the gateway names the request, ModelArts suggests a remedy."""
+        if self.code.startswith("APIG"):
+            return {"error_msg": self.message, "error_code": self.code, "request_id": request_id}
+        body = {"error_msg": self.message, "error_code": self.code}
+        return body | {"error_solution": self.solution} if self.solution else body
+
+
+def job_not_found(job_id: str) -> Refused:
+    """The answer to every operation on an id that is not there: 400, not 404."""
+    return Refused("ModelArts.2775", f"Training job (ID: {job_id}) not found.")
+
+
+def invalid(message: str) -> Refused:
+    """The answer to a parameter whose value is not allowed."""
+    return Refused("ModelArts.2788", f"Invalid parameter, {message}.")
+
+
+def wrong_type(path: str, expected: str) -> Refused:
+    """The answer to a parameter of the wrong JSON type."""
+    return Refused("ModelArts.2825", f"The type of parameter {path} is incorrect, expected {expected}.")

@@ -1,0 +1,192 @@
+"""The life of a job: the phases it will go through, when, and what it may be asked meanwhile.
+
+A life is data: the phase a job is in, and the steps still ahead of it, each with its time. Nothing
+here waits or knows what time it is; `Life.at` answers for any time it is told.
+
+Source: phases and transitions of the API documents (Creating, Pending, Running, then an end). Which
+phase follows `auto_stop` is not documented; the emulator says Terminated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from reconciler.emulator.errors import Refused, invalid
+
+RUN_SECONDS = "EMULATOR_RUN_SECONDS"
+"""Environment variable of a job: for how many emulated seconds it runs."""
+RESULT = "EMULATOR_RESULT"
+"""Environment variable of a job: how its run ends, one of `RESULTS`."""
+
+SECONDARY = {
+    "Creating": "Creating",
+    "Pending": "Queuing",
+    "Running": "Running",
+    "Terminating": "Terminating",
+    "Terminated": "Terminated",
+    "Completed": "Completed",
+    "Failed": "Failed",
+    "Abnormal": "Lost",
+}
+"""The level-2 status that goes with each phase."""
+RESULTS = frozenset({"Completed", "Failed", "Abnormal"})
+ENDED = frozenset({"Completed", "Failed", "Terminated", "Abnormal"})
+CAN_TERMINATE = frozenset({"Creating", "Pending", "Running"})
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How long each step takes, in emulated seconds.
+
+    `deleting` is how long a deleted job can still be read; until then its name stays taken.
+    """
+
+    creating: float = 1
+    pending: float = 2
+    running: float = 600
+    terminating: float = 1
+    deleting: float = 0
+
+
+class Step(NamedTuple):
+    """One phase still to come, and when it begins (ms)."""
+
+    at_ms: int
+    phase: str
+    secondary: str
+
+
+class Fate(NamedTuple):
+    """How the run of one job goes: for how long (ms), and the phase it ends in."""
+
+    run_ms: int
+    result: str
+
+
+@dataclass(frozen=True)
+class Life:
+    """Where a job is, and where it is going.
+
+    `started_ms` and `ended_ms` are 0 until they happen. `held_ms` is when the job was told to stay
+    in its phase, 0 when it moves on by itself.
+    """
+
+    phase: str
+    secondary: str
+    steps: tuple[Step, ...] = ()
+    started_ms: int = 0
+    ended_ms: int = 0
+    held_ms: int = 0
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next step is due; None if none is."""
+        return self.steps[0].at_ms if self.steps and not self.held_ms else None
+
+    def at(self, now_ms: int) -> Life:
+        """Return the life once every step that is due has been taken."""
+        life = self
+        while (due := life.next_ms) is not None and due <= now_ms:
+            step = life.steps[0]
+            life = life.enter(step.phase, step.secondary, due, life.steps[1:])
+        return life
+
+    def enter(self, phase: str, secondary: str, at_ms: int, steps: tuple[Step, ...]) -> Life:
+        """Return the life in another phase from `at_ms` on."""
+        started, ended = self.started_ms, self.ended_ms
+        if phase == "Running":
+            started, ended = started or at_ms, 0
+        elif phase in ENDED:
+            ended = at_ms
+        elif phase in {"Creating", "Pending"}:
+            started, ended = 0, 0
+        return dataclasses.replace(
+            self, phase=phase, secondary=secondary, steps=steps, started_ms=started, ended_ms=ended
+        )
+
+    def hold(self, now_ms: int) -> Life:
+        """Return the life with no step taken until `release`."""
+        return self if self.held_ms else dataclasses.replace(self, held_ms=now_ms)
+
+    def release(self, now_ms: int) -> Life:
+        """Return the life going on; the time it was held does not count."""
+        if not self.held_ms:
+            return self
+        waited = max(0, now_ms - self.held_ms)
+        steps = tuple(step._replace(at_ms=step.at_ms + waited) for step in self.steps)
+        return dataclasses.replace(self, held_ms=0, steps=steps)
+
+    def terminate(self, now_ms: int, durations: Durations) -> Life:
+        """Return the life after the action `terminate`.
+
+        Raises:
+            Refused: the phase does not allow it (409 ModelArts.2796).
+        """
+        if self.phase not in CAN_TERMINATE:
+            raise Refused("ModelArts.2796", "The job cannot be terminated.")
+        return self.put("Terminating", None, now_ms, durations, Fate(0, "Terminated"))
+
+    def put(self, phase: str, secondary: str | None, now_ms: int, durations: Durations, fate: Fate) -> Life:
+        """Return the life in `phase`, any text, with the steps that follow from there.
+
+        A held life stays held. A phase that is an end, or that nobody knows, has no steps.
+        """
+        steps = _steps_after(phase, now_ms, durations, fate)
+        held = now_ms if self.held_ms else 0
+        shown = secondary if secondary is not None else SECONDARY.get(phase, phase)
+        return dataclasses.replace(self.enter(phase, shown, now_ms, steps), held_ms=held)
+
+
+def born(now_ms: int, durations: Durations, fate: Fate) -> Life:
+    """Return the life of a job that is created now."""
+    return Life("Creating", "Creating", _steps_after("Creating", now_ms, durations, fate))
+
+
+def fate_of(body: Mapping[str, Any], durations: Durations) -> Fate:
+    """Return how a job's run goes, from its environment variables and its `auto_stop` hours.
+
+    Raises:
+        Refused: an environment variable of the emulator holds what it cannot mean.
+    """
+    environments = (body.get("algorithm") or {}).get("environments") or {}
+    result = environments.get(RESULT) or "Completed"
+    if result not in RESULTS:
+        raise invalid(f"environment variable {RESULT} must be one of {', '.join(sorted(RESULTS))}")
+    run_ms = _run_ms(environments.get(RUN_SECONDS), durations)
+    hours = ((body.get("spec") or {}).get("auto_stop") or {}).get("duration")
+    if hours and hours * 3_600_000 < run_ms:
+        return Fate(hours * 3_600_000, "Terminated")
+    return Fate(run_ms, result)
+
+
+def _run_ms(text: str | None, durations: Durations) -> int:
+    try:
+        seconds = float(text) if text else durations.running
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < 1e9:
+        raise invalid(f"environment variable {RUN_SECONDS} must be a number of seconds")
+    return round(seconds * 1000)
+
+
+def _steps_after(phase: str, now_ms: int, durations: Durations, fate: Fate) -> tuple[Step, ...]:
+    if phase == "Terminating":
+        return _chain(now_ms, [(durations.terminating * 1000, "Terminated")])
+    ahead = [
+        (durations.creating * 1000, "Pending"),
+        (durations.pending * 1000, "Running"),
+        (float(fate.run_ms), fate.result),
+    ]
+    order = ["Creating", "Pending", "Running"]
+    return _chain(now_ms, ahead[order.index(phase) :]) if phase in order else ()
+
+
+def _chain(now_ms: int, spans: list[tuple[float, str]]) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for span_ms, phase in spans:
+        now_ms += round(span_ms)
+        steps.append(Step(now_ms, phase, SECONDARY[phase]))
+    return tuple(steps)
