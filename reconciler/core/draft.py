@@ -1,0 +1,164 @@
+"""Drawing up an action: which job is there, which one will be, and what has to be sent for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from reconciler.core.body import with_identity
+from reconciler.core.duration import spell
+from reconciler.core.identity import Description, Marker, remote_name
+from reconciler.core.marks import Cloud
+from reconciler.core.mutable import renewed_marker, update_body
+from reconciler.core.ownership import KeyView, Revision, Stranger
+from reconciler.core.phase import Operation, may
+from reconciler.core.plan import Action, After, Before, Change, PlannedAction, Reason, Source
+from reconciler.core.stack import DesiredJob, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is the same for every key: whose stack, which cloud, what time it is, what was allowed."""
+
+    stack: str
+    workspace_id: str = "0"
+    cloud: Cloud = Cloud.HUAWEI
+    at_s: float = 0.0
+    limits: Limits = field(default_factory=Limits)
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Builds the actions of one key."""
+
+    view: KeyView
+    desired: DesiredJob | None
+    situation: Situation
+    latest: Revision | None
+
+    def plain(
+        self,
+        action: Action,
+        reason: Reason,
+        detail: str,
+        *,
+        revision: Revision | None = None,
+        changes: tuple[Change, ...] = (),
+        **more: Any,
+    ) -> PlannedAction:
+        shown = revision or self.latest
+        return PlannedAction(
+            key=self.view.key,
+            action=action,
+            reason=reason,
+            detail=detail,
+            before=_before(shown),
+            changes=changes,
+            source=Source.of(self.desired.location) if self.desired else None,
+            **more,
+        )
+
+    def unknown_phase(self, revision: Revision) -> PlannedAction:
+        verdict = may(Operation.TERMINATE, None)
+        detail = f'phase "{revision.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
+        return self.plain(Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
+
+    def name_taken(self, stranger: Stranger) -> PlannedAction:
+        detail = (
+            f"{stranger.job.name} is taken by job {stranger.job.id} ({stranger.why}); "
+            "adopt it, or rename the key"
+        )
+        return self.plain(Action.CONFLICT, Reason.NAME_TAKEN, detail)
+
+    def end(self, revision: Revision, reason: Reason, said: str) -> PlannedAction:
+        """Terminate an active revision; a protected one is blocked, and released if that is declared."""
+        protect = self.desired.lifecycle.protect if self.desired else None
+        if revision.marker.protected and protect is False:
+            return self._release(revision)
+        if revision.marker.protected or protect:
+            detail = f"{said}, and protected; release it first: `protect: false`"
+            return self.plain(Action.BLOCKED, Reason.PROTECTED, detail, revision=revision)
+        lost = revision.job.ran_s(self.situation.at_s)
+        return self.plain(
+            Action.TERMINATE,
+            reason,
+            said + throws_away(lost, revision.job.node_count),
+            revision=revision,
+            lost_s=lost,
+            lost_nodes=revision.job.node_count,
+        )
+
+    def _release(self, revision: Revision) -> PlannedAction:
+        marker = replace(revision.marker, protected=False)
+        return self.plain(
+            Action.UPDATE,
+            Reason.PROTECTION_RELEASED,
+            "protection released; the next plan terminates it",
+            revision=revision,
+            after=After(name=revision.job.name, revision=revision.number, digest=marker.digest),
+            desired={"description": str(Description(revision.job.text, marker))},
+        )
+
+    def create(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
+        assert self.desired is not None
+        number = self.view.next_revision
+        action = self.plain(Action.CREATE, reason, detail, changes=changes)
+        return action.model_copy(
+            update={"before": None, "after": self.after(number), "desired": self.body(number)}
+        )
+
+    def update(
+        self,
+        revision: Revision,
+        desired: DesiredJob,
+        reason: Reason,
+        detail: str,
+        changes: tuple[Change, ...] = (),
+        digest: str | None = None,
+    ) -> PlannedAction:
+        marker = renewed_marker(desired, revision.job, revision.marker, digest or revision.marker.digest)
+        after = After(name=revision.job.name, revision=revision.number, digest=marker.digest)
+        body = update_body(desired, revision.job, marker, self.situation.cloud)
+        return self.plain(
+            Action.UPDATE, reason, detail, revision=revision, changes=changes, after=after, desired=body
+        )
+
+    def after(self, number: int) -> After:
+        assert self.desired is not None
+        return After(name=remote_name(self.view.key, number), revision=number, digest=self.desired.digest)
+
+    def body(self, number: int) -> dict[str, Any]:
+        desired = self.desired
+        assert desired is not None
+        assert desired.body is not None
+        marker = Marker(
+            self.situation.stack,
+            self.view.key,
+            number,
+            desired.digest,
+            protected=desired.lifecycle.protect is True,
+        )
+        return with_identity(
+            desired.body,
+            name=remote_name(self.view.key, number),
+            workspace_id=self.situation.workspace_id,
+            description=str(Description(desired.description, marker)),
+        )
+
+
+def _before(revision: Revision | None) -> Before | None:
+    if revision is None:
+        return None
+    job, marker = revision.job, revision.marker
+    return Before(
+        id=job.id, name=job.name, revision=marker.revision, phase=job.phase_text, digest=marker.digest
+    )
+
+
+def spell_nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def throws_away(ran_s: float, nodes: int) -> str:
+    return f"; throws away {spell(ran_s)} on {spell_nodes(nodes)}" if ran_s > 0 else ""

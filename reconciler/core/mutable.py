@@ -1,0 +1,141 @@
+"""What can be changed on a job that exists, for which cloud and in which phase.
+
+The table itself stands on the fields of `desired.py` (`UpdateInPlace`); here it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from reconciler.core.diff import changes_between
+from reconciler.core.identity import Description, Marker
+from reconciler.core.marks import Cloud
+from reconciler.core.normal import Canonical, canonical, mutable_paths, rule_at
+from reconciler.core.observed import ObservedJob
+from reconciler.core.phase import Phase, may
+from reconciler.core.plan import Change
+from reconciler.core.stack import DesiredJob
+
+DESCRIPTION = ("description",)
+_PROTECT, _STOPPED = "lifecycle.protect", "marker.stopped"
+MARKER_PATHS = frozenset({_PROTECT, _STOPPED})
+
+
+def is_changeable(path: tuple[str, ...], phase: Phase, cloud: Cloud) -> bool:
+    """Whether the service would change this field on a job in this phase."""
+    update = rule_at(path).update
+    if update is None or cloud not in update.clouds or (phase.is_terminal and not update.on_ended):
+        return False
+    return bool(may(update.operation, phase))
+
+
+class MutableChanges(NamedTuple):
+    """The mutable fields that differ: those that can be changed now, and those that wait."""
+
+    now: tuple[Change, ...]
+    waiting: tuple[Change, ...]
+
+    @property
+    def are_of_marker_only(self) -> bool:
+        """Whether nothing differs that can be changed but the marker."""
+        return all(change.path in MARKER_PATHS for change in self.now)
+
+
+def mutable_changes(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud) -> MutableChanges:
+    """Compare the mutable part of a declaration with the observed job.
+
+    On a job that has ended only a difference of the marker counts, its digest and `stopped` aside.
+    """
+    assert job.phase is not None  # unknown phases are blocked before anything is compared
+    of_marker = _marker_changes(desired, job, marker)
+    if job.phase.is_terminal:
+        return MutableChanges(of_marker, ())
+    now, waiting = list(of_marker), list[Change]()
+    if desired.description.strip() != job.text.strip():
+        now.append(Change(path="description", before=job.text or None, after=desired.description or None))
+    for path, wanted, found in _differing(desired.body or {}, job.body):
+        differing = changes_between(_nest(path, found), _nest(path, wanted), forces_new_job=False)
+        (now if is_changeable(path, job.phase, cloud) else waiting).extend(differing)
+    return MutableChanges(tuple(now), tuple(waiting))
+
+
+def _differing(
+    declared: Mapping[str, Any], reported: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield path, wanted and found form of each declared mutable field that the job shows otherwise."""
+    for path in mutable_paths():
+        value = _at(declared, path)
+        # A declared default counts: priority 1 was asked for where the job has 2.
+        if path == DESCRIPTION or value is None:
+            continue
+        wanted = _at(canonical(_nest(path, value)), path)
+        found = _at(canonical(_nest(path, _at(reported, path))), path)
+        if wanted != found:
+            yield path, value if wanted is None else wanted, found
+
+
+def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> tuple[Change, ...]:
+    changes = []
+    protect = desired.lifecycle.protect
+    if protect is not None and protect != marker.protected:
+        changes.append(_flag(_PROTECT, marker.protected, protect))
+    if marker.stopped and job.phase is not None and job.phase.is_active:
+        # We meant to end it once and did not; left there, a stop by somebody else would look like ours.
+        changes.append(_flag(_STOPPED, before=True, after=False))
+    return tuple(changes)
+
+
+def _flag(path: str, before: bool, after: bool) -> Change:
+    return Change(path=path, before=str(before).lower(), after=str(after).lower())
+
+
+def renewed_marker(desired: DesiredJob, job: ObservedJob, marker: Marker, digest: str) -> Marker:
+    """The marker as an update writes it."""
+    protect = desired.lifecycle.protect
+    ended = job.phase is not None and job.phase.is_terminal
+    return replace(
+        marker,
+        digest=digest,
+        protected=marker.protected if protect is None else protect,
+        stopped=marker.stopped and ended,
+    )
+
+
+def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud) -> dict[str, Any]:
+    """The body of the service's update call: the whole description, and all declared fields legal now."""
+    assert job.phase is not None
+    body: dict[str, Any] = {"description": str(Description(desired.description, marker))}
+    for path in mutable_paths():
+        value = _at(desired.body or {}, path)
+        if path != DESCRIPTION and value is not None and is_changeable(path, job.phase, cloud):
+            place = body
+            for name in path[:-1]:
+                place = place.setdefault(name, {})
+            place[path[-1]] = value
+    return body
+
+
+def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
+    """The paths of an update that the job, read back, does not show."""
+    missing = [] if job.description.rstrip() == str(sent["description"]).rstrip() else ["description"]
+    return (*missing, *(".".join(path) for path, _, _ in _differing(sent, job.body)))
+
+
+def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = tree
+    for name in path:
+        if not isinstance(value, Mapping) or name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def _nest(path: tuple[str, ...], value: Any) -> Canonical:
+    if value is None:
+        return {}
+    for name in reversed(path):
+        value = {name: value}
+    nested: Canonical = value
+    return nested

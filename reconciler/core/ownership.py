@@ -1,0 +1,163 @@
+"""Which observed job belongs to which key of which stack, and who else holds a key's names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from reconciler.core.identity import Marker, parse_remote_name
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
+
+
+class Standing(StrEnum):
+    """What a job is to a stack."""
+
+    OWNED = "owned"
+    FOREIGN = "foreign"
+    UNMANAGED = "unmanaged"
+
+
+def standing(job: ObservedJob, stack: str) -> Standing:
+    """Say whose job it is. A marker on a job it was not written for counts for nothing."""
+    if job.marker is None:
+        return Standing.UNMANAGED
+    return Standing.OWNED if job.marker.stack == stack else Standing.FOREIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """An owned job with the marker that is believed on it."""
+
+    job: ObservedJob
+    marker: Marker
+
+    @property
+    def number(self) -> int:
+        """The revision's number."""
+        return self.marker.revision
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A job that is not ours and has one of the key's remote names."""
+
+    job: ObservedJob
+    number: int
+    standing: Standing
+
+    @property
+    def why(self) -> str:
+        """Who holds the name."""
+        if self.standing is Standing.FOREIGN and self.job.marker:
+            return f"owned by stack {self.job.marker.stack}"
+        return "copied marker" if self.job.claimed_marker else "unmanaged"
+
+
+@dataclass(slots=True)
+class KeyView:
+    """Everything that was seen of one key: owned revisions (oldest first), strangers, unreadable jobs."""
+
+    key: str
+    owned: list[Revision] = field(default_factory=list)
+    strangers: list[Stranger] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    highest_name: int = 0
+
+    @property
+    def next_revision(self) -> int:
+        """1 + the highest number among owned jobs and the names `key-r<N>` seen."""
+        return 1 + max([self.highest_name, *(revision.number for revision in self.owned)])
+
+    def without(self, job_id: str) -> KeyView:
+        """The same view without one job: it was deleted while we looked."""
+        left = [revision for revision in self.owned if revision.job.id != job_id]
+        return KeyView(self.key, left, self.strangers, self.unreadable, self.highest_name)
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """An observation, sorted by key for one stack.
+
+    `proves_absence` says that a key of which nothing was seen has nothing: the look was whole, and no
+    unreadable job could be it. `unattributed` are jobs of which not even the name could be read.
+    """
+
+    views: Mapping[str, KeyView]
+    problem: str | None = None
+    is_whole: bool = True
+    unattributed: tuple[Unreadable, ...] = ()
+    active_jobs: int = 0
+
+    @property
+    def proves_absence(self) -> bool:
+        """Whether what was not seen does not exist."""
+        return self.is_whole and not self.unattributed
+
+    def view(self, key: str) -> KeyView:
+        """What was seen of a key; empty if nothing was."""
+        return self.views.get(key) or KeyView(key)
+
+    @property
+    def owned_keys(self) -> tuple[str, ...]:
+        """The keys that own a job, sorted."""
+        return tuple(sorted(key for key, view in self.views.items() if view.owned))
+
+    @property
+    def concerned_keys(self) -> tuple[str, ...]:
+        """The keys that own a job, or may own one that could not be read; sorted."""
+        return tuple(sorted(key for key, view in self.views.items() if view.owned or view.unreadable))
+
+
+def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) -> Ownership:
+    """Attribute every job of an observation to a key of `stack`, in one pass.
+
+    Names that differ in case only are taken for a clash: whether the service tells them apart is not
+    documented.
+    """
+    views: dict[str, KeyView] = {}
+    by_folded: defaultdict[str, list[tuple[ObservedJob, int]]] = defaultdict(list)
+    unattributed: list[Unreadable] = []
+    active = 0
+
+    def view(key: str) -> KeyView:
+        return views.setdefault(key, KeyView(key))
+
+    for job in observation.jobs:
+        name = parse_remote_name(job.name)
+        by_folded[name.key.casefold()].append((job, name.revision))
+        if job.marker is not None and job.marker.stack == stack:
+            view(job.marker.key).owned.append(Revision(job, job.marker))
+            active += job.is_active
+    for lost in observation.unreadable:
+        keys = _keys_of(lost, stack, declared, views)
+        for key in keys:
+            view(key).unreadable.append(lost)
+        if not keys and lost.name is None:
+            unattributed.append(lost)
+    for key in declared | views.keys():
+        for job, number in by_folded.get(key.casefold(), ()):
+            seen = view(key)
+            if number > 1:
+                seen.highest_name = max(seen.highest_name, number)
+            if (whose := standing(job, stack)) is not Standing.OWNED:
+                seen.strangers.append(Stranger(job, number, whose))
+    for seen in views.values():
+        seen.owned.sort(
+            key=lambda revision: (revision.number, revision.job.created_at_s or 0, revision.job.id)
+        )
+    return Ownership(views, observation.problem, observation.is_whole, tuple(unattributed), active)
+
+
+def _keys_of(
+    lost: Unreadable, stack: str, declared: frozenset[str], views: Mapping[str, KeyView]
+) -> set[str]:
+    """The keys that an unreadable job may belong to, by its name or by the marker it claims."""
+    keys: set[str] = set()
+    if lost.claimed is not None and lost.claimed.stack == stack:
+        keys.add(lost.claimed.key)
+    if lost.name is not None:
+        folded = parse_remote_name(lost.name).key.casefold()
+        keys |= {key for key in declared | views.keys() if key.casefold() == folded}
+    return keys

@@ -1,0 +1,275 @@
+"""A plan: the actions that make the service match the manifest, as plain data.
+
+`Plan` crosses the process boundary (`plan --json`, `--out`), so it is a frozen model with a schema.
+Source of the format: CLI.md 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.secret import show
+from reconciler.core.stack import ReplaceOrder, TargetKind
+
+FORMAT_VERSION = "1.0"
+
+
+class Action(StrEnum):
+    """What is to be done about a key."""
+
+    CREATE = "create"
+    KEEP = "keep"
+    UPDATE = "update"
+    REPLACE = "replace"
+    TERMINATE = "terminate"
+    DEFER = "defer"
+    BLOCKED = "blocked"
+    CONFLICT = "conflict"
+    UNKNOWN = "unknown"
+
+
+class ActionTraits(NamedTuple):
+    """What the rest of the program asks of an action; nobody else spells out an action's name.
+
+    `summary` is the wording of the plan's last line; the ones marked `always_summed` stand in it even
+    when they are zero.
+    """
+
+    symbol: str
+    summary: str
+    always_summed: bool = False
+    is_executed: bool = False
+    stops_a_job: bool = False
+    starts_a_job: bool = False
+    stands_in_the_way: bool = False
+
+
+ACTIONS: dict[Action, ActionTraits] = {
+    Action.CREATE: ActionTraits("+", "to create", True, is_executed=True, starts_a_job=True),
+    Action.UPDATE: ActionTraits("~", "to update", True, is_executed=True),
+    Action.REPLACE: ActionTraits(
+        "-/+", "to replace", True, is_executed=True, stops_a_job=True, starts_a_job=True
+    ),
+    Action.TERMINATE: ActionTraits("-", "to terminate", True, is_executed=True, stops_a_job=True),
+    Action.KEEP: ActionTraits("=", "to keep", True),
+    Action.DEFER: ActionTraits(">", "deferred"),
+    Action.BLOCKED: ActionTraits("!", "blocked", stands_in_the_way=True),
+    Action.CONFLICT: ActionTraits("!", "in conflict", stands_in_the_way=True),
+    Action.UNKNOWN: ActionTraits("?", "unknown"),
+}
+#: A replace that starts the new job before it ends the old one shows it.
+CREATE_FIRST_SYMBOL = "+/-"
+
+
+class Reason(StrEnum):
+    """Why the planner chose the action: a closed list."""
+
+    NOT_FOUND = "not_found"
+    UNCHANGED = "unchanged"
+    COMPLETED = "completed"
+    MUTABLE_CHANGED = "mutable_changed"
+    MARKER_CHANGED = "marker_changed"
+    IMMUTABLE_CHANGED = "immutable_changed"
+    CHANGE_IGNORED = "change_ignored"
+    CHANGE_REFUSED = "change_refused"
+    WOULD_LOSE_WORK = "would_lose_work"
+    WAITS_FOR_TERMINATION = "waits_for_termination"
+    AUTO_STOPPED = "auto_stopped"
+    FAILED = "failed"
+    RETRY = "retry"
+    RETRY_LATER = "retry_later"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    DECLARED_AGAIN = "declared_again"
+    TERMINATED_OUTSIDE = "terminated_outside"
+    RECREATE = "recreate"
+    SUPERSEDED = "superseded"
+    NOT_IN_MANIFEST = "not_in_manifest"
+    STATE_ABSENT = "state_absent"
+    PROTECTION_RELEASED = "protection_released"
+    NAME_TAKEN = "name_taken"
+    PROTECTED = "protected"
+    UNKNOWN_PHASE = "unknown_phase"
+    UNKNOWN_DIGEST = "unknown_digest"
+    NOT_LEGAL = "not_legal"
+    UNREADABLE = "unreadable"
+
+
+class Frozen(BaseModel):
+    """A value that leaves the program."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+
+class Change(Frozen):
+    """One field with its value before and after; null where there was, or will be, none."""
+
+    path: str = Field(description="Path of the field, as in a manifest.")
+    before: Any = Field(None, description="What was declared then, or what the job has.")
+    after: Any = Field(None, description="What is declared now.")
+    sensitive: bool = Field(False, description="Whether the values are hidden.")
+    forces_new_job: bool = Field(False, description="Whether the service cannot change it on a job.")
+
+
+class Before(Frozen):
+    """The job that is there."""
+
+    id: str
+    name: str
+    revision: int
+    phase: str
+    digest: str
+
+
+class After(Frozen):
+    """The job that will be there."""
+
+    name: str
+    revision: int
+    digest: str
+
+
+class Source(Frozen):
+    """Where in the manifest the key stands; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    @classmethod
+    def of(cls, location: Location | None) -> Source | None:
+        """Take over a location."""
+        return (
+            None if location is None else cls(file=location.file, line=location.line, column=location.column)
+        )
+
+
+class PlannedAction(Frozen):
+    """What to do about one key, and why.
+
+    The fields after `source` are what apply needs to do it; they are no part of `plan --json`.
+    """
+
+    key: str = Field(description="Name of the job in the manifest.")
+    action: Action = Field(description="What is to be done.")
+    reason: Reason = Field(description="Why, as a word.")
+    detail: str = Field("", description="Why, for people.")
+    before: Before | None = Field(None, description="The job that is there; null for a create.")
+    after: After | None = Field(None, description="The job that will be there; null for a terminate.")
+    changes: tuple[Change, ...] = Field((), description="What differs.")
+    source: Source | None = Field(None, description="Where the key stands in the manifest.")
+
+    desired: dict[str, Any] | None = Field(None, exclude=True)
+    replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
+    waits_for: str | None = Field(None, exclude=True)
+    lost_s: float = Field(0.0, exclude=True)
+    lost_nodes: int = Field(1, exclude=True)
+
+    @property
+    def traits(self) -> ActionTraits:
+        """What is known of this kind of action."""
+        return ACTIONS[self.action]
+
+    @property
+    def symbol(self) -> str:
+        """The sign that stands before the action in a text."""
+        if self.action is Action.REPLACE and self.replace_order is ReplaceOrder.CREATE_FIRST:
+            return CREATE_FIRST_SYMBOL
+        return self.traits.symbol
+
+    @property
+    def lost_node_hours(self) -> float:
+        """The work that the action throws away."""
+        return self.lost_s * self.lost_nodes / 3600 if self.traits.stops_a_job else 0.0
+
+
+class TargetIdentity(Frozen):
+    """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
+
+    name: str
+    kind: TargetKind
+    endpoint: str
+    project_id: str
+    workspace_id: str
+
+
+class PlanWarning(Frozen):
+    """Something that does not stop the plan, and that a person should know."""
+
+    what: str
+    why: str = ""
+    fix: str | None = None
+    key: str | None = None
+
+
+Summary = Annotated[dict[Action, int], Field(description="How many actions of each kind.")]
+
+
+class Plan(Frozen):
+    """The actions for one stack on one target, sorted by key, then revision."""
+
+    format_version: str = Field(FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Of this document.")
+    reconciler_version: str = Field(description="Version of the program that made it.")
+    created_at: str = Field(description="RFC 3339, UTC.")
+    stack: str = Field(description="The ownership scope.")
+    target: TargetIdentity = Field(description="Where the jobs live.")
+    manifest_digest: str = Field(description="Over the files of the stack.")
+    applyable: bool = Field(description="At least one action would be executed and no guard refuses.")
+    complete: bool = Field(description="False when something could not be read.")
+    summary: Summary
+    actions: tuple[PlannedAction, ...] = Field(description="Sorted by key, then revision.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="What a person should know.")
+
+    refusals: tuple[Diagnostic, ...] = Field((), exclude=True)
+    left_alone: int = Field(0, exclude=True)
+    left_out: int = Field(0, exclude=True)
+
+    def document(self) -> dict[str, Any]:
+        """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json"))
+        return document
+
+    @property
+    def to_execute(self) -> tuple[PlannedAction, ...]:
+        """The actions that apply carries out."""
+        return tuple(a for a in self.actions if a.traits.is_executed)
+
+    @property
+    def in_the_way(self) -> tuple[PlannedAction, ...]:
+        """Keys in conflict or blocked: apply skips and reports them."""
+        return tuple(a for a in self.actions if a.traits.stands_in_the_way)
+
+    @property
+    def unknown(self) -> tuple[PlannedAction, ...]:
+        """Keys that could not be judged."""
+        return tuple(a for a in self.actions if a.action is Action.UNKNOWN)
+
+    @property
+    def lost_node_hours(self) -> float:
+        """The work that the plan throws away."""
+        return sum(action.lost_node_hours for action in self.actions)
+
+
+def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
+    """Count the actions of each kind, in the order in which the contract lists them."""
+    summary = dict.fromkeys(Action, 0)
+    for action in actions:
+        summary[action.action] += 1
+    return summary
+
+
+def last_line(summary: dict[Action, int]) -> str:
+    """The fixed last line of a plan, word by word as in CLI.md 7."""
+    always = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if t.always_summed]
+    more = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if not t.always_summed and summary[a]]
+    return f"Plan: {', '.join(always)}." + (f" {', '.join(more)}." if more else "")
+
+
+def timestamp(at_s: float) -> str:
+    """Seconds since 1970 as RFC 3339 in UTC, to the second."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,211 @@
+"""The rows of SEMANTICS 5 for a declared key of which a revision is owned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.core.body import manifest_form
+from reconciler.core.diff import changes_between, comparable_with_details
+from reconciler.core.digest import declared
+from reconciler.core.draft import Draft, spell_nodes, throws_away
+from reconciler.core.duration import spell
+from reconciler.core.mutable import mutable_changes
+from reconciler.core.normal import canonical, split
+from reconciler.core.observed import ObservedJob
+from reconciler.core.ownership import Revision
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, After, Change, PlannedAction, PlanWarning, Reason
+from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
+from reconciler.core.stack import DesiredJob, OnChange
+
+Row = tuple[PlannedAction, list[PlanWarning]]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind."""
+
+    changes: tuple[Change, ...] = ()
+    only_unreported: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing that can be compared differs, and nothing else is declared."""
+        return not self.changes and not self.only_unreported
+
+    @property
+    def said(self) -> str:
+        """The changed fields, for people."""
+        if self.only_unreported:
+            return "changed in a field that the service does not report"
+        return f"{', '.join(change.path for change in self.changes)} changed"
+
+
+def difference(desired: DesiredJob, details: ObservedJob) -> Difference:
+    """Compare what details report with what is declared now (SEMANTICS 3.3)."""
+    wanted = declared(split(canonical(manifest_form(desired.body or {}))).immutable, desired.lifecycle.rerun)
+    reported = split(canonical(manifest_form(details.body))).immutable
+    comparable = comparable_with_details(reported, wanted)
+    changes = changes_between(comparable.before, comparable.after, forces_new_job=True)
+    return Difference(changes, only_unreported=not changes and comparable.has_unreported)
+
+
+@dataclass(frozen=True)
+class Present:
+    """Decides about one declared key with its newest revision `latest`, whose phase is known."""
+
+    draft: Draft
+    entry: DesiredJob
+    latest: Revision
+    phase: Phase
+
+    def decide(self, details: ObservedJob | None) -> Row:
+        """Pick the row. `details` are those of the newest revision, needed where its digest differs."""
+        if self.latest.marker.digest == self.entry.digest:
+            return self._same()
+        if details is None:
+            return self.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read"), []
+        found = difference(self.entry, details)
+        if found.is_empty:
+            # While a job is being terminated nothing can be written on it, so its marker stays behind.
+            return self._ended_same() if self.phase is Phase.TERMINATING else self._marker_is_behind()
+        if self.entry.lifecycle.on_change is OnChange.KEEP:
+            return self._keep_or_update(
+                Reason.CHANGE_IGNORED, f"{found.said}; on_change: keep", found.changes
+            )
+        if self.entry.lifecycle.on_change is OnChange.FAIL:
+            detail = f"{found.said}; on_change: fail"
+            return self.draft.plain(Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=found.changes), []
+        if self.phase.is_terminal or self.phase is Phase.TERMINATING:
+            return self._next(Reason.IMMUTABLE_CHANGED, found.said, found.changes), []
+        return self._replace(found), []
+
+    def _same(self) -> Row:
+        if self.phase.is_terminal or self.phase is Phase.TERMINATING:
+            return self._ended_same()
+        return self._keep_or_update(Reason.UNCHANGED, self.phase.value.lower())
+
+    def _ended_same(self) -> Row:
+        """The newest revision has ended, or is about to, with what is declared now."""
+        if self.phase is Phase.COMPLETED:
+            return self._keep_or_update(Reason.COMPLETED, "completed")
+        if self.phase.is_terminal and stopped_itself(self.entry, self.latest.job):
+            return self._keep_or_update(Reason.AUTO_STOPPED, "stopped by its own auto_stop")
+        if not self.phase.ended_badly and self.latest.marker.stopped:
+            return self._next(Reason.DECLARED_AGAIN, "declared again after we stopped it"), []
+        if may_retry(self.latest, self.entry):
+            return self._retry()
+        if self.phase.ended_badly:
+            return self._keep_or_update(Reason.FAILED, f"{self.phase.value.lower()}; on_failure: keep")
+        detail = "terminated outside the manifest; `rerun` or `recreate` starts it again"
+        return self._keep_or_update(Reason.TERMINATED_OUTSIDE, detail)
+
+    def _retry(self) -> Row:
+        """A further attempt, if it is due and there is one left."""
+        bad_end = Reason.RETRY if self.phase.ended_badly else Reason.RECREATE
+        said = self.phase.value.lower() if self.phase.ended_badly else "terminated outside the manifest"
+        run = bad_run(self.draft.view.owned, self.entry)
+        attempt = next_attempt(run, self.entry, self.draft.situation.at_s)
+        detail = f"{said}; {attempt.detail}"
+        match attempt.reason:
+            case Reason.RETRIES_EXHAUSTED:
+                return self._keep_or_update(Reason.RETRIES_EXHAUSTED, detail)
+            case Reason.RETRY_LATER:
+                return self.draft.plain(Action.DEFER, Reason.RETRY_LATER, detail), []
+            case Reason.RETRY:
+                return self._next(bad_end, detail), []
+
+    def _next(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
+        """Create the next revision; wait for a termination that is under way."""
+        if self.phase is not Phase.TERMINATING:
+            return self.draft.create(reason, detail, changes)
+        action = self.draft.create(Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}", changes)
+        return action.model_copy(update={"waits_for": self.latest.job.id})
+
+    def _marker_is_behind(self) -> Row:
+        job = self.latest.job
+        found = mutable_changes(self.entry, job, self.latest.marker, self.draft.situation.cloud)
+        detail = "the marker is behind the manifest, the job is not"
+        reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
+        action = self.draft.update(
+            self.latest, self.entry, reason, detail, found.now, digest=self.entry.digest
+        )
+        return action, self._waiting(found.waiting)
+
+    def _keep_or_update(self, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()) -> Row:
+        """Keep the revision; `ignored` changes are shown. What can be changed on the job is updated."""
+        job, marker = self.latest.job, self.latest.marker
+        if self.phase is Phase.TERMINATING:  # nothing can be written on it
+            return self._keep(reason, detail, ignored), []
+        found = mutable_changes(self.entry, job, marker, self.draft.situation.cloud)
+        if not found.now:
+            return self._keep(reason, detail, ignored), self._waiting(found.waiting)
+        reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
+        detail = f"{', '.join(change.path for change in found.now)} changed"
+        action = self.draft.update(self.latest, self.entry, reason, detail, (*found.now, *ignored))
+        return action, self._waiting(found.waiting)
+
+    def _keep(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
+        job, marker = self.latest.job, self.latest.marker
+        after = After(name=job.name, revision=marker.revision, digest=marker.digest)
+        return self.draft.plain(Action.KEEP, reason, detail, after=after, changes=changes)
+
+    def _waiting(self, changes: tuple[Change, ...]) -> list[PlanWarning]:
+        return [
+            PlanWarning(
+                what="change waits",
+                why=f"{change.path} cannot be changed on this target while the job is {self.phase.value}",
+                key=self.entry.key,
+            )
+            for change in changes
+        ]
+
+    def _replace(self, found: Difference) -> PlannedAction:
+        """The declaration of an active job changed in what the service cannot change on it."""
+        draft, lifecycle, job = self.draft, self.entry.lifecycle, self.latest.job
+        if self.latest.marker.protected or lifecycle.protect:
+            detail = f"{found.said}, and protected; release it first: `protect: false`, alone"
+            return draft.plain(Action.BLOCKED, Reason.PROTECTED, detail, changes=found.changes)
+        ran_s = job.ran_s(draft.situation.at_s)
+        is_long = self.phase is Phase.RUNNING and ran_s > draft.situation.limits.lost_time
+        if lifecycle.on_change is None and is_long and not draft.situation.force:
+            detail = (
+                f"{found.said}; would lose {spell(ran_s)} on {spell_nodes(job.node_count)}; "
+                "write `on_change: replace` or give --force"
+            )
+            return draft.plain(Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=found.changes)
+        if held := self._failed_before(found):
+            return held
+        number = draft.view.next_revision
+        return draft.plain(
+            Action.REPLACE,
+            Reason.IMMUTABLE_CHANGED,
+            found.said + throws_away(ran_s, job.node_count),
+            changes=found.changes,
+            after=draft.after(number),
+            desired=draft.body(number),
+            replace_order=lifecycle.replace_order,
+            lost_s=ran_s,
+            lost_nodes=job.node_count,
+        )
+
+    def _failed_before(self, found: Difference) -> PlannedAction | None:
+        """A replace whose declared digest ended badly before counts like a retry.
+
+        Without this a `create_first` whose new job fails would be tried again by every apply.
+        """
+        run = bad_run([r for r in self.draft.view.owned if r is not self.latest], self.entry)
+        if not run:
+            return None
+        ended = f"what is declared ended as {run[0].job.phase_text} in r{run[0].number}"
+        if not may_retry(run[0], self.entry):
+            return self._keep(Reason.FAILED, f"{ended}; r{self.latest.number} goes on", found.changes)
+        attempt = next_attempt(run, self.entry, self.draft.situation.at_s)
+        match attempt.reason:
+            case Reason.RETRIES_EXHAUSTED:
+                return self._keep(attempt.reason, f"{ended}; {attempt.detail}", found.changes)
+            case Reason.RETRY_LATER:
+                detail = f"{ended}; {attempt.detail}"
+                return self.draft.plain(Action.DEFER, attempt.reason, detail, changes=found.changes)
+            case Reason.RETRY:
+                return None
