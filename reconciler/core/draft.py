@@ -105,7 +105,12 @@ class Draft:
         number = self.view.next_revision
         action = self.plain(Action.CREATE, reason, detail, changes=changes)
         return action.model_copy(
-            update={"before": None, "after": self.after(number), "desired": self.body(number)}
+            update={
+                "before": None,
+                "after": self.after(number),
+                "desired": self.body(number),
+                "follows": self.latest.job.id if self.latest else None,
+            }
         )
 
     def update(

@@ -16,7 +16,7 @@ from reconciler.core.mutable import mutable_changes
 from reconciler.core.ownership import KeyView, Revision, Standing
 from reconciler.core.phase import Phase
 from reconciler.core.plan import FORMAT_VERSION, Frozen, PlanWarning, TargetIdentity, timestamp
-from reconciler.core.planner import Look, keys_in_view
+from reconciler.core.planner import Look, keys_in_view, partial_view
 from reconciler.core.retry import stopped_itself
 from reconciler.core.stack import DesiredJob, Stack
 
@@ -71,7 +71,6 @@ class DriftReport(Frozen):
     warnings: tuple[PlanWarning, ...] = Field((), description="What a person should know.")
 
     compared: int = Field(0, exclude=True)
-    left_alone: int = Field(0, exclude=True)
 
     @property
     def has_drifted(self) -> bool:
@@ -101,13 +100,11 @@ def make_drift_report(
         check = _Check(key, look.view(key), stack.jobs.get(key), look, situation)
         drift += check.drift()
         pending += check.pending()
-    unknown = sum(item.class_ is DriftClass.UNKNOWN for item in drift)
+    unknown = len({item.key for item in drift if item.class_ is DriftClass.UNKNOWN})
     whole = look.ownership.problem is None and not look.ownership.unattributed
-    warnings = (
-        []
-        if look.ownership.problem is None
-        else [PlanWarning(what="the list could not be read", why=look.ownership.problem)]
-    )
+    warnings = partial_view(stack, look.ownership)
+    if look.ownership.problem is not None:
+        warnings.append(PlanWarning(what="the list could not be read", why=look.ownership.problem))
     summary = dict.fromkeys(DriftClass, 0)
     for item in drift:
         summary[item.class_] += 1
@@ -123,7 +120,6 @@ def make_drift_report(
         summary=summary,
         warnings=tuple(warnings),
         compared=0 if look.ownership.problem is not None else len(keys) - unknown,
-        left_alone=sum(key not in stack.jobs for key in look.ownership.owned_keys) if stack.is_partial else 0,
     )
 
 

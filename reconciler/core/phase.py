@@ -172,20 +172,3 @@ _UNKNOWN_PHASE = _no("the phase is not in the table of known phases", "with a re
 def may(operation: Operation, phase: Phase | None) -> Verdict:
     """Say whether `operation` is legal on a job in `phase`; None is a phase that nobody knows."""
     return _UNKNOWN_PHASE if phase is None else RULES[phase].verdicts[operation]
-
-
-def is_expected(before: Phase, after: Phase) -> bool:
-    """Whether the service is known to move a job from one phase to the other, in one or more steps.
-
-    Two looks at a job may lie far apart, so what is reachable is expected.
-    """
-    seen: set[Phase] = {before}
-    frontier = {before}
-    while frontier:
-        # An ended job moves only if the service restarts it, which is a step of its own.
-        steps = {
-            n for p in frontier if p is before or not p.is_terminal for n in RULES[p].expected_next
-        } - seen
-        seen |= steps
-        frontier = steps
-    return after in seen

@@ -49,6 +49,11 @@ class ActionTraits(NamedTuple):
     starts_a_job: bool = False
     stands_in_the_way: bool = False
 
+    @property
+    def is_skipped(self) -> bool:
+        """Whether apply reports it and does nothing; a keep is neither done nor reported."""
+        return not self.is_executed and self is not ACTIONS[Action.KEEP]
+
 
 ACTIONS: dict[Action, ActionTraits] = {
     Action.CREATE: ActionTraits("+", "to create", True, is_executed=True, starts_a_job=True),
@@ -166,7 +171,7 @@ class PlannedAction(Frozen):
 
     desired: dict[str, Any] | None = Field(None, exclude=True)
     replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
-    waits_for: str | None = Field(None, exclude=True)
+    follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
     lost_s: float = Field(0.0, exclude=True)
     lost_nodes: int = Field(1, exclude=True)
 
@@ -226,8 +231,6 @@ class Plan(Frozen):
     warnings: tuple[PlanWarning, ...] = Field((), description="What a person should know.")
 
     refusals: tuple[Diagnostic, ...] = Field((), exclude=True)
-    left_alone: int = Field(0, exclude=True)
-    left_out: int = Field(0, exclude=True)
 
     def document(self) -> dict[str, Any]:
         """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""

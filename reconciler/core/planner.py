@@ -95,9 +95,8 @@ def make_plan(
         complete=_is_complete(actions, look.ownership),
         summary=count(actions),
         actions=tuple(actions),
-        warnings=tuple(warnings),
+        warnings=(*partial_view(stack, look.ownership), *warnings),
         refusals=refused,
-        left_alone=_left_alone(stack, look.ownership),
     )
 
 
@@ -119,8 +118,9 @@ def make_destroy_plan(
         declared_keys=stack.declared_keys | set(keys),
         limits=stack.limits,
         is_partial=True,
+        left_out=stack.left_out,
     )
-    plan = make_plan(
+    return make_plan(
         emptied,
         look,
         situation,
@@ -129,7 +129,6 @@ def make_destroy_plan(
         version=version,
         options=Options(force=True, allow_empty=True),
     )
-    return plan.model_copy(update={"left_alone": _left_alone(stack, look.ownership)})
 
 
 def _as_absent(key: str, declared: DesiredJob | None) -> DesiredJob:
@@ -155,8 +154,14 @@ def _is_complete(actions: list[PlannedAction], ownership: Ownership) -> bool:
     return nothing_unknown and ownership.problem is None and not ownership.unattributed
 
 
-def _left_alone(stack: Stack, ownership: Ownership) -> int:
-    """Owned keys that a partial view leaves alone."""
+def partial_view(stack: Stack, ownership: Ownership) -> list[PlanWarning]:
+    """Say how much a partial view leaves out: declared keys, and keys that the stack owns."""
     if not stack.is_partial:
-        return 0
-    return sum(key not in stack.jobs for key in ownership.owned_keys)
+        return []
+    left_alone = sum(key not in stack.jobs for key in ownership.owned_keys)
+    told = [(stack.left_out, "declared, and left out of this view"), (left_alone, "owned, and left alone")]
+    return [PlanWarning(what="partial view", why=f"{_keys(count)} {said}") for count, said in told if count]
+
+
+def _keys(count: int) -> str:
+    return "1 key is" if count == 1 else f"{count} keys are"

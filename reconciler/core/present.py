@@ -117,10 +117,9 @@ class Present:
 
     def _next(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
         """Create the next revision; wait for a termination that is under way."""
-        if self.phase is not Phase.TERMINATING:
-            return self.draft.create(reason, detail, changes)
-        action = self.draft.create(Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}", changes)
-        return action.model_copy(update={"waits_for": self.latest.job.id})
+        if self.phase is Phase.TERMINATING:
+            reason, detail = Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}"
+        return self.draft.create(reason, detail, changes)
 
     def _marker_is_behind(self) -> Row:
         job = self.latest.job

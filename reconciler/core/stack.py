@@ -165,7 +165,7 @@ class Stack:
 
     `jobs` are those in view, by key. `declared_keys` are all keys that any file of the stack declares
     as present. `is_partial` says that PATH or `--only` leaves something out, so that nothing is absent
-    because it was not seen.
+    because it was not seen; `left_out` counts the declared keys that `--only` leaves out.
     """
 
     name: str
@@ -173,5 +173,5 @@ class Stack:
     declared_keys: frozenset[str]
     limits: Limits = field(default_factory=Limits)
     is_partial: bool = False
-    only: tuple[str, ...] = ()
+    left_out: int = 0
     warnings: tuple[Diagnostic, ...] = ()

@@ -1,0 +1,44 @@
+"""A pretend ModelArts: the training-job API of the service, on a local port or in-process.
+
+It is a second witness of what the service does. It is written from the API documents alone, imports
+nothing else of this project and shares no table with it, so that a mistake made here and there must
+be made twice.
+
+    store = Store("jobs.sqlite3")                      # or Store() for memory
+    app = create_app(store, token="secret")            # a WSGI application
+    serve(app, port=8080, on_ready=lambda server: print(server.url))
+
+A job's environment variables can direct it: `EMULATOR_RUN_SECONDS` says for how long it runs,
+`EMULATOR_RESULT` how that ends (Completed, Failed, Abnormal). A test advances a `ManualClock`, moves
+jobs through the `Store` and makes requests fail with a `Fault`; `control` offers the same over HTTP.
+"""
+
+from reconciler.emulator.app import Application, create_app
+from reconciler.emulator.clock import Clock, ManualClock
+from reconciler.emulator.control import Served
+from reconciler.emulator.errors import Refused
+from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, chaos
+from reconciler.emulator.lifecycle import Durations
+from reconciler.emulator.records import Job
+from reconciler.emulator.server import Server, running, serve
+from reconciler.emulator.store import Store
+
+__all__ = [
+    "AnswerLost",
+    "Application",
+    "Clock",
+    "Durations",
+    "Effect",
+    "Fault",
+    "Faults",
+    "Job",
+    "ManualClock",
+    "Refused",
+    "Served",
+    "Server",
+    "Store",
+    "chaos",
+    "create_app",
+    "running",
+    "serve",
+]

@@ -50,7 +50,9 @@ def _flavor(
 def _cpu(cores: int, arch: str = "x86") -> dict[str, Any]:
     family = "kunpeng.cpu" if arch == "arm64" else "cpu"
     flavor_id = f"modelarts.vm.{family}.{cores}u"
-    return _flavor(flavor_id, f"Computing CPU({cores}U) instance", "CPU", flavor_id, cores, 4 * cores, arch=arch)
+    return _flavor(
+        flavor_id, f"Computing CPU({cores}U) instance", "CPU", flavor_id, cores, 4 * cores, arch=arch
+    )
 
 
 def _v100(flavor_id: str, cards: int) -> dict[str, Any]:
@@ -152,8 +154,12 @@ ENGINES: dict[str, dict[str, Any]] = {
         _engine("TensorFlow", "tensorflow_2.6.0-cuda_11.2-py_3.7-ubuntu_18.04-x86_64"),
         _engine("MPI", "mindspore_1.3.0-cuda_10.1-py_3.7-ubuntu_1804-x86_64-20211104202338"),
         _engine("Horovod", "horovod_0.20.0-tensorflow_2.1.0-cuda_10.1-py_3.7-ubuntu_18.04-x86_64"),
-        _engine("Ascend-Powered-Engine", "mindspore_1.7.0-cann_5.1.0-py_3.7-euler_2.8.3-aarch64", user="1000"),
-        _engine("Ascend-Powered-Engine", "mindspore_2.2.0-cann_7.0.0-py_3.9-euler_2.10.7-aarch64", user="1000"),
+        _engine(
+            "Ascend-Powered-Engine", "mindspore_1.7.0-cann_5.1.0-py_3.7-euler_2.8.3-aarch64", user="1000"
+        ),
+        _engine(
+            "Ascend-Powered-Engine", "mindspore_2.2.0-cann_7.0.0-py_3.9-euler_2.10.7-aarch64", user="1000"
+        ),
         _engine("XGBoost-Sklearn", "v1-xgboost_0.80-scikit_learn_0.18.1-python_3.6", v1=True, user=""),
     )
 }

@@ -25,6 +25,7 @@ CODES: dict[str, Fact] = {
     "ModelArts.2753": Fact(400, _READ_REQUEST),
     "ModelArts.2757": Fact(400, _READ_REQUEST),
     "ModelArts.2758": Fact(400, _READ_REQUEST),
+    "ModelArts.2763": Fact(400, _READ_REQUEST),
     "ModelArts.2764": Fact(400, _READ_REQUEST),
     "ModelArts.2767": Fact(400, _READ_REQUEST),
     "ModelArts.2775": Fact(400),
@@ -40,6 +41,7 @@ CODES: dict[str, Fact] = {
     "ModelArts.2789": Fact(400, _READ_REQUEST),
     "ModelArts.2790": Fact(400, _READ_REQUEST),
     "ModelArts.2791": Fact(400, _READ_REQUEST),
+    "ModelArts.2792": Fact(400, _READ_REQUEST),
     "ModelArts.2793": Fact(400, _READ_REQUEST),
     "ModelArts.2796": Fact(409, _READ_AGAIN),
     "ModelArts.2803": Fact(405),
@@ -47,7 +49,9 @@ CODES: dict[str, Fact] = {
     "ModelArts.2807": Fact(400, _READ_REQUEST),
     "ModelArts.2808": Fact(400, _READ_REQUEST),
     "ModelArts.2809": Fact(400, _READ_REQUEST),
-    "ModelArts.2815": Fact(400, "Delete training jobs that are no longer needed, or apply for a larger quota."),
+    "ModelArts.2815": Fact(
+        400, "Delete training jobs that are no longer needed, or apply for a larger quota."
+    ),
     "ModelArts.2816": Fact(400, _READ_REQUEST),
     "ModelArts.2820": Fact(400),
     "ModelArts.2825": Fact(400, _READ_REQUEST),

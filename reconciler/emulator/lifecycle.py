@@ -68,10 +68,10 @@ class Fate(NamedTuple):
 
 @dataclass(frozen=True)
 class Life:
-    """Where a job is, and where it is going.
+    """Where a job is, where it is going and where it has been.
 
     `started_ms` and `ended_ms` are 0 until they happen. `held_ms` is when the job was told to stay
-    in its phase, 0 when it moves on by itself.
+    in its phase, 0 when it moves on by itself. `past` holds the phases entered, oldest first.
     """
 
     phase: str
@@ -80,6 +80,7 @@ class Life:
     started_ms: int = 0
     ended_ms: int = 0
     held_ms: int = 0
+    past: tuple[Step, ...] = ()
 
     @property
     def next_ms(self) -> int | None:
@@ -103,9 +104,20 @@ class Life:
             ended = at_ms
         elif phase in {"Creating", "Pending"}:
             started, ended = 0, 0
+        past = (*self.past, Step(at_ms, phase, secondary))
         return dataclasses.replace(
-            self, phase=phase, secondary=secondary, steps=steps, started_ms=started, ended_ms=ended
+            self,
+            phase=phase,
+            secondary=secondary,
+            steps=steps,
+            started_ms=started,
+            ended_ms=ended,
+            past=past,
         )
+
+    def since(self, phase: str) -> int:
+        """Return when the job last entered a phase (ms); 0 if it never did."""
+        return next((step.at_ms for step in reversed(self.past) if step.phase == phase), 0)
 
     def hold(self, now_ms: int) -> Life:
         """Return the life with no step taken until `release`."""
@@ -142,7 +154,8 @@ class Life:
 
 def born(now_ms: int, durations: Durations, fate: Fate) -> Life:
     """Return the life of a job that is created now."""
-    return Life("Creating", "Creating", _steps_after("Creating", now_ms, durations, fate))
+    first = Step(now_ms, "Creating", "Creating")
+    return Life("Creating", "Creating", _steps_after("Creating", now_ms, durations, fate), past=(first,))
 
 
 def fate_of(body: Mapping[str, Any], durations: Durations) -> Fate:

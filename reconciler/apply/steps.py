@@ -1,0 +1,334 @@
+"""What is done for one action, step by step; each step looks before it calls, and calls once.
+
+Source: SEMANTICS 8, points 4 to 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reconciler.core.identity import Description
+from reconciler.core.marks import Cloud
+from reconciler.core.mutable import did_not_take, is_changeable
+from reconciler.core.normal import mutable_paths
+from reconciler.core.observed import ObservedJob
+from reconciler.core.outcome import Outcome, Status
+from reconciler.core.phase import Operation, Phase, may
+from reconciler.core.plan import Action, PlannedAction
+from reconciler.core.ports import (
+    Backend,
+    Clock,
+    NameTaken,
+    NotFound,
+    ServerFault,
+    ServiceFailure,
+    Throttled,
+    Unanswered,
+    Unauthorized,
+    UnreadableAnswer,
+    WrongPhase,
+)
+from reconciler.core.stack import ReplaceOrder
+
+#: A call that answers "not now" or not at all is asked again so many times, if asking again is safe.
+ATTEMPTS = 4
+#: Seconds between two looks at a job that is waited for: they grow from the first to the last.
+FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
+PROGRESS_EVERY_S = 10.0
+
+#: After these it is not known whether the call took effect.
+UNCERTAIN = (Unanswered, ServerFault, UnreadableAnswer)
+
+
+class Ended(Exception):
+    """The action ends here, otherwise than by success."""
+
+    def __init__(self, status: Status, detail: str, job: str | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.job = status, detail, job
+
+
+class Steps:
+    """Carries out one action at a time; safe to use from several threads."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        *,
+        stack: str,
+        cloud: Cloud,
+        timeout_s: float,
+        tell_progress: Callable[[PlannedAction, ObservedJob], None],
+    ) -> None:
+        self._backend, self._clock = backend, clock
+        self._stack, self._cloud, self._timeout_s = stack, cloud, timeout_s
+        self._tell_progress = tell_progress
+
+    def run(self, action: PlannedAction) -> Outcome:
+        """Do it. What goes wrong is said in the outcome, never raised."""
+        do = {
+            Action.CREATE: self._create,
+            Action.UPDATE: self._update,
+            Action.TERMINATE: self._terminate,
+            Action.REPLACE: self._replace,
+        }[action.action]
+        try:
+            job, detail = do(action)
+            return Outcome(action, Status.DONE, detail, job=job)
+        except Ended as end:
+            return Outcome(action, end.status, end.detail, job=end.job or _id(action), message=end.detail)
+        except ServiceFailure as failure:
+            why = failure.diagnostics[0]
+            return Outcome(
+                action,
+                Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED,
+                f"{why.what}: {why.why}",
+                job=_id(action),
+                code=failure.code,
+                message=failure.message,
+                request_id=failure.request_id,
+            )
+
+    # --- create
+
+    def _create(self, action: PlannedAction) -> tuple[str, str]:
+        if action.follows is not None:
+            self._until_it_may_follow(action, action.follows)
+        return self._create_next(action)
+
+    def _until_it_may_follow(self, action: PlannedAction, before: str) -> None:
+        """The revision before must have ended: the service may have restarted it since the plan."""
+        try:
+            job = self._backend.details(before)
+            if job.phase is Phase.TERMINATING:
+                job = self._wait(action, job, lambda seen: _has_ended(seen))
+        except NotFound:
+            return
+        verdict = may(Operation.CREATE_NEXT, job.phase)
+        if not verdict:
+            raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} again: {verdict.why}", job.id)
+
+    def _create_next(self, action: PlannedAction) -> tuple[str, str]:
+        name, body = _after_name(action), action.desired or {}
+        if found := self._settled(action, name):
+            return found
+        for is_last in (False, True):
+            try:
+                return self._ask_to_create(body), ""
+            except NameTaken as failure:
+                return self._settled(action, name) or self._taken_unseen(name, failure)
+            except UNCERTAIN as failure:
+                # The answer is lost, the job may be there: a blind second POST is never sent.
+                if found := self._look_up_after_loss(action, name, failure, is_last=is_last):
+                    return found
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ask_to_create(self, body: dict[str, Any]) -> str:
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._backend.create(body).id
+            except Throttled as failure:  # had no effect, so it may be asked again
+                if attempt == ATTEMPTS - 1:
+                    raise
+                self._clock.sleep(failure.retry_after_s or 2.0**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _settled(self, action: PlannedAction, name: str) -> tuple[str, str] | None:
+        """Look the name up: our job is there (whoever sent it), somebody else's is, or none is seen."""
+        found = self._backend.find(name)
+        for job in found:
+            if job.name == name and self._is_ours(job, action):
+                return job.id, "found: it had been created already"
+        if found:
+            raise Ended(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
+        return None
+
+    def _is_ours(self, job: ObservedJob, action: PlannedAction) -> bool:
+        marker, after = job.marker, action.after
+        return (
+            marker is not None
+            and after is not None
+            and (marker.stack, marker.key, marker.revision, marker.digest)
+            == (self._stack, action.key, after.revision, after.digest)
+        )
+
+    def _look_up_after_loss(
+        self, action: PlannedAction, name: str, failure: ServiceFailure, *, is_last: bool
+    ) -> tuple[str, str] | None:
+        """Settle a create without an answer: the job that is there, or None if it certainly is not."""
+        try:
+            if found := self._settled(action, name):
+                return found
+            if not is_last and self._is_certainly_absent(name):
+                return None
+        except ServiceFailure as second:
+            failure = second
+        said = f"{failure.message}; whether {name} was created could not be found out"
+        raise Ended(Status.UNKNOWN, said) from failure
+
+    def _taken_unseen(self, name: str, failure: NameTaken) -> tuple[str, str]:
+        raise Ended(Status.CONFLICT, f"{name} is held by a job that this account cannot see") from failure
+
+    def _is_certainly_absent(self, name: str) -> bool:
+        """A filtered search proves presence only: ask the name check, or read the whole workspace."""
+        taken = self._backend.name_is_taken(name)
+        if taken is not None:
+            return not taken
+        seen = self._backend.observe()
+        is_whole = seen.is_whole and not any(lost.name is None for lost in seen.unreadable)
+        names = {job.name for job in seen.jobs} | {lost.name for lost in seen.unreadable}
+        return is_whole and name not in names
+
+    # --- update
+
+    def _update(self, action: PlannedAction) -> tuple[str, str]:
+        job = self._look(action)
+        verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
+        if not verdict or job.phase is None:
+            raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
+        body = _legal_now(action.desired or {}, job.phase, self._cloud)
+        self._put(job.id, body)
+        after = self._backend.details(job.id)
+        if missing := did_not_take(body, after):
+            raise Ended(Status.FAILED, f"the service did not take {', '.join(missing)}", job.id)
+        return job.id, ""
+
+    def _put(self, job_id: str, body: dict[str, Any]) -> None:
+        """Write, and ask again where no answer came: the same text twice is the same text."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._backend.update(job_id, body)
+            except (*UNCERTAIN, Throttled) as failure:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                self._clock.sleep(failure.retry_after_s or 2.0**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    # --- terminate
+
+    def _terminate(self, action: PlannedAction) -> tuple[str, str]:
+        job = self._end(action)
+        return job.id, f"it is {job.phase_text}"
+
+    def _end(self, action: PlannedAction) -> ObservedJob:
+        """Mark the job as stopped by us, then ask for its end; too late is done, too."""
+        for attempt in range(ATTEMPTS):
+            job = self._look(action)
+            if _has_ended(job) or job.phase is Phase.TERMINATING:
+                return job
+            if not (verdict := may(Operation.TERMINATE, job.phase)):
+                raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
+            try:
+                self._mark_stopped(job)
+                self._backend.terminate(job.id)
+            except (*UNCERTAIN, Throttled, WrongPhase) as failure:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                self._clock.sleep(failure.retry_after_s or float(attempt))
+            except NotFound:
+                return job
+        return self._look(action)
+
+    def _mark_stopped(self, job: ObservedJob) -> None:
+        marker = job.marker
+        if marker is not None and not marker.stopped:
+            text = str(Description(job.text, marker.with_stopped()))
+            self._put(job.id, {"description": text})
+
+    # --- replace
+
+    def _replace(self, action: PlannedAction) -> tuple[str, str]:
+        if action.replace_order is ReplaceOrder.CREATE_FIRST:
+            return self._replace_create_first(action)
+        # Whoever holds the next name would leave us with no job at all.
+        if self._settled(action, _after_name(action)) is None:
+            self._wait(action, self._end(action), _has_ended)
+        else:
+            self._end(action)
+        return self._create_next(action)
+
+    def _replace_create_first(self, action: PlannedAction) -> tuple[str, str]:
+        self._look(action)
+        job_id, detail = self._create_next(action)
+        job = self._wait(action, self._backend.details(job_id), _stands_or_has_ended)
+        if job.phase not in (Phase.RUNNING, Phase.COMPLETED):
+            raise Ended(Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job stays", job.id)
+        self._end(action)
+        return job_id, detail
+
+    # --- looking and waiting
+
+    def _look(self, action: PlannedAction) -> ObservedJob:
+        """Read the job that the action is about; it must still be the one that was planned for."""
+        before = action.before
+        assert before is not None
+        job = self._backend.details(before.id)
+        marker = job.marker
+        if marker is None or (marker.stack, marker.key, marker.revision) != (
+            self._stack,
+            action.key,
+            before.revision,
+        ):
+            raise Ended(Status.CONFLICT, f"{job.name} does not say any more that it is ours", job.id)
+        if action.traits.stops_a_job and marker.protected:
+            raise Ended(Status.CONFLICT, f"{job.name} has been protected meanwhile", job.id)
+        return job
+
+    def _wait(
+        self, action: PlannedAction, job: ObservedJob, is_over: Callable[[ObservedJob], bool]
+    ) -> ObservedJob:
+        """Look at a job until `is_over`; time is counted by the clock that was handed in."""
+        began = told = self._clock.now()
+        pause = FIRST_LOOK_S
+        while not is_over(job):
+            now = self._clock.now()
+            if now - began >= self._timeout_s:
+                said = f"{job.name} is still {job.phase_text} after {self._timeout_s:g} s"
+                raise Ended(Status.TIMED_OUT, said, job.id)
+            if now - told >= PROGRESS_EVERY_S:
+                told = now
+                self._tell_progress(action, job)
+            self._clock.sleep(min(pause, self._timeout_s - (now - began)))
+            pause = min(pause * 2, LAST_LOOK_S)
+            try:
+                job = self._backend.details(job.id)
+            except (*UNCERTAIN, Throttled):
+                continue  # one look more; the time limit ends it
+        return job
+
+
+def _has_ended(job: ObservedJob) -> bool:
+    return job.phase is not None and job.phase.is_terminal
+
+
+def _stands_or_has_ended(job: ObservedJob) -> bool:
+    return job.phase is Phase.RUNNING or _has_ended(job)
+
+
+def _id(action: PlannedAction) -> str | None:
+    return action.before.id if action.before else None
+
+
+def _after_name(action: PlannedAction) -> str:
+    assert action.after is not None
+    return action.after.name
+
+
+def _legal_now(body: dict[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
+    """The update without what the phase, which may have moved since the plan, does not allow."""
+    illegal = {path for path in mutable_paths() if not is_changeable(path, phase, cloud)}
+
+    def legal(tree: dict[str, Any], prefix: tuple[str, ...]) -> dict[str, Any]:
+        kept = {}
+        for name, value in tree.items():
+            path = (*prefix, name)
+            if path in illegal:
+                continue
+            below = legal(value, path) if isinstance(value, dict) and path not in mutable_paths() else value
+            if below != {}:
+                kept[name] = below
+        return kept
+
+    return legal(body, ())

@@ -1,0 +1,218 @@
+"""Target → backend: endpoint, project, credentials and network, put together."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+from reconciler.backends.clock import SystemClock
+from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials
+from reconciler.backends.inprocess import WsgiAdapter, WsgiApp
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.session import Network, Session
+from reconciler.backends.waiting import RateLimiter
+from reconciler.backends.ways import Surroundings, find_credentials
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.marks import Cloud
+from reconciler.core.ports import Clock, RequestListener
+from reconciler.core.stack import Target
+
+#: Where the emulator inside this process answers; nothing is ever sent there.
+INPROCESS_ENDPOINT = "http://localhost"
+
+#: The gateway counts requests of an account, so all backends of a process share one limit.
+PROCESS_LIMITER = RateLimiter()
+
+#: Regions whose address does not follow the pattern. Source: reference/modelarts-api.md 1.
+_ENDPOINTS = {
+    "ap-southeast-1": "https://modelarts.ap-southeast-1.myhuaweicloud.cn",
+    "eu-de": "https://modelarts.eu-de.otc.t-systems.com",
+    "eu-nl": "https://modelarts.eu-nl.otc.t-systems.com",
+    "eu-west-101": "https://modelarts.eu-west-101.myhuaweicloud.eu",
+}
+
+
+def connect(
+    target: Target,
+    environ: Mapping[str, str],
+    *,
+    listener: RequestListener | None = None,
+    clock: Clock | None = None,
+    learn: Callable[[Iterable[str]], None] | None = None,
+    limiter: RateLimiter | None = None,
+    user_agent: str = "reconciler",
+) -> ModelArtsBackend:
+    """Return the backend of a target of kind `modelarts`.
+
+    Nothing is sent yet, unless the project has to be learnt from IAM's token. `learn` is told each value
+    that must not be seen, e.g. `Redactor.learn`; `limiter` defaults to the one of this process.
+
+    Raises:
+        NoCredentials: there are none in `environ`, nor in a credentials file.
+        ManifestInvalid: the target has no usable endpoint, or no project.
+    """
+    clock = clock or SystemClock()
+
+    def open_session(endpoint: str, credentials: Credentials) -> Session:
+        return Session(
+            endpoint,
+            credentials,
+            network=network_of(endpoint, environ),
+            listener=listener,
+            clock=clock,
+            limiter=limiter or (None if is_loopback(urlsplit(endpoint).hostname or "") else PROCESS_LIMITER),
+            learn=learn,
+            user_agent=user_agent,
+        )
+
+    def open_iam(url: str) -> Session:
+        if problem := _endpoint_problem(url, insecure=target.insecure):
+            raise NoCredentials(f"OS_AUTH_URL: {problem[0]}", fix="set OS_AUTH_URL to https://…/v3")
+        return open_session(url, Anonymous())
+
+    endpoint = endpoint_of(target, environ)
+    credentials = find_credentials(
+        Surroundings(
+            environ,
+            open_iam,
+            clock,
+            profile=target.profile,
+            project_id=_named_project(target, environ),
+            region=target.region,
+        )
+    )
+    project_id = project_of(target, environ, credentials)
+    session = open_session(endpoint, credentials)
+    return ModelArtsBackend(session, project_id, target.workspace_id, cloud_of(target, endpoint))
+
+
+def connect_inprocess(
+    app: WsgiApp,
+    *,
+    project_id: str,
+    workspace_id: str = "0",
+    cloud: Cloud = Cloud.HUAWEI,
+    credentials: Credentials | None = None,
+    listener: RequestListener | None = None,
+    clock: Clock | None = None,
+) -> ModelArtsBackend:
+    """Return a backend that calls a WSGI application inside this process, without a socket."""
+    session = Session(
+        INPROCESS_ENDPOINT,
+        credentials or Anonymous(),
+        make_adapter=lambda: WsgiAdapter(app),
+        listener=listener,
+        clock=clock,
+    )
+    return ModelArtsBackend(session, project_id, workspace_id, cloud)
+
+
+def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
+    """Return the address of the service: the target's own, else that of its region.
+
+    Raises:
+        ManifestInvalid: it has neither, or an address that must not be used.
+    """
+    endpoint = (target.endpoint or "").strip().rstrip("/")
+    if not endpoint:
+        region = (target.region or "").strip()
+        if not region:
+            raise _invalid(
+                "no endpoint", "the target has neither region nor endpoint", "add region: cn-north-4"
+            )
+        variable = "HUAWEICLOUD_SDK_REGION_MODELARTS_" + region.upper().replace("-", "_")
+        endpoint = environ.get(variable, "").strip().rstrip("/") or _endpoint_of_region(region)
+    if problem := _endpoint_problem(endpoint, insecure=target.insecure):
+        raise _invalid("unusable endpoint", *problem)
+    return endpoint
+
+
+def _endpoint_of_region(region: str) -> str:
+    if not region.replace("-", "").isalnum() or not region.isascii():
+        raise _invalid("unusable endpoint", f"{region!r} is not a region", "a region looks like cn-north-4")
+    return _ENDPOINTS.get(region) or f"https://modelarts.{region}.myhuaweicloud.com"
+
+
+def _endpoint_problem(endpoint: str, *, insecure: bool) -> tuple[str, str] | None:
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if not host or parts.scheme not in {"http", "https"} or not endpoint.isascii() or " " in endpoint:
+        return "the endpoint is not a URL with a host", "write endpoint: https://host[:port]"
+    if parts.username is not None or parts.password is not None:
+        return "the endpoint holds a user name or a password", "give credentials by the environment"
+    if parts.query or parts.fragment:
+        return "the endpoint holds a query or a fragment", "write endpoint: https://host[:port]"
+    if parts.scheme == "http" and not (insecure or is_loopback(host)):
+        return f"credentials would go to {host} unencrypted", "use https, or say insecure: true in the target"
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def project_of(target: Target, environ: Mapping[str, str], credentials: Credentials | None = None) -> str:
+    """Return the project: the target's, else that of the environment, else that of the credentials.
+
+    Raises:
+        ManifestInvalid: none of them says one, or what it says cannot be one.
+    """
+    project_id = _named_project(target, environ) or (credentials and credentials.project_id()) or ""
+    if not project_id:
+        fix = "add project_id to the target, or set HUAWEICLOUD_SDK_PROJECT_ID"
+        raise _invalid("no project", "neither the target nor the environment names a project", fix)
+    if not (project_id.isascii() and project_id.replace("-", "").replace("_", "").isalnum()):
+        fix = "copy it from the console: My Credentials, Projects"
+        raise _invalid("unusable project", f"{project_id!r} is not the id of a project", fix)
+    return project_id
+
+
+def _named_project(target: Target, environ: Mapping[str, str]) -> str | None:
+    named = (target.project_id, environ.get("HUAWEICLOUD_SDK_PROJECT_ID"), environ.get("OS_PROJECT_ID"))
+    return next((name.strip() for name in named if name and name.strip()), None)
+
+
+def cloud_of(target: Target, endpoint: str) -> Cloud:
+    """Return the target's cloud: what it says, else what its host says."""
+    host = urlsplit(endpoint).hostname or ""
+    return target.cloud or (Cloud.OTC if host.endswith(".otc.t-systems.com") else Cloud.HUAWEI)
+
+
+def network_of(endpoint: str, environ: Mapping[str, str]) -> Network:
+    """Read proxies and CA bundle from the environment, once and on purpose."""
+    parts = urlsplit(endpoint)
+    proxy = _variable(environ, f"{parts.scheme}_proxy") or _variable(environ, "all_proxy")
+    no_proxy = _variable(environ, "no_proxy")
+    host = parts.netloc.rpartition("@")[2]
+    bypass = is_loopback(parts.hostname or "") or bool(
+        no_proxy and proxy_bypass_environment(host, {"no": no_proxy})
+    )
+    bundles = (
+        environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OS_CACERT", "SSL_CERT_FILE")
+    )
+    return Network(
+        proxies={parts.scheme: proxy} if proxy and not bypass else {},
+        ca_bundle=next((bundle for bundle in bundles if bundle), None),
+    )
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name) or environ.get(name.upper()) or ""
+
+
+def _invalid(what: str, why: str, fix: str) -> ManifestInvalid:
+    return ManifestInvalid(Diagnostic(what, why, fix))
+
+
+__all__ = ["NoCredentials", "cloud_of", "connect", "connect_inprocess", "endpoint_of", "project_of"]

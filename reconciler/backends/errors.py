@@ -1,0 +1,227 @@
+"""What a refusal of the service means: its code and status → the failure of `core.ports`, and a fix.
+
+The body of an error has one of many forms (the service's own, the gateway's, IAM's, HTML of a proxy);
+`read_error` levels them out, `failure_of` says what they mean.
+
+Source: reference/modelarts-errors.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from reconciler.core.ports import (
+    NameTaken,
+    NotFound,
+    Rejected,
+    ServerFault,
+    ServiceFailure,
+    Throttled,
+    Unauthorized,
+    UnreadableAnswer,
+    WrongPhase,
+)
+
+#: How much of a body that is not JSON is quoted, and of a message, in characters.
+_QUOTED = 120
+_LONGEST_MESSAGE = 1000
+_NO_CODE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class Meaning(NamedTuple):
+    """What a code says beyond its HTTP status: the failure, and a fix that we know better."""
+
+    failure: type[ServiceFailure]
+    fix: str | None = None
+
+
+_WRONG_PROJECT = Meaning(
+    Unauthorized, "the credentials are of another project: check project_id of the target, and its region"
+)
+_NEW_TOKEN = Meaning(Unauthorized, "get a new token; a token is valid for 24 hours, in one region")
+_NO_TOKEN = Meaning(Unauthorized, "give credentials of this project, see `reconciler doctor`")
+_NO_RIGHT = Meaning(Unauthorized, "ask for a role with the right to do this in ModelArts")
+_AGENCY = Meaning(Unauthorized, "grant ModelArts an agency: console, ModelArts, Permission Management")
+_ACCOUNT = Meaning(Unauthorized, "the account itself is restricted: see its bills in the console")
+_BUSY = Meaning(Throttled, "use a smaller --parallelism")
+_PHASE = Meaning(WrongPhase)
+
+#: Codes that say more than their status does; the prefix APIG is APIGW.
+CODES: dict[str, Meaning] = {
+    "ModelArts.2751": Meaning(NameTaken),
+    "ModelArts.2775": Meaning(NotFound),
+    "ModelArts.2796": _PHASE,
+    "ModelArts.2813": _PHASE,
+    "ModelArts.2878": _PHASE,
+    "ModelArts.2799": _BUSY,
+    "ModelArts.4206": _BUSY,
+    "ModelArts.6101": _BUSY,
+    "APIGW.0308": _BUSY,
+    "ModelArts.2786": _WRONG_PROJECT,
+    "ModelArts.0207": _WRONG_PROJECT,
+    "ModelArts.0210": _WRONG_PROJECT,
+    "ModelArts.2823": _WRONG_PROJECT,
+    "ModelArts.0204": Meaning(Unauthorized, "get a token whose scope is the project"),
+    "ModelArts.0212": Meaning(Unauthorized, "get a token whose scope is the project"),
+    "ModelArts.2784": _NEW_TOKEN,
+    "ModelArts.0202": _NEW_TOKEN,
+    "ModelArts.0203": _NEW_TOKEN,
+    "APIGW.0307": _NEW_TOKEN,
+    "ModelArts.0201": _NO_TOKEN,
+    "ModelArts.0205": _NO_TOKEN,
+    "ModelArts.0206": _NO_TOKEN,
+    "ModelArts.0208": _NO_TOKEN,
+    "APIGW.0301": Meaning(
+        Unauthorized,
+        "check the credentials, their region, and this machine's clock (15 minutes at most); "
+        "more than 5 wrong signatures lock the key for 5 minutes",
+    ),
+    "APIGW.0303": _NO_TOKEN,
+    "APIGW.0305": _NO_TOKEN,
+    "APIGW.0310": _ACCOUNT,
+    "ModelArts.0108": _NO_RIGHT,
+    "ModelArts.0112": _NO_RIGHT,
+    "ModelArts.2771": _NO_RIGHT,
+    "ModelArts.2838": Meaning(
+        Unauthorized, "the policy of the workspace forbids this: ask its administrator"
+    ),
+    "ModelArts.2785": _AGENCY,
+    "ModelArts.0428": _AGENCY,
+    "ModelArts.2837": _ACCOUNT,
+    "ModelArts.4116": _ACCOUNT,
+    "ModelArts.4118": _ACCOUNT,
+    "ModelArts.6201": _ACCOUNT,
+    "ModelArts.6203": _ACCOUNT,
+    "ModelArts.0102": Meaning(Rejected, "check workspace_id of the target"),
+    "ModelArts.7005": Meaning(Rejected, "check workspace_id of the target"),
+    "ModelArts.2815": Meaning(
+        Rejected, "delete records that are no longer needed, or ask for a larger quota of training jobs"
+    ),
+    "APIGW.0101": Meaning(Rejected, "check endpoint or region of the target"),
+    "ModelArts.4204": Meaning(Rejected, "check endpoint or region of the target"),
+    "ModelArts.2836": Meaning(Rejected, "check endpoint or region of the target"),
+}
+
+_STATUSES: dict[int, type[ServiceFailure]] = {
+    401: Unauthorized,
+    403: Unauthorized,
+    # The request reached somebody who then gave up on it: what became of it is not known.
+    408: ServerFault,
+    409: WrongPhase,
+    429: Throttled,
+}
+
+#: Codes after which a new token may help, once.
+RENEW_ON = frozenset({"ModelArts.2784", "ModelArts.0202", "ModelArts.0203", "APIGW.0301", "APIGW.0307"})
+
+
+class ErrorBody(NamedTuple):
+    """An error, whatever its form: `code` and `request_id` are "" where the body has none."""
+
+    code: str
+    message: str
+    solution: str = ""
+    request_id: str = ""
+
+
+def canonical_code(code: str) -> str:
+    """Return a code with the one spelling of the gateway's prefix that our tables use."""
+    return "APIGW." + code[5:] if code.startswith("APIG.") else code
+
+
+def harmless(text: str, longest: int = _LONGEST_MESSAGE) -> str:
+    """Return foreign text on one line, without control and direction characters, cut to `longest`."""
+    line = " ".join(
+        "".join(c if c.isprintable() or c.isspace() else " " for c in text[: 4 * longest]).split()
+    )
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def read_error(content: bytes) -> ErrorBody:
+    """Level out the forms that an error body can have; never fails.
+
+    Source: reference/modelarts-errors.yaml, body_forms.
+    """
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return ErrorBody("", _quote(content))
+    for level in _levels(body):
+        code, message = _first(level, "error_code", "errorCode", "code"), _first(level, *_MESSAGES)
+        if code or message:
+            return ErrorBody(
+                _NO_CODE.sub("", code)[:64],
+                harmless(message or _first(level, "title") or code),
+                harmless(_first(level, "error_solution")),
+                harmless(_first(level, "request_id") or _first(body, "request_id"), 128),
+            )
+    return ErrorBody("", _quote(content))
+
+
+_MESSAGES = ("error_msg", "errorMsg", "error_message", "message", "error_description")
+
+
+def _levels(body: Any) -> list[Mapping[str, Any]]:
+    """The object itself, and what it nests: `{"error": {…}}` is IAM's form."""
+    if not isinstance(body, dict):
+        return []
+    return [body, *(member for member in body.values() if isinstance(member, dict))]
+
+
+def _first(level: Mapping[str, Any], *names: str) -> str:
+    for name in names:
+        value = level.get(name)
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return str(value)
+    return ""
+
+
+def _quote(content: bytes) -> str:
+    said = harmless(content[: 8 * _QUOTED].decode("utf-8", "replace"), _QUOTED)
+    return f"not an error of the service, but: {said}" if said else "no text"
+
+
+def failure_of(
+    status: int,
+    content: bytes,
+    *,
+    request_id: str = "",
+    retry_after_s: float | None = None,
+    redact: Callable[[str], str] = str,
+) -> ServiceFailure:
+    """Return the failure that an answer other than 2xx stands for.
+
+    The code decides before the status: 404 ModelArts.2786 is a matter of credentials, and *no such
+    job* is a 400.
+    """
+    error = read_error(content)
+    meaning = CODES.get(canonical_code(error.code)) or Meaning(_by_status(status))
+    if status >= 500 and meaning.failure is not Throttled:
+        # A code must not make a call look harmless that a broken server may have carried out.
+        meaning = Meaning(ServerFault, meaning.fix)
+    return meaning.failure(
+        redact(error.message),
+        code=redact(error.code),
+        status=status,
+        request_id=redact(harmless(request_id, 128) or error.request_id),
+        fix=meaning.fix or redact(error.solution) or None,
+        retry_after_s=retry_after_s,
+    )
+
+
+def _by_status(status: int) -> type[ServiceFailure]:
+    if 400 <= status < 500:
+        return _STATUSES.get(status, Rejected)
+    return ServerFault if status >= 500 else UnreadableAnswer
+
+
+def redirected(status: int, location: str) -> UnreadableAnswer:
+    """Return the failure for a redirect: following one would hand the credentials to somebody else."""
+    return UnreadableAnswer(
+        f"a redirect to {harmless(location, _QUOTED) or 'nowhere'}, which is never followed",
+        status=status,
+        fix="check endpoint of the target: it must be the service itself, not a page that leads there",
+    )

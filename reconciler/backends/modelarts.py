@@ -1,0 +1,214 @@
+"""The ModelArts v2 API as a place where jobs live: what `core.ports.Backend` asks for, and delete.
+
+Source: reference/modelarts-api.md 2, 3, 6, 8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from reconciler.backends.answers import read_job
+from reconciler.backends.paging import PAGE_SIZE, Listing, Page, PageReader, page_of
+from reconciler.backends.session import Answer, Session
+from reconciler.backends.waiting import Repeat
+from reconciler.backends.workspace import Filter, NeedsAbsence, named, observe
+from reconciler.core.marks import Cloud
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
+from reconciler.core.ports import NotFound, Rejected, Secrets, ServiceFailure, Unauthorized, UnreadableAnswer
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+#: Paths that look like a job's.
+_NOT_IDS = frozenset({"batch-delete", "autosearch"})
+
+
+class ModelArtsBackend:
+    """One workspace of one project; safe to call from threads."""
+
+    def __init__(
+        self,
+        session: Session,
+        project_id: str,
+        workspace_id: str = "0",
+        cloud: Cloud = Cloud.HUAWEI,
+    ) -> None:
+        self.session = session
+        self.project_id = project_id
+        self.workspace_id = workspace_id
+        self.cloud = cloud
+        self._root = f"/v2/{project_id}"
+        self._reader = PageReader(self._is_ours)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.session.close()
+
+    def secrets(self) -> Secrets:
+        """The values that must never be seen, as far as they are known by now."""
+        return self.session.secrets()
+
+    def __enter__(self) -> ModelArtsBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ── reading ────────────────────────────────────────────────────────────────────────────────
+
+    def observe(
+        self, names: Collection[str] | None = None, needs_absence: NeedsAbsence | None = None
+    ) -> Observation:
+        """Read the workspace, the oldest job first: all of it, or what a plan for these `names` needs.
+
+        With names, the answer holds at least every active job and every job whose name begins with one of
+        them, and is whole only if it had to be: if the rest was no dearer, or `needs_absence` says of
+        the partial answer that a decision rests on a job not being there.
+        A failure half-way is in `problem`, beside the jobs that were read before it.
+
+        Raises:
+            Unauthorized: nobody is allowed to read it.
+        """
+        return observe(self._page, self._reader, names, needs_absence)
+
+    def find(self, name: str) -> list[ObservedJob]:
+        """Return the jobs with exactly this name, case aside.
+
+        Raises:
+            UnreadableAnswer: the list moved, or an entry that may be the job cannot be read.
+            ServiceFailure: the list could not be read to its end.
+        """
+        listing = self.search([named(name)])
+        if isinstance(listing.problem, ServiceFailure):
+            raise listing.problem
+        if listing.problem:
+            raise UnreadableAnswer(f"{listing.problem}: nobody knows whether {name} is there")
+        wanted = name.casefold()
+        for entry in listing.unreadable:
+            if entry.name is None or entry.name.casefold() == wanted:
+                raise UnreadableAnswer(f"an entry that may be {name} cannot be read: {entry.why}")
+        return [job for job in listing.jobs if job.name.casefold() == wanted]
+
+    def search(self, filters: Sequence[Filter] = ()) -> Listing:
+        """Read all jobs of the workspace that match, the oldest first; failures are in the answer.
+
+        A filter is the service's own: `key`, `operator` (between, like, in, not), `value` (a list of text).
+
+        Raises:
+            Unauthorized: nobody is allowed to read it.
+        """
+        return self._reader.read(lambda offset: self._page(offset, filters))
+
+    def _is_ours(self, job: ObservedJob) -> bool:
+        # A cloud whose search does not know workspaces would show those of other people.
+        told = job.body["metadata"].get("workspace_id")
+        return not isinstance(told, str) or told in {"", self.workspace_id}
+
+    def _page(self, offset: int, filters: Sequence[Filter]) -> Page:
+        body: dict[str, Any] = {
+            "offset": offset,
+            "limit": PAGE_SIZE,
+            "sort_by": "create_time",
+            "order": "asc",
+            "workspace_id": self.workspace_id,
+        }
+        if filters:
+            body["filters"] = list(filters)
+        path = f"{self._root}/training-job-searches"
+        answer = self.session.call("POST", path, body=body, repeat=Repeat.SAFE)
+        page = page_of(answer.json(), answer.requests, answer.seconds)
+        if isinstance(page, str):
+            raise answer.unreadable(page)
+        return page
+
+    def name_is_taken(self, name: str) -> bool | None:
+        """Ask whether the name is held; None on a cloud that has no such call."""
+        if self.cloud is Cloud.OTC:
+            return None
+        query = {"job_name": name, "workspace_id": self.workspace_id}
+        try:
+            answer = self.session.call(
+                "GET", f"{self._root}/training-job-names", query=query, repeat=Repeat.SAFE
+            )
+        except Unauthorized:
+            raise
+        except Rejected as refusal:
+            if refusal.status in {404, 405}:
+                return None
+            raise
+        told = answer.json()
+        taken = told.get("is_duplicate") if isinstance(told, dict) else None
+        if not isinstance(taken, bool):
+            raise answer.unreadable("is_duplicate is missing or neither true nor false")
+        return taken
+
+    def details(self, job_id: str) -> ObservedJob:
+        """Read one job.
+
+        Raises:
+            NotFound: there is none with that id.
+            UnreadableAnswer: the answer is not about this job, or lacks what we need.
+        """
+        answer = self.session.call("GET", self.path_of(job_id), repeat=Repeat.SAFE)
+        job = _job(answer)
+        if job.id != job_id:
+            raise answer.unreadable(f"asked for job {job_id}, told of another one")
+        return job
+
+    # ── changing ───────────────────────────────────────────────────────────────────────────────
+
+    def create(self, body: Mapping[str, Any]) -> ObservedJob:
+        """Create a job; asked once, never repeated. `body` without a workspace gets the target's.
+
+        Raises:
+            NameTaken: a job of that name exists, seen or not.
+            Unanswered, UnreadableAnswer, ServerFault: whether there is a job now is not known.
+        """
+        metadata = {"workspace_id": self.workspace_id, **body.get("metadata", {})}
+        return _job(
+            self.session.call("POST", f"{self._root}/training-jobs", body={**body, "metadata": metadata})
+        )
+
+    def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
+        """Change fields of a job: `description`, and what the cloud lets one change beside it.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        self.session.call("PUT", self.path_of(job_id), body=dict(changes), repeat=Repeat.SAFE)
+
+    def terminate(self, job_id: str) -> None:
+        """Ask for the end of a job; it is Terminating from then on.
+
+        Raises:
+            WrongPhase: it has ended, or its phase just changed: read it again.
+            NotFound: there is no such job.
+        """
+        # A second one finds the job Terminating, and is refused (WrongPhase): the caller reads again.
+        body = {"action_type": "terminate"}
+        self.session.call("POST", f"{self.path_of(job_id)}/actions", body=body, repeat=Repeat.SAFE)
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        self.session.call("DELETE", self.path_of(job_id), repeat=Repeat.WITHOUT_EFFECT)
+
+    def path_of(self, job_id: str) -> str:
+        """Return the path of a job.
+
+        Raises:
+            NotFound: this cannot be a job's id; as a path it would mean something else.
+        """
+        if not _ID.fullmatch(job_id) or job_id in _NOT_IDS:
+            raise NotFound(f"{job_id!r} is not the id of a job")
+        return f"{self._root}/training-jobs/{job_id}"
+
+
+def _job(answer: Answer) -> ObservedJob:
+    job = read_job(answer.json())
+    if isinstance(job, Unreadable):
+        raise answer.unreadable(job.why)
+    return job

@@ -1,0 +1,235 @@
+"""Reading a list of jobs page by page, from a service that says little about its pages.
+
+- A page holds at most 50 jobs; one that is shorter is the last. `total` and `count` end nothing.
+- The oldest job comes first, so that new ones land behind what was read.
+- `offset` counts pages. Some documents say items: if page 1 repeats page 0, the reader counts items.
+- A list that moved under the reader is read again, at most three times. It moved if an id comes back
+  that was read before, or if `total` fell: a job was deleted, and another one slipped through the gap.
+- From a slow service several pages are asked for at once; a list that moved is read again in single file.
+
+Source: reference/modelarts-api.md 3, SEMANTICS 9.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from reconciler.backends.answers import number, read_job
+from reconciler.core.observed import ObservedJob, Unreadable
+from reconciler.core.ports import ServiceFailure, Unauthorized
+
+PAGE_SIZE = 50
+MAX_READINGS = 4
+#: 50,000 jobs, five times the service's quota: a list without an end must not hold us for ever.
+MAX_PAGES = 1000
+#: Threads make a client of a fast service slower; they pay for waiting only.
+SLOW_S = 0.1
+WIDTH = 6
+
+MOVED = f"the list moved while it was read, {MAX_READINGS} times in a row"
+ENDLESS = f"the list does not end after {MAX_PAGES} pages"
+
+
+class Page(NamedTuple):
+    """One answer of the search. `requests` is how many it took, `seconds` how long the last one."""
+
+    items: list[Any]
+    total: int | None = None
+    requests: int = 1
+    seconds: float = 0.0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the list ends here."""
+        return len(self.items) < PAGE_SIZE
+
+
+#: Fetches the page that begins at `offset` (pages or items, as the service counts).
+FetchPage = Callable[[int], Page]
+
+
+@dataclass
+class Listing:
+    """What was read of a list. `problem` is the failure, or the words, that kept the rest from being read.
+
+    `jobs` and `unreadable` are in the order of the list, each id once.
+    """
+
+    jobs: list[ObservedJob] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+    problem: ServiceFailure | str | None = None
+    requests: int = 0
+
+
+class PageReader:
+    """Reads lists of one service, and remembers how it counts `offset`.
+
+    `is_ours` leaves out what was not asked for; such jobs still count for the pages.
+    """
+
+    def __init__(self, is_ours: Callable[[ObservedJob], bool] = lambda _: True) -> None:
+        self.counts_items = False
+        self._is_ours = is_ours
+
+    def read(self, fetch: FetchPage, first: Page | None = None) -> Listing:
+        """Read the whole list; what cannot be read is said in the answer. `first` was fetched already.
+
+        Raises:
+            Unauthorized: nobody is allowed to read it.
+        """
+        seen = _Seen(self._is_ours)
+        counted = _Counted(fetch, first.requests if first else 0)
+        for reading in range(MAX_READINGS):
+            seen.start_again()
+            try:
+                end = self._read_once(counted, seen, None if reading else first, 1 if reading else WIDTH)
+            except Unauthorized:
+                raise
+            except ServiceFailure as failure:
+                return seen.listing(failure, counted.requests)
+            if end is not _MOVED:
+                return seen.listing(end, counted.requests)
+        return seen.listing(MOVED, counted.requests)
+
+    def _read_once(self, fetch: FetchPage, seen: _Seen, first: Page | None, width: int) -> str | None:
+        pages = 0
+        is_slow, ended = False, False
+        while pages < MAX_PAGES:
+            if pages == 0:
+                wave: Iterable[Page] = [first or fetch(0)]
+            else:
+                wave = self._wave(fetch, seen.count, pages, seen.pages_left(width if is_slow else 1))
+            for page in wave:
+                repeated = seen.take(page)
+                if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
+                    self.counts_items = True
+                    # What came along in the same wave was counted otherwise.
+                    if is_slow:
+                        return _MOVED
+                elif repeated or seen.total_fell or (ended and page.items):
+                    return _MOVED
+                pages += 1
+                ended = ended or page.is_last
+                is_slow = page.seconds > SLOW_S
+            if ended:
+                return None
+        return ENDLESS
+
+    def _wave(self, fetch: FetchPage, count: int, pages: int, width: int) -> Iterator[Page]:
+        begin, step = (count, PAGE_SIZE) if self.counts_items else (pages, 1)
+        return at_once(fetch, [begin + step * k for k in range(width)])
+
+
+_MOVED = "moved"
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+def at_once(work: Callable[[_In], _Out], things: list[_In], width: int = WIDTH) -> Iterator[_Out]:
+    """Do the same to several things at the same time; yield the results in the order of the things.
+
+    What `work` raises is raised at its place in that order.
+    """
+    if len(things) == 1:
+        yield work(things[0])
+        return
+    with ThreadPoolExecutor(width, "reading") as pool:
+        futures = [pool.submit(work, thing) for thing in things]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+class _Counted:
+    """Fetches pages and counts requests, those of a wave that nobody waits for any more included."""
+
+    def __init__(self, fetch: FetchPage, requests: int) -> None:
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self.requests = requests
+
+    def __call__(self, offset: int) -> Page:
+        requests = 1
+        try:
+            page = self._fetch(offset)
+            requests = page.requests
+        finally:
+            with self._lock:
+                self.requests += requests
+        return page
+
+
+class _Seen:
+    """The jobs of all readings, by id; an id counts as repeated within one reading only."""
+
+    def __init__(self, is_ours: Callable[[ObservedJob], bool]) -> None:
+        self._is_ours = is_ours
+        self._jobs: dict[str, ObservedJob | Unreadable] = {}
+        self._earlier: dict[str, ObservedJob | Unreadable] = {}
+        self._nameless: list[Unreadable] = []
+        self.start_again()
+
+    def start_again(self) -> None:
+        self.count = 0
+        self.total_fell = False
+        self._total: int | None = None
+        self._earlier |= self._jobs
+        self._jobs = {}
+        self._nameless = []
+
+    def pages_left(self, at_most: int) -> int:
+        """How many pages to ask for next: what `total` promises, at least 1."""
+        if self._total is None:
+            return at_most
+        return max(1, min(at_most, (self._total - self.count) // PAGE_SIZE + 1))
+
+    def take(self, page: Page) -> int:
+        """Take the jobs of a page; return how many of them were there before."""
+        repeated = 0
+        for item in page.items:
+            job = read_job(item)
+            if job.id is None:
+                assert isinstance(job, Unreadable)
+                self._nameless.append(job)
+                self.count += 1
+                continue
+            if job.id in self._jobs:
+                repeated += 1
+            else:
+                self.count += 1
+            self._jobs[job.id] = job
+        self.total_fell = page.total is not None and self._total is not None and page.total < self._total
+        self._total = page.total
+        return repeated
+
+    def listing(self, problem: ServiceFailure | str | None, requests: int) -> Listing:
+        # What an earlier reading showed exists as far as anybody knows, unless a whole one says otherwise.
+        found = self._jobs if problem is None else {**self._earlier, **self._jobs}
+        return Listing(
+            jobs=[job for job in found.values() if isinstance(job, ObservedJob) and self._is_ours(job)],
+            unreadable=[job for job in found.values() if isinstance(job, Unreadable)] + self._nameless,
+            problem=problem,
+            requests=requests,
+        )
+
+
+def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> Page | str:
+    """Take an answer of the search apart, or say why that is not possible."""
+    if not isinstance(answer, dict) or "items" not in answer:
+        return "the answer of the search has no items"
+    items, total = answer["items"], number(answer.get("total"))
+    if items is None and not number(answer.get("count")):
+        items = []
+    if not isinstance(items, list):
+        return "the items of the search are not a list"
+    # A service that counts the page, not the list, tells nothing about the list.
+    told = int(total) if total is not None and total > len(items) else None
+    return Page(items, told, requests, seconds)

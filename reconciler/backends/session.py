@@ -1,0 +1,379 @@
+"""HTTP to one endpoint: sends a `Request`, returns an `Answer`, or raises a failure of `core.ports`.
+
+Each worker thread has a transport adapter of `requests` of its own. The layer above it, its Session, is
+left out: it follows redirects, keeps cookies, reads proxies and `~/.netrc` anew for each call, and costs a
+quarter of the CPU of a call. Proxies and CA bundle are read once, from the environment handed in.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import ssl
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from email.utils import mktime_tz, parsedate_tz
+from typing import Any
+
+import requests
+import urllib3
+from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.structures import CaseInsensitiveDict
+
+from reconciler.backends.clock import SystemClock
+from reconciler.backends.credentials import Credentials
+from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
+from reconciler.backends.request import JSON, Request, json_bytes, query_of
+from reconciler.backends.waiting import Backoff, RateLimiter, Repeat
+from reconciler.core.ports import (
+    Clock,
+    RequestListener,
+    Secrets,
+    ServiceFailure,
+    Throttled,
+    Unanswered,
+    Unauthorized,
+    Unreachable,
+    UnreadableAnswer,
+)
+from reconciler.core.secret import Redactor
+
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of 2xx. `requests` is how many it took, `seconds` how long the last one."""
+
+    status: int
+    content: bytes
+    headers: Mapping[str, str]
+    requests: int = 1
+    seconds: float = 0.0
+
+    @property
+    def request_id(self) -> str:
+        """What the service's support asks for, or ""."""
+        return harmless(self.headers.get("X-Request-Id", ""), 128)
+
+    def json(self) -> Any:
+        """Return the body, parsed.
+
+        Raises:
+            UnreadableAnswer: it is not JSON.
+        """
+        try:
+            return json.loads(self.content)
+        except (ValueError, RecursionError):
+            raise self.unreadable("the body is not JSON") from None
+
+    def unreadable(self, why: str) -> UnreadableAnswer:
+        """Return the failure for an answer that is not what it should be."""
+        return UnreadableAnswer(why, status=self.status, request_id=self.request_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How to get to the endpoint: proxies by scheme, CA bundle (None: the built-in one), time limits."""
+
+    proxies: Mapping[str, str] = field(default_factory=dict)
+    ca_bundle: str | None = None
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    read_timeout_s: float = READ_TIMEOUT_S
+
+
+def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
+    """Listen to no request."""
+
+
+class Session:
+    """Requests to one endpoint, from any thread.
+
+    `endpoint` is `scheme://host[:port][/prefix]`, `make_adapter` makes the transport of a thread,
+    `listener` is told of each request, and `learn` of each value that must not be seen, tokens fetched
+    later included. `chance` is between 0 and 1; without a `limiter` requests go as fast as they can.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        credentials: Credentials,
+        *,
+        network: Network | None = None,
+        make_adapter: Callable[[], BaseAdapter] = HTTPAdapter,
+        listener: RequestListener | None = None,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+        backoff: Backoff | None = None,
+        limiter: RateLimiter | None = None,
+        learn: Callable[[Iterable[str]], None] | None = None,
+        user_agent: str = "reconciler",
+    ) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self.credentials = credentials
+        scheme, _, rest = self.endpoint.partition("://")
+        self.host, slash, prefix = rest.partition("/")
+        self._prefix = slash + prefix
+        self._origin = f"{scheme}://{self.host}"
+        self._network = network or Network()
+        self._make_adapter = make_adapter
+        self._listener = listener or _ignore
+        self._clock: Clock = clock or SystemClock()
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip, deflate",
+            "User-Agent": user_agent,
+            "X-Language": "en-us",
+        }
+        self._chance = chance
+        self._backoff = backoff or Backoff()
+        self._limiter = limiter
+        self._redact = Redactor()
+        self._learn_elsewhere = learn
+        self._learned: set[str] = set()
+        self._learn_secrets()
+        self._of_thread = threading.local()
+        self._open: weakref.WeakSet[BaseAdapter] = weakref.WeakSet()
+        self._opening = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        with self._opening:
+            for adapter in self._open:
+                adapter.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeat: Repeat = Repeat.NEVER,
+    ) -> Answer:
+        """Send a request and return its answer of 2xx; `path` is encoded, `body` goes out as JSON.
+
+        `repeat` says when it may be sent again. A 401 is followed by one more attempt where the
+        credentials can be renewed: whoever is not known has changed nothing.
+
+        Raises:
+            ServiceFailure: anything else happened, see `core.ports`.
+        """
+        content = None if body is None else json_bytes(body)
+        kind = {} if content is None else {"Content-Type": JSON}
+        request = Request(
+            method=method,
+            host=self.host,
+            path=self._prefix + path,
+            query=query_of(query or {}),
+            headers={**self._headers, **kind, **(headers or {})},
+            body=content,
+        )
+        return self._insist(request, repeat)
+
+    def secrets(self) -> Secrets:
+        """The values that must never be seen, as far as they are known by now."""
+        return [*self.credentials.secrets(), *_passwords(self._network.proxies)]
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Keep values out of the texts of failures that are not part of the credentials."""
+        self._redact.learn(values)
+
+    def _insist(self, request: Request, repeat: Repeat) -> Answer:
+        attempt, requests_sent, has_renewed = 1, 0, False
+        while True:
+            requests_sent += 1
+            proof = self._proof(request)
+            try:
+                answer = self._send(request, proof)
+            except Unauthorized as failure:
+                if has_renewed or not _is_worth_renewing(failure) or not self.credentials.renew(proof):
+                    raise
+                has_renewed = True
+            except ServiceFailure as failure:
+                wait_s = self._backoff.wait_s(failure, attempt, repeat, self._chance)
+                if self._limiter and isinstance(failure, Throttled):
+                    self._limiter.pause(self._clock.now() + (wait_s or 0.0))
+                if wait_s is None:
+                    raise
+                attempt += 1
+                self._clock.sleep(wait_s)
+            else:
+                return answer if requests_sent == 1 else replace(answer, requests=requests_sent)
+
+    def _proof(self, request: Request) -> Mapping[str, str]:
+        if self._limiter and (wait_s := self._limiter.reserve(self._clock.now())):
+            self._clock.sleep(wait_s)
+        proof = self.credentials.headers(request, self._clock.now())
+        self._learn_secrets()
+        return proof
+
+    def _learn_secrets(self) -> None:
+        if new := [secret for secret in self.secrets() if secret not in self._learned]:
+            self._learned.update(new)
+            self._redact.learn(new)
+            if self._learn_elsewhere:
+                self._learn_elsewhere(new)
+
+    def _send(self, request: Request, proof: Mapping[str, str]) -> Answer:
+        began = self._clock.now()
+        status: int | None = None
+        try:
+            answer = self._exchange(request, {**request.headers, **proof})
+            status = answer.status
+        finally:
+            seconds = max(0.0, self._clock.now() - began)
+            self._listener(request.method, request.path, status, seconds)
+        answer = replace(answer, seconds=seconds)
+        if 200 <= answer.status < 300:
+            return answer
+        if 300 <= answer.status < 400:
+            raise redirected(answer.status, self._redact(answer.headers.get("Location", "")))
+        raise failure_of(
+            answer.status,
+            answer.content,
+            request_id=answer.request_id,
+            retry_after_s=_retry_after_s(answer.headers.get("Retry-After"), self._clock.now()),
+            redact=self._redact,
+        )
+
+    def _exchange(self, request: Request, headers: Mapping[str, str]) -> Answer:
+        try:
+            response = self._adapter().send(
+                _prepare(self._origin, request, headers),
+                timeout=(self._network.connect_timeout_s, self._network.read_timeout_s),
+                verify=self._network.ca_bundle or True,
+                proxies=dict(self._network.proxies),
+            )
+            content = response.content
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            # `from None`: the library's own texts may quote what must not be seen.
+            raise self._unanswered(error) from None
+        return Answer(response.status_code, content or b"", response.headers)
+
+    def _unanswered(self, error: Exception) -> Unanswered | UnreadableAnswer:
+        reason = _reason(error)
+        why = self._redact(harmless(str(reason) or type(reason).__name__, 300))
+        if isinstance(error, requests.exceptions.ContentDecodingError):
+            return UnreadableAnswer(f"the body cannot be decompressed: {why}")
+        if _was_never_sent(error, reason):
+            return Unreachable(f"{self._origin}: {why}", fix=_fix_of(reason))
+        if isinstance(error, requests.Timeout):
+            why = f"nothing came for {self._network.read_timeout_s:g} s"
+        return Unanswered(f"{self._origin}: {why}")
+
+    def _adapter(self) -> BaseAdapter:
+        adapter: BaseAdapter | None = getattr(self._of_thread, "adapter", None)
+        if adapter is None:
+            adapter = self._make_adapter()
+            with self._opening:
+                self._open.add(adapter)
+            self._of_thread.adapter = adapter
+        return adapter
+
+
+def _prepare(origin: str, request: Request, headers: Mapping[str, str]) -> requests.PreparedRequest:
+    # `requests.Request.prepare` would encode the URL anew; what was signed must be what is sent.
+    prepared = requests.PreparedRequest()
+    prepared.method = request.method
+    prepared.url = origin + request.path_and_query
+    prepared.headers = CaseInsensitiveDict(headers)
+    prepared.body = request.body
+    if request.body is not None or request.method in {"POST", "PUT"}:
+        prepared.headers["Content-Length"] = str(len(request.body or b""))
+    prepared.hooks = {"response": []}
+    return prepared
+
+
+def _reason(error: BaseException) -> BaseException:
+    """Dig out what happened from what wraps it."""
+    while True:
+        inner = getattr(error, "reason", None) or next(
+            (a for a in reversed(error.args) if isinstance(a, BaseException)), None
+        )
+        if not isinstance(inner, BaseException) or inner is error:
+            return error
+        error = inner
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    todo = [error]
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        inner = [getattr(one, "reason", None), one.__cause__, one.__context__, *one.args]
+        todo += [each for each in inner if isinstance(each, BaseException)]
+
+
+#: TLS errors that only the handshake has; others may come when the request was sent already.
+_HANDSHAKE = {
+    "CERTIFICATE_VERIFY_FAILED",
+    "HTTP_REQUEST",
+    "NO_PROTOCOLS_AVAILABLE",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    "TLSV1_ALERT_PROTOCOL_VERSION",
+    "UNSUPPORTED_PROTOCOL",
+    "WRONG_VERSION_NUMBER",
+}
+
+
+def _was_never_sent(error: Exception, reason: BaseException) -> bool:
+    if isinstance(error, requests.ConnectTimeout | requests.exceptions.ProxyError):
+        return True
+    if isinstance(error, requests.RequestException):
+        return any(_is_before_sending(cause) for cause in _causes(error))
+    # The library never raises these two once it has a connection: no CA bundle, an unusable URL or header.
+    return isinstance(reason, FileNotFoundError | ValueError) or "CA certificate bundle" in str(reason)
+
+
+def _is_before_sending(cause: BaseException) -> bool:
+    if isinstance(cause, ssl.SSLError):
+        return isinstance(cause, ssl.SSLCertVerificationError) or cause.reason in _HANDSHAKE
+    return isinstance(
+        cause,
+        urllib3.exceptions.NewConnectionError
+        | urllib3.exceptions.NameResolutionError
+        | urllib3.exceptions.ConnectTimeoutError
+        | requests.exceptions.InvalidURL
+        | requests.exceptions.InvalidHeader
+        | requests.exceptions.InvalidProxyURL,
+    )
+
+
+def _fix_of(reason: BaseException) -> str:
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return "set REQUESTS_CA_BUNDLE to the certificates of your network, or correct the endpoint"
+    return "check endpoint or region of the target, the network, and HTTPS_PROXY"
+
+
+def _is_worth_renewing(failure: Unauthorized) -> bool:
+    return failure.status == 401 or canonical_code(failure.code) in RENEW_ON
+
+
+def _passwords(proxies: Mapping[str, str]) -> list[str]:
+    urls = [urllib3.util.parse_url(url) for url in proxies.values() if "@" in url]
+    return [url.auth.partition(":")[2] for url in urls if url.auth]
+
+
+def _retry_after_s(text: str | None, now_s: float) -> float | None:
+    """Read Retry-After: seconds, or a date."""
+    if not text:
+        return None
+    if text.strip().isdecimal():
+        return float(text)
+    date = parsedate_tz(text)
+    return None if date is None else max(0.0, mktime_tz(date) - now_s)

@@ -1,0 +1,142 @@
+"""Where credentials are looked for: one row of `WAYS` each, the first that finds some wins.
+
+Source: CLI.md 5.
+"""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reconciler.backends.clock import SystemClock
+from reconciler.backends.credentials import Credentials, NoCredentials, StaticToken
+from reconciler.backends.iam import Login, PasswordToken
+from reconciler.backends.session import Session
+from reconciler.backends.signing import AccessKey
+from reconciler.core.ports import Clock
+
+FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the ways look at. `open_iam` makes a session to OS_AUTH_URL; `halves` is what was half there."""
+
+    environ: Mapping[str, str]
+    open_iam: Callable[[str], Session]
+    clock: Clock = field(default_factory=SystemClock)
+    profile: str | None = None
+    project_id: str | None = None
+    region: str | None = None
+    halves: list[str] = field(default_factory=list)
+
+    def get(self, *names: str) -> str | None:
+        """Return the first of these variables that is set to more than space."""
+        return next((value for name in names if (value := self.environ.get(name, "").strip())), None)
+
+
+def _access_key(
+    ak_name: str, sk_name: str, token_name: str | None
+) -> Callable[[Surroundings], Credentials | None]:
+    def way(around: Surroundings) -> Credentials | None:
+        access_key, secret_key = around.get(ak_name), around.get(sk_name)
+        if access_key and secret_key:
+            token = around.get(token_name) if token_name else None
+            return AccessKey(access_key, secret_key, ak_name, security_token=token)
+        if access_key or secret_key:
+            there, missing = (ak_name, sk_name) if access_key else (sk_name, ak_name)
+            around.halves.append(f"{there} is set, {missing} is not")
+        return None
+
+    return way
+
+
+def _token(around: Surroundings) -> Credentials | None:
+    for source in ("MODELARTS_AUTH_TOKEN", "OS_AUTH_TOKEN", "OS_TOKEN"):
+        if token := around.get(source):
+            return StaticToken(token, source)
+    return None
+
+
+def _password(around: Surroundings) -> Credentials | None:
+    wanted = {
+        "OS_AUTH_URL": around.get("OS_AUTH_URL"),
+        "OS_USERNAME": around.get("OS_USERNAME"),
+        "OS_PASSWORD": around.environ.get("OS_PASSWORD") or None,
+        "OS_USER_DOMAIN_NAME": around.get("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"),
+    }
+    url, username, password, domain = wanted.values()
+    project_id = around.project_id or around.get("OS_PROJECT_ID")
+    project_name = around.get("OS_PROJECT_NAME", "OS_TENANT_NAME") or around.region
+    if not (url and username and password and domain):
+        missing = [name for name, value in wanted.items() if not value]
+        if 0 < len(missing) < len(wanted):
+            around.halves.append(f"of the login by password, {', '.join(missing)} is not set")
+        return None
+    if not (project_id or project_name):
+        around.halves.append("of the login by password, OS_PROJECT_NAME is not set")
+        return None
+    login = Login(username, password, domain, project_id, project_name)
+    return PasswordToken(login, around.open_iam(url), around.clock, "OS_USERNAME")
+
+
+def _file(around: Surroundings) -> Credentials | None:
+    named = around.get(FILE_VARIABLE)
+    home = around.get("HOME", "USERPROFILE")
+    if not named and not home:
+        return None
+    path = Path(named) if named else Path(home or "") / ".huaweicloud" / "credentials"
+    section = around.profile or "basic"
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if not named and not around.profile:
+            return None
+        raise NoCredentials(
+            f"there is no file {path}", fix=f"correct {FILE_VARIABLE} or the profile"
+        ) from None
+    except (OSError, UnicodeDecodeError, configparser.Error):
+        # The parser's own message quotes the line, which may be the one with the secret.
+        raise NoCredentials(f"{path} cannot be read as an INI file") from None
+    if not parser.has_section(section):
+        if not named and not around.profile:
+            return None
+        raise NoCredentials(f"{path} has no section [{section}]", fix=f"add [{section}] with ak and sk")
+    said = {key: value.strip() for key, value in parser.items(section) if value and value.strip()}
+    if not (said.get("ak") and said.get("sk")):
+        raise NoCredentials(f"section [{section}] of {path} has no ak and sk", fix="add both")
+    return AccessKey(
+        said["ak"],
+        said["sk"],
+        f"{path} [{section}]",
+        security_token=said.get("security_token"),
+        project_id=said.get("project_id"),
+    )
+
+
+WAYS: tuple[Callable[[Surroundings], Credentials | None], ...] = (
+    _access_key("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
+    _access_key("HW_ACCESS_KEY", "HW_SECRET_KEY", "HW_SECURITY_TOKEN"),
+    _access_key("OS_ACCESS_KEY", "OS_SECRET_KEY", None),
+    _token,
+    _password,
+    _file,
+)
+
+
+def find_credentials(around: Surroundings) -> Credentials:
+    """Return the first credentials found.
+
+    Raises:
+        NoCredentials: there are none, or those that come first cannot be used.
+    """
+    for way in WAYS:
+        if found := way(around):
+            return found
+    raise NoCredentials(
+        "; ".join(around.halves) or "neither the environment nor a credentials file has any",
+        fix="set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN",
+    )

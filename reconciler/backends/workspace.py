@@ -1,0 +1,178 @@
+"""Reading what a plan needs of a workspace: one scan of everything, or filtered searches, whichever is less.
+
+A filtered search proves presence only. So if the caller's decision rests on a job not being there, the
+scan follows; `needs_absence` says whether it does.
+
+Source: SEMANTICS 4 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reconciler.backends.paging import PAGE_SIZE, SLOW_S, WIDTH, Listing, Page, PageReader, at_once
+from reconciler.core.observed import Observation, ObservedJob
+from reconciler.core.phase import ACTIVE
+from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
+
+#: A condition of the service's search: `key`, `operator` (between, like, in, not), `value` (a list of text).
+Filter = Mapping[str, Any]
+#: Fetches one page of a search.
+Fetch = Callable[[int, Sequence[Filter]], Page]
+NeedsAbsence = Callable[[Observation], bool]
+
+ACTIVE_ONLY: Filter = {"key": "phase", "operator": "in", "value": sorted(phase.value for phase in ACTIVE)}
+
+
+def named(name: str) -> Filter:
+    """Return the condition for a name; it also finds names that merely contain this one."""
+    return {"key": "name", "operator": "like", "value": [name]}
+
+
+class _TooDear(Exception):
+    """The other way of reading may be cheaper."""
+
+
+@dataclass
+class _Purse:
+    """Counts requests, up to a limit (None: there is none)."""
+
+    fetch: Fetch
+    limit: int | None
+    spent: int = 0
+
+    def page(self, offset: int, filters: Sequence[Filter]) -> Page:
+        if self.limit is not None and self.spent >= self.limit:
+            raise _TooDear
+        self.spent += 1
+        return self.fetch(offset, filters)
+
+
+def observe(
+    fetch: Fetch,
+    reader: PageReader,
+    names: Collection[str] | None = None,
+    needs_absence: NeedsAbsence | None = None,
+) -> Observation:
+    """Read a workspace. Without `names`, all of it; else all active jobs, and those with a name like one.
+
+    Raises:
+        Unauthorized: nobody is allowed to read it.
+    """
+    try:
+        first = fetch(0, ())
+    except Unauthorized:
+        raise
+    except ServiceFailure as failure:
+        return _observation(_failed(failure), 0, "one scan of everything")
+    if names is None or first.is_last:
+        return _scan(fetch, reader, first)
+    searches = _searches(names)
+    # As many names as there are cannot be found on fewer pages.
+    dear = 1 + sum(1 + covered // PAGE_SIZE for covered in searches.values())
+    price = _pages_to_come(first)
+    if price is not None and dear > price // 2:
+        return _scan(fetch, reader, first)
+    spent = 0
+    if price is None:
+        # As far as the searches would cost, a scan costs no more than twice the better choice.
+        purse = _Purse(fetch, dear)
+        try:
+            return _scan(purse.page, reader, first)
+        except _TooDear:
+            spent = purse.spent
+    # Jobs may be many under few names, so the searches are given up half-way to the price of the scan.
+    purse = _Purse(fetch, None if price is None else price // 2)
+    try:
+        partial = _filtered(purse, reader, list(searches), is_slow=first.seconds > SLOW_S)
+    except (_TooDear, Rejected):
+        return _dearer(_scan(fetch, reader, first), spent + purse.spent)
+    partial = _dearer(partial, spent)
+    if partial.problem is not None or needs_absence is None or not needs_absence(partial):
+        return partial
+    return _also(_scan(fetch, reader, None), partial)
+
+
+def _pages_to_come(first: Page) -> int | None:
+    """What the rest of the scan costs, in requests. `total` ends nothing, but is a hint for the price."""
+    return None if first.total is None else first.total // PAGE_SIZE
+
+
+def _scan(fetch: Fetch, reader: PageReader, first: Page | None) -> Observation:
+    listing = reader.read(lambda offset: fetch(offset, ()), first)
+    return _observation(listing, 0, "one scan of everything")
+
+
+def _filtered(purse: _Purse, reader: PageReader, searches: Sequence[str], *, is_slow: bool) -> Observation:
+    def read(filters: Sequence[Filter]) -> Listing:
+        return reader.read(lambda offset: purse.page(offset, filters))
+
+    conditions: list[Sequence[Filter]] = [(ACTIVE_ONLY,), *((named(name),) for name in searches)]
+    if is_slow:
+        listings = list(at_once(read, conditions, WIDTH))
+    else:
+        listings = [read(filters) for filters in conditions]
+    whole = Listing()
+    by_id: dict[str, ObservedJob] = {}
+    for listing in listings:
+        if isinstance(listing.problem, Rejected):
+            # The cloud does not know the condition.
+            raise listing.problem
+        by_id |= {job.id: job for job in listing.jobs}
+        whole.unreadable += [entry for entry in listing.unreadable if entry not in whole.unreadable]
+        whole.problem = whole.problem or listing.problem
+        whole.requests += listing.requests
+    whole.jobs = sorted(by_id.values(), key=lambda job: job.created_at_s or 0.0)
+    strategy = f"{len(conditions)} filtered searches: the active jobs, and {len(searches)} names"
+    return _observation(whole, 1, strategy, is_whole=False)
+
+
+def _searches(names: Collection[str]) -> dict[str, int]:
+    """Return what to search for, and how many of the names each search finds.
+
+    The search for `x` finds `x-r2` and `x-large` as well.
+    """
+    found: dict[str, int] = {}
+    last = ""
+    for name in sorted({name.casefold() for name in names}):
+        # In this order a name stands behind all that begin like it, and begin like the last one kept.
+        if not (found and name.startswith(last)):
+            last = name
+        found[last] = found.get(last, 0) + 1
+    return found
+
+
+def _dearer(observation: Observation, requests: int) -> Observation:
+    return replace(observation, requests=observation.requests + requests)
+
+
+def _failed(failure: ServiceFailure) -> Listing:
+    return Listing(problem=failure, requests=1)
+
+
+def _also(scan: Observation, partial: Observation) -> Observation:
+    """The scan that followed a partial look; if it failed, what the look found is still there."""
+    found = {job.id: job for job in scan.jobs}
+    if not scan.is_whole:
+        found = {job.id: job for job in partial.jobs} | found
+    return Observation(
+        jobs=tuple(found.values()),
+        unreadable=scan.unreadable,
+        is_whole=scan.is_whole,
+        problem=scan.problem,
+        requests=partial.requests + scan.requests,
+        strategy=f"{partial.strategy}; then {scan.strategy}, to know what is not there",
+    )
+
+
+def _observation(listing: Listing, more: int, strategy: str, *, is_whole: bool = True) -> Observation:
+    return Observation(
+        jobs=tuple(listing.jobs),
+        unreadable=tuple(listing.unreadable),
+        is_whole=is_whole and listing.problem is None,
+        problem=None if listing.problem is None else str(listing.problem),
+        requests=listing.requests + more,
+        strategy=strategy,
+    )

@@ -1,0 +1,29 @@
+"""`reconciler drift`: what changed on the service behind the manifest's back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from reconciler.cli import exits
+from reconciler.cli.opening import opened
+from reconciler.cli.options import OUTPUT, TARGET, OutputSpec, with_options
+from reconciler.cli.showing import show_drift
+
+
+@click.command("drift")
+@with_options(TARGET, OUTPUT)
+def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int:
+    """Show what changed on the service since the last apply.
+
+    Exits 0 without drift, 2 with drift, and 8 if too little could be read to judge. What changed in
+    the manifest is not drift, and listed apart as pending.
+    """
+    from reconciler import reconcile
+
+    with opened(**options) as context:
+        report = reconcile.drift(context)
+    show_drift(report, outputs, as_json=as_json)
+    return exits.of_drift(report)

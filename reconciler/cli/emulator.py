@@ -1,0 +1,102 @@
+"""`reconciler emulator serve`: the emulator as an HTTP server, for any ModelArts client."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from reconciler.cli.console import console
+from reconciler.cli.options import option, with_options
+
+if TYPE_CHECKING:
+    from reconciler.emulator import Server
+
+
+@click.group("emulator")
+def command() -> None:
+    """Run the embedded emulator of the ModelArts training-job API."""
+
+
+@command.command("serve")
+@with_options(
+    (
+        option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+        option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 means any free one."),
+        option(
+            "--data",
+            type=click.Path(path_type=Path, dir_okay=False),
+            default=None,
+            help="File that keeps the jobs; without it they are kept in memory.",
+        ),
+        option("--project-id", default=None, help="The only project there is; without it any will do."),
+        option("--token", default=None, help="The X-Auth-Token that is asked for."),
+        option("--access-key", default=None, help="With --secret-key: signatures are checked."),
+        option("--secret-key", default=None, help="The secret key of --access-key."),
+        option(
+            "--speed",
+            type=click.FloatRange(min=0, min_open=True),
+            default=None,
+            help="How much faster than real time jobs live; 60 makes a second a minute.",
+        ),
+        option(
+            "--cloud",
+            type=click.Choice(["huawei", "otc"]),
+            default="huawei",
+            show_default=True,
+            help="Whose dialect it speaks.",
+        ),
+    )
+)
+def serve(
+    host: str,
+    port: int,
+    data: Path | None,
+    project_id: str | None,
+    token: str | None,
+    access_key: str | None,
+    secret_key: str | None,
+    speed: float | None,
+    cloud: str,
+) -> None:
+    """Speak the service's v2 API on a local port, errors included, until stopped.
+
+    The first line on stdout says where: `listening on http://127.0.0.1:PORT`.
+    """
+    from reconciler import emulator
+    from reconciler.backends.connect import is_loopback
+
+    console.redact.learn(secret for secret in (token, secret_key) if secret)
+    if bool(access_key) != bool(secret_key):
+        raise click.UsageError("--access-key and --secret-key go together")
+    try:
+        store = emulator.Store(str(data) if data else ":memory:", speed=speed)
+    except Exception as error:  # a directory that is not there, a file that is no database
+        raise click.UsageError(f"--data {data}: {error}") from error
+    app = emulator.create_app(
+        store,
+        project_id=project_id,
+        token=token,
+        access_key=access_key,
+        secret_key=secret_key,
+        cloud=cloud,
+        control=is_loopback(host),
+    )
+
+    def ready(server: Server) -> None:
+        def end(number: int, frame: FrameType | None) -> None:
+            server.stop()
+
+        signal.signal(signal.SIGINT, end)
+        signal.signal(signal.SIGTERM, end)
+        console.result(f"listening on {server.url}\n")
+
+    try:
+        emulator.serve(app, host, port, on_ready=ready)
+    except OSError as error:
+        raise click.UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    finally:
+        store.close()

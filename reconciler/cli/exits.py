@@ -1,0 +1,180 @@
+"""Errors to text and exit code: the table of CLI.md 3, in one place."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import click
+
+from reconciler.core.diagnostic import ManifestInvalid, ReconcilerError, Refused, WrongUsage
+
+if TYPE_CHECKING:
+    from reconciler.core.drift import DriftReport
+    from reconciler.core.outcome import Result
+    from reconciler.core.plan import Plan
+
+
+class Exit(IntEnum):
+    """How a run ended."""
+
+    DONE = 0
+    FAILED = 1
+    CHANGES = 2
+    REFUSED = 3
+    STALE = 4
+    PARTIAL = 5
+    LOCKED = 6
+    UNAUTHORIZED = 7
+    UNKNOWN = 8
+    TIMED_OUT = 9
+    ENDED_BADLY = 10
+    WRONG_USE = 64
+    INVALID = 65
+    OUR_FAULT = 70
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+#: Where several hold, the first of these.
+PRECEDENCE = (
+    Exit.INTERRUPTED,
+    Exit.TERMINATED,
+    Exit.OUR_FAULT,
+    Exit.UNAUTHORIZED,
+    Exit.LOCKED,
+    Exit.STALE,
+    Exit.PARTIAL,
+    Exit.ENDED_BADLY,
+    Exit.TIMED_OUT,
+    Exit.UNKNOWN,
+    Exit.REFUSED,
+    Exit.CHANGES,
+    Exit.DONE,
+)
+
+
+def first_of(codes: Iterable[Exit]) -> Exit:
+    """The code that says the most, of those that hold; 0 if none does."""
+    return min(codes, key=PRECEDENCE.index, default=Exit.DONE)
+
+
+def of_plan(plan: Plan, *, detailed: bool) -> Exit:
+    """The code of `plan`: unknown, refused, changes; conflicts and blocked keys only show in the plan."""
+    if not plan.complete:
+        return Exit.UNKNOWN
+    if plan.refusals:
+        return Exit.REFUSED
+    return Exit.CHANGES if detailed and plan.to_execute else Exit.DONE
+
+
+def of_result(plan: Plan, result: Result | None, signal: Exit | None = None) -> Exit:
+    """The code of `apply` and `destroy`; without a result nothing was executed."""
+    from reconciler.core.outcome import Status
+
+    codes = [Exit.DONE]
+    if signal is not None:
+        codes.append(signal)
+    if result is not None:
+        ended = {outcome.status for outcome in result.outcomes}
+        by_status = {
+            Status.DENIED: Exit.UNAUTHORIZED,
+            Status.FAILED: Exit.PARTIAL,
+            Status.TIMED_OUT: Exit.PARTIAL,
+            Status.UNKNOWN: Exit.UNKNOWN,
+            Status.CONFLICT: Exit.REFUSED,
+        }
+        codes += [code for status, code in by_status.items() if status in ended]
+    if not plan.complete:
+        codes.append(Exit.UNKNOWN)
+    if plan.refusals or plan.in_the_way:
+        codes.append(Exit.REFUSED)
+    return first_of(codes)
+
+
+def of_drift(report: DriftReport) -> Exit:
+    """The code of `drift`: a check that compared nothing proves nothing."""
+    if report.has_unknown or not report.compared:
+        return Exit.UNKNOWN
+    return Exit.CHANGES if report.has_drifted else Exit.DONE
+
+
+def of_error(error: ReconcilerError) -> Exit:
+    """The code of a run that an error ended."""
+    from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
+
+    table: tuple[tuple[type[ReconcilerError], Exit], ...] = (
+        (ManifestInvalid, Exit.INVALID),
+        (WrongUsage, Exit.WRONG_USE),
+        (Refused, Exit.REFUSED),
+        (Unauthorized, Exit.UNAUTHORIZED),
+        (Rejected, Exit.FAILED),
+        (ServiceFailure, Exit.UNKNOWN),
+    )
+    return next((code for kind, code in table if isinstance(error, kind)), Exit.FAILED)
+
+
+def run(command: click.Command, args: list[str]) -> int:
+    """Run a click command, show what went wrong, and return the exit code; never a traceback."""
+    from reconciler.cli.console import console
+
+    try:
+        code = command.main(args, prog_name="reconciler", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or Exit.DONE)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        console.say("\ninterrupted")
+        return Exit.INTERRUPTED
+    except KeyboardInterrupt:
+        console.say("\ninterrupted")
+        return Exit.INTERRUPTED
+    except click.FileError as error:
+        console.say(error.format_message())
+        return Exit.FAILED
+    except click.ClickException as error:
+        _show_usage(error)
+        return Exit.WRONG_USE
+    except ReconcilerError as error:
+        console.diagnostics(error.diagnostics)
+        return of_error(error)
+    except BrokenPipeError:
+        # The reader has gone (`| head`); nobody is left to be told.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except Exception as error:
+        return _our_fault(error)
+
+
+def _show_usage(error: click.ClickException) -> None:
+    from reconciler.cli.console import console
+
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        console.say(context.get_usage())
+        console.say(f"Try '{context.command_path} --help' for help.\n")
+    console.say(f"error: {error.format_message()}")
+
+
+def _our_fault(error: Exception) -> Exit:
+    """Write a report, without secrets, and say where it is."""
+    import tempfile
+    import traceback
+
+    from reconciler.cli.console import console
+    from reconciler.version import __version__
+
+    report = "".join(traceback.format_exception(error))
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="reconciler-report-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(f"reconciler {__version__}, Python {sys.version}\n\n{console.redact(report)}")
+    console.say(
+        f"error: a fault of ours\n  why: {type(error).__name__}\n"
+        f"  fix: please report it, with the file {file.name} (it holds no secrets)"
+    )
+    return Exit.OUR_FAULT

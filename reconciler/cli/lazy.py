@@ -1,0 +1,60 @@
+"""The table of commands: what `--help` shows, and where each lives. A new command is a row here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+
+class Row(NamedTuple):
+    """One command: the attribute `command` of a module, and its line in `--help`."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, Row] = {
+    "validate": Row("validate", "Check the manifest, without the service and without credentials."),
+    "plan": Row("plan", "Show what apply would do; change nothing."),
+    "apply": Row("apply", "Make the service match the manifest."),
+    "destroy": Row("destroy", "Terminate what the stack owns."),
+    "drift": Row("drift", "Show what changed on the service behind the manifest's back."),
+    "schema": Row("schema", "Print a JSON Schema: manifest, plan, drift or events."),
+    "explain": Row("explain", "Print the tables that decide: states, fields."),
+    "emulator": Row("emulator", "Run the embedded emulator as an HTTP server."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table, which is the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command."""
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        command: click.Command = import_module(f"reconciler.cli.{row.module}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing one of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where there is none of that name."""
+        if args and args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,190 @@
+"""The options that mean the same everywhere: CLI.md 2. Each has a variable RECONCILER_<OPTION>."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from reconciler.cli.console import console
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DurationType(click.ParamType):
+    """A span of time such as 90s, 2m or 1h30m; seconds in the program."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        from reconciler.core.duration import parse_duration
+
+        try:
+            return parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class AssignmentType(click.ParamType):
+    """NAME=VALUE."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Split it."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        if not equals or not name:
+            # The text may be a secret, so it is not shown.
+            self.fail("write NAME=VALUE", param, ctx)
+        return name, text
+
+
+class OutputSpec(NamedTuple):
+    """A format, and the file that it goes to (None: stdout)."""
+
+    format: str
+    file: Path | None
+
+
+class OutputType(click.ParamType):
+    """FORMAT[=FILE]."""
+
+    name = "format[=file]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OutputSpec:
+        """Split it, and check the format."""
+        from reconciler.render import FORMATS
+
+        if isinstance(value, OutputSpec):
+            return value
+        name, equals, file = str(value).partition("=")
+        if name not in FORMATS:
+            self.fail(f"{name!r} is not one of {', '.join(FORMATS)}", param, ctx)
+        if equals and not file:
+            self.fail("a file name is missing after =", param, ctx)
+        return OutputSpec(name, Path(file) if file else None)
+
+
+def option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """A click option that can be given by its environment variable too."""
+    long = next(name for name in names if name.startswith("--"))
+    variable = "RECONCILER_" + long.split("/")[0].removeprefix("--").upper().replace("-", "_")
+    return click.option(*names, envvar=variable, **settings)
+
+
+def _set(attribute: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value is not None:
+            setattr(console, attribute, value)
+
+    return callback
+
+
+def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        console.colour = "never"
+
+
+def _eager(attribute: str) -> dict[str, Any]:
+    return {"expose_value": False, "is_eager": True, "callback": _set(attribute)}
+
+
+COMMON: Sequence[Callable[[Any], Any]] = (
+    option(
+        "-v",
+        "--verbose",
+        count=True,
+        default=0,
+        help="Say more; -vv also each request.",
+        **_eager("verbosity"),
+    ),
+    option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        help="Form of what goes to stderr.",
+        **_eager("log_format"),
+    ),
+    option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        help="Colours; auto: on a terminal only.",
+        **_eager("colour"),
+    ),
+    option("--no-color", is_flag=True, expose_value=False, callback=_no_colour, help="No colours."),
+)
+
+STACK: Sequence[Callable[[Any], Any]] = (
+    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
+    option(
+        "--var", "variables", multiple=True, type=AssignmentType(), help="Value of a variable; repeatable."
+    ),
+    option(
+        "--var-file",
+        "var_files",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="YAML file with values of variables; repeatable.",
+    ),
+)
+
+TARGET: Sequence[Callable[[Any], Any]] = (
+    *STACK,
+    option("-t", "--target", default=None, metavar="NAME", help="Which of the manifest's targets."),
+    option(
+        "--only", multiple=True, metavar="KEY", help="Only this key, or keys that match a glob; repeatable."
+    ),
+    option(
+        "--parallelism",
+        type=click.IntRange(1, 64),
+        default=8,
+        show_default=True,
+        help="How much is done at once.",
+    ),
+)
+
+OUTPUT: Sequence[Callable[[Any], Any]] = (
+    option("--json", "as_json", is_flag=True, help="JSON on stdout; the same as -o json."),
+    option(
+        "-o",
+        "--output",
+        "outputs",
+        multiple=True,
+        type=OutputType(),
+        help="Format, and file if not stdout; repeatable.",
+    ),
+)
+
+TIMEOUT = option(
+    "--timeout",
+    "timeout_s",
+    type=DurationType(),
+    default="10m",
+    show_default=True,
+    help="How long one action waits for a job.",
+)
+YES = option("--yes", is_flag=True, help="Do not ask.")
+FORCE = option("--force", is_flag=True, help="Go on where a guard would refuse.")
+ALLOW_EMPTY = option("--allow-empty", is_flag=True, help="A manifest without any job is meant.")
+DETAILED = option("--detailed-exitcode", is_flag=True, help="Exit 2 if there is something to change.")
+SHOW_KEEP = option("--show-keep", is_flag=True, help="List the keys that are kept, too.")
+
+
+def with_options(*groups: Sequence[Callable[[Any], Any]] | Callable[[Any], Any]) -> Callable[[F], F]:
+    """Put options on a command, in the order in which `--help` shows them."""
+    options = [o for group in groups for o in (group if isinstance(group, Sequence) else (group,))]
+
+    def decorate(function: F) -> F:
+        for add in reversed([*options, *COMMON]):
+            function = add(function)
+        return function
+
+    return decorate

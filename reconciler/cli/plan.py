@@ -1,0 +1,46 @@
+"""`reconciler plan`: what apply would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from reconciler.cli import exits
+from reconciler.cli.opening import opened
+from reconciler.cli.options import (
+    ALLOW_EMPTY,
+    DETAILED,
+    FORCE,
+    OUTPUT,
+    SHOW_KEEP,
+    TARGET,
+    OutputSpec,
+    with_options,
+)
+from reconciler.cli.showing import show_plan
+
+
+@click.command("plan")
+@with_options(TARGET, OUTPUT, SHOW_KEEP, DETAILED, FORCE, ALLOW_EMPTY)
+def command(
+    outputs: Sequence[OutputSpec],
+    as_json: bool,
+    show_keep: bool,
+    detailed_exitcode: bool,
+    force: bool,
+    allow_empty: bool,
+    **options: Any,
+) -> int:
+    """Show what apply would do. Nothing is changed.
+
+    PATH is one or more manifest files or directories; left out, it is the current directory.
+    """
+    from reconciler import reconcile
+    from reconciler.core.planner import Options
+
+    with opened(**options) as context:
+        plan = reconcile.plan(context, Options(force=force, allow_empty=allow_empty))
+    show_plan(plan, outputs, as_json=as_json, show_keep=show_keep)
+    return exits.of_plan(plan, detailed=detailed_exitcode)

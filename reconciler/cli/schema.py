@@ -1,0 +1,40 @@
+"""`reconciler schema`: the JSON Schemas, for editors and for CI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reconciler.cli.console import console
+from reconciler.cli.options import with_options
+
+NAMES = ("manifest", "plan", "drift", "events")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of a document, made from the models that write and read it."""
+    from reconciler.core.drift import DriftReport
+    from reconciler.core.outcome import Event
+    from reconciler.core.plan import Plan
+    from reconciler.core.schema import document_schema, manifest_schema
+
+    match name:
+        case "plan":
+            return document_schema(Plan)
+        case "drift":
+            return document_schema(DriftReport)
+        case "events":
+            return document_schema(Event)
+        case _:
+            return manifest_schema()
+
+
+@click.command("schema")
+@click.argument("name", type=click.Choice(NAMES), default="manifest")
+@with_options()
+def command(name: str) -> None:
+    """Print the JSON Schema of a document; manifest if none is named."""
+    from reconciler.render.json import dump
+
+    console.result(dump(schema(name)) + "\n")

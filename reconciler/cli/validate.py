@@ -1,0 +1,56 @@
+"""`reconciler validate`: everything that can be said without the service and without credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from reconciler.cli.console import console
+from reconciler.cli.exits import Exit
+from reconciler.cli.opening import load_stack
+from reconciler.cli.options import STACK, option, with_options
+
+
+@click.command("validate")
+@with_options(STACK, option("--json", "as_json", is_flag=True, help="JSON on stdout."))
+def command(
+    paths: Sequence[Path],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    as_json: bool,
+) -> int:
+    """Check the manifest of a stack.
+
+    PATH is one or more manifest files or directories; left out, it is the current directory. Neither
+    the service nor credentials are needed, and a sensitive variable may be without a value.
+    """
+    from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+
+    found: tuple[Diagnostic, ...] = ()
+    try:
+        loaded = load_stack(paths, variables, var_files, offline=True)
+    except ManifestInvalid as invalid:
+        if not as_json:
+            raise
+        found = invalid.diagnostics
+        console.result(_document(None, 0, found))
+        return Exit.INVALID
+    jobs = len(loaded.stack.jobs)
+    if as_json:
+        console.result(_document(loaded.stack.name, jobs, ()))
+    else:
+        count = "1 job" if jobs == 1 else f"{jobs} jobs"
+        files = "1 file" if len(loaded.files) == 1 else f"{len(loaded.files)} files"
+        console.result(f"Valid: stack {loaded.stack.name}, {count} in view, {files}.\n")
+    return Exit.DONE
+
+
+def _document(stack: str | None, jobs: int, diagnostics: Sequence[object]) -> str:
+    from dataclasses import asdict, is_dataclass
+
+    from reconciler.render.json import dump
+
+    problems = [asdict(d) for d in diagnostics if is_dataclass(d) and not isinstance(d, type)]
+    return dump({"valid": not problems, "stack": stack, "jobs": jobs, "diagnostics": problems}) + "\n"

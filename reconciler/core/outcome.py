@@ -1,0 +1,108 @@
+"""How an action ended, and what is told on the way: the events of `apply --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from reconciler.core.plan import Action, Frozen, PlannedAction
+
+
+class Status(StrEnum):
+    """How an action ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    DENIED = "denied"
+    TIMED_OUT = "timed_out"
+    CONFLICT = "conflict"
+    UNKNOWN = "unknown"
+    SKIPPED = "skipped"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the action was tried and its goal is not known to be reached."""
+        return self not in (Status.DONE, Status.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one action. `code`, `message`, `request_id` are those of the error, if one was met."""
+
+    action: PlannedAction
+    status: Status
+    detail: str = ""
+    job: str | None = None
+    code: str = ""
+    message: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a plan: an outcome per action that was tried or skipped, in the plan's order."""
+
+    outcomes: tuple[Outcome, ...] = field(default=())
+    interrupted: bool = False
+
+    def count(self, *statuses: Status) -> int:
+        """How many actions ended in one of these ways."""
+        return sum(outcome.status in statuses for outcome in self.outcomes)
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many actions ended in each way."""
+        return {status.value: self.count(status) for status in Status}
+
+
+class EventType(StrEnum):
+    """The kinds of lines that `apply --json` prints."""
+
+    VERSION = "version"
+    PLANNED = "planned"
+    ACTION_STARTED = "action_started"
+    ACTION_PROGRESS = "action_progress"
+    ACTION_COMPLETED = "action_completed"
+    ACTION_FAILED = "action_failed"
+    ACTION_SKIPPED = "action_skipped"
+    APPLY_COMPLETED = "apply_completed"
+
+
+class Event(Frozen):
+    """One line of `apply --json`. Further fields depend on the type."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: EventType = Field(description="What happened.")
+    ts: str = Field(description="When, RFC 3339 in UTC.")
+    sequence: int = Field(description="Counts up from 1 within one apply.")
+    key: str | None = Field(None, description="Of the actions: name of the job in the manifest.")
+    action: Action | None = Field(None, description="Of the actions: what is done.")
+    job: str | None = Field(None, description="Of the actions: id of the job, or null where there is none.")
+    detail: str | None = Field(None, description="For people.")
+    code: str | None = Field(None, description="On failure: the service's error code.")
+    message: str | None = Field(None, description="On failure: what went wrong.")
+    request_id: str | None = Field(None, description="On failure: what the service's support asks for.")
+    summary: dict[str, int] | None = Field(None, description="Of planned and apply_completed.")
+
+    def document(self) -> dict[str, Any]:
+        """The event as plain JSON data; those of an action always carry key, action and job."""
+        document: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        if self.key is not None:
+            document.setdefault("job", None)
+        return document
+
+
+#: Takes what is to be told: a type, and the event's further fields.
+Tell = Callable[..., None]
+
+
+def skipped(actions: Iterable[PlannedAction], why: str = "") -> list[Outcome]:
+    """Outcomes for actions that are not carried out."""
+    return [
+        Outcome(a, Status.SKIPPED, why or a.detail, job=a.before.id if a.before else None) for a in actions
+    ]

@@ -1,0 +1,265 @@
+"""The service's answer about a job, built from the body that was sent.
+
+The service never answers a job as it was sent: it adds, drops and rewrites fields. `job` does what
+it does (the noise), in one place, and `status` adds where the job is now.
+
+Source: the examples of the API documents and what the Terraform provider reads back.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from reconciler.emulator import catalogue
+from reconciler.emulator.lifecycle import Life
+
+AI_PROJECT = "default-ai-project"
+CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
+_EXPERIMENTS = uuid.UUID("6f0b9a52-6a0c-4b8e-9f43-2a0f5a3d7c11")
+_ECHOED_ANNOTATIONS = ("jupyter-lab/", "tensorboard/", "mindstudio-insight/", "fault-tolerance/", "record/")
+
+
+class Identity(NamedTuple):
+    """What the service itself gives a job."""
+
+    id: str
+    create_ms: int
+    user_name: str
+
+
+def job(body: Mapping[str, Any], identity: Identity, *, noise: bool = True) -> dict[str, Any]:
+    """Return the answer about a job, all but its status. Without `noise`: as sent, plus the identity."""
+    answer: dict[str, Any] = copy.deepcopy({key: value for key, value in body.items() if value is not None})
+    metadata = answer["metadata"]
+    metadata["workspace_id"] = metadata.get("workspace_id") or "0"
+    metadata |= {"id": identity.id, "create_time": identity.create_ms}
+    if noise:
+        _add_noise(answer, identity)
+    return answer
+
+
+def frame(answer: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the text before and after the status, so that the status alone is written anew."""
+    head = {key: answer[key] for key in ("kind", "metadata") if key in answer}
+    tail = {key: value for key, value in answer.items() if key not in {"kind", "metadata", "status"}}
+    rest = dumps(tail)
+    return dumps(head)[:-1] + ',"status":', ("," + rest[1:]) if tail else "}"
+
+
+def status(life: Life, node_count: int, now_ms: int, reserved_hours: int | None = None) -> dict[str, Any]:
+    """Return the status of a job at `now_ms`; times in milliseconds, running records in seconds."""
+    started, ended = life.started_ms, life.ended_ms
+    told: dict[str, Any] = {
+        "phase": life.phase,
+        "secondary_phase": life.secondary,
+        "duration": max(0, (ended or now_ms) - started) if started else 0,
+        "node_count_metrics": None,
+        "tasks": task_names(node_count),
+        "start_time": started,
+    }
+    if started:
+        told["node_count_metrics"] = [[life.since("Pending") or started, 0], [started, node_count]]
+        record: dict[str, Any] = {"start_at": started // 1000, "start_type": "init_or_rescheduled"}
+        if ended:
+            record |= {"end_at": ended // 1000, "end_reason": life.phase}
+        told["running_records"] = [record]
+    if reserved_hours:
+        told["retention_time"] = reserved_hours
+    return told
+
+
+def task_names(node_count: int) -> list[str]:
+    """Return the names of a job's tasks: one worker a node."""
+    return [f"worker-{index}" for index in range(node_count)]
+
+
+def node_count(body: Mapping[str, Any]) -> int:
+    """Return the nodes of a job; those of its tasks for a heterogeneous one."""
+    if tasks := body.get("tasks"):
+        return sum(((task.get("task_resource") or {}).get("node_count") or 1) for task in tasks)
+    return ((body.get("spec") or {}).get("resource") or {}).get("node_count") or 1
+
+
+def experiment_id(reference: Mapping[str, Any] | None) -> str | None:
+    """Return the id of a job's experiment; a name without an id is that of one made for it."""
+    if not reference or not (reference.get("id") or reference.get("name")):
+        return None
+    return reference.get("id") or str(uuid.uuid5(_EXPERIMENTS, reference["name"]))
+
+
+def dumps(value: Any) -> str:
+    """Return compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _add_noise(answer: dict[str, Any], identity: Identity) -> None:
+    fine_tuned = bool(answer.pop("train_type", None)) | bool(answer.pop("ftjob_config", None))
+    _fill_metadata(answer["metadata"], answer.get("kind"), identity)
+    if algorithm := answer.get("algorithm"):
+        _fill_algorithm(algorithm)
+    if spec := answer.get("spec"):
+        _fill_spec(spec)
+    for task in answer.get("tasks") or ():
+        _fill_task(task)
+    _fill_endpoints(answer)
+    if fine_tuned:
+        answer.get("algorithm", {}).pop("inputs", None)
+        for key in ("output_model", "asset_model", "asset_id"):
+            answer.get("spec", {}).pop(key, None)
+
+
+def _fill_metadata(metadata: dict[str, Any], kind: str | None, identity: Identity) -> None:
+    metadata["description"] = metadata.get("description") or ""
+    metadata |= {"ai_project": AI_PROJECT, "user_name": identity.user_name}
+    sent = metadata.get("annotations") or {}
+    # Clients cannot rely on their own annotations: only the documented ones come back.
+    kept = {key: value for key, value in sent.items() if key.startswith(_ECHOED_ANNOTATIONS)}
+    template = "Template RL" if kind == "hetero_job" else sent.get("job_template", "Template DL")
+    metadata["annotations"] = {"job_template": template, "key_task": "worker"} | kept
+    if experiment := metadata.get("training_experiment_reference"):
+        metadata["training_experiment_reference"] = {"id": experiment_id(experiment), "serial_number": "1"}
+
+
+def _fill_algorithm(algorithm: dict[str, Any]) -> None:
+    if algorithm_id := algorithm.get("id"):
+        known = catalogue.algorithm(algorithm_id)
+        algorithm["name"] = known["name"]
+        algorithm["parameters_customization"] = True
+        algorithm["code_dir"] = algorithm.get("code_dir") or known["code_dir"]
+        algorithm["boot_file"] = algorithm.get("boot_file") or known["boot_file"]
+        algorithm["engine"] = algorithm.get("engine") or {"engine_id": known["engine_id"]}
+    if algorithm.get("engine"):
+        algorithm["engine"] = _engine(algorithm["engine"])
+    if algorithm.get("code_dir"):
+        algorithm["local_code_dir"] = algorithm.get("local_code_dir") or CODE_DIR
+    for parameter in algorithm.get("parameters") or ():
+        _fill_parameter(parameter)
+    policies = {key: value for key, value in (algorithm.get("policies") or {}).items() if value is not None}
+    algorithm["policies"] = policies
+    for kind in ("inputs", "outputs"):
+        for index, item in enumerate(algorithm.get(kind) or ()):
+            _fill_data(kind, index, item)
+    if not algorithm.get("environments"):
+        algorithm.pop("environments", None)
+
+
+def _engine(sent: dict[str, Any]) -> dict[str, Any]:
+    if sent.get("image_url"):
+        return {"v1_compatible": False, "run_user": "1000"} | sent
+    known = catalogue.find_engine(sent)
+    if known is None:
+        engine_id = sent.get("engine_id") or sent["engine_version"]
+        name = sent.get("engine_name") or engine_id.split("_")[0]
+        known = {"engine_id": engine_id, "engine_name": name, "engine_version": engine_id, "tags": []}
+    shown = {key: known[key] for key in ("engine_id", "engine_name", "engine_version", "tags")}
+    served = {"v1_compatible": known.get("v1_compatible", False), "run_user": known.get("run_user", "")}
+    return sent | shown | served | {"usage": "training", "support_groups": "public"}
+
+
+def _fill_parameter(parameter: dict[str, Any]) -> None:
+    parameter["description"] = parameter.get("description") or ""
+    parameter.setdefault("i18n_description", None)
+    parameter["constraint"] = {
+        "type": _value_type(parameter.get("value") or ""),
+        "editable": True,
+        "required": False,
+        "sensitive": False,
+        "valid_type": "None",
+        "valid_range": [],
+    } | (parameter.get("constraint") or {})
+
+
+def _value_type(text: str) -> str:
+    if text in {"true", "false", "True", "False"}:
+        return "Boolean"
+    for kind, name in ((int, "Integer"), (float, "Float")):
+        try:
+            kind(text)
+        except ValueError:
+            continue
+        return name
+    return "String"
+
+
+def _fill_data(kind: str, index: int, item: dict[str, Any]) -> None:
+    item["local_dir"] = item.get("local_dir") or f"/home/ma-user/modelarts/{kind}/{item['name']}_{index}"
+    remote = item.get("remote") or {}
+    if obs := remote.get("obs"):
+        obs["obs_url"] = _bare(obs["obs_url"])
+    if dataset := remote.get("dataset"):
+        version = dataset.get("version_id") or "latest"
+        dataset["obs_url"] = f"/modelarts-emulator/datasets/{dataset['id']}/{version}/"
+    if kind == "outputs":
+        item["access_method"] = item.get("access_method") or "parameter"
+        item |= {"mode": "upload_periodically", "period": 30}
+
+
+def _fill_spec(spec: dict[str, Any]) -> None:
+    resource = spec["resource"]
+    resource["node_count"] = resource.get("node_count") or 1
+    if resource.get("pool_id"):
+        resource["flavor_id"] = resource.get("flavor_id") or "modelarts.pool.visual.xlarge"
+        resource["pool_name"] = resource["pool_id"]
+        spec["schedule_policy"] = {"priority": 1} | (spec.get("schedule_policy") or {})
+    elif resource.get("flavor_id"):
+        known = catalogue.flavor(resource["flavor_id"])
+        resource |= {"policy": "regular", "flavor_name": known["flavor_name"]}
+        resource["flavor_detail"] = {
+            key: known[key] for key in ("flavor_type", "billing", "attributes", "flavor_info")
+        }
+    for volume in spec.get("volumes") or ():
+        if (nfs := volume.get("nfs")) and nfs.get("read_only") is False:
+            del nfs["read_only"]
+    log = {key: value for key, value in (spec.get("log_export_path") or {}).items() if value}
+    if log.get("obs_url"):
+        log["obs_url"] = _bare(log["obs_url"])
+    spec["log_export_path"] = log
+    spec["is_hosted_log"] = True
+    spec["runtime_type"] = spec.get("runtime_type") or "production"
+    spec.pop("retention", None)
+    if asset := spec.get("asset_model"):
+        asset |= {
+            "id": f"asset-{asset.get('name', '')}",
+            "location": f"/modelarts-emulator/{asset.get('name', '')}/",
+        }
+
+
+def _fill_task(task: dict[str, Any]) -> None:
+    # A task's answer holds one input and one output where the request holds lists of them.
+    algorithm = task.get("algorithm") or {}
+    for kind in ("inputs", "outputs"):
+        if isinstance(algorithm.get(kind), list):
+            algorithm[kind] = algorithm[kind][0] if algorithm[kind] else None
+    resource = task.get("task_resource") or {}
+    if flavor_id := resource.get("flavor_id"):
+        known = catalogue.flavor(flavor_id)
+        keys = ("flavor_name", "flavor_type", "billing", "attributes", "flavor_info")
+        resource |= {key: known[key] for key in keys} | {"max_num": known["flavor_info"]["max_num"]}
+
+
+def _fill_endpoints(answer: dict[str, Any]) -> None:
+    job_id = answer["metadata"]["id"]
+    endpoints = answer.get("endpoints") or {}
+    if ssh := endpoints.get("ssh"):
+        ssh["task_urls"] = [
+            {"task": task, "url": f"ssh://ma-user@{job_id}-{task}.modelarts.invalid:22"}
+            for task in task_names(node_count(answer))
+        ]
+    for tool in ("jupyter-lab", "tensorboard", "mindstudio-insight"):
+        if answer["metadata"]["annotations"].get(f"{tool}/enable") == "true":
+            field = tool.replace("-", "_")
+            endpoints[field] = {
+                "url": f"https://{job_id}.modelarts.invalid/{tool}",
+                "token": f"token-{job_id}",
+            }
+    if endpoints:
+        answer["endpoints"] = endpoints
+
+
+def _bare(path: str) -> str:
+    """Return an OBS path as the service echoes it: without obs://."""
+    return path.removeprefix("obs:/") if path.startswith("obs://") else path

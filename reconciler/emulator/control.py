@@ -1,0 +1,164 @@
+"""The control API: how a test, in any language, directs an emulator over HTTP.
+
+It lies under /emulator, which the service does not have, and exists only when the application was
+made with `control=True`. It takes and gives JSON and asks for no credentials:
+
+    GET    /emulator/jobs              every job: id, project_id, name, phase, secondary_phase, held
+    GET    /emulator/clock             {"now_ms": n}
+    POST   /emulator/clock             {"advance_s": n}: let n seconds pass
+    POST   /emulator/jobs/{id}/phase   {"phase": "Failed", "secondary_phase": …}: put a job into a phase
+    POST   /emulator/jobs/{id}/hold    keep a job in its phase
+    POST   /emulator/jobs/{id}/release let it go on
+    GET    /emulator/requests          the newest 10,000 requests served: method, path, operation, status
+    DELETE /emulator/requests          forget them
+    GET    /emulator/faults            the faults in force
+    POST   /emulator/faults            one fault, a list of them, or {"chaos": probability, "seed": n}
+    DELETE /emulator/faults            remove them all
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from reconciler.emulator.calls import Answer, answer
+from reconciler.emulator.errors import invalid
+from reconciler.emulator.faults import Faults, chaos, read_fault
+from reconciler.emulator.records import Job
+from reconciler.emulator.store import Store
+
+KEPT_REQUESTS = 10_000
+
+
+class Served(NamedTuple):
+    """One request that was served; status 0 means that it got no answer."""
+
+    method: str
+    path: str
+    operation: str
+    status: int
+
+
+class RequestLog(deque[Served]):
+    """The newest requests, oldest first."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=KEPT_REQUESTS)
+
+
+@dataclass(frozen=True)
+class Reins:
+    """What the control API holds of an application."""
+
+    store: Store
+    faults: Faults
+    requests: RequestLog
+
+
+Handler = Callable[[Reins, Mapping[str, Any], bytes], Answer]
+
+
+def _show_jobs(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+    return answer(200, {"jobs": [_summary(job) for job in reins.store.jobs()]})
+
+
+def _show_clock(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+    return answer(200, {"now_ms": reins.store.clock.now_ms()})
+
+
+def _advance(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
+    seconds = _object(data).get("advance_s")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
+        raise invalid("advance_s must be a number of seconds, zero or more")
+    reins.store.clock.advance(seconds=seconds)
+    return _show_clock(reins, path, data)
+
+
+def _set_phase(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
+    body = _object(data)
+    phase, secondary = body.get("phase"), body.get("secondary_phase")
+    if not isinstance(phase, str) or not isinstance(secondary, str | None):
+        raise invalid("phase must be a text")
+    return answer(200, _summary(reins.store.set_phase(path["job_id"], phase, secondary)))
+
+
+def _hold(reins: Reins, path: Mapping[str, Any], _data: bytes) -> Answer:
+    return answer(200, _summary(reins.store.hold(path["job_id"])))
+
+
+def _release(reins: Reins, path: Mapping[str, Any], _data: bytes) -> Answer:
+    return answer(200, _summary(reins.store.release(path["job_id"])))
+
+
+def _show_requests(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+    return answer(200, {"requests": [served._asdict() for served in list(reins.requests)]})
+
+
+def _forget_requests(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+    reins.requests.clear()
+    return Answer(204)
+
+
+def _show_faults(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+    return answer(200, {"faults": [asdict(fault) for fault in reins.faults]})
+
+
+def _add_faults(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
+    body = _json(data)
+    try:
+        if isinstance(body, dict) and "chaos" in body:
+            reins.faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
+        else:
+            reins.faults.add(*(read_fault(item) for item in (body if isinstance(body, list) else [body])))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise invalid(str(error)) from None
+    return _show_faults(reins, path, data)
+
+
+def _clear_faults(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+    reins.faults.clear()
+    return Answer(204)
+
+
+def _summary(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "project_id": job.project,
+        "workspace_id": job.workspace_id,
+        "name": job.name,
+        "phase": job.life.phase,
+        "secondary_phase": job.life.secondary,
+        "held": bool(job.life.held_ms),
+    }
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise invalid("the body must be JSON") from None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    body = _json(data)
+    if not isinstance(body, dict):
+        raise invalid("the body must be a JSON object")
+    return body
+
+
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/emulator/jobs", _show_jobs),
+    ("GET", "/emulator/clock", _show_clock),
+    ("POST", "/emulator/clock", _advance),
+    ("POST", "/emulator/jobs/<job_id>/phase", _set_phase),
+    ("POST", "/emulator/jobs/<job_id>/hold", _hold),
+    ("POST", "/emulator/jobs/<job_id>/release", _release),
+    ("GET", "/emulator/requests", _show_requests),
+    ("DELETE", "/emulator/requests", _forget_requests),
+    ("GET", "/emulator/faults", _show_faults),
+    ("POST", "/emulator/faults", _add_faults),
+    ("DELETE", "/emulator/faults", _clear_faults),
+)

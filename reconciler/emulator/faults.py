@@ -1,0 +1,218 @@
+"""Faults: what goes wrong on request, as data.
+
+A fault says which requests it is for and what happens to them. The table is read before the service
+does anything, so that a fault can strike before or after the effect of the request.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+UNKNOWN_PHASE = "Hibernating"
+"""The phase that `Effect.UNKNOWN_PHASE` shows; no document has it."""
+
+
+class AnswerLost(Exception):
+    """The request got no answer: the connection closed.
+
+    Raised out of the application when it is called in-process; over HTTP the server closes the
+    socket. Whether the request had its effect is for the caller to find out.
+    """
+
+
+class Effect(StrEnum):
+    """What a fault does to a request."""
+
+    ANSWER = "answer"
+    """Answer `status` and `code`; the request has no effect."""
+    ANSWER_AFTER = "answer_after"
+    """Answer `status` and `code`, although the request had its effect (a gateway timeout)."""
+    LOST_BEFORE = "lost_before"
+    """Close the connection; the request has no effect."""
+    LOST_AFTER = "lost_after"
+    """Close the connection; the request had its effect."""
+    DELAY = "delay"
+    """Answer after `delay_s` real seconds."""
+    TRUNCATED = "truncated"
+    """Send half of the announced body, then close the connection."""
+    UNREADABLE = "unreadable"
+    """Answer half a JSON document with the right length."""
+    MALFORMED_JOB = "malformed_job"
+    """Make the first job of the answer one whose status cannot be read."""
+    UNKNOWN_PHASE = "unknown_phase"
+    """Show the first job of the answer in a phase that no document has."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    It is for requests whose method is `method` (None: any), whose operation is `operation` (a name
+    of `routes.ROUTES`, None: any) and whose path matches the regular expression `path` (None: any).
+    Of these it strikes the `nth` (1 is the first) and those after it, `count` in all (None: without
+    end), each with `probability`; the chance is drawn from `seed`, so that a run can be repeated.
+    """
+
+    effect: Effect
+    method: str | None = None
+    operation: str | None = None
+    path: str | None = None
+    nth: int = 1
+    count: int | None = 1
+    probability: float = 1.0
+    seed: int = 0
+    status: int = 500
+    code: str = "ModelArts.0010"
+    message: str = "Internal error."
+    retry_after_s: int | None = None
+    delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        re.compile(self.path or "")
+        if self.nth < 1 or not 0 <= self.probability <= 1 or self.delay_s < 0:
+            raise ValueError("nth starts at 1, probability is between 0 and 1, delay_s is not negative")
+
+    def is_for(self, method: str, operation: str, path: str) -> bool:
+        """Say whether the fault is for such a request."""
+        return (
+            self.method in {None, method}
+            and self.operation in {None, operation}
+            and (self.path is None or re.search(self.path, path) is not None)
+        )
+
+
+def read_fault(body: Mapping[str, Any]) -> Fault:
+    """Return the fault that a JSON object describes, its keys being those of `Fault`.
+
+    Raises:
+        ValueError: an unknown key or effect, or a value that the fault cannot have.
+    """
+    unknown = body.keys() - {field.name for field in fields(Fault)}
+    if unknown:
+        raise ValueError(f"a fault has no {', '.join(sorted(unknown))}")
+    if "effect" not in body:
+        raise ValueError("a fault needs an effect")
+    try:
+        return Fault(**{**body, "effect": Effect(body["effect"])})
+    except (TypeError, re.error) as error:
+        raise ValueError(str(error)) from None
+
+
+def chaos(probability: float, seed: int = 0) -> tuple[Fault, ...]:
+    """Return faults that make each request fail with `probability`, in one of several ways alike.
+
+    Raises:
+        ValueError: `probability` is not between 0 and 1.
+    """
+    if not 0 <= probability <= 1:
+        raise ValueError("the probability of chaos is between 0 and 1")
+    kinds: list[dict[str, Any]] = [
+        {"effect": Effect.ANSWER, "status": 429, "code": "APIGW.0308", "retry_after_s": 1},
+        {"effect": Effect.ANSWER, "status": 500, "code": "ModelArts.0010"},
+        {"effect": Effect.ANSWER, "status": 503, "code": "ModelArts.4302"},
+        {"effect": Effect.ANSWER_AFTER, "status": 504, "code": "APIGW.0201"},
+        {"effect": Effect.LOST_BEFORE},
+        {"effect": Effect.LOST_AFTER},
+    ]
+    share = probability / len(kinds)
+    # A later fault is asked only where the earlier ones did not strike.
+    return tuple(
+        Fault(**kind, count=None, probability=min(1.0, share / (1 - index * share)), seed=seed + index)
+        for index, kind in enumerate(kinds)
+    )
+
+
+class Faults:
+    """The table of faults of one application. Threads may share it."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self._lock = threading.Lock()
+        self._armed: list[_Armed] = []
+        self.add(*faults)
+
+    def add(self, *faults: Fault) -> None:
+        """Add faults behind those that are there."""
+        with self._lock:
+            self._armed += [_Armed(fault) for fault in faults]
+
+    def clear(self) -> None:
+        """Remove every fault."""
+        with self._lock:
+            self._armed.clear()
+
+    def __iter__(self) -> Any:
+        with self._lock:
+            return iter([armed.fault for armed in self._armed])
+
+    def strike(self, method: str, operation: str, path: str) -> Fault | None:
+        """Return the first fault that strikes this request; every fault that is for it counts it."""
+        with self._lock:
+            matching = [armed for armed in self._armed if armed.fault.is_for(method, operation, path)]
+            for armed in matching:
+                armed.seen += 1
+            return next((armed.fault for armed in matching if armed.strikes()), None)
+
+
+class _Armed:
+    """A fault with its counters."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.seen = 0
+        self.struck = 0
+        self._chance = random.Random(fault.seed)  # noqa: S311 - repeatable, not secret
+
+    def strikes(self) -> bool:
+        fault = self.fault
+        if self.seen < fault.nth or (fault.count is not None and self.struck >= fault.count):
+            return False
+        if fault.probability < 1 and self._chance.random() >= fault.probability:
+            return False
+        self.struck += 1
+        return True
+
+
+def spoil(effect: Effect, text: str) -> str:
+    """Return the text of an answer as a fault leaves it; other effects leave it as it is."""
+    change = _SPOILERS.get(effect)
+    return change(text) if change else text
+
+
+def _half(text: str) -> str:
+    return text[: len(text) // 2] if text else "{"
+
+
+def _malform(text: str) -> str:
+    def break_status(job: dict[str, Any]) -> None:
+        job["status"] = {"phase": ["Running"], "start_time": "never"}
+
+    return _change_first_job(text, break_status)
+
+
+def _unknown_phase(text: str) -> str:
+    def show(job: dict[str, Any]) -> None:
+        job["status"] |= {"phase": UNKNOWN_PHASE, "secondary_phase": UNKNOWN_PHASE}
+
+    return _change_first_job(text, show)
+
+
+def _change_first_job(text: str, change: Callable[[dict[str, Any]], None]) -> str:
+    answer = json.loads(text) if text else {}
+    jobs = answer.get("items", [answer]) if isinstance(answer, dict) else []
+    if jobs and "status" in jobs[0]:
+        change(jobs[0])
+    return json.dumps(answer)
+
+
+_SPOILERS: dict[Effect, Callable[[str], str]] = {
+    Effect.UNREADABLE: _half,
+    Effect.MALFORMED_JOB: _malform,
+    Effect.UNKNOWN_PHASE: _unknown_phase,
+}

@@ -1,0 +1,130 @@
+"""The operations on training jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.emulator import shapes, validation
+from reconciler.emulator.answers import AI_PROJECT, dumps
+from reconciler.emulator.calls import Answer, Call, answer
+from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.records import Job
+from reconciler.emulator.searching import read_search
+
+_UPDATE_ANNOTATION = "jupyter-lab/enable"
+
+
+def create(call: Call) -> Answer:
+    """CreateTrainingJob: 201 and the whole job, whose `user_name` is still empty."""
+    body = shapes.read(call.body, shapes.JOB)
+    validation.check_job(body, strict_catalogue=call.strict_catalogue)
+    job = call.store.create(call.project, body)
+    named = f'"user_name":{dumps(call.store.user_name)}'
+    return Answer(201, job.text.replace(named, '"user_name":""', 1))
+
+
+def search(call: Call) -> Answer:
+    """ListTrainingJobs: 200 and a page of whole jobs."""
+    body = shapes.read(call.body, shapes.SEARCH)
+    asked = read_search(body, call.store.clock.now_ms())
+    page = call.store.search(call.project, asked)
+    frame: dict[str, Any] = {
+        "total": page.total,
+        "count": page.count,
+        "limit": asked.limit,
+        "offset": asked.offset,
+        "sort_by": "create_time",
+        "order": "desc" if asked.descending else "asc",
+        "group_by": asked.group_by,
+        "workspace_id": asked.workspace_id,
+        "ai_project": AI_PROJECT,
+    }
+    if asked.train_type:
+        frame["train_type"] = asked.train_type
+    items = ",".join(job.text for job in page.jobs)
+    return Answer(200, f'{dumps(frame)[:-1]},"items":[{items}]}}')
+
+
+def show(call: Call) -> Answer:
+    """ShowTrainingJobDetails: 200 and the whole job."""
+    return Answer(200, call.store.get(call.project, call.job_id).text)
+
+
+def update(call: Call) -> Answer:
+    """ChangeTrainingJobDescription: 200 without a body. A field that is absent is left alone."""
+    asked = shapes.read(call.body, shapes.UPDATE)
+    if call.cloud == "otc" and (others := asked.keys() - {"description"}):
+        raise invalid(f"{', '.join(sorted(others))} cannot be changed")
+    validation.check_description(asked.get("description"))
+    spec = asked.get("spec") or {}
+    priority = (spec.get("schedule_policy") or {}).get("priority")
+    validation.check_priority(priority)
+    validation.check_notification(spec.get("notification"))
+    annotations = (asked.get("metadata") or {}).get("annotation") or {}
+    if others := annotations.keys() - {_UPDATE_ANNOTATION}:
+        raise invalid(f"metadata.annotation {', '.join(sorted(others))} cannot be changed")
+
+    def change(job: Job, body: dict[str, Any]) -> None:
+        if job.life.phase == "Terminating":
+            raise Refused("ModelArts.2858", "The job is being terminated and cannot be changed.")
+        if priority is not None and job.life.phase != "Pending":
+            raise Refused("ModelArts.2858", "The priority can be changed only while the job is Pending.")
+        _merge(body, asked, annotations)
+
+    call.store.change(call.project, call.job_id, change)
+    return Answer(200)
+
+
+def _merge(body: dict[str, Any], asked: dict[str, Any], annotations: dict[str, str]) -> None:
+    if asked.get("description") is not None:
+        body["metadata"]["description"] = asked["description"]
+    for part in ("schedule_policy", "notification"):
+        changes = {k: v for k, v in ((asked.get("spec") or {}).get(part) or {}).items() if v is not None}
+        if changes:
+            spec = body["spec"] = body.get("spec") or {}
+            spec[part] = (spec.get(part) or {}) | changes
+    keys = ((asked.get("endpoints") or {}).get("ssh") or {}).get("key_pair_names")
+    if keys is not None:
+        endpoints = body["endpoints"] = body.get("endpoints") or {}
+        endpoints["ssh"] = (endpoints.get("ssh") or {}) | {"key_pair_names": keys}
+    if annotations:
+        metadata = body["metadata"]
+        metadata["annotations"] = (metadata.get("annotations") or {}) | annotations
+
+
+def act(call: Call) -> Answer:
+    """StopTrainingJob: 202 and the whole job, in phase Terminating."""
+    action = shapes.read(call.body, shapes.ACTION).get("action_type")
+    if action != "terminate":
+        raise invalid(f"action_type {action} is not supported")
+    return Answer(202, call.store.terminate(call.project, call.job_id).text)
+
+
+def delete(call: Call) -> Answer:
+    """DeleteTrainingJob: 202 without a body; allowed in every phase."""
+    call.store.delete(call.project, call.job_id)
+    return Answer(202)
+
+
+def delete_many(call: Call) -> Answer:
+    """BatchDeleteTrainingJob: 202; at most 100 jobs of one workspace, all or none."""
+    jobs = shapes.read(call.body, shapes.BATCH).get("jobs") or []
+    if not 1 <= len(jobs) <= 100:
+        raise invalid("jobs must hold 1 to 100 jobs")
+    job_ids = [str((job.get("metadata") or {}).get("id") or "") for job in jobs]
+    if not all(job_ids):
+        raise invalid("jobs[].metadata.id is required")
+    if len({call.store.get(call.project, job_id).workspace_id for job_id in job_ids}) > 1:
+        raise invalid("the jobs must be of one workspace")
+    call.store.delete(call.project, *job_ids)
+    return answer(202, {})
+
+
+def check_name(call: Call) -> Answer:
+    """ValidateTrainingJobName: 200, `is_duplicate`."""
+    name = call.query.get("job_name")
+    validation.check_name(name)
+    workspace_id = call.query.get("workspace_id")
+    validation.check_workspace(workspace_id)
+    taken = call.store.is_taken(call.project, workspace_id or "0", name or "")
+    return answer(200, {"is_duplicate": taken})

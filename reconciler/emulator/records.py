@@ -1,0 +1,115 @@
+"""A job as a row of the database, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.emulator import answers, catalogue
+from reconciler.emulator.lifecycle import Life, Step
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One stored job as of `now_ms`."""
+
+    id: str
+    project: str
+    workspace_id: str
+    name: str
+    create_ms: int
+    node_count: int
+    reserved_hours: int
+    life: Life
+    now_ms: int
+    head: str
+    tail: str
+    body_text: str
+
+    @property
+    def body(self) -> Body:
+        """The create request as it was sent, with later updates."""
+        return dict(json.loads(self.body_text))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The status, as the service answers it."""
+        return answers.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
+
+    @property
+    def text(self) -> str:
+        """The whole job as JSON, as the service answers it."""
+        return self.head + answers.dumps(self.status) + self.tail
+
+
+def read_job(row: Any, now_ms: int) -> Job:
+    """Return the job that a row holds, as of `now_ms`."""
+    return Job(
+        id=row["id"],
+        project=row["project"],
+        workspace_id=row["workspace_id"],
+        name=row["name"],
+        create_ms=row["create_ms"],
+        node_count=row["node_count"],
+        reserved_hours=row["reserved_hours"],
+        life=read_life(row),
+        now_ms=now_ms,
+        head=row["head"],
+        tail=row["tail"],
+        body_text=row["body"],
+    )
+
+
+def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that hold a body, and what a search may ask of it."""
+    algorithm, spec = body.get("algorithm") or {}, body.get("spec") or {}
+    resource, policy = spec.get("resource") or {}, spec.get("schedule_policy") or {}
+    algorithm_id = algorithm.get("id") or ""
+    return {
+        "kind": body["kind"],
+        "node_count": answers.node_count(body),
+        "fine_tuned": int(bool(body.get("train_type") or body.get("ftjob_config"))),
+        "algorithm_id": algorithm_id,
+        "algorithm_name": catalogue.algorithm(algorithm_id)["name"] if algorithm_id else "",
+        "runtime_type": spec.get("runtime_type") or "production",
+        "pool_id": resource.get("pool_id") or "",
+        "experiment_id": answers.experiment_id(body["metadata"].get("training_experiment_reference")) or "",
+        "priority": str(policy.get("priority") or ("1" if resource.get("pool_id") else "")),
+        "reserved_hours": (spec.get("reserved_time") or {}).get("duration") or 0,
+        "body": answers.dumps(body),
+    }
+
+
+def read_life(row: Any) -> Life:
+    """Return the life that a row holds."""
+    return Life(
+        phase=row["phase"],
+        secondary=row["secondary"],
+        steps=_steps(row["steps"]),
+        started_ms=row["started_ms"],
+        ended_ms=row["ended_ms"],
+        held_ms=row["held_ms"],
+        past=_steps(row["past"]),
+    )
+
+
+def _steps(text: str) -> tuple[Step, ...]:
+    return tuple(Step(*step) for step in json.loads(text))
+
+
+def life_columns(life: Life) -> dict[str, Any]:
+    """Return the columns that hold a life."""
+    return {
+        "phase": life.phase,
+        "secondary": life.secondary,
+        "steps": answers.dumps(life.steps),
+        "past": answers.dumps(life.past),
+        "started_ms": life.started_ms,
+        "ended_ms": life.ended_ms,
+        "held_ms": life.held_ms,
+        "next_ms": life.next_ms,
+    }

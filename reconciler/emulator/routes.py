@@ -1,0 +1,66 @@
+"""The routes: which operation a method and a path mean, and in which cloud it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from werkzeug.routing import Map, Rule
+
+from reconciler.emulator import control, jobs, offers, tagging, watching
+from reconciler.emulator.calls import Answer, Call
+
+EVERYWHERE = frozenset({"huawei", "otc"})
+HUAWEI = frozenset({"huawei"})
+CLOUDS = EVERYWHERE
+_BASE = "/v2/<project_id>"
+_JOB = f"{_BASE}/training-jobs/<job_id>"
+_TAGS = f"{_BASE}/modelarts-training-job"
+
+
+class Route(NamedTuple):
+    """One operation. `operation` is its name in the vendor's SDK."""
+
+    operation: str
+    method: str
+    path: str
+    handler: Callable[[Call], Answer]
+    clouds: frozenset[str] = EVERYWHERE
+
+
+ROUTES = (
+    Route("CreateTrainingJob", "POST", f"{_BASE}/training-jobs", jobs.create),
+    Route("ListTrainingJobs", "POST", f"{_BASE}/training-job-searches", jobs.search),
+    Route("ShowTrainingJobDetails", "GET", _JOB, jobs.show),
+    Route("ChangeTrainingJobDescription", "PUT", _JOB, jobs.update),
+    Route("StopTrainingJob", "POST", f"{_JOB}/actions", jobs.act),
+    Route("DeleteTrainingJob", "DELETE", _JOB, jobs.delete),
+    Route("BatchDeleteTrainingJob", "POST", f"{_BASE}/training-jobs/batch-delete", jobs.delete_many, HUAWEI),
+    Route("ValidateTrainingJobName", "GET", f"{_BASE}/training-job-names", jobs.check_name, HUAWEI),
+    Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", offers.flavors),
+    Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", offers.engines),
+    Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", offers.quotas, HUAWEI),
+    Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", watching.events),
+    Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", watching.tasks, HUAWEI),
+    Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", watching.stages, HUAWEI),
+    Route("ShowTrainingJobLogsPreview", "GET", f"{_JOB}/tasks/<task_id>/logs/preview", watching.log_preview),
+    Route("ShowObsUrlOfTrainingJobLogs", "GET", f"{_JOB}/tasks/<task_id>/logs/url", watching.log_url),
+    Route("ShowTrainingJobLogsFromAom", "GET", f"{_JOB}/logs/<task_id>", watching.log_lines, HUAWEI),
+    Route("ShowTrainingJobMetrics", "GET", f"{_JOB}/metrics/<task_id>", watching.metrics),
+    Route("CreateTrainJobTags", "POST", f"{_TAGS}/<job_id>/tags/create", tagging.create, HUAWEI),
+    Route("DeleteTrainJobTags", "DELETE", f"{_TAGS}/<job_id>/tags/delete", tagging.delete, HUAWEI),
+    Route("ShowTrainJobTags", "GET", f"{_TAGS}/<job_id>/tags", tagging.show, HUAWEI),
+    Route("ListTrainingJobTags", "GET", f"{_TAGS}/tags", tagging.show_all, HUAWEI),
+    Route("ListTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/filter", tagging.search, HUAWEI),
+    Route("CountTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/count", tagging.count, HUAWEI),
+)
+
+
+def route_map(cloud: str, *, with_control: bool) -> Map:
+    """Return the URL map of a cloud; the endpoint of a rule is its `Route`, or a control handler."""
+    rules = [
+        Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES if cloud in route.clouds
+    ]
+    if with_control:
+        rules += [Rule(path, methods=[method], endpoint=handler) for method, path, handler in control.ROUTES]
+    return Map(rules, strict_slashes=False, merge_slashes=False, redirect_defaults=False)

@@ -1,0 +1,200 @@
+"""The JSON shape of request bodies: which field is of which type.
+
+A shape is data: a type, a mapping of field names to shapes, a one-element list for "list of", or
+`TEXT_MAP` for "map of strings". Fields that a shape does not name are accepted, and null counts as
+absent: the service does not refuse what it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from reconciler.emulator.errors import Refused, wrong_type
+
+TEXT_MAP = object()
+NUMBER = (int, float)
+Shape = Any
+
+_WORDS: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", NUMBER: "number", dict: "object"}
+
+_DATA = {
+    "name": str,
+    "description": str,
+    "local_dir": str,
+    "access_method": str,
+    "remote": {
+        "obs": {"obs_url": str},
+        "dataset": {"id": str, "version_id": str, "service_type": str, "name": str},
+    },
+}
+_ENGINE = {
+    "engine_id": str,
+    "engine_name": str,
+    "engine_version": str,
+    "image_url": str,
+    "image_repo_id": str,
+    "install_sys_packages": bool,
+}
+_HOURS = {"time_unit": str, "duration": int}
+
+JOB: Shape = {
+    "kind": str,
+    "metadata": {
+        "name": str,
+        "workspace_id": str,
+        "description": str,
+        "annotations": TEXT_MAP,
+        "training_experiment_reference": {"id": str, "name": str, "description": str},
+    },
+    "algorithm": {
+        "id": str,
+        "name": str,
+        "subscription_id": str,
+        "item_version_id": str,
+        "code_dir": str,
+        "boot_file": str,
+        "autosearch_config_path": str,
+        "autosearch_framework_path": str,
+        "command": str,
+        "parameters": [{"name": str, "value": str, "description": str, "constraint": dict}],
+        "policies": {"auto_search": dict},
+        "inputs": [_DATA],
+        "outputs": [_DATA],
+        "engine": _ENGINE,
+        "local_code_dir": str,
+        "working_dir": str,
+        "environments": TEXT_MAP,
+        "summary": {"log_type": str, "log_dir": dict, "data_sources": [dict]},
+    },
+    "tasks": [{"role": str, "algorithm": dict, "task_resource": {"flavor_id": str, "node_count": int}}],
+    "spec": {
+        "resource": {
+            "flavor_id": str,
+            "node_count": int,
+            "pool_id": str,
+            "pool_group_id": str,
+            "main_container_customized_flavor": {
+                "cpu_core_num": NUMBER,
+                "mem_size": NUMBER,
+                "accelerator_num": NUMBER,
+            },
+        },
+        "runtime_type": str,
+        "volumes": [
+            {
+                "nfs": {"nfs_server_path": str, "local_path": str, "read_only": bool},
+                "pfs": {"pfs_path": str, "local_path": str},
+                "obs": {"obs_path": str, "local_path": str},
+            }
+        ],
+        "log_export_path": {"obs_url": str, "host_path": str},
+        "log_export_config": {"version": str, "rotation_enabled": bool},
+        "auto_stop": _HOURS,
+        "retention": {"policy": str},
+        "reserved_time": _HOURS,
+        "schedule_policy": {
+            "priority": int,
+            "preemptible": bool,
+            "required_affinity": {"affinity_type": str, "affinity_group_size": int},
+            "preferred_affinity": dict,
+        },
+        "notification": {"topic_urn": str, "events": [str]},
+        "custom_metrics": [{"exec": {"command": [str]}, "http_get": {"path": str, "port": int}}],
+        "output_model": dict,
+        "asset_model": dict,
+        "asset_id": str,
+    },
+    "endpoints": {"ssh": {"key_pair_names": [str]}},
+    "train_type": str,
+    "ftjob_config": dict,
+}
+
+UPDATE: Shape = {
+    "description": str,
+    "spec": {
+        "schedule_policy": {"priority": int, "preemptible": bool},
+        "notification": {"topic_urn": str, "events": [str]},
+    },
+    "endpoints": {"ssh": {"key_pair_names": [str]}},
+    "metadata": {"annotation": TEXT_MAP},
+}
+
+SEARCH: Shape = {
+    "offset": int,
+    "limit": int,
+    "sort_by": str,
+    "order": str,
+    "group_by": str,
+    "workspace_id": str,
+    "train_type": str,
+    "unified_jobs": bool,
+    "filters": [{"key": str, "operator": str, "value": [str]}],
+    "tags": [{"key": str, "values": [str]}],
+    "host_ips": [str],
+}
+
+ACTION: Shape = {"action_type": str}
+BATCH: Shape = {"jobs": [{"kind": str, "metadata": {"id": str}}]}
+TAGS: Shape = {"tags": [{"key": str, "value": str}]}
+TAG_QUERY: Shape = {
+    "workspace_id": str,
+    "tags": [{"key": str, "values": [str]}],
+    "without_any_tag": bool,
+    "matches": [{"key": str, "value": str}],
+}
+
+
+def read(data: bytes, shape: Shape) -> dict[str, Any]:
+    """Return the JSON object that a request carries, in the given shape.
+
+    Raises:
+        Refused: not JSON (400 ModelArts.2787), or of another type (400 ModelArts.2825).
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Refused("ModelArts.2787", "The request body is not valid JSON.") from None
+    if not isinstance(body, dict):
+        raise wrong_type("body", "object")
+    check(body, shape, "")
+    return body
+
+
+def check(value: Any, shape: Shape, path: str) -> None:
+    """Refuse a value that is not of the shape; `path` is where it stands, for the message.
+
+    Raises:
+        Refused: 400 ModelArts.2825.
+    """
+    if value is None:
+        return
+    if shape is TEXT_MAP:
+        _check_kind(value, dict, path)
+        for key, item in value.items():
+            _check_kind(item, str, f"{path}.{key}")
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise wrong_type(path, "array")
+        for index, item in enumerate(value):
+            _check_present(item, shape[0], f"{path}[{index}]")
+    elif isinstance(shape, Mapping):
+        _check_kind(value, dict, path)
+        for name, inner in shape.items():
+            if name in value:
+                check(value[name], inner, f"{path}.{name}" if path else name)
+    else:
+        _check_kind(value, shape, path)
+
+
+def _check_present(value: Any, shape: Shape, path: str) -> None:
+    if value is None:
+        raise wrong_type(path, _WORDS.get(shape if isinstance(shape, type) else dict, "value"))
+    check(value, shape, path)
+
+
+def _check_kind(value: Any, kind: Any, path: str) -> None:
+    # In Python a boolean is an integer; in JSON it is not.
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise wrong_type(path, _WORDS[kind])

@@ -1,0 +1,351 @@
+"""The jobs of the emulated service, kept in SQLite.
+
+Every call first lets the jobs live up to the present (`_settle`), so that a phase is always what the
+clock says. The answer about a job is written once, when the job is created or changed; a page of a
+search then costs little more than reading it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reconciler.emulator import answers, lifecycle
+from reconciler.emulator.clock import Clock
+from reconciler.emulator.database import Database, SharedClock
+from reconciler.emulator.errors import Refused, job_not_found
+from reconciler.emulator.lifecycle import Durations, Life
+from reconciler.emulator.records import Body, Job, body_columns, life_columns, read_job, read_life
+from reconciler.emulator.searching import Condition, Search
+
+USER_ID = "0e1d2c3b4a5968778695a4b3c2d1e0f1"
+DEFAULT_QUOTA = 10_000
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a search. `total`: all jobs of the project; `count`: all that match."""
+
+    jobs: list[Job]
+    total: int
+    count: int
+
+
+class Store:
+    """Jobs in a SQLite file that threads and processes may share, or in memory.
+
+    `clock` defaults to the file's own clock, which runs `speed` times as fast as real time (None: as
+    fast as before, at first 1). `quota` is the number of jobs per project, finished ones included.
+    """
+
+    def __init__(
+        self,
+        path: str | Path = ":memory:",
+        *,
+        clock: Clock | None = None,
+        speed: float | None = None,
+        durations: Durations | None = None,
+        quota: int = DEFAULT_QUOTA,
+        noise: bool = True,
+        user_name: str = "emulator",
+    ) -> None:
+        self.database = Database(path)
+        try:
+            self.clock: Clock = clock if clock is not None else SharedClock(self.database, speed)
+        except BaseException:
+            self.database.close()
+            raise
+        self.durations = durations or Durations()
+        self.quota = quota
+        self.noise = noise
+        self.user_name = user_name
+
+    def close(self) -> None:
+        """Close the file."""
+        self.database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ── what the service does ──────────────────────────────────────────────────────────────────
+
+    def create(self, project: str, body: Body) -> Job:
+        """Keep a new job; the body has been validated.
+
+        Raises:
+            Refused: the name is taken (2751), or the quota is used up (2815).
+        """
+        metadata = body["metadata"]
+        fate = lifecycle.fate_of(body, self.durations)
+        with self._write() as now:
+            newest = self.database.one("SELECT create_ms FROM jobs ORDER BY seq DESC LIMIT 1")
+            create_ms = max(now, newest[0]) if newest else now
+            if self.count(project) >= self.quota:
+                raise Refused("ModelArts.2815", f"The quota of job-num, {self.quota}, is used up.")
+            job_id = str(uuid.uuid4())
+            row = life_columns(lifecycle.born(create_ms, self.durations, fate))
+            row |= {
+                "id": job_id,
+                "project": project,
+                "workspace_id": metadata.get("workspace_id") or "0",
+                "name": metadata["name"],
+                "name_key": metadata["name"].lower(),
+                "create_ms": create_ms,
+                "user_id": USER_ID,
+                "user_name": self.user_name,
+            } | self._body_columns(body, job_id, create_ms)
+            columns = ", ".join(row)
+            marks = ", ".join(f":{column}" for column in row)
+            try:
+                # The columns are those of this module; the values are bound.
+                self.database.run(f"INSERT INTO jobs ({columns}) VALUES ({marks})", row)  # noqa: S608
+            except sqlite3.IntegrityError:
+                raise Refused(
+                    "ModelArts.2751", f"The training job name {metadata['name']} already exists."
+                ) from None
+            return self._read(project, job_id, now)
+
+    def get(self, project: str, job_id: str) -> Job:
+        """Return one job.
+
+        Raises:
+            Refused: no such job (2775).
+        """
+        now = self._settle()
+        return self._read(project, job_id, now)
+
+    def search(self, project: str, search: Search) -> Page:
+        """Return one page of the jobs that match, ordered by create time, then by order of creation."""
+        now = self._settle()
+        where = " AND ".join(["project = ?", "workspace_id = ?", *(c.sql for c in search.conditions)])
+        values = (project, search.workspace_id, *(v for c in search.conditions for v in c.values))
+        direction = "DESC" if search.descending else "ASC"
+        # The conditions are built from the table of filter keys; the values are bound.
+        counting = f"SELECT count(*) FROM jobs WHERE {where}"  # noqa: S608
+        picking = (
+            f"SELECT * FROM jobs WHERE seq IN (SELECT seq FROM jobs WHERE {where} "  # noqa: S608
+            f"ORDER BY seq {direction} LIMIT ? OFFSET ?) ORDER BY seq {direction}"
+        )
+        with self.database.transaction():
+            total = self.count(project)
+            count = self.database.one(counting, values)[0]
+            skipped = min(search.offset * search.limit, (1 << 63) - 1)
+            rows = self.database.all(picking, (*values, search.limit, skipped))
+        return Page([self._job(row, now) for row in rows], total, count)
+
+    def change(self, project: str, job_id: str, change: Callable[[Job, Body], None]) -> Job:
+        """Change the body of a job in one step; `change` edits it, or refuses.
+
+        Raises:
+            Refused: no such job, or `change` refused.
+        """
+        with self._write() as now:
+            job = self._read(project, job_id, now)
+            body = job.body
+            change(job, body)
+            self._set(job_id, self._body_columns(body, job_id, job.create_ms))
+            return self._read(project, job_id, now)
+
+    def terminate(self, project: str, job_id: str) -> Job:
+        """Begin to stop a job.
+
+        Raises:
+            Refused: no such job (2775), or its phase does not allow it (2796).
+        """
+        with self._write() as now:
+            job = self._read(project, job_id, now)
+            self._set(job_id, life_columns(job.life.terminate(now, self.durations)))
+            return self._read(project, job_id, now)
+
+    def delete(self, project: str, *job_ids: str) -> None:
+        """Delete jobs with their records, all or none.
+
+        Raises:
+            Refused: one of them does not exist (2775).
+        """
+        with self._write() as now:
+            for job_id in job_ids:
+                self._read(project, job_id, now)
+            gone_ms = now + round(self.durations.deleting * 1000)
+            for job_id in job_ids:
+                # A second delete does not start the wait again.
+                self.database.run(
+                    "UPDATE jobs SET delete_ms = coalesce(delete_ms, ?) WHERE id = ?", (gone_ms, job_id)
+                )
+            self._advance(now)
+
+    def is_taken(self, project: str, workspace_id: str, name: str) -> bool:
+        """Say whether a name is in use; names that differ in case only are the same."""
+        self._settle()
+        sql = "SELECT 1 FROM jobs WHERE project = ? AND workspace_id = ? AND name_key = ?"
+        return self.database.one(sql, (project, workspace_id, name.lower())) is not None
+
+    def count(self, project: str) -> int:
+        """Return the number of jobs of a project."""
+        return int(self.database.one("SELECT count(*) FROM jobs WHERE project = ?", (project,))[0])
+
+    def tag(self, project: str, job_id: str, values_by_key: Mapping[str, str]) -> None:
+        """Give a job tags; a key that is there gets the new value.
+
+        Raises:
+            Refused: no such job (2775).
+        """
+        with self._write() as now:
+            self._read(project, job_id, now)
+            for key, value in values_by_key.items():
+                self.database.run("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", (job_id, key, value))
+
+    def untag(self, project: str, job_id: str, keys: Iterable[str]) -> None:
+        """Take tags from a job.
+
+        Raises:
+            Refused: no such job (2775).
+        """
+        with self._write() as now:
+            self._read(project, job_id, now)
+            for key in keys:
+                self.database.run("DELETE FROM tags WHERE job_id = ? AND key = ?", (job_id, key))
+
+    def tags(self, project: str, job_id: str) -> dict[str, str]:
+        """Return the tags of a job, values by key.
+
+        Raises:
+            Refused: no such job (2775).
+        """
+        self.get(project, job_id)
+        return dict(map(tuple, self.database.all("SELECT key, value FROM tags WHERE job_id = ?", (job_id,))))
+
+    def tag_values(self, project: str) -> dict[str, list[str]]:
+        """Return the values that each key has anywhere in a project."""
+        self._settle()
+        sql = "SELECT DISTINCT key, value FROM tags JOIN jobs ON id = job_id WHERE project = ? ORDER BY 1, 2"
+        values_by_key: dict[str, list[str]] = {}
+        for key, value in self.database.all(sql, (project,)):
+            values_by_key.setdefault(key, []).append(value)
+        return values_by_key
+
+    def tagged(self, project: str, *conditions: Condition) -> list[Job]:
+        """Return the jobs of a project that meet conditions, newest first."""
+        now = self._settle()
+        where = " AND ".join(["project = ?", *(condition.sql for condition in conditions)])
+        values = (project, *(value for condition in conditions for value in condition.values))
+        # The conditions are built from a table of this package; the values are bound.
+        rows = self.database.all(f"SELECT * FROM jobs WHERE {where} ORDER BY seq DESC", values)  # noqa: S608
+        return [self._job(row, now) for row in rows]
+
+    # ── what a test may do to it ───────────────────────────────────────────────────────────────
+
+    def jobs(self) -> list[Job]:
+        """Return every job of every project, oldest first."""
+        now = self._settle()
+        return [self._job(row, now) for row in self.database.all("SELECT * FROM jobs ORDER BY seq")]
+
+    def find(self, job_id: str) -> Job:
+        """Return a job of any project.
+
+        Raises:
+            Refused: no such job (2775).
+        """
+        now = self._settle()
+        return self._read(None, job_id, now)
+
+    def set_phase(self, job_id: str, phase: str, secondary: str | None = None) -> Job:
+        """Put a job into a phase, any text; from a known phase it lives on as usual."""
+
+        def put(job: Job, now: int) -> Life:
+            fate = lifecycle.fate_of(job.body, self.durations)
+            return job.life.put(phase, secondary, now, self.durations, fate)
+
+        return self._relive(job_id, put)
+
+    def hold(self, job_id: str) -> Job:
+        """Keep a job in its phase, whatever the clock says, until `release`."""
+        return self._relive(job_id, lambda job, now: job.life.hold(now))
+
+    def release(self, job_id: str) -> Job:
+        """Let a held job go on from where it was."""
+        return self._relive(job_id, lambda job, now: job.life.release(now))
+
+    def edit(self, job_id: str, mutate: Callable[[Body], object]) -> Job:
+        """Change the stored body of a job behind everyone's back; nothing is validated."""
+
+        def change(_: Job, body: Body) -> None:
+            mutate(body)
+
+        return self.change(self.find(job_id).project, job_id, change)
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _write(self) -> Iterator[int]:
+        """Yield the present inside a write; everything that is due has happened."""
+        with self.database.transaction(write=True):
+            now = self.clock.now_ms()
+            self._advance(now)
+            if isinstance(self.clock, SharedClock):
+                self.clock.reached(now)
+            yield now
+
+    def _settle(self) -> int:
+        """Let every job live up to the present; return it."""
+        now = self.clock.now_ms()
+        if self._is_due(now):
+            with self._write() as later:
+                return later
+        return now
+
+    def _is_due(self, now: int) -> bool:
+        sql = (
+            "SELECT 1 FROM jobs WHERE next_ms <= ?1 "
+            "UNION ALL SELECT 1 FROM jobs WHERE delete_ms <= ?1 LIMIT 1"
+        )
+        return self.database.one(sql, (now,)) is not None
+
+    def _advance(self, now: int) -> None:
+        self.database.run("DELETE FROM jobs WHERE delete_ms <= ?", (now,))
+        due = self.database.all("SELECT * FROM jobs WHERE next_ms <= ?", (now,))
+        for row in due:
+            self._set(row["id"], life_columns(read_life(row).at(now)))
+
+    def _relive(self, job_id: str, change: Callable[[Job, int], Life]) -> Job:
+        with self._write() as now:
+            job = self._read(None, job_id, now)
+            self._set(job_id, life_columns(change(job, now)))
+            self._advance(now)
+            return self._read(None, job_id, now)
+
+    def _set(self, job_id: str, columns: Mapping[str, Any]) -> None:
+        assignments = ", ".join(f"{column} = ?" for column in columns)
+        # The columns are those of this module; the values are bound.
+        self.database.run(f"UPDATE jobs SET {assignments} WHERE id = ?", (*columns.values(), job_id))  # noqa: S608
+
+    def _read(self, project: str | None, job_id: str, now: int) -> Job:
+        row = self.database.one("SELECT * FROM jobs WHERE id = ?", (job_id,))
+        if row is None or project not in {None, row["project"]}:
+            raise job_not_found(job_id)
+        return self._job(row, now)
+
+    def _job(self, row: Any, now: int) -> Job:
+        job = read_job(row, now)
+        if row["noisy"] == self.noise:
+            return job
+        # The file was written by a store with the other setting.
+        head, tail = self._frame(job.body, job.id, job.create_ms)
+        return dataclasses.replace(job, head=head, tail=tail)
+
+    def _frame(self, body: Body, job_id: str, create_ms: int) -> tuple[str, str]:
+        identity = answers.Identity(job_id, create_ms, self.user_name)
+        return answers.frame(answers.job(body, identity, noise=self.noise))
+
+    def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
+        head, tail = self._frame(body, job_id, create_ms)
+        return body_columns(body) | {"noisy": int(self.noise), "head": head, "tail": tail}

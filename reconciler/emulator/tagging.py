@@ -1,0 +1,101 @@
+"""The operations on the tags of jobs, which lie beside the job and are not part of its answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from reconciler.emulator import shapes
+from reconciler.emulator.calls import Answer, Call, answer
+from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.searching import Condition, tagged
+from reconciler.emulator.validation import check_workspace
+
+_KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
+_VALUE = re.compile(r"[\w .:=+\-@/]{0,255}")
+
+
+def create(call: Call) -> Answer:
+    """CreateTrainJobTags: 204; a key that is there gets the new value."""
+    tags = _tags(call)
+    for tag in tags:
+        if not _KEY.fullmatch(tag["key"]) or not _VALUE.fullmatch(tag.get("value") or ""):
+            raise invalid(f"tag {tag['key']} has a key or value that is not allowed")
+    call.store.tag(call.project, call.job_id, {tag["key"]: tag.get("value") or "" for tag in tags})
+    return Answer(204)
+
+
+def delete(call: Call) -> Answer:
+    """DeleteTrainJobTags: 204; keys that are not there are no error."""
+    call.store.untag(call.project, call.job_id, [tag["key"] for tag in _tags(call)])
+    return Answer(204)
+
+
+def show(call: Call) -> Answer:
+    """ShowTrainJobTags: 200, the tags of one job."""
+    tags = call.store.tags(call.project, call.job_id)
+    return answer(200, {"tags": [{"key": key, "value": value} for key, value in tags.items()]})
+
+
+def show_all(call: Call) -> Answer:
+    """ListTrainingJobTags: 200, the tags of all jobs of the project, by key."""
+    limit, offset = _page(call, 1000)
+    values_by_key = list(call.store.tag_values(call.project).items())[offset : offset + limit]
+    return answer(200, {"tags": [{"key": key, "values": values} for key, values in values_by_key]})
+
+
+def search(call: Call) -> Answer:
+    """ListTrainingJobsByTags: 200, the jobs that match, with their tags."""
+    limit, offset = _page(call, 1000)
+    jobs = call.store.tagged(call.project, *_conditions(call))
+    resources = [
+        {
+            "resource_id": job.id,
+            "resource_name": job.name,
+            "workspace_id": job.workspace_id,
+            "tags": [
+                {"key": key, "value": value} for key, value in call.store.tags(call.project, job.id).items()
+            ],
+            "resource_detail": None,
+        }
+        for job in jobs[offset : offset + limit]
+    ]
+    return answer(200, {"resources": resources, "total_count": len(jobs)})
+
+
+def count(call: Call) -> Answer:
+    """CountTrainingJobsByTags: 200, how many jobs match."""
+    return answer(200, {"total_count": len(call.store.tagged(call.project, *_conditions(call)))})
+
+
+def _tags(call: Call) -> list[dict[str, Any]]:
+    tags = shapes.read(call.body, shapes.TAGS).get("tags") or []
+    if not tags or not all(tag.get("key") for tag in tags):
+        raise invalid("tags must hold tags with a key")
+    return list(tags)
+
+
+def _conditions(call: Call) -> list[Condition]:
+    body = shapes.read(call.body, shapes.TAG_QUERY)
+    check_workspace(body.get("workspace_id"))
+    found = []
+    if body.get("workspace_id"):
+        found.append(Condition("workspace_id = ?", (body["workspace_id"],)))
+    if body.get("without_any_tag"):
+        found.append(Condition("id NOT IN (SELECT job_id FROM tags)", ()))
+    found += [tagged(tag) for tag in body.get("tags") or ()]
+    for match in body.get("matches") or ():
+        if match.get("key") != "resource_name":
+            raise invalid("matches[].key must be resource_name")
+        found.append(Condition("instr(lower(name), lower(?))", (match.get("value") or "",)))
+    return found
+
+
+def _page(call: Call, most: int) -> tuple[int, int]:
+    try:
+        limit, offset = int(call.query.get("limit") or most), int(call.query.get("offset") or 0)
+    except ValueError:
+        raise Refused("ModelArts.2764", "limit and offset must be numbers.") from None
+    if not 1 <= limit <= most or offset < 0:
+        raise Refused("ModelArts.2764", f"limit must be 1 to {most}, and offset not negative.")
+    return limit, offset

@@ -1,0 +1,304 @@
+"""What the service demands of a job before it takes it, beyond the types of the fields.
+
+Source: limits and combinations of the create request in the API documents and the error-code table.
+Each rule raises `Refused` with the code that the table gives for it; ModelArts.2788 where it names none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from reconciler.emulator import catalogue
+from reconciler.emulator.errors import Refused, invalid
+
+Body = Mapping[str, Any]
+
+KINDS = frozenset(
+    {
+        "job",
+        "hetero_job",
+        "autosearch_job",
+        "mrs_job",
+        "edge_job",
+        "federated_pool_job",
+        "diag_job",
+        "visualization_job",
+    }
+)
+EVENTS = frozenset(
+    {
+        "JobStarted",
+        "JobCompleted",
+        "JobFailed",
+        "JobTerminated",
+        "JobRestarted",
+        "JobHanged",
+        "JobPreempted",
+    }
+)
+MAX_DESCRIPTION = 256
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OBS_PATH = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
+_DEFAULT_CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
+_RESERVED_DIRS = ("/home/ma-user/modelarts", "/home/ma-user/modelarts-dev", "/home/ma-user/infer")
+
+
+def check_job(body: Body, *, strict_catalogue: bool = False) -> None:
+    """Refuse a create request that the service would refuse; the shape has been checked before.
+
+    Raises:
+        Refused: the first rule that is broken.
+    """
+    _check_metadata(body)
+    if body.get("tasks") and body.get("spec"):
+        raise invalid("tasks and spec exclude each other")
+    if body.get("tasks") and body["kind"] != "hetero_job":
+        raise invalid("tasks needs kind hetero_job")
+    _check_algorithm(body, strict_catalogue)
+    if not body.get("tasks"):
+        _check_spec(body, strict_catalogue)
+
+
+def check_name(name: Any) -> None:
+    """Refuse a job name that is not 1-64 letters, digits, hyphens and underscores."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise invalid("metadata.name must be 1-64 letters, digits, underscores or hyphens")
+
+
+def check_workspace(workspace_id: str | None) -> None:
+    """Refuse a workspace id that is neither "0" nor 32 characters long."""
+    if workspace_id not in {None, "", "0"} and len(workspace_id or "") != 32:
+        raise invalid("workspace_id must be 0 or 32 characters long")
+
+
+def check_description(description: str | None) -> None:
+    """Refuse a description of more than 256 characters."""
+    if description is not None and len(description) > MAX_DESCRIPTION:
+        raise invalid(f"description must not exceed {MAX_DESCRIPTION} characters")
+
+
+def check_priority(priority: int | None) -> None:
+    """Refuse a priority outside 0-3; the text of the documents says 1-3, their value range 0-3."""
+    if priority is not None and priority < 0:
+        raise invalid("spec.schedule_policy.priority must not be negative")
+    if priority is not None and priority > 3:
+        raise Refused("ModelArts.2816", "spec.schedule_policy.priority exceeds its upper limit 3.")
+
+
+def check_notification(notification: Body | None) -> None:
+    """Refuse events that do not exist."""
+    _check_among("spec.notification.events", (notification or {}).get("events") or (), EVENTS)
+
+
+def _check_metadata(body: Body) -> None:
+    if not body.get("kind"):
+        raise invalid("kind is required")
+    _check_among("kind", [body["kind"]], KINDS)
+    metadata = body.get("metadata")
+    if not metadata:
+        raise invalid("metadata is required")
+    check_name(metadata.get("name"))
+    check_workspace(metadata.get("workspace_id"))
+    check_description(metadata.get("description"))
+
+
+def _check_algorithm(body: Body, strict: bool) -> None:
+    algorithm = body.get("algorithm") or {}
+    if not algorithm:
+        if body["kind"] in {"job", "federated_pool_job"}:
+            raise invalid("algorithm is required")
+        return
+    _check_source(algorithm, strict)
+    names = [parameter.get("name") for parameter in algorithm.get("parameters") or ()]
+    if len(names) != len(set(names)):
+        raise Refused("ModelArts.2767", "The name of a parameter is used twice.")
+    for kind in ("inputs", "outputs"):
+        for item in algorithm.get(kind) or ():
+            _check_data(kind, item)
+    _check_environments(algorithm.get("environments") or {})
+    _check_local_code_dir(algorithm.get("local_code_dir"))
+
+
+def _check_source(algorithm: Body, strict: bool) -> None:
+    """Exactly one of: an algorithm id, a subscription, code on an engine, a command in an image."""
+    engine = algorithm.get("engine") or {}
+    subscription = (algorithm.get("subscription_id"), algorithm.get("item_version_id"))
+    if any(subscription):
+        if not all(subscription) or algorithm.get("id"):
+            raise invalid("subscription_id goes together with item_version_id, and without algorithm.id")
+        return
+    if algorithm.get("id"):
+        return
+    if algorithm.get("autosearch_config_path") and not engine:
+        return
+    command, code_dir, boot_file = (algorithm.get(key) for key in ("command", "code_dir", "boot_file"))
+    if not (command or code_dir or boot_file or engine):
+        raise invalid(
+            "algorithm needs an id, a subscription, code_dir with boot_file, or command with an image"
+        )
+    _check_engine(engine, command, strict)
+    if boot_file and not code_dir:
+        raise Refused("ModelArts.2757", "code_dir is required together with boot_file.")
+    if not (command and engine.get("image_url")):
+        _check_code(code_dir, boot_file)
+
+
+def _check_code(code_dir: str | None, boot_file: str | None) -> None:
+    if not code_dir:
+        raise Refused("ModelArts.2757", "code_dir is required.")
+    if not boot_file:
+        raise Refused("ModelArts.2758", "boot_file is required together with code_dir.")
+    if not _bare(boot_file).startswith(_bare(code_dir).rstrip("/") + "/"):
+        raise Refused("ModelArts.2792", "boot_file is not in code_dir.")
+
+
+def _check_engine(engine: Body, command: str | None, strict: bool) -> None:
+    name, version, image = (engine.get(key) for key in ("engine_name", "engine_version", "image_url"))
+    if engine.get("install_sys_packages") and not (name and version and image):
+        raise invalid("install_sys_packages needs engine_name, engine_version and image_url")
+    if image:
+        if not (name or command):
+            raise Refused("ModelArts.2806", "A custom image needs a command, or an engine_name.")
+        return
+    if engine.get("engine_id") or (name and version):
+        catalogue.check_engine(dict(engine), strict=strict)
+    elif command:
+        raise Refused("ModelArts.2806", "A command needs an image_url.")
+    else:
+        raise Refused("ModelArts.2830", "engine_id is required.")
+
+
+def _check_data(kind: str, item: Body) -> None:
+    where = f"algorithm.{kind}"
+    if not item.get("name"):
+        raise Refused("ModelArts.2753", f"{where} has an item without a name.")
+    remote = {key: value for key, value in (item.get("remote") or {}).items() if value is not None}
+    allowed = {"obs", "dataset"} if kind == "inputs" else {"obs"}
+    if remote and not allowed & remote.keys():
+        raise Refused("ModelArts.2854", f"The remote type of {where} {item['name']} is not supported.")
+    if len(allowed & remote.keys()) != 1:
+        raise Refused("ModelArts.2753", f"{where} {item['name']} needs one remote.")
+    if "obs" in remote:
+        check_obs(f"{where} {item['name']}", remote["obs"].get("obs_url"), directory=kind == "outputs")
+        return
+    dataset = remote["dataset"]
+    if not dataset.get("id"):
+        raise Refused("ModelArts.2783", f"The dataset of {where} {item['name']} was not found.")
+    if not dataset.get("version_id") and dataset.get("service_type") != "V3":
+        raise Refused("ModelArts.2782", f"The dataset version of {where} {item['name']} was not found.")
+
+
+def check_obs(where: str, path: str | None, *, directory: bool) -> None:
+    """Refuse what is not an OBS path; a directory ends with a slash."""
+    if not path or not _OBS_PATH.fullmatch(path):
+        raise Refused("ModelArts.2791", f"Invalid OBS path of {where}.")
+    if directory and not path.endswith("/"):
+        raise Refused("ModelArts.2791", f"Invalid OBS path of {where}: a directory must end with /.")
+
+
+def _check_environments(environments: Mapping[str, str]) -> None:
+    if len(environments) > 100:
+        raise Refused("ModelArts.2816", "algorithm.environments exceeds its upper limit 100.")
+    for key, value in environments.items():
+        if not _VARIABLE.fullmatch(key):
+            raise invalid("a key of algorithm.environments must be letters, digits and underscores")
+        if len(key) > 8192 or len(value) > 4096:
+            raise Refused("ModelArts.2816", "An entry of algorithm.environments exceeds its length limit.")
+
+
+def _check_local_code_dir(path: str | None) -> None:
+    if not path or path.rstrip("/") == _DEFAULT_CODE_DIR:
+        return
+    plain = path.rstrip("/")
+    reserved = plain == "/home/ma-user" or any(f"{plain}/".startswith(f"{d}/") for d in _RESERVED_DIRS)
+    if reserved or not plain.startswith("/home/"):
+        raise Refused("ModelArts.2857", "local_code_dir must be a directory of its own under /home.")
+
+
+def _check_spec(body: Body, strict: bool) -> None:
+    spec = body.get("spec") or {}
+    resource = spec.get("resource")
+    if not resource:
+        raise invalid("spec.resource is required")
+    _check_resource(body["kind"], spec, resource, strict)
+    if (log := (spec.get("log_export_path") or {}).get("obs_url")) not in {None, ""}:
+        check_obs("spec.log_export_path", log, directory=True)
+    for key in ("auto_stop", "reserved_time"):
+        if (limit := spec.get(key)) is not None:
+            _check_hours(f"spec.{key}", limit)
+    policy = spec.get("schedule_policy") or {}
+    check_priority(policy.get("priority"))
+    if policy.get("required_affinity") and policy.get("preferred_affinity"):
+        raise invalid("required_affinity and preferred_affinity exclude each other")
+    check_notification(spec.get("notification"))
+    _check_volumes(spec.get("volumes") or ())
+    for path, allowed in _ENUMS.items():
+        parent, key = path.split(".")
+        value = (spec.get(parent) or {}).get(key) if parent else spec.get(key)
+        _check_among(f"spec.{path}".replace("..", "."), [value] if value else (), allowed)
+    for metric in spec.get("custom_metrics") or ():
+        if sum(1 for key in ("exec", "http_get") if metric.get(key)) != 1:
+            raise invalid("an item of spec.custom_metrics needs either exec or http_get")
+
+
+_ENUMS: dict[str, frozenset[str]] = {
+    ".runtime_type": frozenset({"production", "debug"}),
+    "retention.policy": frozenset({"enabled", "disabled"}),
+    "log_export_config.version": frozenset({"v0", "v1"}),
+}
+
+
+def _check_resource(kind: str, spec: Body, resource: Body, strict: bool) -> None:
+    flavor_id, pool_id = resource.get("flavor_id"), resource.get("pool_id")
+    if kind == "federated_pool_job" and not resource.get("pool_group_id"):
+        raise invalid("kind federated_pool_job needs spec.resource.pool_group_id")
+    if not (flavor_id or pool_id or resource.get("pool_group_id")):
+        raise Refused("ModelArts.2763", "flavor_id or pool_id is required.")
+    # Required in one document, 1 by default in another; the emulator follows the lenient one.
+    nodes = resource.get("node_count")
+    if nodes is not None and nodes < 1:
+        raise invalid("spec.resource.node_count must be at least 1")
+    if flavor_id:
+        pooled = bool(pool_id or resource.get("pool_group_id"))
+        catalogue.check_flavor(flavor_id, pooled=pooled, strict=strict)
+        most = catalogue.max_nodes(flavor_id)
+        if most is not None and (nodes or 1) > most:
+            raise Refused(
+                "ModelArts.2793", f"spec.resource.node_count exceeds {most}, the maximum of the flavor."
+            )
+    if not pool_id and (
+        spec.get("runtime_type") == "debug" or resource.get("main_container_customized_flavor")
+    ):
+        raise invalid("runtime_type debug and a customized flavor need spec.resource.pool_id")
+
+
+def _check_hours(where: str, limit: Body) -> None:
+    if limit.get("time_unit") != "HOURS":
+        raise invalid(f"{where}.time_unit must be HOURS")
+    if (limit.get("duration") or 0) < 1:
+        raise invalid(f"{where}.duration must be at least 1")
+
+
+def _check_volumes(volumes: Sequence[Body]) -> None:
+    kept = [[kind for kind in ("nfs", "pfs", "obs") if volume.get(kind) is not None] for volume in volumes]
+    if any(len(kinds) != 1 for kinds in kept):
+        raise invalid("an item of spec.volumes needs one of nfs, pfs, obs")
+    if len(kept) > 8:
+        raise Refused("ModelArts.2816", "spec.volumes exceeds its upper limit 8.")
+    paths = [volume[kinds[0]].get("local_path") for volume, kinds in zip(volumes, kept, strict=True)]
+    if len(paths) != len(set(paths)):
+        raise invalid("two items of spec.volumes have the same local_path")
+
+
+def _check_among(where: str, values: Iterable[str], allowed: frozenset[str]) -> None:
+    for value in values:
+        if value not in allowed:
+            raise invalid(f"{where} must be one of {', '.join(sorted(allowed))}")
+
+
+def _bare(path: str) -> str:
+    """Return an OBS path without its scheme."""
+    return re.sub(r"^(?:obs|s3):/(?=/)", "", path)

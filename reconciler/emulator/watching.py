@@ -1,0 +1,237 @@
+"""The operations that watch a job: events, tasks, stages, logs and metrics.
+
+All of it is told from the life of the job, so the same job always says the same.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from reconciler.emulator import answers
+from reconciler.emulator.calls import Answer, Call, answer
+from reconciler.emulator.errors import Refused
+from reconciler.emulator.records import Job
+from reconciler.emulator.searching import milliseconds_of
+
+METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")
+_MESSAGES = {
+    "Creating": "Training job created.",
+    "Pending": "Training job is queuing for resources.",
+    "Running": "Training job started running.",
+    "Terminating": "Training job is being terminated.",
+    "Terminated": "Training job terminated.",
+    "Completed": "Training job completed.",
+    "Failed": "Training job failed.",
+    "Abnormal": "Training job is abnormal.",
+}
+_CHINESE = {"scheduling": "作业调度", "preparing": "环境准备", "running": "作业运行", "end": "作业结束"}
+_LINE_S = 10
+_LOG_BYTES = 5 * 1024 * 1024
+
+
+def events(call: Call) -> Answer:
+    """ListTrainingJobEvents: 200, what happened to the job, newest first unless asked otherwise."""
+    job = call.store.get(call.project, call.job_id)
+    query = call.query
+    offset, limit = _number(query.get("offset"), 0, 0, 1 << 31), _number(query.get("limit"), 50, 1, 100)
+    order = query.get("order") or "desc"
+    level = query.get("level") or None
+    pattern = query.get("pattern") or ""
+    if order not in {"asc", "desc"} or level not in {None, "Info", "Error", "Warning"} or len(pattern) > 256:
+        raise _bad_query()
+    first, last = _time(query.get("start_time")), _time(query.get("end_time"))
+    found = [
+        event
+        for step_ms, event in _events(job)
+        if (first is None or step_ms >= first)
+        and (last is None or step_ms <= last)
+        and level in {None, event["level"]}
+        and pattern in event["message"]
+    ]
+    found = found if order == "asc" else found[::-1]
+    return answer(
+        200,
+        {
+            "total": len(found),
+            "limit": limit,
+            "offset": offset,
+            "order": order,
+            "start_time": query.get("start_time") or "",
+            "end_time": query.get("end_time") or "",
+            "events": found[offset : offset + limit],
+        },
+    )
+
+
+def tasks(call: Call) -> Answer:
+    """ListTrainingJobTasks: 200, a list of the tasks that were scheduled, with their addresses."""
+    job = call.store.get(call.project, call.job_id)
+    times = len([step for step in job.life.past if step.phase == "Running"])
+    wanted = _number(call.query.get("schedule_count"), times, 0, 1 << 31)
+    names = answers.task_names(job.node_count) if 1 <= wanted <= times else []
+    return answer(
+        200,
+        [
+            {
+                "task": name,
+                "ip": f"172.16.0.{index + 1}",
+                "host_ip": f"192.168.0.{index + 1}",
+                "schedule_count": wanted,
+            }
+            for index, name in enumerate(names)
+        ],
+    )
+
+
+def stages(call: Call) -> Answer:
+    """ListTrainingJobStages: 200, the stages scheduling, preparing, running and end of the last run."""
+    job = call.store.get(call.project, call.job_id)
+    life = job.life
+    starts = {
+        "scheduling": life.since("Pending"),
+        "preparing": life.started_ms,
+        "running": life.started_ms,
+        "end": life.ended_ms,
+    }
+    begun = [(name, start) for name, start in starts.items() if start]
+    ends = [start for _, start in begun[1:]] + [life.ended_ms]
+    listed = [
+        {
+            "job_id": job.id,
+            "name": name,
+            "en_message": name.capitalize(),
+            "zh_message": _CHINESE[name],
+            "start_time": _iso(start),
+            "end_time": _iso(end) if end else "",
+            "stage_order": order,
+            "sub_stages": [],
+        }
+        for order, ((name, start), end) in enumerate(zip(begun, ends, strict=False), 1)
+    ]
+    return answer(200, {"total_count": 1, "running_records": [{"record_order": 1, "stages": listed}]})
+
+
+def log_preview(call: Call) -> Answer:
+    """ShowTrainingJobLogsPreview: 200, the end of the log; 204 while there is none."""
+    text = "".join(f"{line}\n" for line in _log(*_task(call)))
+    shown = text.encode()[-_LOG_BYTES:]
+    return answer(
+        200, {"content": shown.decode(), "current_size": len(shown), "full_size": len(text.encode())}
+    )
+
+
+def log_url(call: Call) -> Answer:
+    """ShowObsUrlOfTrainingJobLogs: 200, a link that nobody serves; 204 while there is no log."""
+    job, task = _task(call)
+    kind = call.headers.get("Content-Type") or call.query.get("Content-Type") or "text/plain"
+    how = "download" if kind.startswith("application/octet-stream") else "preview"
+    link = f"https://modelarts-training-log.obs.invalid/{job.id}/{task}/modelarts-job-{job.id}-{task}.log"
+    return answer(200, {"obs_url": f"{link}?{how}"})
+
+
+def log_lines(call: Call) -> Answer:
+    """ShowTrainingJobLogsFromAom: 200, `lines` lines from `base_line` on; 204 while there is no log."""
+    log = _log(*_task(call))
+    lines = _number(call.query.get("lines"), 50, 1, 500)
+    order = call.query.get("order") or "desc"
+    if order not in {"asc", "desc"}:
+        raise Refused("ModelArts.2764", f"order {order} is not one of asc, desc.")
+    base = call.query.get("base_line")
+    # Without a base line the newest lines are shown, or the oldest when the order is ascending.
+    if order == "asc":
+        start = _number(base, -1, 0, 1 << 31) + 1
+    else:
+        start = max(0, _number(base, len(log), 0, 1 << 31) - lines)
+    shown = log[start : start + lines]
+    return answer(
+        200,
+        {
+            "start_line": str(start),
+            "end_line": str(start + max(0, len(shown) - 1)),
+            "lines": len(shown),
+            "content": "".join(f"{line}\n" for line in shown),
+        },
+    )
+
+
+def metrics(call: Call) -> Answer:
+    """ShowTrainingJobMetrics: 200, one value a minute, -1 where there is none; 204 before the start."""
+    job, _ = _task(call, "ModelArts.2777")
+    minutes = job.status["duration"] // 60_000 + 1
+    return answer(
+        200,
+        {
+            "metrics": [
+                {"metric": name, "value": [_load(name, minute) for minute in range(minutes)]}
+                for name in METRICS
+            ]
+        },
+    )
+
+
+def _load(name: str, minute: int) -> float:
+    """Return a percentage that looks alive and is always the same."""
+    return -1 if name.startswith("npu") else 40 + (len(name) * 7 + minute * 13) % 50
+
+
+def _events(job: Job) -> list[tuple[int, dict[str, Any]]]:
+    levels = {"Failed": "Error", "Abnormal": "Error", "Terminating": "Warning"}
+    return [
+        (
+            step.at_ms,
+            {
+                "time": _iso(step.at_ms),
+                "level": levels.get(step.phase, "Info"),
+                "message": _MESSAGES.get(step.phase, f"Training job is {step.phase}."),
+                "source": "Job",
+            },
+        )
+        for step in job.life.past
+    ]
+
+
+def _log(job: Job, task: str) -> list[str]:
+    """Return one line for every ten seconds that the job has run."""
+    count = min(job.status["duration"] // 1000 // _LINE_S + 1, 10_000)
+    return [
+        f"[{_iso(job.life.started_ms + index * _LINE_S * 1000)}] [{task}] step {index}"
+        for index in range(count)
+    ]
+
+
+def _task(call: Call, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:
+    """Return the job and the task that a call names; refuse a task that the job does not have."""
+    job, task = call.store.get(call.project, call.job_id), str(call.path["task_id"])
+    if task not in answers.task_names(job.node_count):
+        raise Refused("ModelArts.2820", f"The log path of task {task} was not found.")
+    if not job.life.started_ms:
+        raise Refused(not_ready, "The task has not started.")
+    return job, task
+
+
+def _number(text: str | None, default: int, least: int, most: int) -> int:
+    if not text:
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        raise _bad_query() from None
+    if not least <= number <= most:
+        raise _bad_query()
+    return number
+
+
+def _time(text: str | None) -> int | None:
+    try:
+        return milliseconds_of(text) if text else None
+    except ValueError:
+        raise _bad_query() from None
+
+
+def _bad_query() -> Refused:
+    return Refused("ModelArts.50004000", "Bad request.")
+
+
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

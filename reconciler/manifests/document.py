@@ -1,0 +1,463 @@
+"""One YAML file: its text, its plain values, and the node tree from which places are read.
+
+The C parser composes the nodes once and they are walked once into dicts, lists and scalars. YAML 1.2's
+core schema decides what a plain scalar is: only true and false are booleans, `yes`, `on` and dates are
+text. Whatever cannot be read is a problem with a place, never an exception of the parser.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from reconciler.core.diagnostic import Diagnostic, Location, Snippet
+
+#: Nesting beyond this is no manifest, and would exhaust the stack of the C parser.
+MAX_DEPTH = 100
+#: How many nodes aliases may stand for in one file.
+MAX_ALIASED_NODES = 100_000
+#: Digits beyond this are no number anybody computes with; the scalar stays text.
+_MAX_DIGITS = 300
+#: What libyaml takes for the end of a line.
+LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SAYS_STACK = re.compile(r"^stack[ \t]*:", re.MULTILINE)
+
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+_CORE = "tag:yaml.org,2002:"
+
+
+@lru_cache(maxsize=65_536)
+def plain(text: str) -> Any:
+    """The value of an unquoted scalar, by YAML 1.2's core schema."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in "+-.0123456789" or len(text) > _MAX_DIGITS:
+        return text
+    if _INT.fullmatch(text):
+        return int(text, 8 if text[:2] == "0o" else 16 if text[:2] == "0x" else 10)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+class Unplain(Exception):
+    """A node that has no plain value; `node` is where, the rest is told as a diagnostic."""
+
+    def __init__(self, node: Any, what: str, why: str, fix: str | None = None) -> None:
+        self.node, self.what, self.why, self.fix = node, what, why, fix
+        super().__init__(why)
+
+
+@dataclass
+class Document:
+    """A file as it was read. `file` is its name in messages, `relative` its name in the stack.
+
+    `tree` is what it says on the first level ({} where it says nothing, or could not be read).
+    `is_broken` says that the tree lacks what the file may say.
+    """
+
+    path: Path
+    file: str
+    data: bytes
+    text: str = ""
+    tree: dict[str, Any] = field(default_factory=dict)
+    problems: list[Diagnostic] = field(default_factory=list)
+    is_broken: bool = False
+    relative: str = ""
+    _nodes: Any = None
+    _members: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Any:
+        """The node of the first level, or None if that is no mapping; parsed again if it was forgotten."""
+        if self._nodes is None and self.tree:
+            self._nodes = compose(self.text)
+        return self._nodes
+
+    def keep(self, root: Any, tree: dict[str, Any]) -> None:
+        """Take over what the file was found to say."""
+        self._nodes, self.tree = root, tree
+
+    def forget_nodes(self) -> None:
+        """Let go of the node tree, which is ten times the file; who needs it again parses again."""
+        self._nodes = None
+        self._members = {}
+
+    def members(self, node: Any) -> dict[str, tuple[Any, Any]]:
+        """The members of a mapping node by their key, each a key node and a value node."""
+        if id(node) not in self._members:
+            self._members[id(node)] = {key.value: (key, value) for key, value in reversed(node.value)}
+        return self._members[id(node)]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The text, line by line, as the parser counts them."""
+        return LINE_BREAK.split(self.text)
+
+    @property
+    def says_stack(self) -> bool:
+        """Whether it is a root file. One that cannot be read is believed by its look."""
+        return "stack" in self.tree or (self.is_broken and _SAYS_STACK.search(self.text) is not None)
+
+    def location(self, line: int, column: int) -> Location:
+        """A place, from the 0-based one that the parser knows."""
+        return Location(self.file, line + 1, column + 1)
+
+    def snippet(self, line: int, column: int, length: int) -> Snippet | None:
+        """The line at a 0-based place, with nothing in it that a terminal would obey."""
+        if line >= len(self.lines):
+            return None
+        text = self.lines[line]
+        harmless = "".join(char if char.isprintable() else " " for char in text)
+        return Snippet(harmless, max(1, min(length, len(text) - column)))
+
+    def diagnostic(
+        self, line: int, column: int, what: str, why: str, *, fix: str | None = None, length: int = 1
+    ) -> Diagnostic:
+        """A problem at a 0-based place."""
+        return Diagnostic(
+            what, why, fix, self.location(line, column), snippet=self.snippet(line, column, length)
+        )
+
+
+def read(path: Path, file: str) -> Document:
+    """Read and parse one file. What is wrong with it stands in `problems`."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        broken = Document(path, file, b"", is_broken=True)
+        reason = error.strerror or type(error).__name__
+        broken.problems.append(Diagnostic("unreadable file", reason, location=Location(file, 1, 1)))
+        return broken
+    return parse(data, path, file)
+
+
+def parse(data: bytes, path: Path, file: str) -> Document:
+    """Parse the bytes of one file."""
+    document = Document(path, file, data)
+    try:
+        document.text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        document.text = data.decode("utf-8-sig", "replace")
+        before = LINE_BREAK.split(data[: error.start].decode("utf-8-sig", "replace"))
+        why = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        return _broken(document, len(before) - 1, len(before[-1]), why, "save the file as UTF-8")
+    root = _compose(document)
+    if root is not None:
+        _walk(document, root)
+    return document
+
+
+def _broken(document: Document, line: int, column: int, why: str, fix: str | None = None) -> Document:
+    document.problems.append(document.diagnostic(line, column, "invalid YAML", why, fix=fix))
+    document.is_broken = True
+    return document
+
+
+class _TooDeep(Exception):
+    pass
+
+
+@cache
+def parser() -> Any:
+    """The C parser, as a class: `parser()(text).get_single_node()`.
+
+    The pure parser is six times slower, so its absence is an error and not a fallback.
+    """
+    from ruamel.yaml.cyaml import CParser
+    from ruamel.yaml.tag import Tag
+
+    implicit = Tag(suffix=None)
+
+    class Parser(CParser):  # type: ignore[misc]
+        """Leaves the types of scalars to `_Walk`, and stops at a depth that the C stack bears."""
+
+        IMPLICIT = implicit
+        depth = 0
+
+        def descend_resolver(self, parent: Any, index: Any) -> None:
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise _TooDeep
+
+        def ascend_resolver(self) -> None:
+            self.depth -= 1
+
+        def resolve(self, kind: Any, value: Any, is_implicit: Any) -> Any:
+            return implicit
+
+    return Parser
+
+
+def compose(text: str) -> Any:
+    """Compose the nodes of a text.
+
+    libyaml is stricter in flow collections than YAML 1.2, and YAML stricter than people who write
+    `{data_url: obs://${var.bucket}/}`. A text that it refuses is tried again with the colons and braces
+    that can only be meant as text out of its sight; each stands for one character, so places stay true.
+    """
+    from ruamel.yaml.error import MarkedYAMLError
+
+    try:
+        return parser()(text).get_single_node()
+    except MarkedYAMLError:
+        shielded = _shield(text)
+        if shielded == text:
+            raise
+    root = parser()(shielded).get_single_node()
+    _unshield(root)
+    return root
+
+
+_COLON, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
+_SHIELDS = {ord(_COLON): ":", ord(_OPEN): "{", ord(_CLOSE): "}"}
+_EXPRESSION = re.compile(r"\$\{([^{}\n]*)\}")
+#: A colon with no space behind it separates nothing, unless a quoted key or a collection stands before it.
+_INNER_COLON = re.compile(r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])")
+
+
+def _shield(text: str) -> str:
+    if any(chr(shield) in text for shield in _SHIELDS):
+        return text
+    return _INNER_COLON.sub(_COLON, _EXPRESSION.sub(rf"${_OPEN}\1{_CLOSE}", text))
+
+
+def _unshield(root: Any) -> None:
+    met: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in met or node is None:
+            continue
+        met.add(id(node))
+        if isinstance(node.value, str):
+            node.value = node.value.translate(_SHIELDS)
+        else:
+            for item in node.value:
+                waiting.extend(item if isinstance(item, tuple) else (item,))
+
+
+def _compose(document: Document) -> Any:
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return compose(document.text)
+    except _TooDeep:
+        line, column = _deepest(document.text)
+        _broken(document, line, column, f"nested more than {MAX_DEPTH} levels deep")
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        _broken(document, *_inside(document, mark), *_syntax_words(document, error, mark))
+    except YAMLError:
+        bad = _UNREADABLE.search(document.text)
+        before = LINE_BREAK.split(document.text[: bad.start()] if bad else "")
+        why = f"the character U+{ord(bad.group()):04X} is not allowed" if bad else "the file cannot be read"
+        _broken(document, len(before) - 1, len(before[-1]), why)
+    return None
+
+
+def _inside(document: Document, mark: Any) -> tuple[int, int]:
+    """The place of a mark; one behind the end of the file is moved to its last line."""
+    lines = document.lines
+    if mark is None:
+        return 0, 0
+    if mark.line < len(lines):
+        return mark.line, min(mark.column, len(lines[mark.line]))
+    return len(lines) - 1, len(lines[-1])
+
+
+def _syntax_words(document: Document, error: Any, mark: Any) -> tuple[str, str | None]:
+    problem = str(error.problem or "").strip()
+    if problem == "but found another document":
+        return "a second document begins in this file; a manifest file holds one", "split the file at ---"
+    if mark is not None and mark.line < len(document.lines):
+        rest = document.lines[mark.line][mark.column :]
+        if rest.startswith("\t"):
+            return "a tab indents this line", "indent with spaces"
+        if problem == "found character that cannot start any token" and rest[:1] in "@`%":
+            return f"a text cannot begin with {rest[:1]}", "put it in quotes"
+    context = str(error.context or "").strip()
+    return (f"{context}: {problem}" if context else problem) or "the file cannot be read", None
+
+
+def _deepest(text: str) -> tuple[int, int]:
+    """Where the nesting got too deep: the composer cannot say, so the parser's events are counted."""
+    from ruamel.yaml.error import YAMLError
+
+    events = parser()(_shield(text))
+    depth = line = column = 0
+    try:
+        while depth < MAX_DEPTH:
+            event = events.get_event()
+            name = type(event).__name__
+            depth += name in ("MappingStartEvent", "SequenceStartEvent")
+            depth -= name in ("MappingEndEvent", "SequenceEndEvent")
+            line, column = event.start_mark.line, event.start_mark.column
+    except YAMLError:
+        pass  # The last place that could be read will do.
+    return line, column
+
+
+def _walk(document: Document, root: Any) -> None:
+    walk = _Walk(document)
+    try:
+        tree = walk.value(root, 0)
+    except Unplain as error:
+        _report(document, error)
+        document.is_broken = True
+        return
+    if isinstance(tree, dict):
+        document.keep(root, tree)
+    elif tree is not None:
+        why = "a manifest is a mapping with keys such as stack, targets, defaults and jobs"
+        mark = root.start_mark
+        document.problems.append(document.diagnostic(mark.line, mark.column, "wrong type", why))
+        document.is_broken = True
+
+
+def _report(document: Document, error: Unplain) -> None:
+    start, end = error.node.start_mark, error.node.end_mark
+    length = end.column - start.column if end is not None and end.line == start.line else 1
+    document.problems.append(
+        document.diagnostic(start.line, start.column, error.what, error.why, fix=error.fix, length=length)
+    )
+
+
+class _Walk:
+    """Turns nodes into plain values. A key that is there twice is reported, and the first one stands."""
+
+    def __init__(self, document: Document) -> None:
+        from ruamel.yaml.nodes import MappingNode, ScalarNode
+
+        self._document = document
+        self._mapping, self._scalar = MappingNode, ScalarNode
+        self._implicit = parser().IMPLICIT
+        # Without an alias no node is met twice, and nothing has to be counted.
+        self._counts = "*" in document.text and "&" in document.text
+        self._met: set[int] = set()
+        self._open: set[int] = set()
+        self._aliased = 0
+        self._in_alias = 0
+
+    def value(self, node: Any, depth: int) -> Any:
+        cls = node.__class__
+        if cls is self._scalar:
+            if self._in_alias:
+                self._count(node)
+            if node.ctag is self._implicit:
+                return node.value if node.style else plain(node.value)
+            return _tagged(node)
+        if node.ctag is not self._implicit:
+            _check_tag(node, "map" if cls is self._mapping else "seq")
+        if self._counts:
+            return self._counted(node, depth)
+        return self._collection(node, depth + 1)
+
+    def _collection(self, node: Any, depth: int) -> Any:
+        value = self.value
+        if node.__class__ is not self._mapping:
+            return [value(item, depth) for item in node.value]
+        scalar, implicit = self._scalar, self._implicit
+        result: dict[str, Any] = {}
+        merged: list[Any] = []
+        for key, member in node.value:
+            if key.__class__ is not scalar:
+                raise Unplain(key, "invalid YAML", "a key is text, not a list or a mapping")
+            if key.ctag is not implicit:
+                _tagged(key)
+            name = key.value
+            if name == "<<" and not key.style:
+                merged.append((key, member))
+                continue
+            if name in result:
+                self._duplicate(node, key)
+                continue
+            if member.__class__ is scalar and member.ctag is implicit and not self._in_alias:
+                result[name] = member.value if member.style else plain(member.value)
+            else:
+                result[name] = value(member, depth)
+        for key, member in merged:
+            self._merge(result, key, member, depth)
+        return result
+
+    def _merge(self, result: dict[str, Any], key: Any, member: Any, depth: int) -> None:
+        sources = self.value(member, depth)
+        for source in sources if isinstance(sources, list) else [sources]:
+            if not isinstance(source, dict):
+                raise Unplain(key, "invalid YAML", "<< takes a mapping, or a list of mappings")
+            for name, value in source.items():
+                result.setdefault(name, value)
+
+    def _duplicate(self, node: Any, second: Any) -> None:
+        first = next(key for key, _ in node.value if key.value == second.value)
+        why = f'"{shorten(second.value)}" is there already, in line {first.start_mark.line + 1}'
+        diagnostic = Unplain(second, "duplicate key", why, "keep one of them")
+        if not self._in_alias:
+            _report(self._document, diagnostic)
+
+    def _counted(self, node: Any, depth: int) -> Any:
+        identity = id(node)
+        if identity in self._open:
+            raise Unplain(node, "invalid YAML", "an anchor holds an alias of itself")
+        if depth > MAX_DEPTH:
+            raise Unplain(node, "invalid YAML", f"nested more than {MAX_DEPTH} levels deep")
+        is_alias = identity in self._met
+        self._met.add(identity)
+        self._open.add(identity)
+        self._in_alias += is_alias
+        if self._in_alias:
+            self._count(node)
+        value = self._collection(node, depth + 1)
+        self._in_alias -= is_alias
+        self._open.discard(identity)
+        return value
+
+    def _count(self, node: Any) -> None:
+        self._aliased += 1
+        if self._aliased > MAX_ALIASED_NODES:
+            raise Unplain(
+                node, "invalid YAML", f"aliases stand for more than {MAX_ALIASED_NODES:,} values in this file"
+            )
+
+
+def _check_tag(node: Any, kind: str) -> None:
+    if str(node.ctag) not in (_CORE + kind, "!"):
+        raise _wrong_tag(node)
+
+
+def _wrong_tag(node: Any) -> Unplain:
+    tag = shorten(str(node.ctag).replace(_CORE, "!!"))
+    return Unplain(
+        node, "tag not allowed", f"{tag} is none of !!str, !!int, !!float, !!bool, !!null, !!map, !!seq"
+    )
+
+
+def _tagged(node: Any) -> Any:
+    """The value of a scalar with a tag of the core schema."""
+    tag = str(node.ctag)
+    if tag in (_CORE + "str", "!"):
+        return node.value
+    if not tag.startswith(_CORE) or tag.removeprefix(_CORE) not in ("int", "float", "bool", "null"):
+        raise _wrong_tag(node)
+    kind = tag.removeprefix(_CORE)
+    value = plain(node.value)
+    types: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+    if not isinstance(value, types[kind]) or (kind != "bool" and isinstance(value, bool)):
+        raise Unplain(node, "wrong type", f'"{shorten(node.value)}" is no {kind}')
+    return float(value) if kind == "float" else value
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """A text that a message can quote."""
+    harmless = "".join(char if char.isprintable() else " " for char in text)
+    return harmless if len(harmless) <= most else harmless[: most - 1] + "…"

@@ -1,0 +1,220 @@
+"""The expressions `${var.x}`, `${env.X}` and `${job.key}` in the values of a manifest.
+
+A text that is one expression keeps the value's type; `$${` is a literal `${`. A text that holds a
+sensitive value becomes a `SecretText`, shown with the name of the variable in place of the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from reconciler.core.desired import scalar_text
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.secret import SecretText
+from reconciler.manifests.document import shorten
+from reconciler.manifests.positions import Step
+from reconciler.manifests.variables import NoValue, Values, did_you_mean
+
+_PART = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
+_ALLOWED = "${var.NAME}, ${env.NAME} and ${job.key} are allowed; $${ is a literal ${"
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Reference(NamedTuple):
+    """One expression: what is between `${` and `}`, and its text as written."""
+
+    inner: str
+    text: str
+    is_closed: bool
+
+
+class Problem(NamedTuple):
+    """An expression that has no value, and the words to say so."""
+
+    text: str
+    what: str
+    why: str
+    fix: str | None
+
+
+class NotExpanded(Exception):
+    """Some expression has no value; `problems` finds out which."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.why)
+
+
+@lru_cache(maxsize=65_536)
+def parts_of(text: str) -> tuple[str | Reference, ...]:
+    """Take a text apart into literal text and expressions."""
+    parts: list[str | Reference] = []
+    end = 0
+    for match in _PART.finditer(text):
+        if match.start() > end:
+            parts.append(text[end : match.start()])
+        parts.append("${" if match[1] is None else Reference(match[1].strip(), match[0], bool(match[2])))
+        end = match.end()
+    if end < len(text):
+        parts.append(text[end:])
+    return tuple(parts)
+
+
+@dataclass
+class Expander:
+    """Puts values in the place of expressions. `takes_secrets` is False where none may stand."""
+
+    values: Values
+    environ: Mapping[str, str]
+    job: str | None = None
+    takes_secrets: bool = True
+    _same_for_all: dict[str, Any] = field(default_factory=dict)
+
+    def for_job(self, key: str) -> Expander:
+        """The same, for one job: what does not depend on the job is reckoned once."""
+        return Expander(self.values, self.environ, key, self.takes_secrets, self._same_for_all)
+
+    def tree(self, tree: Any) -> Any:
+        """Return plain data with every expression in it replaced.
+
+        Raises:
+            NotExpanded: one of them has no value.
+        """
+        if tree.__class__ is str:
+            return self.text(tree) if "${" in tree else tree
+        if tree.__class__ is dict:
+            return {key: self.tree(value) for key, value in tree.items()}
+        if tree.__class__ is list:
+            return [self.tree(value) for value in tree]
+        return tree
+
+    def text(self, text: str) -> Any:
+        """Return the value of one text."""
+        if text in self._same_for_all:
+            return self._same_for_all[text]
+        parts = parts_of(text)
+        value = self._joined(parts)
+        if not any(isinstance(part, Reference) and part.inner == "job.key" for part in parts):
+            self._same_for_all[text] = value
+        return value
+
+    def _joined(self, parts: tuple[str | Reference, ...]) -> Any:
+        if len(parts) == 1 and isinstance(parts[0], Reference):
+            return self._value(parts[0])
+        shown, sent, is_secret = "", "", False
+        for part in parts:
+            value = self._value(part) if isinstance(part, Reference) else part
+            text = scalar_text(value)
+            if not isinstance(text, str):
+                assert isinstance(part, Reference)
+                kind = "nothing" if value is None else "a list or a mapping"
+                raise NotExpanded(
+                    Problem(
+                        part.text,
+                        "wrong type",
+                        f"{part.text} is {kind}, and cannot stand inside a text",
+                        None,
+                    )
+                )
+            sent += text
+            if isinstance(text, SecretText):
+                is_secret = True
+                shown += text.reference
+            else:
+                shown += text.replace("${", "$${")
+        return SecretText(sent, shown) if is_secret else sent
+
+    def _value(self, reference: Reference) -> Any:
+        kind, _, name = reference.inner.partition(".")
+        if not reference.is_closed:
+            raise _wrong(
+                reference,
+                f"{shorten(reference.text)} has no closing }}",
+                "close it, or write $${ for a literal ${",
+            )
+        if reference.inner == "job.key" and self.job is not None:
+            return self.job
+        if kind == "var" and name:
+            return self._variable(reference, name)
+        if kind == "env" and _ENV_NAME.fullmatch(name):
+            return self._environment(reference, name)
+        raise _not_an_expression(reference, in_job=self.job is not None)
+
+    def _variable(self, reference: Reference, name: str) -> Any:
+        try:
+            value = self.values.get(name)
+        except NoValue as error:
+            raise NotExpanded(Problem(reference.text, error.what, error.why, error.fix)) from None
+        if isinstance(value, SecretText) and not self.takes_secrets:
+            raise NotExpanded(
+                Problem(
+                    reference.text,
+                    "secret out of place",
+                    f'the sensitive variable "{name}" may not be used here; credentials come from the '
+                    "environment or a credentials file",
+                    None,
+                )
+            )
+        return value
+
+    def _environment(self, reference: Reference, name: str) -> str:
+        value = self.environ.get(name)
+        if value is None:
+            raise NotExpanded(
+                Problem(
+                    reference.text,
+                    "environment variable not set",
+                    f"{name} is not set",
+                    f"export {name}=VALUE",
+                )
+            )
+        return value
+
+
+def _wrong(reference: Reference, why: str, fix: str | None = None) -> NotExpanded:
+    return NotExpanded(Problem(reference.text, "invalid expression", why, fix))
+
+
+def _not_an_expression(reference: Reference, *, in_job: bool) -> NotExpanded:
+    inner = reference.inner
+    if inner.startswith("matrix."):
+        return _wrong(
+            reference, f"{shorten(reference.text)} has a value only in an entry with a matrix; {_ALLOWED}"
+        )
+    if inner == "job.key" and not in_job:
+        return _wrong(reference, "${job.key} has a value only below jobs and defaults")
+    fix = did_you_mean(inner, ["job.key"], "${{{}}}") if inner.startswith("job") else None
+    return _wrong(reference, f"{shorten(reference.text)} is no expression; {_ALLOWED}", fix)
+
+
+def problems_in(
+    tree: Any, expander: Expander, steps: tuple[Step, ...] = ()
+) -> Iterator[tuple[tuple[Step, ...], Problem]]:
+    """Yield every expression without a value, with the path of the text that holds it."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from problems_in(value, expander, (*steps, key))
+    elif isinstance(tree, list):
+        for index, value in enumerate(tree):
+            yield from problems_in(value, expander, (*steps, index))
+    elif isinstance(tree, str) and "${" in tree:
+        for part in parts_of(tree):
+            if isinstance(part, Reference):
+                try:
+                    expander.text(part.text) if part.is_closed else expander.text(tree)
+                except NotExpanded as error:
+                    yield steps, error.problem
+        try:
+            expander.text(tree)
+        except NotExpanded as error:
+            if error.problem.what == "wrong type":
+                yield steps, error.problem
+
+
+def diagnostic_words(problem: Problem) -> Diagnostic:
+    """The problem without its place."""
+    return Diagnostic(problem.what, problem.why, problem.fix)

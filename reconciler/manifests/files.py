@@ -1,0 +1,172 @@
+"""Which files make a stack: the root file, and every manifest file below it that has no nearer root.
+
+A file is read and parsed at most once, whoever asks for it first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
+from reconciler.manifests.document import Document, read
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class StackFiles:
+    """The files of one stack, in the order of their names; `in_view` are those that PATH covers."""
+
+    root: Path
+    documents: tuple[Document, ...]
+    in_view: frozenset[Path]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether PATH leaves a file out."""
+        return len(self.in_view) < len(self.documents)
+
+
+@dataclass
+class _Reader:
+    """Reads files, each once. `not_manifests` are the variable files."""
+
+    not_manifests: frozenset[Path]
+    here: Path
+    _read: dict[Path, Document] = field(default_factory=dict)
+
+    def document(self, path: Path) -> Document:
+        if path not in self._read:
+            self._read[path] = read(path, self.shown(path))
+        return self._read[path]
+
+    def shown(self, path: Path) -> str:
+        """The name of a file in messages: from the current directory, or from the top."""
+        return (path.relative_to(self.here) if path.is_relative_to(self.here) else path).as_posix()
+
+    def candidates(self, directory: Path) -> list[Path]:
+        """The manifest files that lie directly in a directory."""
+        return sorted(self._split(directory)[0])
+
+    def below(self, directory: Path) -> Iterator[tuple[Path, list[Path]]]:
+        """Yield each directory from this one down, with its manifest files."""
+        files, directories = self._split(directory)
+        yield directory, sorted(files)
+        for inner in sorted(directories):
+            yield from self.below(inner)
+
+    def _split(self, directory: Path) -> tuple[list[Path], list[Path]]:
+        files: list[Path] = []
+        directories: list[Path] = []
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        directories.append(directory / entry.name)
+                    elif entry.name.endswith(SUFFIXES) and entry.is_file():
+                        path = directory / entry.name
+                        if path not in self.not_manifests:
+                            files.append(path)
+        except OSError:
+            # A directory that may not be listed, somewhere above the stack, is none of our business.
+            return [], []
+        return files, directories
+
+    def roots_in(self, files: Iterable[Path]) -> list[Path]:
+        """Those of the files that say `stack:`."""
+        return [path for path in files if self._may_say_stack(path) and self.document(path).says_stack]
+
+    def _may_say_stack(self, path: Path) -> bool:
+        if path in self._read:
+            return True
+        try:
+            # Parsing every YAML file of the directories above would read other people's files.
+            return b"stack" in path.read_bytes()
+        except OSError:
+            return False
+
+
+def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> StackFiles:
+    """Find the one stack that PATH stands for, and read its files.
+
+    Raises:
+        WrongUsage: a path does not exist, or there are several stacks to choose from.
+        ManifestInvalid: there is no root file, or there are two in one directory.
+    """
+    reader = _Reader(frozenset(path.resolve() for path in not_manifests), Path.cwd())
+    resolved = [_existing(path) for path in (paths or [Path()])]
+    directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
+    if not directories:
+        raise ManifestInvalid(_no_root(resolved, reader))
+    if len(directories) > 1:
+        raise WrongUsage(_several(directories, reader))
+    root = directories[0]
+    documents = _documents(root, reader)
+    files = [document.path for document in documents]
+    _check_named_files(resolved, files, reader)
+    in_view = {path for path in files if any(path == chosen or chosen in path.parents for chosen in resolved)}
+    return StackFiles(root, documents, frozenset(in_view))
+
+
+def _existing(path: Path) -> Path:
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        raise WrongUsage(Diagnostic("no such path", f"{str(path)!r} does not exist")) from None
+
+
+def _root_directories(path: Path, reader: _Reader) -> list[Path]:
+    """The roots that one PATH may stand for: in it, else the nearest above it, else those below it."""
+    directory = path if path.is_dir() else path.parent
+    for above in (directory, *directory.parents):
+        if reader.roots_in(reader.candidates(above)):
+            return [above]
+    if path.is_dir():
+        return [inner for inner, files in reader.below(path) if reader.roots_in(files)]
+    return []
+
+
+def _documents(root: Path, reader: _Reader) -> tuple[Document, ...]:
+    paths: list[Path] = []
+    pruned: list[Path] = []
+    for directory, files in reader.below(root):
+        if any(other in directory.parents for other in pruned):
+            continue
+        if directory != root and reader.roots_in(files):
+            pruned.append(directory)
+            continue
+        paths += files
+    documents = []
+    for path in sorted(paths, key=lambda path: path.relative_to(root).parts):
+        document = reader.document(path)
+        document.relative = path.relative_to(root).as_posix()
+        documents.append(document)
+    return tuple(documents)
+
+
+def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _Reader) -> None:
+    known = set(files)
+    strays = [path for path in paths if not path.is_dir() and path not in known]
+    if strays:
+        why = "manifest files end in .yaml or .yml, and hidden ones are skipped"
+        raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
+
+
+def _no_root(paths: Sequence[Path], reader: _Reader) -> Diagnostic:
+    where = ", ".join(reader.shown(path) for path in paths)
+    return Diagnostic(
+        "no root file",
+        f"no manifest file in, above or below {where} says stack:",
+        "write a line such as stack: my-stack into one file, or run: reconciler init",
+        Location(reader.shown(paths[0]), 1, 1),
+    )
+
+
+def _several(directories: Sequence[Path], reader: _Reader) -> Diagnostic:
+    names = ", ".join(reader.shown(directory) for directory in directories)
+    return Diagnostic("several stacks", f"PATH stands for one stack; choose one of: {names}")

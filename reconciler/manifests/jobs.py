@@ -1,0 +1,245 @@
+"""From an entry under `jobs` to a desired job: expressions, defaults, the models, the create body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from reconciler.core.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, manifest_form, merge
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.digest import declared, digest_of
+from reconciler.core.identity import room_for_description
+from reconciler.core.normal import Rule, canonical, rules, split
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob, JobEntry, Lifecycle
+from reconciler.manifests.document import Document
+from reconciler.manifests.expand import Expander, NotExpanded, problems_in
+from reconciler.manifests.merge import Entry
+from reconciler.manifests.positions import Member, Step, location_of_key
+from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
+
+#: What an absent entry may say without declaring a body.
+_NO_BODY = frozenset({"state", "lifecycle", "description"})
+#: Errors that may only be the echo of another one that has been told, or of something left out.
+_ECHOES = frozenset({"missing", "rule"})
+#: Fields that are shown or compared as names, so that a secret there could not be kept.
+_NAMES = ("name", "local_path")
+
+
+@dataclass
+class JobReader:
+    """Reads the entries of one stack. Problems are gathered in `problems`, secrets in `secrets`."""
+
+    stack: str
+    expander: Expander
+    defaults: tuple[tuple[Document, dict[str, Any]], ...] = ()
+    skip: frozenset[str] = frozenset()
+    problems: list[Diagnostic] = field(default_factory=list)
+    secrets: set[str] = field(default_factory=set)
+    _shared: tuple[dict[str, Any], bool] | None = None
+
+    def __post_init__(self) -> None:
+        self._depends_on_job = any(_mentions_job(tree) for _, tree in self.defaults)
+
+    def read(self, entry: Entry) -> DesiredJob | None:
+        """Return the desired job of an entry, or None if it has problems."""
+        before = len(self.problems)
+        job = self._read(entry)
+        return job if len(self.problems) == before else None
+
+    def _read(self, entry: Entry) -> DesiredJob | None:
+        own = self._origin(entry, with_defaults=False)
+        if not isinstance(entry.value, dict):
+            why = f"found {found(entry.value)}, a mapping is wanted"
+            self.problems.append(own.diagnose((), "wrong type", why, at_key=entry.value is None))
+            return None
+        expander = self.expander.for_job(entry.name)
+        value, is_whole = self._expanded(entry.value, expander, own)
+        under, defaults_are_whole = self._defaults(expander)
+        has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
+        if not has_body:
+            under = {name: under[name] for name in ("lifecycle",) if name in under}
+        merged = merge(under, desugar(value)) if under else desugar(value)
+        _drop_removed(merged)
+        return self._validated(entry, merged, has_body, is_whole and defaults_are_whole)
+
+    def _origin(self, entry: Entry, *, with_defaults: bool = True) -> Origin:
+        places: list[tuple[Document, tuple[Step, ...]]] = [(entry.document, entry.steps)]
+        if with_defaults:
+            places += [(document, ("defaults",)) for document, _ in self.defaults]
+        return Origin(tuple(places))
+
+    def _defaults(self, expander: Expander) -> tuple[dict[str, Any], bool]:
+        if self._shared is None or self._depends_on_job:
+            under: dict[str, Any] = {}
+            are_whole = True
+            for document, tree in self.defaults:
+                origin = Origin(((document, ("defaults",)),))
+                part, is_whole = self._expanded(tree, expander, origin)
+                under = merge(under, desugar(part))
+                are_whole = are_whole and is_whole
+            self._shared = under, are_whole
+        return self._shared
+
+    def _expanded(
+        self, tree: dict[str, Any], expander: Expander, origin: Origin
+    ) -> tuple[dict[str, Any], bool]:
+        """The tree with its expressions replaced, and whether all of them could be."""
+        try:
+            return expander.tree(tree), True
+        except NotExpanded:
+            for steps, problem in problems_in(tree, expander):
+                self.problems.append(
+                    origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
+                )
+            partly: dict[str, Any] = _partly(tree, expander)
+            return partly, False
+
+    def _validated(
+        self, entry: Entry, merged: dict[str, Any], has_body: bool, is_whole: bool
+    ) -> DesiredJob | None:
+        is_absent = merged.get("state") == "absent"
+        origin = self._origin(entry)
+        lifecycle = Lifecycle()
+        try:
+            lifecycle = JobEntry.model_validate(merged).lifecycle
+        except ValidationError as error:
+            skip = self.skip if is_whole and not is_absent else self.skip | _ECHOES
+            told = list(diagnostics(error, JobEntry, merged, origin, skip))
+            self.problems += told
+            if told or not is_whole:
+                return None
+            # What is left was no error: an absent job needs no body, and a secret may be unknown offline.
+            has_body = has_body and not is_absent
+            lifecycle = Lifecycle.model_validate(merged.get("lifecycle") or {})
+        self.problems += self._rule_problems(entry.name, merged, origin)
+        body: dict[str, Any] | None = None
+        digest = ""
+        if has_body:
+            raw_problems = list(_raw_problems(merged.get("raw"), origin))
+            self.problems += raw_problems
+            if raw_problems:
+                return None
+            body = create_body(merged)
+            covered = declared(split(canonical(manifest_form(body))).immutable, lifecycle.rerun)
+            digest = digest_of(covered)
+        return DesiredJob(
+            key=entry.name,
+            body=body,
+            digest=digest,
+            description=merged.get("description") or "",
+            lifecycle=lifecycle,
+            is_absent=is_absent,
+            location=location_of_key(entry.document, entry.steps),
+        )
+
+    def _rule_problems(self, key: str, merged: Mapping[str, Any], origin: Origin) -> Iterator[Diagnostic]:
+        description = merged.get("description") or ""
+        room = room_for_description(self.stack, key)
+        if len(description) > room:
+            why = (
+                f"it has {len(description)} characters; {room} may be used, since our marker stands behind it"
+            )
+            yield origin.diagnose(("description",), "description too long", why)
+        secrets: list[tuple[tuple[str | int, ...], SecretText]] = []
+        _find_secrets(merged, (), secrets)
+        for steps, secret in secrets:
+            self.secrets.add(str.__str__(secret))
+            if steps[0] in ("description", "lifecycle", "state", "kind") or steps[-1] in _NAMES:
+                why = f"{secret.reference} is sensitive, and what stands here is shown and compared"
+                yield origin.diagnose(steps_of(steps, merged), "secret out of place", why)
+
+
+def _mentions_job(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return any(map(_mentions_job, tree.values()))
+    if isinstance(tree, list):
+        return any(map(_mentions_job, tree))
+    return isinstance(tree, str) and "job" in tree and "${" in tree
+
+
+def _partly(tree: Any, expander: Expander) -> Any:
+    """The tree with those expressions replaced that have a value; the other texts are marked."""
+    if isinstance(tree, dict):
+        return {key: _partly(value, expander) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_partly(value, expander) for value in tree]
+    try:
+        return expander.tree(tree)
+    except NotExpanded:
+        return Unexpanded(tree)
+
+
+def _drop_removed(merged: dict[str, Any]) -> None:
+    """An environment variable that the entry sets to null takes the one of `defaults` away."""
+    algorithm = merged.get("algorithm")
+    if isinstance(algorithm, dict) and isinstance(algorithm.get("environments"), dict):
+        environments = algorithm["environments"]
+        if None in environments.values():
+            algorithm["environments"] = {name: v for name, v in environments.items() if v is not None}
+
+
+def _find_secrets(
+    tree: Any, steps: tuple[str | int, ...], into: list[tuple[tuple[str | int, ...], SecretText]]
+) -> None:
+    for step, value in tree.items() if tree.__class__ is dict else enumerate(tree):
+        cls = value.__class__
+        if cls is str:
+            continue
+        if cls is dict or cls is list:
+            _find_secrets(value, (*steps, step), into)
+        elif cls is SecretText:
+            into.append(((*steps, step), value))
+
+
+def _raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
+    """What `raw` must not hold, and members whose type would break the body."""
+    if not isinstance(raw, dict):
+        return
+    if "status" in raw:
+        yield origin.diagnose(
+            ("raw", "status"), "not allowed in raw", "status is what the service reports", at_key=True
+        )
+    metadata = raw.get("metadata", {})
+    if not isinstance(metadata, dict):
+        yield _raw_type(origin, ("raw", "metadata"), metadata, "a mapping")
+        metadata = {}
+    for name in RAW_FORBIDDEN["metadata"]:
+        if name in metadata:
+            why = f"metadata.{name} is part of the job's identity"
+            yield origin.diagnose(("raw", "metadata", name), "not allowed in raw", why, at_key=True)
+    for name in HOISTED:
+        if name in metadata:
+            yield from _raw_types(metadata[name], rules().members[name], origin, ("raw", "metadata", name))
+    for name, value in raw.items():
+        if name not in ("metadata", "status") and (rule := rules().members.get(name)) is not None:
+            yield from _raw_types(value, rule, origin, ("raw", name))
+
+
+def _raw_types(value: Any, rule: Rule, origin: Origin, steps: tuple[Step, ...]) -> Iterator[Diagnostic]:
+    if value is None:
+        return
+    if rule.item is not None:
+        if isinstance(value, dict) and steps[-1] in NAMED_LISTS:
+            return
+        if not isinstance(value, list):
+            yield _raw_type(origin, steps, value, "a list")
+            return
+        for index, item in enumerate(value):
+            step: Step = Member(index, None) if steps[-1] in NAMED_LISTS else index
+            if rule.item.members:
+                yield from _raw_types(item, rule.item, origin, (*steps, step))
+    elif rule.members:
+        if not isinstance(value, dict):
+            yield _raw_type(origin, steps, value, "a mapping")
+            return
+        for name, member in rule.members.items():
+            if name in value:
+                yield from _raw_types(value[name], member, origin, (*steps, name))
+
+
+def _raw_type(origin: Origin, steps: tuple[Step, ...], value: Any, kind: str) -> Diagnostic:
+    return origin.diagnose(steps, "wrong type", f"found {found(value)}, {kind} is wanted")

@@ -1,0 +1,273 @@
+"""Reading a stack: from PATH to desired jobs, or to every problem at once.
+
+::
+
+    PATH ──files──▶ documents ──merge──▶ one manifest ──variables, expand──▶ jobs ──▶ LoadedStack
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from reconciler.core.diagnostic import (
+    Diagnostic,
+    ManifestInvalid,
+    Severity,
+    Snippet,
+    WrongUsage,
+    in_file_order,
+)
+from reconciler.core.secret import Redactor
+from reconciler.core.stack import DesiredJob, Limits, Stack, Target, Variable
+from reconciler.manifests.document import Document, read, shorten
+from reconciler.manifests.expand import Expander
+from reconciler.manifests.files import StackFiles, find_stack
+from reconciler.manifests.jobs import JobReader
+from reconciler.manifests.merge import Entry, MergedManifest, merge_files
+from reconciler.manifests.positions import diagnose
+from reconciler.manifests.problems import Origin, diagnostics, found
+from reconciler.manifests.targets import Targets, default_problem
+from reconciler.manifests.variables import NAME, Values, unknown_names
+
+#: What may be told only because a broken file does not say what it would say.
+_ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class LoadedStack:
+    """A stack as its files declare it.
+
+    `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name`
+    is the manifest's default, `secrets` every sensitive value that was looked up.
+    """
+
+    stack: Stack
+    root: Path
+    targets: Mapping[str, Target]
+    target_name: str | None
+    limits: Limits
+    manifest_digest: str
+    secrets: tuple[str, ...] = field(repr=False)
+    files: tuple[Path, ...]
+    warnings: tuple[Diagnostic, ...]
+    _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
+
+    def target(self, name: str | None = None) -> tuple[str, Target]:
+        """Return a target with its name; left out, the manifest's default.
+
+        Raises:
+            WrongUsage: no target has that name, or none is named and there is no default.
+            ManifestInvalid: its entry is invalid, or an expression in it has no value.
+        """
+        return self._targets.target(self.target_name if name is None else name)
+
+
+def load(
+    paths: Sequence[Path],
+    *,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    var_files: Sequence[Path] = (),
+    environ: Mapping[str, str],
+    offline: bool = False,
+) -> LoadedStack:
+    """Read the stack that PATH stands for.
+
+    `variables` are the `--var` of the command line. `offline` is for commands that never send anything:
+    a sensitive variable needs no value then.
+
+    Raises:
+        ManifestInvalid: with all problems of all files, in file order.
+        WrongUsage: a path does not exist, or there are several stacks to choose from.
+    """
+    with _no_garbage_collection():
+        missing = [path for path in var_files if not path.is_file()]
+        if missing:
+            raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r} is no file") for path in missing))
+        files = find_stack(paths, var_files)
+        value_files = [read(path, path.as_posix()) for path in var_files]
+        loading = _Loading(files, merge_files(files.documents), value_files)
+        loaded = loading.finish(variables, environ, offline)
+        for document in files.documents:
+            document.forget_nodes()
+        return loaded
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """The collector would walk a hundred thousand young values over and over, and free none of them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Loading:
+    """One run of `load`: the merged manifest, and the problems found so far."""
+
+    def __init__(self, files: StackFiles, merged: MergedManifest, value_files: Sequence[Document]) -> None:
+        self._files, self._merged, self._value_files = files, merged, value_files
+        self._problems = list(merged.problems)
+        self._warnings: list[Diagnostic] = []
+        for document in value_files:
+            self._problems += document.problems
+        self._is_broken = any(document.is_broken for document in (*files.documents, *value_files))
+
+    def finish(self, given: Mapping[str, str], environ: Mapping[str, str], offline: bool) -> LoadedStack:
+        merged = self._merged
+        declared = self._variables()
+        if not self._is_broken:
+            self._problems += unknown_names(given, self._value_files, declared)
+        from_files = {name: value for document in self._value_files for name, value in document.tree.items()}
+        values = Values(declared, given, from_files, environ, offline)
+        targets = Targets(merged.targets, Expander(values, environ, takes_secrets=False))
+        readable, problems, literals = targets.check()
+        self._problems += problems
+        target_name = self._default_target(targets)
+        limits = self._limits()
+        reader = JobReader(
+            merged.stack,
+            Expander(values, environ),
+            merged.defaults,
+            _ECHOES_OF_BROKEN if self._is_broken else frozenset(),
+        )
+        jobs = {key: job for key, entry in merged.jobs.items() if (job := reader.read(entry)) is not None}
+        self._problems += reader.problems
+        secrets = values.secrets | reader.secrets
+        self._raise_problems(Redactor(secrets | literals))
+        warnings = _redacted(_distinct(in_file_order(self._warnings)), Redactor(secrets))
+        return LoadedStack(
+            stack=self._stack(jobs, limits, warnings),
+            root=self._files.root,
+            targets=readable,
+            target_name=target_name,
+            limits=limits,
+            manifest_digest=manifest_digest(self._files.documents),
+            secrets=tuple(sorted(secrets)),
+            files=tuple(document.path for document in self._files.documents),
+            warnings=warnings,
+            _targets=targets,
+        )
+
+    def _raise_problems(self, redact: Redactor) -> None:
+        problems = self._problems
+        if self._is_broken:
+            problems = [problem for problem in problems if problem.what != "unknown variable"]
+        if problems:
+            raise ManifestInvalid(*_redacted(_distinct(in_file_order(problems)), redact))
+
+    def _stack(
+        self, jobs: Mapping[str, DesiredJob], limits: Limits, warnings: tuple[Diagnostic, ...]
+    ) -> Stack:
+        entries = self._merged.jobs
+        in_view = self._files.in_view
+        return Stack(
+            name=self._merged.stack,
+            jobs={key: job for key, job in jobs.items() if entries[key].document.path in in_view},
+            declared_keys=frozenset(key for key, job in jobs.items() if not job.is_absent),
+            limits=limits,
+            is_partial=self._files.is_partial,
+            warnings=warnings,
+        )
+
+    def _variables(self) -> dict[str, Variable]:
+        declared: dict[str, Variable] = {}
+        for name, entry in self._merged.variables.items():
+            origin = Origin(((entry.document, entry.steps),))
+            if not NAME.fullmatch(name):
+                why = "a variable's name has letters, digits, _ and -, and begins with a letter or _"
+                self._problems.append(
+                    origin.diagnose((), "invalid key", why, at_key=True, path=f"variables.{shorten(name)}")
+                )
+            variable = self._validated(Variable, entry.value, origin)
+            # One that is invalid is declared all the same, or each use of it would be a problem too.
+            declared[name] = variable or Variable(default="")
+            if variable is not None and variable.sensitive and variable.default is not None:
+                self._warnings.append(_literal_default(name, entry))
+        return declared
+
+    def _validated(self, model: type[_Model], value: Any, origin: Origin) -> _Model | None:
+        if not isinstance(value, dict):
+            why = f"found {found(value)}, a mapping is wanted"
+            self._problems.append(origin.diagnose((), "wrong type", why, at_key=value is None))
+            return None
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            self._problems += diagnostics(error, model, value, origin)
+            return None
+
+    def _limits(self) -> Limits:
+        if not self._merged.limits_at:
+            return Limits()
+        origin = Origin(tuple((document, ("limits",)) for document in self._merged.limits_at))
+        return self._validated(Limits, self._merged.limits, origin) or Limits()
+
+    def _default_target(self, targets: Targets) -> str | None:
+        merged = self._merged
+        if merged.target is None:
+            return next(iter(merged.targets)) if len(merged.targets) == 1 else None
+        if merged.target not in merged.targets and not self._is_broken:
+            self._problems.append(default_problem(merged.target, merged.target_at, targets))
+        return merged.target
+
+
+def _literal_default(name: str, entry: Entry) -> Diagnostic:
+    steps = (*entry.steps, "default")
+    why = f'the sensitive variable "{name}" has its value in the file, for everybody to read'
+    fix = "give it by env: NAME instead"
+    return diagnose(
+        entry.document,
+        steps,
+        "literal secret",
+        why,
+        fix,
+        at_key=True,
+        show_line=False,
+        severity=Severity.WARNING,
+    )
+
+
+def manifest_digest(documents: Iterable[Document]) -> str:
+    """The digest of what the files of a stack hold, byte for byte, and of their names below the root."""
+    digest = hashlib.sha256()
+    for document in sorted(documents, key=lambda document: document.relative):
+        name = document.relative.encode("utf-8", "surrogateescape")
+        # The lengths keep apart what one file ends with and the next one begins with.
+        digest.update(f"{len(name)} {len(document.data)}\n".encode() + name + b"\n")
+        digest.update(document.data)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _distinct(problems: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Each problem once: a mistake in `defaults` is met by every job."""
+    seen: dict[Any, Diagnostic] = {}
+    for problem in problems:
+        seen.setdefault((problem.location, problem.what, problem.why), problem)
+    return tuple(seen.values())
+
+
+def _redacted(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic, ...]:
+    """The same problems, with no known secret in their words or lines."""
+    return tuple(
+        replace(
+            problem,
+            why=redact(problem.why),
+            fix=None if problem.fix is None else redact(problem.fix),
+            path=redact(problem.path),
+            snippet=problem.snippet and Snippet(redact(problem.snippet.text), problem.snippet.length),
+        )
+        for problem in problems
+    )

@@ -1,0 +1,240 @@
+"""A stack's files as one manifest: what each may say, and where two of them disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.core.body import desugar
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.identity import key_problem, stack_problem
+from reconciler.core.stack import Manifest
+from reconciler.manifests.document import Document, shorten
+from reconciler.manifests.positions import Member, Step, diagnose, location_of_key
+from reconciler.manifests.problems import NAMED_LISTS, found
+from reconciler.manifests.variables import did_you_mean
+
+_MAPPINGS = ("targets", "variables", "limits", "defaults", "jobs")
+_TEXTS = ("apiVersion", "stack", "target")
+API_VERSION = "reconciler/v1"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one file says under one name of a section."""
+
+    document: Document
+    section: str
+    name: str
+    value: Any
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Its path in the file."""
+        return (self.section, self.name)
+
+
+@dataclass
+class MergedManifest:
+    """What the files say together, as plain values that nobody has validated yet."""
+
+    stack: str = ""
+    target: str | None = None
+    target_at: Document | None = None
+    targets: dict[str, Entry] = field(default_factory=dict)
+    variables: dict[str, Entry] = field(default_factory=dict)
+    jobs: dict[str, Entry] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    limits_at: tuple[Document, ...] = ()
+    defaults: tuple[tuple[Document, dict[str, Any]], ...] = ()
+    problems: list[Diagnostic] = field(default_factory=list)
+
+
+def merge_files(documents: Sequence[Document]) -> MergedManifest:
+    """Unite the files of a stack; what cannot be united is a problem, and the first file's word stands."""
+    merged = MergedManifest()
+    for document in documents:
+        merged.problems += document.problems
+        merged.problems += _shape_problems(document)
+    _take_texts(merged, documents)
+    for section, place in (("targets", merged.targets), ("variables", merged.variables)):
+        for entry in _entries(documents, section):
+            first = place.setdefault(entry.name, entry)
+            if first is not entry and not same(first.value, entry.value):
+                merged.problems.append(_disagreement(entry, first.document))
+    _take_jobs(merged, documents)
+    limits = [(document, document.tree["limits"]) for document in _having(documents, "limits")]
+    for document, tree in limits:
+        merged.problems += _unite(merged.limits, tree, document, ("limits",), [d for d, _ in limits])
+    merged.limits_at = tuple(document for document, _ in limits)
+    _take_defaults(merged, documents)
+    return merged
+
+
+def _having(documents: Iterable[Document], section: str) -> list[Document]:
+    return [document for document in documents if isinstance(document.tree.get(section), dict)]
+
+
+def _entries(documents: Iterable[Document], section: str) -> Iterator[Entry]:
+    for document in _having(documents, section):
+        for name, value in document.tree[section].items():
+            yield Entry(document, section, name, value)
+
+
+def _shape_problems(document: Document) -> Iterator[Diagnostic]:
+    """The first level: known names only, each of its type. A section without anything below is empty."""
+    known = tuple(Manifest.model_fields)
+    for name, value in document.tree.items():
+        if name in _MAPPINGS:
+            if not isinstance(value, dict | None):
+                yield diagnose(document, (name,), "wrong type", f"found {found(value)}, a mapping is wanted")
+        elif name in _TEXTS:
+            if not isinstance(value, str | None):
+                yield diagnose(document, (name,), "wrong type", f"found {found(value)}, text is wanted")
+        elif name != "policies" or value not in ([], None):
+            why = f'"{shorten(name)}" is not one of {", ".join(known)}'
+            yield diagnose(
+                document, (name,), "unknown field", why, did_you_mean(name, known), at_key=True, path=""
+            )
+
+
+def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
+    for name in _TEXTS:
+        saying = [document for document in documents if isinstance(document.tree.get(name), str)]
+        for document in saying[1:]:
+            # Every file that says stack: is reported as a root file of its own, see `load`.
+            if name != "stack" and document.tree[name] != saying[0].tree[name]:
+                merged.problems.append(_disagreement(Entry(document, name, name, None), saying[0]))
+        if saying and name == "target":
+            merged.target, merged.target_at = saying[0].tree[name], saying[0]
+        if name == "apiVersion":
+            for document in saying:
+                if document.tree[name] != API_VERSION:
+                    why = f"found {found(document.tree[name])}; {API_VERSION} is wanted"
+                    merged.problems.append(diagnose(document, (name,), "value not allowed", why))
+    _take_stack(merged, [document for document in documents if "stack" in document.tree])
+
+
+def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
+    if len(roots) > 1:
+        names = [root.file for root in roots]
+        for root in roots:
+            others = ", ".join(name for name in names if name != root.file)
+            why = f"a stack has one root file, and {others} says stack: too"
+            merged.problems.append(
+                diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
+            )
+    for root in roots[:1]:
+        name = root.tree["stack"]
+        if name is None:
+            merged.problems.append(diagnose(root, ("stack",), "wrong type", "found nothing, text is wanted"))
+        elif isinstance(name, str):
+            merged.stack = name
+            if why := stack_problem(name):
+                merged.problems.append(diagnose(root, ("stack",), "invalid stack name", why))
+
+
+def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
+    by_lower: dict[str, Entry] = {}
+    for entry in _entries(documents, "jobs"):
+        if why := key_problem(entry.name):
+            path = f"jobs.{shorten(entry.name)}"
+            merged.problems.append(
+                diagnose(entry.document, entry.steps, "invalid key", why, at_key=True, path=path)
+            )
+        first = by_lower.setdefault(entry.name.lower(), entry)
+        if first is entry:
+            merged.jobs[entry.name] = entry
+            continue
+        place = location_of_key(first.document, first.steps)
+        if first.name == entry.name:
+            what, why = "duplicate key", f'the job "{entry.name}" is there already, at {place}'
+        else:
+            what = "keys differ only in case"
+            why = f'"{entry.name}" and "{first.name}" at {place} would be one job to the service'
+        merged.problems.append(
+            diagnose(entry.document, entry.steps, what, why, "rename one of them", at_key=True)
+        )
+
+
+def _take_defaults(merged: MergedManifest, documents: Sequence[Document]) -> None:
+    having = _having(documents, "defaults")
+    merged.defaults = tuple((document, document.tree["defaults"]) for document in having)
+    united: dict[str, Any] = {}
+    for document, tree in merged.defaults:
+        merged.problems += _unite(united, desugar(tree), document, ("defaults",), having)
+
+
+def _unite(
+    into: dict[str, Any],
+    tree: Mapping[str, Any],
+    document: Document,
+    steps: tuple[Step, ...],
+    earlier: Sequence[Document],
+) -> Iterator[Diagnostic]:
+    """Merge a tree into another, and yield where both say something, and not the same."""
+    for name, value in tree.items():
+        path = (*steps, name)
+        if name not in into:
+            into[name] = _copy(value)
+        elif isinstance(into[name], dict) and isinstance(value, Mapping):
+            yield from _unite(into[name], value, document, path, earlier)
+        elif name in NAMED_LISTS and _is_named(into[name]) and _is_named(value):
+            yield from _unite_named(into[name], value, document, path, earlier)
+        elif not same(into[name], value):
+            yield _disagree(document, path, earlier)
+
+
+def _unite_named(
+    into: list[Any],
+    items: list[Any],
+    document: Document,
+    steps: tuple[Step, ...],
+    earlier: Sequence[Document],
+) -> Iterator[Diagnostic]:
+    by_name = {item["name"]: item for item in into}
+    for index, item in enumerate(items):
+        if item["name"] in by_name:
+            yield from _unite(
+                by_name[item["name"]], item, document, (*steps, Member(index, item["name"])), earlier
+            )
+        else:
+            into.append(_copy(item))
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(i, dict) and isinstance(i.get("name"), str) for i in value
+    )
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(member) for key, member in value.items()}
+    return [_copy(member) for member in value] if isinstance(value, list) else value
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two files say the same; 1, 1.0 and true are different words."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and (one == other or (one != one and other != other))
+
+
+def _disagreement(entry: Entry, first: Document) -> Diagnostic:
+    steps: tuple[Step, ...] = (entry.section,) if entry.section == entry.name else entry.steps
+    return _disagree(entry.document, steps, [first])
+
+
+def _disagree(document: Document, steps: tuple[Step, ...], earlier: Sequence[Document]) -> Diagnostic:
+    from reconciler.manifests.positions import find
+
+    others = [other for other in earlier if other is not document]
+    first = next((other for other in others if find(other, steps).found == len(steps)), others[0])
+    why = f"{location_of_key(first, steps)} says something else"
+    return diagnose(
+        document, steps, "files disagree", why, "say it in one file, or the same in both", at_key=True
+    )

@@ -1,0 +1,298 @@
+"""What pydantic found wrong, in our words and at the place a person would look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.secret import SecretText
+from reconciler.manifests.document import Document, shorten
+from reconciler.manifests.positions import Member, Step, Steps, diagnose, find
+from reconciler.manifests.variables import did_you_mean
+
+NAMED_LISTS = ("parameters", "inputs", "outputs")
+
+
+class Unexpanded(str):
+    """A text whose expression has no value; that has been said, and nothing else is said of it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a merged value may come from: files with the path in each, the winning one first."""
+
+    places: tuple[tuple[Document, tuple[Step, ...]], ...]
+
+    def diagnose(
+        self, steps: Steps, what: str, why: str = "", fix: str | None = None, **more: Any
+    ) -> Diagnostic:
+        """A problem with what stands at a path of the merged value, in the file that says it."""
+        document, prefix = self._of(steps)
+        return diagnose(document, (*prefix, *steps), what, why, fix, **more)
+
+    def _of(self, steps: Steps) -> tuple[Document, tuple[Step, ...]]:
+        for document, prefix in self.places:
+            path = (*prefix, *steps)
+            if find(document, path).found == len(path):
+                return document, prefix
+        return self.places[0]
+
+
+class _Words(NamedTuple):
+    what: str
+    why: str
+    fix: str | None = None
+
+
+class _Finding(NamedTuple):
+    """One error of pydantic: what it says, the value it is about, and the model that value stands in."""
+
+    context: Mapping[str, Any]
+    value: Any
+    name: str
+    allowed: tuple[str, ...]
+
+
+_KINDS = {
+    "string_type": "text",
+    "string_sub_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "list_type": "a list",
+}
+
+
+def found(value: Any) -> str:
+    """Say what a value is, without giving a secret away."""
+    if isinstance(value, SecretText):
+        return f"the sensitive value {value.reference}"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"the number {value!r}"
+    if isinstance(value, str):
+        return f'the text "{shorten(value)}"'
+    return "a mapping" if isinstance(value, Mapping) else "a list"
+
+
+def _wrong_type(kind: str, finding: _Finding) -> _Words:
+    value, fix = finding.value, None
+    if kind == "text" and isinstance(value, bool | int | float):
+        spelled = ("true" if value else "false") if isinstance(value, bool) else repr(value)
+        fix = f'write it in quotes: "{spelled}"'
+    elif kind in ("a whole number", "a number") and _reads_as_number(value):
+        fix = "write it without quotes"
+    elif kind == "true or false" and isinstance(value, str) and value.lower() in _BOOLEANS:
+        fix = f"write {_BOOLEANS[value.lower()]}"
+    return _Words("wrong type", f"found {found(value)}, {kind} is wanted", fix)
+
+
+_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+
+
+def _reads_as_number(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and not isinstance(value, SecretText)
+        and value.strip().lstrip("+-").isdecimal()
+    )
+
+
+def _unknown_field(finding: _Finding) -> _Words:
+    allowed = ", ".join(finding.allowed)
+    return _Words(
+        "unknown field",
+        f'"{shorten(finding.name)}" is not one of {allowed}',
+        did_you_mean(finding.name, finding.allowed),
+    )
+
+
+def _not_allowed(finding: _Finding) -> _Words:
+    choices = [str(choice) for choice in finding.context["choices"]]
+    why = f"found {found(finding.value)}; one of {', '.join(choices)} is wanted"
+    fix = did_you_mean(finding.value, choices) if type(finding.value) is str else None
+    return _Words("value not allowed", why, fix)
+
+
+def _bound(key: str, words: str) -> Callable[[_Finding], _Words]:
+    def say(finding: _Finding) -> _Words:
+        return _Words(
+            "value not allowed", f"found {found(finding.value)}, {words} {finding.context[key]} is wanted"
+        )
+
+    return say
+
+
+def _too_many(finding: _Finding) -> _Words:
+    actual, most = finding.context.get("actual_length"), finding.context["max_length"]
+    return _Words(
+        "value not allowed", f"found {actual or len(finding.value)} members, at most {most} are wanted"
+    )
+
+
+def _too_long(finding: _Finding) -> _Words:
+    most = finding.context["max_length"]
+    return _Words("value not allowed", f"found {len(finding.value)} characters, at most {most} are wanted")
+
+
+def _too_short(finding: _Finding) -> _Words:
+    return _Words(
+        "value not allowed",
+        f"found {found(finding.value)}, at least {finding.context['min_length']} characters are wanted",
+    )
+
+
+def _pattern(finding: _Finding) -> _Words:
+    return _Words(
+        "value not allowed", f"found {found(finding.value)}; it has to match {finding.context['pattern']}"
+    )
+
+
+def _rule(finding: _Finding) -> _Words:
+    message = str(finding.context.get("message", ""))
+    return _Words("missing field" if " is needed" in message else "fields do not fit together", message)
+
+
+def _duration(finding: _Finding) -> _Words:
+    is_number = type(finding.value) in (int, float)
+    fix = f'write it with its unit: "{finding.value}s"' if is_number else None
+    return _Words(
+        "value not allowed", f"found {found(finding.value)}; a duration is 90s, 2m, 1h30m or 2d", fix
+    )
+
+
+#: pydantic's names of errors, and who finds the words.
+_WORDS: dict[str, Callable[[_Finding], _Words]] = {
+    "extra_forbidden": _unknown_field,
+    "missing": lambda f: _Words("missing field", f'"{f.name}" is needed'),
+    "literal_error": _not_allowed,
+    "enum": _not_allowed,
+    "greater_than": _bound("gt", "more than"),
+    "greater_than_equal": _bound("ge", "at least"),
+    "less_than": _bound("lt", "less than"),
+    "less_than_equal": _bound("le", "at most"),
+    "too_long": _too_many,
+    "string_too_long": _too_long,
+    "string_too_short": _too_short,
+    "string_pattern_mismatch": _pattern,
+    "rule": _rule,
+    "duration": _duration,
+}
+
+
+def diagnostics(
+    error: ValidationError,
+    model: type[BaseModel],
+    tree: Any,
+    origin: Origin,
+    skip: frozenset[str] = frozenset(),
+) -> Iterator[Diagnostic]:
+    """Yield the problems of one model, those of the types in `skip` left out."""
+    for one in error.errors(include_url=False):
+        kind, loc, value = one["type"], one["loc"], one["input"]
+        if kind in skip or isinstance(value, Unexpanded) or _is_placeholder(value):
+            continue
+        is_key = bool(loc) and loc[-1] == "[key]"
+        steps = steps_of(loc[:-1] if is_key else loc, tree)
+        name = str(loc[-1]) if loc else ""
+        field = _at(model, loc[:-1] if kind in ("extra_forbidden", "missing") else loc)
+        finding = _Finding({**one.get("ctx", {}), "choices": _choices(field)}, value, name, _names(field))
+        if kind in _KINDS:
+            words = _wrong_type(_KINDS[kind], finding)
+        else:
+            words = _WORDS.get(kind, lambda f, m=one["msg"]: _Words("value not allowed", m))(finding)
+        path = None
+        if kind in ("extra_forbidden", "missing"):
+            path = origin_path(origin, steps[:-1])
+        if kind == "missing":
+            steps = steps[:-1]
+        yield origin.diagnose(steps, *words, at_key=is_key or kind in ("extra_forbidden", "rule"), path=path)
+
+
+def origin_path(origin: Origin, steps: Steps) -> str:
+    """The path of a value in the file that says it, as people read it."""
+    return origin.diagnose(steps, "").path
+
+
+def _is_placeholder(value: Any) -> bool:
+    """Whether it is a secret that has no value offline: what it would be is not known."""
+    return isinstance(value, SecretText) and str.__eq__(value, value.reference)
+
+
+def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[Step, ...]:
+    """Turn pydantic's path into one that finds its way in mapping forms too."""
+    steps: list[Step] = []
+    for part in loc:
+        below = _below(tree, part)
+        if isinstance(part, int) and steps and steps[-1] in NAMED_LISTS:
+            name = below.get("name") if isinstance(below, Mapping) else None
+            steps.append(Member(part, name if isinstance(name, str) else None))
+        else:
+            steps.append(part)
+        tree = below
+    return tuple(steps)
+
+
+def _below(tree: Any, part: int | str) -> Any:
+    if isinstance(tree, Mapping):
+        return tree.get(part)
+    if isinstance(tree, list) and isinstance(part, int) and part < len(tree):
+        return tree[part]
+    return None
+
+
+def _at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
+    """The type at a path of a model, or None if there is none."""
+    annotation: Any = model
+    for part in loc:
+        annotation = _bare(annotation)
+        if get_origin(annotation) is list:
+            annotation = get_args(annotation)[0]
+        elif get_origin(annotation) is dict:
+            annotation = get_args(annotation)[1]
+        elif (
+            isinstance(annotation, type)
+            and issubclass(annotation, BaseModel)
+            and part in annotation.model_fields
+        ):
+            annotation = annotation.model_fields[str(part)].annotation
+        else:
+            return None
+    return _bare(annotation)
+
+
+def _bare(annotation: Any) -> Any:
+    """Take `Annotated` and `| None` off a type."""
+    while True:
+        if hasattr(annotation, "__metadata__"):
+            annotation = annotation.__origin__
+        elif type(None) in (arguments := get_args(annotation)):
+            annotation = next(one for one in arguments if one is not type(None))
+        else:
+            return annotation
+
+
+def _names(annotation: Any) -> tuple[str, ...]:
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return tuple(annotation.model_fields) if is_model else ()
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    if get_origin(annotation) is Literal:
+        return tuple(str(choice) for choice in get_args(annotation))
+    members = getattr(annotation, "__members__", None)
+    return tuple(str(member.value) for member in members.values()) if members else ()

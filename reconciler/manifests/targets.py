@@ -1,0 +1,199 @@
+"""Where the jobs may live: the entries under `targets`, read when one of them is asked for."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
+from reconciler.core.stack import Target, TargetKind
+from reconciler.manifests.expand import Expander, NotExpanded, problems_in
+from reconciler.manifests.merge import Entry
+from reconciler.manifests.positions import diagnose
+from reconciler.manifests.problems import Origin, Unexpanded, diagnostics, found
+from reconciler.manifests.variables import did_you_mean
+
+_CLOUD_ONLY = ("region", "endpoint", "project_id", "cloud", "profile")
+_CREDENTIALS = frozenset(
+    {
+        "accesskey", "ak", "apikey", "authtoken", "credential", "credentials", "password", "secret",
+        "secretaccesskey", "secretkey", "securitytoken", "sk", "token", "username", "xauthtoken",
+    }
+)  # fmt: skip
+_WHERE_CREDENTIALS_BELONG = (
+    "remove it, and set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN, "
+    "or OS_AUTH_URL with OS_USERNAME and OS_PASSWORD, or write ~/.huaweicloud/credentials"
+)
+_HIDDEN_LITERAL = "credentials come from the environment or a credentials file, never from a manifest"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The targets of a stack, by name."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    expander: Expander | None = None
+
+    def target(self, name: str | None) -> tuple[str, Target]:
+        """Return one target, whole: every expression in it has a value.
+
+        Raises:
+            WrongUsage: there is no target of that name, or none is named and there are several.
+            ManifestInvalid: its entry is invalid, or an expression in it has no value.
+        """
+        if name is None or name not in self.entries:
+            raise WrongUsage(self._unknown(name))
+        target, problems = self._read(self.entries[name], is_used=True)
+        if target is None or problems:
+            raise ManifestInvalid(*in_file_order(problems))
+        return name, target
+
+    def check(self) -> tuple[dict[str, Target], list[Diagnostic], set[str]]:
+        """Read every target, whatever the environment holds.
+
+        Returns the targets that can be read so far (an expression without a value stays as it is
+        written), the problems, and literal secrets that must not be shown.
+        """
+        targets: dict[str, Target] = {}
+        problems: list[Diagnostic] = []
+        literals: set[str] = set()
+        for name, entry in self.entries.items():
+            target, found_here = self._read(entry, is_used=False)
+            problems += found_here
+            literals |= _literals(entry.value)
+            if target is not None:
+                targets[name] = target
+        return targets, problems, literals
+
+    def unknown(self, name: str | None) -> tuple[str, str | None]:
+        """Why no target has that name, and which one may have been meant."""
+        names = ", ".join(self.entries)
+        if not self.entries:
+            return "the stack has no targets", "write targets: {local: {kind: local}} into the root file"
+        if name is None:
+            return (
+                f"there are several, and no default: {names}",
+                "write target: NAME into the root file, or give --target NAME",
+            )
+        return f'"{name}" is not one of {names}', did_you_mean(name, self.entries)
+
+    def _unknown(self, name: str | None) -> Diagnostic:
+        return Diagnostic("unknown target" if name is not None else "no target", *self.unknown(name))
+
+    def _read(self, entry: Entry, *, is_used: bool) -> tuple[Target | None, list[Diagnostic]]:
+        assert self.expander is not None
+        value = entry.value
+        origin = Origin(((entry.document, entry.steps),))
+        if not isinstance(value, dict):
+            why = f"found {found(value)}, a mapping is wanted"
+            return None, [origin.diagnose((), "wrong type", why, at_key=value is None)]
+        problems = list(_literal_secrets(value, origin))
+        tree: dict[str, Any] = {}
+        for name, member in value.items():
+            if _is_credential(name):
+                continue
+            try:
+                tree[name] = self.expander.tree(member)
+            except NotExpanded:
+                tree[name] = Unexpanded(member) if isinstance(member, str) else member
+                for steps, problem in problems_in(member, self.expander, (name,)):
+                    if is_used or problem.what not in (
+                        "environment variable not set",
+                        "variable without a value",
+                    ):
+                        problems.append(
+                            origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
+                        )
+        try:
+            target = Target.model_validate(tree)
+        except ValidationError as error:
+            return None, problems + list(diagnostics(error, Target, tree, origin))
+        return target, problems + list(_rule_problems(target, tree, origin))
+
+
+def _is_credential(name: str) -> bool:
+    return name.lower().replace("_", "").replace("-", "") in _CREDENTIALS
+
+
+def _literal_secrets(value: Mapping[str, Any], origin: Origin) -> Iterator[Diagnostic]:
+    for name in value:
+        if _is_credential(name):
+            yield origin.diagnose(
+                (name,), "literal secret", f'"{name}" does not belong here: {_HIDDEN_LITERAL}',
+                _WHERE_CREDENTIALS_BELONG, at_key=True, show_line=False,
+            )  # fmt: skip
+
+
+def _literals(value: Any) -> set[str]:
+    """Text that is a secret although it stands in the file."""
+    if not isinstance(value, dict):
+        return set()
+    literals = {text for name, text in value.items() if _is_credential(name) and isinstance(text, str)}
+    endpoint = value.get("endpoint")
+    if isinstance(endpoint, str) and "@" in endpoint:
+        userinfo = endpoint.rpartition("@")[0].rpartition("//")[2]
+        literals |= {userinfo, *userinfo.split(":")}
+    return literals
+
+
+def _rule_problems(target: Target, tree: Mapping[str, Any], origin: Origin) -> Iterator[Diagnostic]:
+    if target.kind is TargetKind.LOCAL:
+        for name in _CLOUD_ONLY:
+            if tree.get(name) is not None:
+                yield origin.diagnose(
+                    (name,), "fields do not fit together", f"kind local takes no {name}", at_key=True
+                )
+    elif not target.region and not target.endpoint:
+        why = '"region" or "endpoint" is needed for kind modelarts'
+        yield origin.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
+    if target.endpoint is not None and not isinstance(tree["endpoint"], Unexpanded):
+        yield from _endpoint_problems(target.endpoint, target, origin)
+    workspace = target.workspace_id
+    if not isinstance(tree.get("workspace_id"), Unexpanded) and workspace != "0" and len(workspace) != 32:
+        why = f'found {found(tree["workspace_id"])}; "0" or the 32 characters of an id are wanted'
+        yield origin.diagnose(("workspace_id",), "value not allowed", why)
+
+
+def _endpoint_problems(endpoint: str, target: Target, origin: Origin) -> Iterator[Diagnostic]:
+    def wrong(why: str, fix: str | None = None, *, show_line: bool = True) -> Diagnostic:
+        return origin.diagnose(("endpoint",), "value not allowed", why, fix, show_line=show_line)
+
+    try:
+        url = urlsplit(endpoint)
+        host, _ = url.hostname, url.port
+    except ValueError:
+        yield wrong("the endpoint is no address such as https://modelarts.example.com", show_line=False)
+        return
+    if "@" in url.netloc:
+        yield origin.diagnose(
+            ("endpoint",), "literal secret", f"the endpoint holds a user or a password: {_HIDDEN_LITERAL}",
+            _WHERE_CREDENTIALS_BELONG, show_line=False,
+        )  # fmt: skip
+    elif url.scheme not in ("http", "https") or not host:
+        yield wrong(f"found {found(endpoint)}; an address such as https://modelarts.example.com is wanted")
+    elif url.path.strip("/") or url.query or url.fragment:
+        yield wrong("an endpoint has no path, query or fragment", f"write {url.scheme}://{url.netloc}")
+    elif url.scheme == "http" and not target.insecure and not is_loopback(host):
+        yield wrong(
+            "plain http is for this machine only", f"write https://{url.netloc}, or add insecure: true"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def default_problem(name: str, document: Any, targets: Targets) -> Diagnostic:
+    """`target:` names none of the targets."""
+    return diagnose(document, ("target",), "unknown target", *targets.unknown(name))

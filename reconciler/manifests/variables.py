@@ -1,0 +1,154 @@
+"""The values of variables: which source gives one, and with which type.
+
+First found wins: `--var`, `--var-file` (the later file), the variable's own `env:`, its `default:`. An
+environment variable that is empty counts as not there: CI systems hand a missing secret over that way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.core.desired import scalar_text
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Variable
+from reconciler.manifests.document import Document, plain, shorten
+from reconciler.manifests.positions import diagnose
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+class NoValue(Exception):
+    """A variable cannot be used. The words are those of a diagnostic; `is_unknown`: it is not declared."""
+
+    def __init__(self, what: str, why: str, fix: str | None = None) -> None:
+        self.what, self.why, self.fix = what, why, fix
+        super().__init__(why)
+
+
+@dataclass
+class Values:
+    """What `${var.NAME}` stands for. Values are looked up when they are used, each once.
+
+    `secrets` are the sensitive values that were given out.
+    """
+
+    declared: Mapping[str, Variable]
+    given: Mapping[str, str] = field(default_factory=dict)
+    from_files: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    offline: bool = False
+    secrets: set[str] = field(default_factory=set)
+    _known: dict[str, Any] = field(default_factory=dict)
+
+    def get(self, name: str) -> Any:
+        """Return the value of a variable; text that must not be seen is a `SecretText`.
+
+        Raises:
+            NoValue: there is no such variable, or nothing gives it a value, or not one of its type.
+        """
+        if name not in self._known:
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    def _find(self, name: str) -> Any:
+        variable = self.declared.get(name)
+        if variable is None:
+            raise NoValue("unknown variable", *_not_declared(name, self.declared))
+        value = self._lookup(name, variable)
+        reference = f"${{var.{name}}}"
+        if value is None:
+            if variable.sensitive and self.offline:
+                return SecretText(reference, reference)
+            raise NoValue("variable without a value", *_ways_to_give(name, variable))
+        if not variable.sensitive:
+            return value
+        text = scalar_text(value)
+        if not isinstance(text, str):
+            raise NoValue("wrong type", f'the sensitive variable "{name}" is no text')
+        self.secrets.add(text)
+        return SecretText(text, reference)
+
+    def _lookup(self, name: str, variable: Variable) -> Any:
+        if name in self.given:
+            return _typed(name, self.given[name], variable)
+        if self.from_files.get(name) is not None:
+            return self.from_files[name]
+        if variable.env and self.environ.get(variable.env):
+            return _typed(name, self.environ[variable.env], variable)
+        return variable.default
+
+
+def _typed(name: str, text: str, variable: Variable) -> Any:
+    """Text from outside takes the type of the default; without one it is a number only if it reads so."""
+    if variable.sensitive:
+        return text
+    value = plain(text.strip()) if text.strip() else text
+    default = variable.default
+    if isinstance(default, bool):
+        return _wanted(name, value, isinstance(value, bool), "true or false")
+    if isinstance(default, int):
+        return _wanted(name, value, type(value) is int, "a whole number")
+    if isinstance(default, float):
+        return float(_wanted(name, value, type(value) in (int, float), "a number"))
+    if default is None and type(value) in (bool, int, float):
+        return value if scalar_text(value) == text else text
+    return text
+
+
+def _wanted(name: str, value: Any, fits: bool, kind: str) -> Any:
+    if not fits:
+        raise NoValue(
+            "wrong type",
+            f'the value given for "{name}" is "{shorten(str(value))}"; like its default it has to be {kind}',
+        )
+    return value
+
+
+def _not_declared(name: str, declared: Mapping[str, Variable]) -> tuple[str, str | None]:
+    known = ", ".join(declared) if declared else "none: variables are declared under variables"
+    nearest = did_you_mean(name, declared)
+    return f'"{name}" is not one of {known}' if declared else f'"{name}" is {known}', nearest
+
+
+def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
+    ways = [f"--var {name}=VALUE", f"a line {name}: VALUE in a --var-file"]
+    if variable.env:
+        ways.append(f"the environment variable {variable.env}")
+    else:
+        ways.append("env: NAME and that environment variable")
+    if not variable.sensitive:
+        ways.append(f"default: under variables.{name}")
+    return f'nothing gives "{name}" a value', "give it by " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
+
+
+def did_you_mean(name: str, known: Any, spelled: str = "{}") -> str | None:
+    """A question that offers the nearest of the known names, or None if none is near."""
+    import difflib
+
+    names = [str(one) for one in known]
+    by_lower = {one.lower(): one for one in reversed(names)}
+    near = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
+    return f'did you mean "{spelled.format(by_lower[near[0]])}"?' if near else None
+
+
+def unknown_names(
+    given: Mapping[str, str], files: Sequence[Document], declared: Mapping[str, Variable]
+) -> list[Diagnostic]:
+    """The names in `--var` and in variable files that no file of the stack declares."""
+    problems = [
+        Diagnostic("unknown variable", f"--var {shorten(name)}: " + why, fix)
+        for name in given
+        if name not in declared
+        for why, fix in [_not_declared(name, declared)]
+    ]
+    for document in files:
+        problems += [
+            diagnose(document, (name,), "unknown variable", *_not_declared(name, declared), at_key=True)
+            for name in document.tree
+            if name not in declared
+        ]
+    return problems

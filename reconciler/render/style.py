@@ -1,0 +1,35 @@
+"""The words and colours of texts for people. Every action reads without colour, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.core.plan import Action
+
+_CODES = {"green": "32", "yellow": "33", "red": "31", "blue": "34", "magenta": "35", "dim": "2", "bold": "1"}
+
+COLOURS: dict[Action, str] = {
+    Action.CREATE: "green",
+    Action.UPDATE: "yellow",
+    Action.REPLACE: "yellow",
+    Action.TERMINATE: "red",
+    Action.KEEP: "dim",
+    Action.DEFER: "blue",
+    Action.BLOCKED: "magenta",
+    Action.CONFLICT: "magenta",
+    Action.UNKNOWN: "magenta",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Whether colours are wanted; `paint` puts one on a text or leaves it as it is."""
+
+    colour: bool = False
+
+    def paint(self, text: str, colour: str) -> str:
+        """Colour a text."""
+        return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour else text
+
+
+PLAIN = Style()

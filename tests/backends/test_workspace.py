@@ -1,0 +1,129 @@
+"""What a plan costs: one scan, or filtered searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.core.observed import Observation
+from reconciler.core.ports import Unauthorized
+from reconciler.emulator.app import Application, create_app
+from reconciler.emulator.clock import ManualClock
+from reconciler.emulator.faults import Effect, Fault
+from reconciler.emulator.store import Store
+from tests.backends.building import PROJECT, StoppedClock, a_body
+
+DECLARED = ["resnet50", "bert", "lr-sweep"]
+
+
+def fill(app: Application, names: list[str]) -> None:
+    for name in names:
+        app.store.create(PROJECT, a_body(name))
+
+
+@pytest.fixture(scope="module")
+def old_project() -> Iterator[Application]:
+    """5,000 finished jobs, and three that run."""
+    with Store(clock=ManualClock()) as store:
+        app = create_app(store, project_id=PROJECT)
+        fill(app, [f"old-{n}" for n in range(5000)])
+        store.clock.advance(hours=1000)
+        fill(app, [*DECLARED, "resnet50-r2"])
+        yield app
+
+
+def test_three_jobs_among_5000_finished_ones_cost_5_requests(old_project: Application) -> None:
+    with connect_inprocess(old_project, project_id=PROJECT) as backend:
+        seen = backend.observe(DECLARED, lambda observation: False)
+    assert {job.name for job in seen.jobs} == {*DECLARED, "resnet50-r2"}
+    assert seen.requests == 5
+    assert not seen.is_whole
+    assert seen.problem is None
+    assert "filtered" in seen.strategy
+
+
+def test_what_is_not_there_is_known_after_a_scan(old_project: Application) -> None:
+    def is_missing(seen: Observation) -> bool:
+        return not any(job.name == "new" for job in seen.jobs)
+
+    with connect_inprocess(old_project, project_id=PROJECT) as backend:
+        seen = backend.observe([*DECLARED, "new"], is_missing)
+    assert seen.is_whole
+    assert len(seen.jobs) == 5004
+    assert seen.requests == 6 + 101
+    assert "then one scan" in seen.strategy
+
+
+def test_name_that_is_part_of_many_others_costs_no_more_than_the_scan(old_project: Application) -> None:
+    with connect_inprocess(old_project, project_id=PROJECT) as backend:
+        seen = backend.observe(["old", "ol"], lambda observation: False)
+    assert len(seen.jobs) == 5004
+    assert seen.requests <= 2 * 102
+
+
+def test_thousand_declared_and_unchanged_jobs_cost_21_requests(
+    emulator: Application, local: ModelArtsBackend
+) -> None:
+    names = [f"job-{n}" for n in range(1000)]
+    fill(emulator, names)
+    seen = local.observe(names, lambda observation: True)
+    assert seen.is_whole
+    assert seen.requests == len(emulator.requests) == 21
+    assert seen.strategy == "one scan of everything"
+
+
+def test_small_project_is_read_with_one_request(emulator: Application, local: ModelArtsBackend) -> None:
+    fill(emulator, ["a", "b"])
+    seen = local.observe(["a", "c"], lambda observation: True)
+    assert (seen.is_whole, seen.requests) == (True, 1)
+
+
+def test_service_without_a_total_is_scanned_no_further_than_the_searches_would_cost(
+    old_project: Application,
+) -> None:
+    with connect_inprocess(old_project, project_id=PROJECT) as backend:
+        fetch = backend._page
+        backend._page = lambda *asked: fetch(*asked)._replace(total=None)  # type: ignore[method-assign]
+        seen = backend.observe(DECLARED, lambda observation: False)
+    assert {job.name for job in seen.jobs} == {*DECLARED, "resnet50-r2"}
+    assert not seen.is_whole
+
+
+def test_cloud_that_refuses_the_filter_is_scanned(old_project: Application) -> None:
+    old_project.faults.add(
+        Fault(Effect.ANSWER, operation="ListTrainingJobs", nth=2, status=400, code="ModelArts.2807")
+    )
+    with connect_inprocess(old_project, project_id=PROJECT) as backend:
+        seen = backend.observe(DECLARED, lambda observation: False)
+    old_project.faults.clear()
+    assert seen.is_whole
+    assert len(seen.jobs) == 5004
+
+
+def test_broken_service_is_a_problem_not_an_empty_workspace(
+    emulator: Application, local: ModelArtsBackend
+) -> None:
+    fill(emulator, ["a"])
+    emulator.faults.add(Fault(Effect.ANSWER, count=None, status=503, code="ModelArts.4302"))
+    seen = local.observe()
+    assert (seen.is_whole, seen.jobs) == (False, ())
+    assert "ModelArts.4302" in (seen.problem or "")
+
+
+def test_wrong_project_is_unauthorized(emulator: Application, clock: StoppedClock) -> None:
+    with connect_inprocess(emulator, project_id="another", clock=clock) as backend:
+        with pytest.raises(Unauthorized, match="2786"):
+            backend.observe()
+        with pytest.raises(Unauthorized):
+            backend.name_is_taken("x")
+
+
+def test_other_workspaces_jobs_are_left_out(emulator: Application, local: ModelArtsBackend) -> None:
+    fill(emulator, ["ours", "theirs"])
+    theirs = emulator.store.jobs()[1]
+    head = theirs.head.replace('"workspace_id":"0"', '"workspace_id":"w"')
+    emulator.store.database.run("UPDATE jobs SET head = ? WHERE id = ?", (head, theirs.id))
+    assert [job.name for job in local.observe().jobs] == ["ours"]

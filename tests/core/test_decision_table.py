@@ -1,0 +1,573 @@
+"""SEMANTICS 5, row by row: manifest x observed -> action and reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.draft import Situation
+from reconciler.core.marks import Cloud
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planner import Look, Options, make_plan
+from reconciler.core.stack import DesiredJob, Stack
+from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+
+C, P, R, T = Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING
+DONE, F, TD, AB = Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL
+
+OLD = {"algorithm__parameters": {"lr": 0.5}}
+LONG = 10 * HOUR
+
+
+def plan_for(
+    stack: Stack,
+    *jobs: ObservedJob,
+    unreadable: tuple[Unreadable, ...] = (),
+    is_whole: bool = True,
+    problem: str | None = None,
+    details: dict[str, ObservedJob] | None = None,
+    cloud: Cloud = Cloud.HUAWEI,
+    force: bool = False,
+    **options: Any,
+) -> Plan:
+    observation = Observation(jobs, unreadable, is_whole, problem)
+    ownership = sort_by_key(observation, STACK, stack.declared_keys | frozenset(stack.jobs))
+    known = {job.id: job for job in jobs} if details is None else details
+    situation = Situation(STACK, cloud=cloud, at_s=NOW, limits=stack.limits, force=force)
+    return make_plan(
+        stack,
+        Look(ownership, known),
+        situation,
+        TARGET,
+        manifest_digest="sha256:0",
+        version="0",
+        options=Options(force=force, **options),
+    )
+
+
+def decided(desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> PlannedAction:
+    """The one action for a key."""
+    [action] = plan_for(a_stack(desired), *jobs, **more).actions
+    return action
+
+
+def outcome(action: PlannedAction) -> tuple[Action, Reason, int | None]:
+    return action.action, action.reason, action.after.revision if action.after else None
+
+
+# --- nothing owned
+
+
+def test_nothing_there_is_created_as_the_first_revision() -> None:
+    action = decided(a_job())
+    assert outcome(action) == (Action.CREATE, Reason.NOT_FOUND, 1)
+    assert action.before is None
+    assert action.after is not None
+    assert action.after.name == "a"
+    assert action.desired is not None
+    assert action.desired["metadata"]["description"] == f"reconciler.vision.a.r1.{a_job().digest}"
+
+
+def test_a_name_of_a_later_revision_that_was_seen_is_counted_past() -> None:
+    foreign = seen(key="a", revision=4, stack="other", phase=DONE)
+    assert outcome(decided(a_job(), foreign)) == (Action.CREATE, Reason.NOT_FOUND, 5)
+
+
+@pytest.mark.parametrize("phase", [R, DONE])
+@pytest.mark.parametrize("revision", [1, 7])
+def test_an_unmanaged_job_with_our_name_is_a_conflict(phase: Phase, revision: int) -> None:
+    stranger = seen(key="a", revision=revision, phase=phase, description="by hand")
+    action = decided(a_job(), stranger)
+    assert (action.action, action.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
+    assert "unmanaged" in action.detail
+
+
+def test_a_foreign_job_that_has_the_name_we_need_is_a_conflict() -> None:
+    action = decided(a_job(), seen(key="a", stack="other"))
+    assert action.action is Action.CONFLICT
+    assert "stack other" in action.detail
+
+
+def test_a_name_that_differs_in_case_only_is_a_clash() -> None:
+    assert decided(a_job(), seen(key="A", description="")).action is Action.CONFLICT
+
+
+def test_a_newer_unmanaged_revision_is_a_conflict_although_ours_runs() -> None:
+    desired = a_job()
+    action = decided(desired, seen(desired), seen(key="a", revision=2, description=""))
+    assert action.action is Action.CONFLICT
+
+
+def test_an_older_unmanaged_revision_is_not() -> None:
+    desired = a_job()
+    action = decided(desired, seen(desired, revision=3), seen(key="a", revision=2, description=""))
+    assert action.action is Action.KEEP
+
+
+def test_a_copied_marker_is_not_believed() -> None:
+    desired = a_job()
+    copy = seen(desired, name="a-copy")
+    assert outcome(decided(desired, copy)) == (Action.CREATE, Reason.NOT_FOUND, 1)
+
+
+def test_a_copied_marker_on_our_name_is_said_to_be_one() -> None:
+    copied = seen(key="a", description=f"reconciler.vision.b.r1.a{'0' * 12}")
+    assert "copied marker" in decided(a_job(), copied).detail
+
+
+# --- the declared digest is the observed one
+
+
+@pytest.mark.parametrize(
+    ("phase", "lifecycle", "more", "action", "reason"),
+    [
+        (C, {}, {}, Action.KEEP, Reason.UNCHANGED),
+        (P, {}, {}, Action.KEEP, Reason.UNCHANGED),
+        (R, {}, {}, Action.KEEP, Reason.UNCHANGED),
+        (DONE, {}, {}, Action.KEEP, Reason.COMPLETED),
+        (DONE, {"on_failure": "retry", "on_terminated": "recreate"}, {}, Action.KEEP, Reason.COMPLETED),
+        (T, {}, {}, Action.KEEP, Reason.TERMINATED_OUTSIDE),
+        (T, {}, {"stopped": True}, Action.CREATE, Reason.WAITS_FOR_TERMINATION),
+        (F, {}, {}, Action.KEEP, Reason.FAILED),
+        (AB, {}, {}, Action.KEEP, Reason.FAILED),
+        (F, {"on_failure": "retry"}, {}, Action.CREATE, Reason.RETRY),
+        (AB, {"on_failure": "retry"}, {}, Action.CREATE, Reason.RETRY),
+        (F, {"on_failure": "retry", "max_retries": 0}, {}, Action.KEEP, Reason.RETRIES_EXHAUSTED),
+        (F, {"on_failure": "retry"}, {"ended_s_ago": 60}, Action.DEFER, Reason.RETRY_LATER),
+        (F, {"on_terminated": "recreate"}, {}, Action.KEEP, Reason.FAILED),
+        (TD, {}, {}, Action.KEEP, Reason.TERMINATED_OUTSIDE),
+        (TD, {"on_failure": "retry"}, {}, Action.KEEP, Reason.TERMINATED_OUTSIDE),
+        (TD, {"on_terminated": "recreate"}, {}, Action.CREATE, Reason.RECREATE),
+        (TD, {"on_terminated": "recreate"}, {"ended_s_ago": 60}, Action.DEFER, Reason.RETRY_LATER),
+        (TD, {}, {"stopped": True}, Action.CREATE, Reason.DECLARED_AGAIN),
+    ],
+)
+def test_unchanged(
+    phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], action: Action, reason: Reason
+) -> None:
+    desired = a_job(lifecycle=lifecycle)
+    found = decided(desired, seen(desired, phase=phase, **more))
+    assert (found.action, found.reason) == (action, reason)
+    if action is Action.CREATE:
+        assert found.after is not None
+        assert found.after.revision == 2
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "action"), [(2 * HOUR, Action.KEEP), (2 * HOUR - 299, Action.KEEP), (HOUR, Action.CREATE)]
+)
+@pytest.mark.parametrize("phase", [F, AB, TD])
+def test_a_job_that_its_own_auto_stop_ended_is_kept(phase: Phase, ran_s: float, action: Action) -> None:
+    desired = a_job(
+        spec__auto_stop={"time_unit": "HOURS", "duration": 2},
+        lifecycle={"on_failure": "retry", "on_terminated": "recreate"},
+    )
+    found = decided(desired, seen(desired, phase=phase, ran_s=ran_s))
+    assert found.action is action
+    assert (found.reason is Reason.AUTO_STOPPED) == (action is Action.KEEP)
+
+
+@pytest.mark.parametrize(
+    ("failures", "ended_s_ago", "action"),
+    [
+        (1, 119, Action.DEFER),  # not before retry_delay (2m)
+        (1, 121, Action.CREATE),
+        (2, 239, Action.DEFER),  # x 2
+        (2, 241, Action.CREATE),
+        (3, 479, Action.DEFER),  # x 4
+        (3, 481, Action.CREATE),
+        (4, 10_000, Action.KEEP),  # at most max_retries (3)
+    ],
+)
+def test_retries_are_counted_and_wait_longer_each_time(
+    failures: int, ended_s_ago: float, action: Action
+) -> None:
+    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 3})
+    jobs = [seen(desired, revision=n, phase=F) for n in range(1, failures)]
+    jobs.append(seen(desired, revision=failures, phase=AB, ended_s_ago=ended_s_ago))
+    assert decided(desired, *jobs).action is action
+
+
+def test_a_run_of_retries_is_broken_by_another_declaration_and_by_a_success() -> None:
+    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 1})
+    before = [seen(desired, revision=1, phase=F), seen(a_job(**OLD), revision=2, phase=F)]
+    assert decided(desired, *before, seen(desired, revision=3, phase=F)).action is Action.CREATE
+    before[1] = seen(desired, revision=2, phase=DONE)
+    assert decided(desired, *before, seen(desired, revision=3, phase=F)).action is Action.CREATE
+
+
+# --- the declaration changed
+
+
+@pytest.mark.parametrize(
+    ("phase", "lifecycle", "more", "action", "reason"),
+    [
+        (C, {}, {}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
+        (P, {}, {"ran_s": LONG}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
+        (R, {}, {}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
+        (R, {}, {"ran_s": HOUR}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
+        (R, {}, {"ran_s": HOUR + 1}, Action.CONFLICT, Reason.WOULD_LOSE_WORK),
+        (R, {"on_change": "replace"}, {"ran_s": LONG}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
+        (R, {"on_change": "keep"}, {"ran_s": LONG}, Action.KEEP, Reason.CHANGE_IGNORED),
+        (R, {"on_change": "fail"}, {}, Action.CONFLICT, Reason.CHANGE_REFUSED),
+        (T, {}, {}, Action.CREATE, Reason.WAITS_FOR_TERMINATION),
+        (T, {"on_change": "keep"}, {}, Action.KEEP, Reason.CHANGE_IGNORED),
+        (T, {"on_change": "fail"}, {}, Action.CONFLICT, Reason.CHANGE_REFUSED),
+        *[
+            (phase, lifecycle, {}, action, reason)
+            for phase in (DONE, F, TD, AB)
+            for lifecycle, action, reason in [
+                ({}, Action.CREATE, Reason.IMMUTABLE_CHANGED),
+                ({"on_change": "replace"}, Action.CREATE, Reason.IMMUTABLE_CHANGED),
+                ({"on_change": "keep"}, Action.KEEP, Reason.CHANGE_IGNORED),
+                ({"on_change": "fail"}, Action.CONFLICT, Reason.CHANGE_REFUSED),
+            ]
+        ],
+    ],
+)
+def test_changed(
+    phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], action: Action, reason: Reason
+) -> None:
+    desired = a_job(lifecycle=lifecycle)
+    found = decided(desired, seen(a_job(**OLD), phase=phase, **more))
+    assert (found.action, found.reason) == (action, reason)
+    [change] = found.changes
+    assert (change.path, change.before, change.after) == ("algorithm.parameters.lr", "0.5", "0.1")
+    assert change.forces_new_job
+    assert "algorithm.parameters.lr" in found.detail
+
+
+def test_what_would_be_lost_is_said() -> None:
+    found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8))
+    assert "would lose 30 h on 8 nodes" in found.detail
+    assert "on_change: replace" in found.detail
+    assert "--force" in found.detail
+
+
+def test_force_replaces_what_has_run_for_long() -> None:
+    found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8), force=True)
+    assert found.action is Action.REPLACE
+    assert found.lost_node_hours == 240
+
+
+def test_the_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:
+    assert a_job(lifecycle={"on_change": "fail", "max_retries": 9}).digest == a_job().digest
+    assert a_job(lifecycle={"rerun": "2026-11-21"}).digest != a_job().digest
+
+
+def test_rerun_runs_the_same_thing_again() -> None:
+    found = decided(a_job(lifecycle={"rerun": "again"}), seen(a_job(), phase=DONE))
+    assert outcome(found) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
+    assert "a field that the service does not report" in found.detail
+
+
+def test_details_that_cannot_be_read_leave_the_key_unknown() -> None:
+    assert decided(a_job(), seen(a_job(**OLD)), details={}).action is Action.UNKNOWN
+
+
+def test_a_marker_that_is_behind_is_renewed_and_the_job_goes_on() -> None:
+    desired = a_job()
+    found = decided(desired, seen(desired, digest="a" + "f" * 12, ran_s=LONG))
+    assert (found.action, found.reason) == (Action.UPDATE, Reason.MARKER_CHANGED)
+    assert found.after is not None
+    assert found.after.digest == desired.digest
+
+
+@pytest.mark.parametrize("phase", [DONE, F, TD])
+def test_a_marker_that_is_behind_on_an_ended_job_is_renewed(phase: Phase) -> None:
+    desired = a_job()
+    assert decided(desired, seen(desired, digest="a" + "f" * 12, phase=phase)).action is Action.UPDATE
+
+
+def test_an_empty_diff_is_a_change_where_the_service_does_not_report_a_declared_field() -> None:
+    desired = a_job(annotations={"tensorboard/enable": "true"})
+    found = decided(desired, seen(desired, digest="a" + "f" * 12))
+    assert found.action is Action.REPLACE
+    assert "a field that the service does not report" in found.detail
+
+
+# --- what can be changed on the job
+
+
+@pytest.mark.parametrize(
+    ("phase", "action"),
+    [(C, Action.UPDATE), (P, Action.UPDATE), (R, Action.UPDATE), (T, Action.KEEP)]
+    + [(phase, Action.KEEP) for phase in (DONE, F, TD, AB)],
+)
+def test_an_edited_description_is_updated_on_an_active_job(phase: Phase, action: Action) -> None:
+    desired = a_job(description="new")
+    found = decided(desired, seen(desired, phase=phase, text="old"))
+    assert found.action is action
+    if action is Action.UPDATE:
+        assert found.desired == {"description": f"new reconciler.vision.a.r1.{desired.digest}"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "cloud", "action"),
+    [
+        (P, Cloud.HUAWEI, Action.UPDATE),
+        (R, Cloud.HUAWEI, Action.KEEP),
+        (C, Cloud.HUAWEI, Action.KEEP),
+        (P, Cloud.OTC, Action.KEEP),
+    ],
+)
+def test_a_priority_waits_where_it_cannot_be_changed(phase: Phase, cloud: Cloud, action: Action) -> None:
+    desired = a_job(spec__schedule_policy={"priority": 3})
+    stack = a_stack(desired)
+    plan = plan_for(stack, seen(desired, phase=phase, body=a_job().body), cloud=cloud)
+    assert plan.actions[0].action is action
+    assert [w.what for w in plan.warnings] == ([] if action is Action.UPDATE else ["change waits"])
+    if action is Action.UPDATE:
+        assert plan.actions[0].desired == {
+            "description": f"reconciler.vision.a.r1.{desired.digest}",
+            "spec": {"schedule_policy": {"priority": 3}},
+        }
+
+
+def test_a_declared_default_is_a_wish_like_any_other() -> None:
+    desired = a_job(spec__schedule_policy={"priority": 1})
+    reported = a_job(spec__schedule_policy={"priority": 2})
+    assert decided(desired, seen(desired, phase=P, body=reported.body)).action is Action.UPDATE
+
+
+def test_what_the_service_filled_in_is_no_difference() -> None:
+    desired = a_job()
+    reported = a_job(spec__schedule_policy={"priority": 2, "preemptible": True})
+    assert decided(desired, seen(desired, phase=P, body=reported.body)).action is Action.KEEP
+
+
+def test_on_change_keep_still_updates_and_keeps_the_old_digest() -> None:
+    desired = a_job(description="new", lifecycle={"on_change": "keep"})
+    old = a_job(**OLD)
+    found = decided(desired, seen(old, text="old"))
+    assert found.action is Action.UPDATE
+    assert found.after is not None
+    assert found.after.digest == old.digest
+
+
+@pytest.mark.parametrize("phase", [R, DONE, F, TD])
+def test_protection_is_written_on_the_job(phase: Phase) -> None:
+    desired = a_job(lifecycle={"protect": True})
+    found = decided(desired, seen(desired, phase=phase))
+    assert (found.action, found.reason) == (Action.UPDATE, Reason.MARKER_CHANGED)
+    assert found.desired is not None
+    assert found.desired["description"].endswith(".protected")
+
+
+def test_a_stop_that_never_happened_is_taken_off_a_job_that_runs() -> None:
+    desired = a_job()
+    assert decided(desired, seen(desired, stopped=True)).action is Action.UPDATE
+
+
+# --- protection
+
+
+def test_a_protected_job_is_not_replaced() -> None:
+    found = decided(a_job(), seen(a_job(**OLD), protected=True))
+    assert (found.action, found.reason) == (Action.BLOCKED, Reason.PROTECTED)
+    found = decided(a_job(lifecycle={"protect": True}), seen(a_job(**OLD)))
+    assert (found.action, found.reason) == (Action.BLOCKED, Reason.PROTECTED)
+
+
+def test_a_protected_job_that_is_not_declared_is_not_terminated() -> None:
+    [found] = plan_for(a_stack(a_job("b")), seen(a_job(), protected=True), seen(a_job("b"))).actions[:1]
+    assert (found.key, found.action) == ("a", Action.BLOCKED)
+
+
+def test_a_protected_superseded_revision_is_blocked() -> None:
+    desired = a_job()
+    old = seen(desired, revision=1, protected=True, ran_s=1)
+    found = plan_for(a_stack(desired), old, seen(desired, revision=2, ran_s=99)).actions
+    assert [(a.action, a.before.revision if a.before else 0) for a in found] == [
+        (Action.BLOCKED, 1),
+        (Action.KEEP, 2),
+    ]
+
+
+def test_protection_is_released_first_and_the_job_ends_with_the_next_plan() -> None:
+    release = absent(protect=False)
+    running = seen(a_job(), protected=True, text="mine")
+    found = decided(release, running)
+    assert (found.action, found.reason) == (Action.UPDATE, Reason.PROTECTION_RELEASED)
+    assert found.desired == {"description": f"mine reconciler.vision.a.r1.{a_job().digest}"}
+    assert decided(release, seen(a_job())).action is Action.TERMINATE
+
+
+def test_protection_released_alone() -> None:
+    desired = a_job(lifecycle={"protect": False})
+    assert decided(desired, seen(desired, protected=True)).action is Action.UPDATE
+    assert decided(desired, seen(desired)).action is Action.KEEP
+
+
+def test_protection_stays_where_the_manifest_says_nothing() -> None:
+    assert decided(a_job(), seen(a_job(), protected=True)).action is Action.KEEP
+
+
+# --- absent
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_ended"),
+    [(C, True), (P, True), (R, True), (T, False), (DONE, False), (F, False), (TD, False), (AB, False)],
+)
+@pytest.mark.parametrize("how", ["undeclared", "state: absent"])
+def test_what_is_not_declared_ends(phase: Phase, is_ended: bool, how: str) -> None:
+    stack = a_stack(a_job("b"), *([absent()] if how == "state: absent" else []))
+    plan = plan_for(stack, seen(a_job(), phase=phase), seen(a_job("b")))
+    mine = [action for action in plan.actions if action.key == "a"]
+    assert [action.action for action in mine] == ([Action.TERMINATE] if is_ended else [])
+    if is_ended:
+        assert mine[0].after is None
+        assert mine[0].reason is (Reason.NOT_IN_MANIFEST if how == "undeclared" else Reason.STATE_ABSENT)
+
+
+def test_a_partial_view_ends_only_what_says_absent() -> None:
+    stack = a_stack(a_job("b"), absent("c"), is_partial=True)
+    plan = plan_for(stack, seen(a_job()), seen(a_job("b")), seen(a_job("c")))
+    assert [(a.key, a.action) for a in plan.actions] == [("b", Action.KEEP), ("c", Action.TERMINATE)]
+    assert [w.why for w in plan.warnings] == ["1 key is owned, and left alone"]
+
+
+def test_other_stacks_and_unmanaged_jobs_are_never_touched() -> None:
+    others = seen(a_job(), stack="other"), seen(key="b", description=""), seen(key="c", name="c-copy")
+    assert plan_for(a_stack(a_job("d")), *others, seen(a_job("d"))).to_execute == ()
+
+
+# --- which revision stands for the key
+
+
+def revisions(*rows: tuple[int, Phase, str, float]) -> list[ObservedJob]:
+    """Revision, phase, 'new' or 'old' declaration, seconds it ran."""
+    jobs = {"new": a_job(), "old": a_job(**OLD)}
+    return [seen(jobs[which], revision=n, phase=phase, ran_s=ran) for n, phase, which, ran in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # the active one with the declared digest, the longest running if several
+        ([(1, R, "new", 99), (2, R, "new", 9)], [(1, Action.KEEP), (2, Action.TERMINATE)]),
+        ([(1, R, "new", 9), (2, R, "new", 99)], [(1, Action.TERMINATE), (2, Action.KEEP)]),
+        ([(1, R, "new", 9), (2, R, "old", 99)], [(1, Action.KEEP), (2, Action.TERMINATE)]),
+        # else the newest active one
+        ([(1, R, "old", 9), (2, R, "old", 9)], [(1, Action.TERMINATE), (2, Action.REPLACE)]),
+        ([(1, R, "new", 9), (2, F, "new", 9)], [(1, Action.KEEP)]),
+        ([(1, R, "new", 9), (2, DONE, "old", 9)], [(1, Action.KEEP)]),
+        # one that is being terminated does not stand for the key
+        ([(1, R, "new", 9), (2, T, "new", 9)], [(1, Action.KEEP)]),
+        ([(1, T, "new", 9), (2, R, "new", 9)], [(2, Action.KEEP)]),
+        ([(1, DONE, "new", 9), (2, T, "old", 9)], [(3, Action.CREATE)]),
+        # what completed with the declared digest outdoes older active ones
+        ([(1, R, "new", 9), (2, DONE, "new", 9)], [(1, Action.TERMINATE), (2, Action.KEEP)]),
+        ([(1, DONE, "new", 9), (2, R, "new", 9)], [(2, Action.KEEP)]),
+        # without an active one the newest
+        ([(1, DONE, "new", 9), (2, F, "new", 9)], [(2, Action.KEEP)]),
+    ],
+)
+def test_a_key_has_one_revision_that_stands_for_it(
+    rows: list[tuple[int, Phase, str, float]], expected: list[tuple[int, Action]]
+) -> None:
+    plan = plan_for(a_stack(a_job()), *revisions(*rows))
+    found = []
+    for action in plan.actions:
+        shown = action.after if action.action is Action.CREATE else action.before
+        assert shown is not None
+        found.append((shown.revision, action.action))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "ended_s_ago", "action"),
+    [
+        ({}, LONG, Action.KEEP),
+        ({"on_failure": "retry"}, 60, Action.DEFER),
+        ({"on_failure": "retry"}, LONG, Action.REPLACE),
+        ({"on_failure": "retry", "max_retries": 0}, LONG, Action.KEEP),
+    ],
+)
+def test_a_replace_whose_declaration_failed_before_counts_like_a_retry(
+    lifecycle: dict[str, Any], ended_s_ago: float, action: Action
+) -> None:
+    desired = a_job(lifecycle=lifecycle)
+    running = seen(a_job(**OLD), revision=1)
+    failed = seen(desired, revision=2, phase=F, ended_s_ago=ended_s_ago)
+    assert decided(desired, running, failed).action is action
+
+
+def test_going_back_to_what_we_stopped_ourselves_is_an_ordinary_replace() -> None:
+    desired = a_job()
+    stopped = seen(desired, revision=1, phase=TD, stopped=True)
+    found = decided(desired, stopped, seen(a_job(**OLD), revision=2))
+    assert outcome(found) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 3)
+
+
+# --- what could not be read
+
+
+def test_an_unreadable_job_makes_its_key_unknown_and_hides_no_other() -> None:
+    stack = a_stack(a_job(), a_job("b"))
+    lost = Unreadable("status.phase is missing", name="a-r2", id="x")
+    plan = plan_for(stack, seen(a_job()), seen(a_job("b")), unreadable=(lost,))
+    assert [(a.key, a.action) for a in plan.actions] == [("a", Action.UNKNOWN), ("b", Action.KEEP)]
+    assert not plan.complete
+
+
+def test_a_nameless_job_may_be_the_one_that_was_not_found() -> None:
+    plan = plan_for(a_stack(a_job(), a_job("b")), seen(a_job("b")), unreadable=(Unreadable("no name"),))
+    assert [(a.key, a.action) for a in plan.actions] == [("a", Action.UNKNOWN), ("b", Action.KEEP)]
+    assert not plan.complete
+
+
+def test_a_look_that_was_not_whole_proves_no_absence() -> None:
+    assert decided(a_job(), is_whole=False).action is Action.UNKNOWN
+
+
+def test_a_list_that_could_not_be_read_makes_every_key_unknown() -> None:
+    plan = plan_for(a_stack(a_job(), a_job("b")), seen(a_job("b")), problem="timeout", is_whole=False)
+    assert {a.action for a in plan.actions} == {Action.UNKNOWN}
+    assert not plan.applyable
+
+
+def test_an_unreadable_job_of_an_undeclared_key_is_not_terminated() -> None:
+    marker = seen(a_job()).marker
+    lost = Unreadable("status.phase is missing", name="a", id="x", claimed=marker)
+    [action] = plan_for(a_stack(a_job("b")), seen(a_job("b")), unreadable=(lost,)).actions[:1]
+    assert (action.key, action.action) == ("a", Action.UNKNOWN)
+
+
+# --- what nobody knows
+
+
+@pytest.mark.parametrize("entry", [a_job(), absent(), a_job(**OLD)])
+def test_a_phase_that_nobody_knows_is_blocked(entry: DesiredJob) -> None:
+    found = decided(entry, seen(a_job(), phase="Frozen"))
+    assert (found.action, found.reason) == (Action.BLOCKED, Reason.UNKNOWN_PHASE)
+    assert "Frozen" in found.detail
+
+
+def test_a_digest_of_a_newer_reconciler_is_blocked() -> None:
+    found = decided(a_job(), seen(a_job(), digest="z" + "0" * 12))
+    assert (found.action, found.reason) == (Action.BLOCKED, Reason.UNKNOWN_DIGEST)
+    assert "needs a newer reconciler" in found.detail
+
+
+def test_unknown_goes_before_blocked_and_blocked_before_conflict() -> None:
+    frozen = seen(a_job(), phase="Frozen")
+    stranger = seen(key="a", revision=2, description="")
+    assert decided(a_job(), frozen, stranger).action is Action.BLOCKED
+    lost = (Unreadable("broken", name="a-r3"),)
+    assert decided(a_job(), frozen, stranger, unreadable=lost).action is Action.UNKNOWN
+
+
+# --- adoption
+
+
+def test_an_adopted_job_keeps_its_name_and_the_next_revision_has_ours() -> None:
+    adopted = seen(a_job(**OLD), name="by-hand", job_id="12345678-aaaa", id_part="12345678", phase=DONE)
+    found = decided(a_job(), adopted)
+    assert found.after is not None
+    assert found.after.name == "a-r2"

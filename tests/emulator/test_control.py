@@ -1,0 +1,121 @@
+"""Directing an emulator over HTTP."""
+
+# An answer without JSON fails the test by itself.
+# mypy: disable-error-code="index"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from reconciler.emulator import ManualClock, Store, create_app
+
+Create = Callable[..., str]
+
+
+def test_there_is_no_control_unless_asked_for(store: Store) -> None:
+    response = Client(create_app(store)).get("/emulator/jobs")
+    assert (response.status_code, response.json["error_code"]) == (404, "APIGW.0101")
+
+
+def test_control_asks_for_no_credentials(store: Store) -> None:
+    client = Client(create_app(store, token="t", project_id="p", control=True))
+    assert client.get("/emulator/jobs").json == {"jobs": []}
+
+
+def test_the_clock(client: Client, create: Create, clock: ManualClock) -> None:
+    job_id = create()
+    start = clock.now_ms()
+    assert client.post("/emulator/clock", json={"advance_s": 90.5}).json == {"now_ms": start + 90_500}
+    assert client.get("/emulator/clock").json == {"now_ms": start + 90_500}
+    assert client.get("/emulator/jobs").json["jobs"] == [
+        {
+            "id": job_id,
+            "project_id": "project",
+            "workspace_id": "0",
+            "name": "resnet50-r1",
+            "phase": "Running",
+            "secondary_phase": "Running",
+            "held": False,
+        }
+    ]
+
+
+def test_phases(client: Client, create: Create, clock: ManualClock) -> None:
+    path = f"/emulator/jobs/{create()}"
+    put = client.post(f"{path}/phase", json={"phase": "Failed", "secondary_phase": "Lost"}).json
+    assert (put["phase"], put["secondary_phase"]) == ("Failed", "Lost")
+    client.post(f"{path}/phase", json={"phase": "Pending"})
+    assert client.post(f"{path}/hold").json["held"] is True
+    clock.advance(hours=1)
+    assert client.get("/emulator/jobs").json["jobs"][0]["phase"] == "Pending"
+    assert client.post(f"{path}/release").json["held"] is False
+    assert client.post("/emulator/jobs/nowhere/hold").json["error_code"] == "ModelArts.2775"
+
+
+def test_the_requests_that_were_served(client: Client, create: Create) -> None:
+    job_id = create()
+    client.get("/v2/project/training-jobs/none")
+    client.get("/nowhere")
+    client.get("/emulator/jobs")
+    assert client.get("/emulator/requests").json["requests"] == [
+        {
+            "method": "POST",
+            "path": "/v2/project/training-jobs",
+            "operation": "CreateTrainingJob",
+            "status": 201,
+        },
+        {
+            "method": "GET",
+            "path": "/v2/project/training-jobs/none",
+            "operation": "ShowTrainingJobDetails",
+            "status": 400,
+        },
+        {"method": "GET", "path": "/nowhere", "operation": "", "status": 404},
+    ]
+    assert job_id
+    assert client.delete("/emulator/requests").status_code == 204
+    assert client.get("/emulator/requests").json == {"requests": []}
+
+
+def test_faults(client: Client) -> None:
+    def search() -> int:
+        return client.post("/v2/project/training-job-searches", json={}).status_code
+
+    added = client.post("/emulator/faults", json=[{"effect": "answer", "status": 503, "count": None}]).json
+    assert added["faults"][0]["effect"] == "answer"
+    assert [search(), search()] == [503, 503]
+    assert client.get("/emulator/jobs").status_code == 200
+    assert client.delete("/emulator/faults").status_code == 204
+    assert search() == 200
+    assert len(client.post("/emulator/faults", json={"chaos": 0.1}).json["faults"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("clock", {"advance_s": -1}),
+        ("clock", {"advance_s": "1"}),
+        ("clock", {}),
+        ("clock", []),
+        ("faults", {"effect": "explode"}),
+        ("faults", {"effect": "answer", "colour": "red"}),
+        ("faults", {"effect": "answer", "path": "("}),
+        ("faults", {}),
+        ("faults", [1]),
+        ("faults", {"chaos": 2}),
+    ],
+)
+def test_a_wish_that_cannot_be_met(client: Client, path: str, body: Any) -> None:
+    response = client.post(f"/emulator/{path}", json=body)
+    assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
+
+
+def test_only_known_text_is_a_phase(client: Client, create: Create) -> None:
+    path = f"/emulator/jobs/{create()}/phase"
+    assert client.post(path, json={"phase": 7}).status_code == 400
+    assert client.post(path, data=b"?").status_code == 400
+    assert client.post(path, json={"phase": "Hibernating"}).json["phase"] == "Hibernating"

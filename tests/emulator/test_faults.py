@@ -1,0 +1,163 @@
+"""Faults: which requests they strike, and what is left of the answer."""
+
+# An answer without JSON fails the test by itself.
+# mypy: disable-error-code="index"
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from reconciler.emulator import AnswerLost, Application, Effect, Fault, Faults, Store, chaos, create_app
+
+JOBS = "/v2/project/training-jobs"
+SEARCH = "/v2/project/training-job-searches"
+Create = Callable[..., str]
+MakeJob = Callable[..., dict[str, Any]]
+
+
+def statuses(client: Client, times: int, path: str = SEARCH) -> list[int]:
+    return [client.post(path, json={}).status_code for _ in range(times)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "struck"),
+    [
+        (Fault(Effect.ANSWER), [500, 200, 200, 200]),
+        (Fault(Effect.ANSWER, nth=3), [200, 200, 500, 200]),
+        (Fault(Effect.ANSWER, nth=2, count=2), [200, 500, 500, 200]),
+        (Fault(Effect.ANSWER, count=None), [500, 500, 500, 500]),
+        (Fault(Effect.ANSWER, status=429, code="APIGW.0308"), [429, 200, 200, 200]),
+        (Fault(Effect.ANSWER, method="GET", count=None), [200, 200, 200, 200]),
+        (Fault(Effect.ANSWER, method="POST"), [500, 200, 200, 200]),
+        (Fault(Effect.ANSWER, operation="ListTrainingJobs"), [500, 200, 200, 200]),
+        (Fault(Effect.ANSWER, operation="CreateTrainingJob"), [200, 200, 200, 200]),
+        (Fault(Effect.ANSWER, path="searches$"), [500, 200, 200, 200]),
+        (Fault(Effect.ANSWER, path="^/v3/"), [200, 200, 200, 200]),
+        (Fault(Effect.ANSWER, probability=0, count=None), [200, 200, 200, 200]),
+    ],
+)
+def test_which_requests_a_fault_strikes(
+    app: Application, client: Client, fault: Fault, struck: list[int]
+) -> None:
+    app.faults.add(fault)
+    assert statuses(client, 4) == struck
+
+
+def test_faults_come_with_the_application(store: Store) -> None:
+    client = Client(create_app(store, faults=[Fault(Effect.ANSWER)]))
+    assert statuses(client, 2) == [500, 200]
+
+
+def test_a_throttled_answer_says_how_long_to_wait(app: Application, client: Client) -> None:
+    app.faults.add(Fault(Effect.ANSWER, status=429, code="APIGW.0308", message="Slow.", retry_after_s=7))
+    response = client.post(SEARCH, json={})
+    assert response.headers["Retry-After"] == "7"
+    assert response.json == {
+        "error_msg": "Slow.",
+        "error_code": "APIGW.0308",
+        "request_id": response.headers["X-Request-Id"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("effect", "made"),
+    [
+        (Effect.ANSWER, 0),
+        (Effect.ANSWER_AFTER, 1),
+        (Effect.LOST_BEFORE, 0),
+        (Effect.LOST_AFTER, 1),
+        (Effect.TRUNCATED, 1),
+        (Effect.UNREADABLE, 1),
+    ],
+)
+def test_whether_a_failed_create_made_the_job(
+    app: Application, store: Store, a_job: MakeJob, effect: Effect, made: int
+) -> None:
+    app.faults.add(Fault(effect, status=504, code="APIGW.0201"))
+    client = Client(app)
+    if effect in {Effect.LOST_BEFORE, Effect.LOST_AFTER}:
+        with pytest.raises(AnswerLost):
+            client.post(JOBS, json=a_job())
+        assert app.requests[-1].status == 0
+    else:
+        client.post(JOBS, json=a_job())
+    assert store.count("project") == made
+
+
+def test_a_truncated_answer_is_shorter_than_announced(app: Application, client: Client) -> None:
+    app.faults.add(Fault(Effect.TRUNCATED))
+    response = client.post(SEARCH, json={})
+    assert len(response.data) == int(response.headers["Content-Length"]) // 2
+
+
+def test_an_unreadable_answer_has_the_right_length(app: Application, client: Client) -> None:
+    app.faults.add(Fault(Effect.UNREADABLE))
+    response = client.post(SEARCH, json={})
+    assert (response.status_code, len(response.data)) == (200, int(response.headers["Content-Length"]))
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(response.data)
+
+
+def test_one_malformed_job_among_good_ones(app: Application, client: Client, create: Create) -> None:
+    create("one")
+    create("two")
+    app.faults.add(Fault(Effect.MALFORMED_JOB))
+    items = client.post(SEARCH, json={}).json["items"]
+    assert [type(job["status"]["phase"]) for job in items] == [list, str]
+
+
+@pytest.mark.parametrize("path", ["search", "details"])
+def test_a_phase_nobody_knows(app: Application, client: Client, create: Create, path: str) -> None:
+    job_id = create()
+    app.faults.add(Fault(Effect.UNKNOWN_PHASE))
+    if path == "search":
+        job = client.post(SEARCH, json={}).json["items"][0]
+    else:
+        job = client.get(f"{JOBS}/{job_id}").json
+    assert job["status"]["phase"] == "Hibernating"
+    assert client.get(f"{JOBS}/{job_id}").json["status"]["phase"] == "Creating"
+
+
+@pytest.mark.parametrize("effect", [Effect.MALFORMED_JOB, Effect.UNKNOWN_PHASE, Effect.UNREADABLE])
+def test_an_answer_without_a_job_stays_an_answer(app: Application, client: Client, effect: Effect) -> None:
+    app.faults.add(Fault(effect, count=2))
+    assert client.post(SEARCH, json={}).status_code == 200
+    assert client.put(f"{JOBS}/nowhere", json={}).status_code == 400
+
+
+def test_a_delay_waits_real_seconds(store: Store) -> None:
+    waited: list[float] = []
+    client = Client(create_app(store, faults=[Fault(Effect.DELAY, delay_s=2.5)], sleep=waited.append))
+    assert statuses(client, 2) == [200, 200]
+    assert waited == [2.5]
+
+
+def test_chance_can_be_repeated(store: Store) -> None:
+    def run(seed: int) -> list[int]:
+        return statuses(
+            Client(create_app(store, faults=[Fault(Effect.ANSWER, count=None, probability=0.5, seed=seed)])),
+            40,
+        )
+
+    assert run(1) == run(1) != run(2)
+    assert set(run(1)) == {200, 500}
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.2, 1.0])
+def test_chaos_fails_its_share_of_requests(probability: float) -> None:
+    faults = Faults(*chaos(probability, seed=3))
+    struck = [faults.strike("POST", "ListTrainingJobs", SEARCH) for _ in range(3000)]
+    assert sum(fault is not None for fault in struck) / 3000 == pytest.approx(probability, abs=0.03)
+    if probability:
+        assert len({(fault.effect, fault.status) for fault in struck if fault}) == 6
+
+
+@pytest.mark.parametrize("bad", [{"nth": 0}, {"probability": 1.5}, {"delay_s": -1.0}])
+def test_a_fault_that_cannot_be(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="nth starts at 1"):
+        Fault(Effect.ANSWER, **bad)

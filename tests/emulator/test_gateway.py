@@ -1,0 +1,179 @@
+"""Who may come in: tokens, signatures, projects."""
+
+# An answer without JSON fails the test by itself.
+# mypy: disable-error-code="index"
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from werkzeug.test import Client, TestResponse
+
+from reconciler.emulator import Store, create_app
+from reconciler.emulator.signature import BadSignature, SignedRequest, canonical_request, sign, verify
+
+PROJECT = "0123456789abcdef0123456789abcdef"
+ACCESS, SECRET = "AKEXAMPLE0000000000", "SKexampleExampleExampleExampleExample000"
+DATE = "20260821T120000Z"
+NOW = datetime(2026, 8, 21, 12, tzinfo=UTC)
+HEADERS = {
+    "content-type": "application/json",
+    "host": "modelarts.eu-de.otc.t-systems.com",
+    "x-project-id": PROJECT,
+    "x-sdk-date": DATE,
+}
+TERMINATE = SignedRequest(
+    "POST",
+    f"/v2/{PROJECT}/training-jobs/66ff6991-fd66-40b6-8101-0829a46d3731/actions",
+    "",
+    HEADERS,
+    b'{"action_type":"terminate"}',
+)
+NAME_CHECK = SignedRequest(
+    "GET",
+    f"/v2/{PROJECT}/training-job-names",
+    "workspace_id=0&job_name=a%20b~c",
+    HEADERS | {"x-security-token": "TOKEN"},
+    b"",
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "signature"),
+    [
+        (TERMINATE, "6a0bf04c7695550a7b9d0dfff6467db012ecfbe68565b87d5953ddc531d0f1d1"),
+        (NAME_CHECK, "03e8bd3505ad64e48b4b11fbc8807909b19cb73005b966a872d5e64150279c09"),
+    ],
+)
+def test_the_vectors_of_the_reference(request_: SignedRequest, signature: str) -> None:
+    names = sorted(request_.headers)
+    assert sign(canonical_request(request_, names), DATE, SECRET) == signature
+    authorization = f"SDK-HMAC-SHA256 Access={ACCESS}, SignedHeaders={';'.join(names)}, Signature={signature}"
+    verify(
+        request_._replace(headers={**request_.headers, "authorization": authorization}), ACCESS, SECRET, NOW
+    )
+
+
+def test_the_canonical_request_of_the_reference() -> None:
+    assert canonical_request(TERMINATE, sorted(HEADERS)).split("\n") == [
+        "POST",
+        f"/v2/{PROJECT}/training-jobs/66ff6991-fd66-40b6-8101-0829a46d3731/actions/",
+        "",
+        "content-type:application/json",
+        "host:modelarts.eu-de.otc.t-systems.com",
+        f"x-project-id:{PROJECT}",
+        f"x-sdk-date:{DATE}",
+        "",
+        "content-type;host;x-project-id;x-sdk-date",
+        "31265ee8259ed442e53e3aefe54cb7f1ea5d31a88a2849b1a81c11bcebd7fd62",
+    ]
+
+
+def signed(request: SignedRequest, **changes: str) -> SignedRequest:
+    """Sign a request, then change a header."""
+    names = sorted(request.headers)
+    signature = sign(canonical_request(request, names), request.headers["x-sdk-date"], SECRET)
+    authorization = f"SDK-HMAC-SHA256 Access={ACCESS}, SignedHeaders={';'.join(names)}, Signature={signature}"
+    headers = {**request.headers, "authorization": authorization}
+    return request._replace(
+        headers=headers | {key.replace("_", "-"): value for key, value in changes.items()}
+    )
+
+
+@pytest.mark.parametrize("minutes", [-15, 0, 15])
+def test_a_clock_may_differ_by_a_quarter_of_an_hour(minutes: int) -> None:
+    verify(signed(TERMINATE), ACCESS, SECRET, NOW + timedelta(minutes=minutes))
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (TERMINATE, "missing"),
+        (signed(TERMINATE, authorization="Bearer x"), "malformed"),
+        (signed(TERMINATE)._replace(body=b"{}"), "mismatch"),
+        (signed(TERMINATE)._replace(method="PUT"), "mismatch"),
+        (signed(TERMINATE)._replace(path="/v2/other"), "mismatch"),
+        (signed(TERMINATE)._replace(query="a=1"), "mismatch"),
+        (signed(TERMINATE, x_project_id="other"), "mismatch"),
+        (signed(TERMINATE, x_sdk_date="yesterday"), "malformed"),
+        (signed(TERMINATE._replace(headers={**HEADERS, "x-sdk-date": "20260821T114459Z"})), "differ"),
+        (signed(TERMINATE._replace(headers={**HEADERS, "x-sdk-date": "20260821T121501Z"})), "differ"),
+        (signed(TERMINATE._replace(headers={"x-sdk-date": DATE})), "host"),
+    ],
+)
+def test_a_signature_that_is_refused(request_: SignedRequest, why: str) -> None:
+    with pytest.raises(BadSignature, match=why):
+        verify(request_, ACCESS, SECRET, NOW)
+
+
+def test_another_key() -> None:
+    with pytest.raises(BadSignature, match="AK"):
+        verify(signed(TERMINATE), "ANOTHER", SECRET, NOW)
+    with pytest.raises(BadSignature, match="mismatch"):
+        verify(signed(TERMINATE), ACCESS, "another", NOW)
+
+
+def test_a_body_that_is_not_json_may_be_left_out_of_the_signature() -> None:
+    headers = {**HEADERS, "x-sdk-content-sha256": "UNSIGNED-PAYLOAD"}
+    request = signed(TERMINATE._replace(headers=headers))
+    verify(request._replace(body=b"anything"), ACCESS, SECRET, NOW)
+
+
+# ── the application ────────────────────────────────────────────────────────────────────────────────
+
+
+def search(client: Client, headers: dict[str, str], project: str = PROJECT) -> TestResponse:
+    return client.post(f"/v2/{project}/training-job-searches", json={}, headers=headers)
+
+
+def aksk(path: str = f"/v2/{PROJECT}/training-job-searches") -> dict[str, str]:
+    request = SignedRequest("POST", path, "", {"host": "localhost", "x-sdk-date": DATE}, b"{}")
+    return dict(signed(request).headers)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "headers", "status"),
+    [
+        ({}, {}, 200),
+        ({"token": "t"}, {}, 401),
+        ({"token": "t"}, {"X-Auth-Token": "t"}, 200),
+        ({"token": "t"}, {"X-Auth-Token": "wrong"}, 401),
+        ({"token": "t"}, aksk(), 401),
+        ({"access_key": ACCESS, "secret_key": SECRET}, {}, 401),
+        ({"access_key": ACCESS, "secret_key": SECRET}, aksk(), 200),
+        ({"access_key": ACCESS, "secret_key": SECRET}, aksk("/v2/other"), 401),
+        ({"access_key": ACCESS, "secret_key": SECRET}, {"X-Auth-Token": "t"}, 401),
+        ({"token": "t", "access_key": ACCESS, "secret_key": SECRET}, {"X-Auth-Token": "t"}, 200),
+        ({"token": "t", "access_key": ACCESS, "secret_key": SECRET}, aksk(), 200),
+        ({"token": "t", "access_key": ACCESS, "secret_key": SECRET}, {}, 401),
+    ],
+)
+def test_credentials(store: Store, credentials: dict[str, str], headers: dict[str, str], status: int) -> None:
+    client = Client(
+        create_app(
+            store,
+            token=credentials.get("token"),
+            access_key=credentials.get("access_key"),
+            secret_key=credentials.get("secret_key"),
+            now=lambda: NOW,
+        )
+    )
+    response = search(client, headers)
+    assert response.status_code == status
+    if status == 401:
+        assert response.json["error_code"] == "APIGW.0301"
+        assert response.json["error_msg"].startswith("Incorrect IAM authentication information: ")
+        assert response.json["request_id"] == response.headers["X-Request-Id"]
+
+
+def test_one_half_of_a_key_pair_is_a_mistake(store: Store) -> None:
+    with pytest.raises(ValueError, match="go together"):
+        create_app(store, access_key=ACCESS)
+
+
+def test_another_project_than_that_of_the_token(store: Store) -> None:
+    client = Client(create_app(store, project_id=PROJECT))
+    refused = search(client, {}, project="another")
+    assert (refused.status_code, refused.json["error_code"]) == (404, "ModelArts.2786")
+    assert search(client, {}).status_code == 200

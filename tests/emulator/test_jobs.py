@@ -1,0 +1,331 @@
+"""The operations on a job: what each answers, and when it refuses."""
+
+# An answer without JSON fails the test by itself.
+# mypy: disable-error-code="index,union-attr"
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from reconciler.emulator import ManualClock, Store, create_app
+
+JOBS = "/v2/project/training-jobs"
+NOWHERE = "66ff6991-fd66-40b6-8101-0829a46d3731"
+MakeJob = Callable[..., dict[str, Any]]
+Create = Callable[..., str]
+
+
+def test_create_answers_the_whole_job(client: Client, a_job: MakeJob, clock: ManualClock) -> None:
+    response = client.post(JOBS, json=a_job("first"))
+
+    assert response.status_code == 201
+    assert response.json["metadata"]["name"] == "first"
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", response.json["metadata"]["id"])
+    assert response.json["metadata"]["create_time"] == clock.now_ms()
+    assert response.json["metadata"]["user_name"] == ""
+    assert response.json["status"] == {
+        "phase": "Creating",
+        "secondary_phase": "Creating",
+        "duration": 0,
+        "node_count_metrics": None,
+        "tasks": ["worker-0"],
+        "start_time": 0,
+    }
+
+
+def test_every_answer_names_its_request(client: Client) -> None:
+    ids = {client.get(path).headers["X-Request-Id"] for path in ("/nowhere", JOBS, f"{JOBS}/{NOWHERE}")}
+    assert len(ids) == 3
+
+
+@pytest.mark.parametrize("second", ["first", "FIRST"])
+def test_a_name_is_taken_until_its_job_is_deleted(
+    client: Client, create: Create, a_job: MakeJob, store: Store, second: str
+) -> None:
+    job_id = create("first")
+    store.set_phase(job_id, "Completed")
+
+    response = client.post(JOBS, json=a_job(second))
+    assert response.status_code == 400
+    assert response.json == {
+        "error_msg": f"The training job name {second} already exists.",
+        "error_code": "ModelArts.2751",
+        "error_solution": "Use another training job name.",
+    }
+
+    client.delete(f"{JOBS}/{job_id}")
+    assert client.post(JOBS, json=a_job(second)).status_code == 201
+
+
+def test_a_name_is_free_in_another_workspace_and_project(
+    client: Client, create: Create, a_job: MakeJob
+) -> None:
+    create("first")
+    create("first", {"metadata.workspace_id": "w" * 32})
+    assert client.post("/v2/other/training-jobs", json=a_job("first")).status_code == 201
+
+
+def test_details_of_another_project_are_not_found(client: Client, create: Create) -> None:
+    response = client.get(f"/v2/other/training-jobs/{create()}")
+    assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2775")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "", None),
+        ("PUT", "", {"description": "x"}),
+        ("DELETE", "", None),
+        ("POST", "/actions", {"action_type": "terminate"}),
+        ("GET", "/events", None),
+        ("GET", "/tasks", None),
+        ("GET", "/tasks/worker-0/logs/preview", None),
+        ("GET", "/metrics/worker-0", None),
+    ],
+)
+def test_an_unknown_id_is_a_bad_request_not_a_404(client: Client, method: str, path: str, body: Any) -> None:
+    response = client.open(f"{JOBS}/{NOWHERE}{path}", method=method, json=body)
+    assert response.status_code == 400
+    assert response.json == {
+        "error_msg": f"Training job (ID: {NOWHERE}) not found.",
+        "error_code": "ModelArts.2775",
+    }
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "code"),
+    [
+        ("Creating", 202, None),
+        ("Pending", 202, None),
+        ("Running", 202, None),
+        ("Terminating", 409, "ModelArts.2796"),
+        ("Completed", 409, "ModelArts.2796"),
+        ("Failed", 409, "ModelArts.2796"),
+        ("Terminated", 409, "ModelArts.2796"),
+        ("Abnormal", 409, "ModelArts.2796"),
+    ],
+)
+def test_terminate(
+    client: Client, create: Create, store: Store, phase: str, status: int, code: str | None
+) -> None:
+    job_id = create()
+    store.set_phase(job_id, phase)
+
+    response = client.post(f"{JOBS}/{job_id}/actions", json={"action_type": "terminate"})
+
+    assert response.status_code == status
+    assert response.json.get("error_code") == code
+    if code is None:
+        assert response.json["status"]["phase"] == "Terminating"
+        assert response.json["metadata"]["id"] == job_id
+
+
+@pytest.mark.parametrize("action", ["restart", "", None])
+def test_no_other_action(client: Client, create: Create, action: str | None) -> None:
+    response = client.post(f"{JOBS}/{create()}/actions", json={"action_type": action})
+    assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
+
+
+@pytest.mark.parametrize("phase", ["Creating", "Pending", "Running", "Completed", "Failed", "Abnormal"])
+def test_delete_in_any_phase(client: Client, create: Create, store: Store, phase: str) -> None:
+    job_id = create()
+    store.set_phase(job_id, phase)
+
+    response = client.delete(f"{JOBS}/{job_id}")
+
+    assert (response.status_code, response.data) == (202, b"")
+    assert client.get(f"{JOBS}/{job_id}").json["error_code"] == "ModelArts.2775"
+
+
+def test_batch_delete_is_all_or_nothing(client: Client, create: Create) -> None:
+    ids = [create(f"job-{number}") for number in range(3)]
+
+    def delete(*job_ids: str) -> int:
+        jobs = [{"kind": "job", "metadata": {"id": job_id}} for job_id in job_ids]
+        return client.post(f"{JOBS}/batch-delete", json={"jobs": jobs}).status_code
+
+    assert delete(ids[0], NOWHERE) == 400
+    assert client.get(f"{JOBS}/{ids[0]}").status_code == 200
+    assert delete(ids[0], ids[2]) == 202
+    assert [client.get(f"{JOBS}/{job_id}").status_code for job_id in ids] == [400, 200, 400]
+    assert delete() == 400
+    assert delete(*[ids[1]] * 101) == 400
+
+
+def test_batch_delete_stays_in_one_workspace(client: Client, create: Create) -> None:
+    ids = [create("one"), create("two", {"metadata.workspace_id": "w" * 32})]
+    jobs = [{"kind": "job", "metadata": {"id": job_id}} for job_id in ids]
+    assert client.post(f"{JOBS}/batch-delete", json={"jobs": jobs}).json["error_code"] == "ModelArts.2788"
+
+
+@pytest.mark.parametrize(
+    ("name", "workspace", "duplicate"),
+    [("taken", "0", True), ("TAKEN", "", True), ("free", "0", False), ("taken", "w" * 32, False)],
+)
+def test_name_check(client: Client, create: Create, name: str, workspace: str, duplicate: bool) -> None:
+    create("taken")
+    response = client.get(f"/v2/project/training-job-names?job_name={name}&workspace_id={workspace}")
+    assert (response.status_code, response.json) == (200, {"is_duplicate": duplicate})
+
+
+# ── update ─────────────────────────────────────────────────────────────────────────────────────────
+
+UPDATE_ALL: dict[str, Any] = {
+    "description": "new",
+    "spec": {"schedule_policy": {"preemptible": True}, "notification": {"topic_urn": "urn", "events": []}},
+    "endpoints": {"ssh": {"key_pair_names": ["key-1"]}},
+    "metadata": {"annotation": {"jupyter-lab/enable": "true"}},
+}
+
+
+def test_update_changes_what_it_names(client: Client, create: Create) -> None:
+    job_id = create(edits={"metadata.description": "old"})
+
+    response = client.put(f"{JOBS}/{job_id}", json=UPDATE_ALL)
+
+    assert (response.status_code, response.data) == (200, b"")
+    job = client.get(f"{JOBS}/{job_id}").json
+    assert job["metadata"]["description"] == "new"
+    assert job["metadata"]["annotations"]["jupyter-lab/enable"] == "true"
+    assert job["spec"]["schedule_policy"]["preemptible"] is True
+    assert job["spec"]["notification"] == {"topic_urn": "urn", "events": []}
+    assert job["endpoints"]["ssh"]["key_pair_names"] == ["key-1"]
+
+
+@pytest.mark.parametrize(
+    ("update", "description"),
+    [({"description": "new"}, "new"), ({"description": ""}, ""), ({}, "old"), ({"description": None}, "old")],
+)
+def test_update_leaves_an_absent_field_alone(
+    client: Client, create: Create, update: dict[str, Any], description: str
+) -> None:
+    job_id = create(edits={"metadata.description": "old"})
+    assert client.put(f"{JOBS}/{job_id}", json=update).status_code == 200
+    assert client.get(f"{JOBS}/{job_id}").json["metadata"]["description"] == description
+
+
+@pytest.mark.parametrize(
+    ("phase", "description", "priority"),
+    [
+        ("Creating", 200, 400),
+        ("Pending", 200, 200),
+        ("Running", 200, 400),
+        ("Terminating", 400, 400),
+        ("Completed", 200, 400),
+        ("Terminated", 200, 400),
+    ],
+)
+def test_what_may_change_in_which_phase(
+    client: Client, create: Create, store: Store, phase: str, description: int, priority: int
+) -> None:
+    job_id = create()
+    store.set_phase(job_id, phase)
+    more = {"spec": {"schedule_policy": {"priority": 3}}}
+    assert client.put(f"{JOBS}/{job_id}", json={"description": "x"}).status_code == description
+    assert client.put(f"{JOBS}/{job_id}", json=more).status_code == priority
+
+
+@pytest.mark.parametrize(
+    ("update", "code"),
+    [
+        ({"description": "x" * 257}, "ModelArts.2788"),
+        ({"description": 7}, "ModelArts.2825"),
+        ({"spec": {"schedule_policy": {"priority": 4}}}, "ModelArts.2816"),
+        ({"spec": {"schedule_policy": {"priority": "1"}}}, "ModelArts.2825"),
+        ({"spec": {"notification": {"events": ["JobDreaming"]}}}, "ModelArts.2788"),
+        ({"metadata": {"annotation": {"tensorboard/enable": "true"}}}, "ModelArts.2788"),
+    ],
+)
+def test_update_refuses(client: Client, create: Create, update: dict[str, Any], code: str) -> None:
+    response = client.put(f"{JOBS}/{create()}", json=update)
+    assert (response.status_code, response.json["error_code"]) == (400, code)
+
+
+def test_a_refused_update_changes_nothing(client: Client, create: Create, store: Store) -> None:
+    job_id = create(edits={"metadata.description": "old"})
+    store.set_phase(job_id, "Running")
+    client.put(f"{JOBS}/{job_id}", json={"description": "new", "spec": {"schedule_policy": {"priority": 2}}})
+    assert client.get(f"{JOBS}/{job_id}").json["metadata"]["description"] == "old"
+
+
+# ── catalogue, quota, cloud ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["CPU", "GPU", "Ascend"])
+def test_flavors_of_one_type(client: Client, kind: str) -> None:
+    answer = client.get(f"/v2/project/training-job-flavors?flavor_type={kind}").json
+    assert answer["total_count"] == len(answer["flavors"]) > 0
+    assert {flavor["flavor_type"] for flavor in answer["flavors"]} == {kind}
+
+
+def test_flavors_and_engines_of_the_documents_are_there(client: Client) -> None:
+    flavors = client.get("/v2/project/training-job-flavors").json["flavors"]
+    engines = client.get("/v2/project/training-job-engines").json
+    assert {
+        "modelarts.vm.cpu.2u",
+        "modelarts.vm.cpu.8u",
+        "modelarts.vm.gpu.t4u8",
+        "modelarts.p3.large.public",
+    } <= {flavor["flavor_id"] for flavor in flavors}
+    assert engines["total"] == len(engines["items"])
+    assert "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64" in {e["engine_id"] for e in engines["items"]}
+    assert (
+        client.get("/v2/project/training-job-flavors?flavor_type=TPU").json["error_code"] == "ModelArts.2764"
+    )
+
+
+def test_the_quota_counts_finished_jobs_until_they_are_deleted(
+    client: Client, create: Create, a_job: MakeJob, store: Store
+) -> None:
+    store.quota = 2
+    first = create("one")
+    store.set_phase(create("two"), "Completed")
+
+    refused = client.post(JOBS, json=a_job("three"))
+    assert (refused.status_code, refused.json["error_code"]) == (400, "ModelArts.2815")
+    quota = client.get("/v2/project/training-quotas").json["quotas"][0]
+    assert quota == {"resource": "job-num", "quota": 2, "used": 2}
+
+    client.delete(f"{JOBS}/{first}")
+    assert client.post(JOBS, json=a_job("three")).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/training-job-names?job_name=a"),
+        ("GET", "/training-quotas"),
+        ("GET", "/training-jobs/{id}/tasks"),
+        ("GET", "/training-jobs/{id}/stages"),
+        ("GET", "/training-jobs/{id}/logs/worker-0"),
+        ("GET", "/modelarts-training-job/{id}/tags"),
+        ("GET", "/modelarts-training-job/tags"),
+    ],
+)
+def test_otc_lacks_the_operations_of_huawei_alone(
+    store: Store, create: Create, method: str, path: str
+) -> None:
+    job_id = create()
+    otc, huawei = Client(create_app(store, cloud="otc")), Client(create_app(store))
+    url = f"/v2/project{path.format(id=job_id)}"
+    missing = otc.open(url, method=method)
+    assert (missing.status_code, missing.json["error_code"]) == (404, "APIGW.0101")
+    assert huawei.open(url, method=method).status_code in {200, 204}
+
+
+def test_otc_changes_a_description_only(store: Store, create: Create) -> None:
+    otc, job = Client(create_app(store, cloud="otc")), f"{JOBS}/{create()}"
+    assert otc.put(job, json={"description": "x"}).status_code == 200
+    for field in ("spec", "endpoints", "metadata"):
+        refused = otc.put(job, json={field: UPDATE_ALL[field]})
+        assert (refused.status_code, refused.json["error_code"]) == (400, "ModelArts.2788")
+
+
+def test_an_unknown_cloud_is_a_mistake(store: Store) -> None:
+    with pytest.raises(ValueError, match="cloud must be one of huawei, otc"):
+        create_app(store, cloud="aws")

@@ -1,0 +1,213 @@
+"""The life of a job under a clock: which phase at which second."""
+
+# An answer without JSON fails the test by itself.
+# mypy: disable-error-code="index"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from reconciler.emulator import Durations, ManualClock, Store, create_app
+
+Create = Callable[..., str]
+MakeJob = Callable[..., dict[str, Any]]
+
+
+def status(client: Client, job_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(f"/v2/project/training-jobs/{job_id}").json["status"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "phase", "secondary"),
+    [
+        (0, "Creating", "Creating"),
+        (0.999, "Creating", "Creating"),
+        (1, "Pending", "Queuing"),
+        (2.999, "Pending", "Queuing"),
+        (3, "Running", "Running"),
+        (602.999, "Running", "Running"),
+        (603, "Completed", "Completed"),
+        (1e6, "Completed", "Completed"),
+    ],
+)
+def test_an_ordinary_life(
+    client: Client, create: Create, clock: ManualClock, seconds: float, phase: str, secondary: str
+) -> None:
+    job_id = create()
+    clock.advance(seconds=seconds)
+    told = status(client, job_id)
+    assert (told["phase"], told["secondary_phase"]) == (phase, secondary)
+
+
+def test_looking_often_is_the_same_as_looking_once(
+    client: Client, create: Create, clock: ManualClock
+) -> None:
+    watched, alone = create("watched"), create("alone")
+    for _ in range(700):
+        clock.advance(seconds=1)
+        status(client, watched)
+    assert status(client, watched) == status(client, alone)
+
+
+def test_the_times_of_a_run(client: Client, create: Create, clock: ManualClock) -> None:
+    born = clock.now_ms()
+    job_id = create(edits={"spec.resource.node_count": 2})
+    clock.advance(minutes=5)
+    assert status(client, job_id) == {
+        "phase": "Running",
+        "secondary_phase": "Running",
+        "duration": 297_000,
+        "node_count_metrics": [[born + 1000, 0], [born + 3000, 2]],
+        "tasks": ["worker-0", "worker-1"],
+        "start_time": born + 3000,
+        "running_records": [{"start_at": (born + 3000) // 1000, "start_type": "init_or_rescheduled"}],
+    }
+    clock.advance(hours=5)
+    ended = status(client, job_id)
+    assert (ended["duration"], ended["start_time"]) == (600_000, born + 3000)
+    assert ended["running_records"][0]["end_at"] == (born + 603_000) // 1000
+
+
+@pytest.mark.parametrize(
+    ("environments", "hours", "seconds", "phase"),
+    [
+        ({"EMULATOR_RUN_SECONDS": "30"}, None, 32, "Running"),
+        ({"EMULATOR_RUN_SECONDS": "30"}, None, 33, "Completed"),
+        ({"EMULATOR_RUN_SECONDS": "0"}, None, 3, "Completed"),
+        ({"EMULATOR_RESULT": "Failed"}, None, 602, "Running"),
+        ({"EMULATOR_RESULT": "Failed"}, None, 603, "Failed"),
+        ({"EMULATOR_RESULT": "Abnormal", "EMULATOR_RUN_SECONDS": "5"}, None, 8, "Abnormal"),
+        ({"EMULATOR_RUN_SECONDS": "7200"}, 1, 3602, "Running"),
+        ({"EMULATOR_RUN_SECONDS": "7200"}, 1, 3603, "Terminated"),
+        ({"EMULATOR_RUN_SECONDS": "7200"}, 2, 7203, "Completed"),
+        ({}, 1, 603, "Completed"),
+    ],
+)
+def test_a_directed_life(
+    client: Client,
+    create: Create,
+    clock: ManualClock,
+    environments: dict[str, str],
+    hours: int | None,
+    seconds: float,
+    phase: str,
+) -> None:
+    edits: dict[str, Any] = {"algorithm.environments": environments}
+    if hours:
+        edits["spec.auto_stop"] = {"time_unit": "HOURS", "duration": hours}
+    job_id = create(edits=edits)
+    clock.advance(seconds=seconds)
+    assert status(client, job_id)["phase"] == phase
+
+
+@pytest.mark.parametrize("phase", ["Creating", "Pending", "Running"])
+def test_terminating_takes_its_time(
+    client: Client, create: Create, store: Store, clock: ManualClock, phase: str
+) -> None:
+    job_id = create()
+    store.set_phase(job_id, phase)
+    client.post(f"/v2/project/training-jobs/{job_id}/actions", json={"action_type": "terminate"})
+    clock.advance(seconds=0.5)
+    assert status(client, job_id)["phase"] == "Terminating"
+    clock.advance(seconds=0.5)
+    assert status(client, job_id)["phase"] == "Terminated"
+    clock.advance(hours=24)
+    assert status(client, job_id)["phase"] == "Terminated"
+
+
+def test_durations_are_told_to_the_store(a_job: MakeJob, clock: ManualClock) -> None:
+    slow = Durations(creating=10, pending=20, running=30, terminating=40, deleting=50)
+    with Store(clock=clock, durations=slow) as store:
+        client, job_id = Client(create_app(store)), store.create("project", a_job()).id
+        clock.advance(seconds=29)
+        assert status(client, job_id)["phase"] == "Pending"
+        clock.advance(seconds=1)
+        assert status(client, job_id)["phase"] == "Running"
+        store.terminate("project", job_id)
+        clock.advance(seconds=39)
+        assert status(client, job_id)["phase"] == "Terminating"
+
+
+def test_a_slow_delete_keeps_the_name(a_job: MakeJob, clock: ManualClock) -> None:
+    with Store(clock=clock, durations=Durations(deleting=10)) as store:
+        client, job = Client(create_app(store)), store.create("project", a_job("mine"))
+        path = f"/v2/project/training-jobs/{job.id}"
+        assert client.delete(path).status_code == 202
+        clock.advance(seconds=9)
+        assert client.delete(path).status_code == 202
+        assert client.get(path).status_code == 200
+        assert store.is_taken("project", "0", "mine")
+        clock.advance(seconds=1)
+        assert client.get(path).json["error_code"] == "ModelArts.2775"
+        assert not store.is_taken("project", "0", "mine")
+
+
+@pytest.mark.parametrize(
+    ("put", "later"),
+    [
+        ("Creating", "Completed"),
+        ("Pending", "Completed"),
+        ("Running", "Completed"),
+        ("Terminating", "Terminated"),
+        ("Failed", "Failed"),
+        ("Abnormal", "Abnormal"),
+        ("Hibernating", "Hibernating"),
+    ],
+)
+def test_a_job_lives_on_from_where_it_is_put(
+    client: Client, create: Create, store: Store, clock: ManualClock, put: str, later: str
+) -> None:
+    job_id = create()
+    store.set_phase(job_id, put, "Odd")
+    told = status(client, job_id)
+    assert (told["phase"], told["secondary_phase"]) == (put, "Odd")
+    clock.advance(hours=1)
+    assert status(client, job_id)["phase"] == later
+
+
+def test_a_running_job_can_be_queued_again(
+    client: Client, create: Create, store: Store, clock: ManualClock
+) -> None:
+    job_id = create()
+    clock.advance(minutes=5)
+    store.set_phase(job_id, "Pending")
+    assert (status(client, job_id)["start_time"], status(client, job_id)["duration"]) == (0, 0)
+    clock.advance(seconds=2)
+    assert status(client, job_id)["start_time"] == clock.now_ms()
+
+
+def test_a_held_job_stays_until_it_is_released(
+    client: Client, create: Create, store: Store, clock: ManualClock
+) -> None:
+    job_id = create()
+    clock.advance(seconds=2)
+    store.hold(job_id)
+    clock.advance(hours=10)
+    assert status(client, job_id)["phase"] == "Pending"
+    store.release(job_id)
+    assert status(client, job_id)["phase"] == "Pending"
+    clock.advance(seconds=1)
+    assert status(client, job_id)["phase"] == "Running"
+
+
+def test_a_held_job_that_is_terminated_stays_terminating(
+    client: Client, create: Create, store: Store, clock: ManualClock
+) -> None:
+    job_id = create()
+    store.hold(job_id)
+    store.terminate("project", job_id)
+    clock.advance(hours=1)
+    assert status(client, job_id)["phase"] == "Terminating"
+    store.release(job_id)
+    clock.advance(seconds=1)
+    assert status(client, job_id)["phase"] == "Terminated"
+
+
+def test_time_never_runs_backwards(clock: ManualClock) -> None:
+    with pytest.raises(ValueError, match="zero or more"):
+        clock.advance(seconds=-1)

@@ -1,0 +1,215 @@
+"""Searching for jobs: pages, order, filters."""
+
+# An answer without JSON fails the test by itself.
+# mypy: disable-error-code="index,union-attr"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from reconciler.emulator import ManualClock, Store
+
+SEARCH = "/v2/project/training-job-searches"
+Create = Callable[..., str]
+
+
+def names(client: Client, **body: Any) -> list[str]:
+    response = client.post(SEARCH, json=body)
+    assert response.status_code == 200, response.text
+    return [job["metadata"]["name"] for job in response.json["items"]]
+
+
+def refusal(client: Client, **body: Any) -> tuple[int, str]:
+    response = client.post(SEARCH, json=body)
+    return response.status_code, response.json["error_code"].removeprefix("ModelArts.")
+
+
+def at(ms: int, **shift: float) -> str:
+    return (datetime.fromtimestamp(ms / 1000, UTC) + timedelta(**shift)).isoformat()
+
+
+def test_an_empty_search_is_legal(client: Client, create: Create) -> None:
+    create("one")
+    answer = client.post(SEARCH, json={}).json
+    items = answer.pop("items")
+    assert answer == {
+        "total": 1,
+        "count": 1,
+        "limit": 10,
+        "offset": 0,
+        "sort_by": "create_time",
+        "order": "desc",
+        "group_by": "",
+        "workspace_id": "0",
+        "ai_project": "default-ai-project",
+    }
+    assert [job["metadata"]["name"] for job in items] == ["one"]
+
+
+def test_items_are_whole_jobs(client: Client, create: Create) -> None:
+    job_id = create()
+    assert client.post(SEARCH, json={}).json["items"] == [
+        client.get(f"/v2/project/training-jobs/{job_id}").json
+    ]
+
+
+def test_offset_counts_pages(client: Client, create: Create) -> None:
+    for number in range(5):
+        create(f"job-{number}")
+    pages = [names(client, order="asc", limit=2, offset=page) for page in range(4)]
+    assert pages == [["job-0", "job-1"], ["job-2", "job-3"], ["job-4"], []]
+    assert names(client, limit=2) == ["job-4", "job-3"]
+
+
+def test_a_job_created_while_reading_lands_behind_what_was_read(client: Client, create: Create) -> None:
+    for number in range(4):
+        create(f"job-{number}")
+    first = names(client, order="asc", limit=2, offset=0)
+    create("late")
+    rest = [name for page in (1, 2) for name in names(client, order="asc", limit=2, offset=page)]
+    assert first + rest == ["job-0", "job-1", "job-2", "job-3", "late"]
+
+
+def test_newest_first_shifts_under_the_reader(client: Client, create: Create) -> None:
+    for number in range(4):
+        create(f"job-{number}")
+    first = names(client, limit=2, offset=0)
+    create("late")
+    assert (first, names(client, limit=2, offset=1)) == (["job-3", "job-2"], ["job-2", "job-1"])
+
+
+def test_jobs_of_the_same_millisecond_keep_their_order(client: Client, create: Create) -> None:
+    wanted = [f"job-{number}" for number in range(30)]
+    for name in wanted:
+        create(name)
+    assert names(client, order="asc", limit=50) == wanted
+
+
+def test_a_search_sees_its_workspace_only(client: Client, create: Create) -> None:
+    create("here")
+    create("there", {"metadata.workspace_id": "w" * 32})
+    assert names(client) == names(client, workspace_id="0") == ["here"]
+    assert names(client, workspace_id="w" * 32) == ["there"]
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "found"),
+    [
+        ("name", "like", ["net"], ["net-a", "net-b"]),
+        ("name", "like", ["NET-A"], ["net-a"]),
+        ("name", "like", ["_"], ["under_score"]),
+        ("name", "like", ["%"], []),
+        ("name", "like", ["net-a", "score"], ["net-a", "under_score"]),
+        ("name", "in", ["net-a", "net"], ["net-a"]),
+        ("name", "not", ["net-a", "net-b"], ["under_score"]),
+        ("name", "like", [""], ["net-a", "net-b", "under_score"]),
+        ("name", "in", [], ["net-a", "net-b", "under_score"]),
+        ("phase", "in", ["Creating", "Pending"], ["net-a", "net-b"]),
+        ("phase", "not", ["Creating", ""], ["under_score"]),
+        ("kind", "in", ["job"], ["net-a", "net-b", "under_score"]),
+        ("kind", "in", ["mrs_job"], []),
+        ("pool_id", "in", ["pool-1"], ["net-b"]),
+        ("priority", "in", ["2"], ["net-b"]),
+        ("algorithm_id", "in", ["alg"], ["under_score"]),
+        ("algorithm_name", "like", ["algorithm-"], ["under_score"]),
+        ("runtime_type", "in", ["production"], ["net-a", "net-b", "under_score"]),
+        ("user_name", "like", ["emul"], ["net-a", "net-b", "under_score"]),
+        ("training_experiment_id", "in", ["e1"], ["net-a"]),
+    ],
+)
+def test_filters(
+    client: Client, create: Create, store: Store, key: str, operator: str, values: list[str], found: list[str]
+) -> None:
+    create("net-a", {"metadata.training_experiment_reference": {"id": "e1"}})
+    create("net-b", {"spec.resource": {"pool_id": "pool-1"}, "spec.schedule_policy": {"priority": 2}})
+    store.set_phase(create("under_score", {"algorithm": {"id": "alg"}}), "Running")
+    assert names(client, order="asc", filters=[{"key": key, "operator": operator, "value": values}]) == found
+
+
+def test_filters_are_anded(client: Client, create: Create, store: Store) -> None:
+    ids = [create("net-a"), create("net-b"), create("other")]
+    store.set_phase(ids[1], "Failed")
+    filters = [
+        {"key": "name", "operator": "like", "value": ["net"]},
+        {"key": "phase", "operator": "in", "value": ["Failed"]},
+    ]
+    answer = client.post(SEARCH, json={"filters": filters}).json
+    assert (answer["total"], answer["count"], len(answer["items"])) == (3, 1, 1)
+
+
+def test_create_time_between(client: Client, create: Create, clock: ManualClock) -> None:
+    start = clock.now_ms()
+    for name in ("day-0", "day-1", "day-2"):
+        create(name)
+        clock.advance(hours=24)
+    span = [at(start, hours=12), at(start, hours=36).replace("+00:00", "Z")]
+    assert names(client, filters=[{"key": "create_time", "operator": "between", "value": span}]) == ["day-1"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"limit": 51}, "2816"),
+        ({"limit": 0}, "2788"),
+        ({"offset": -1}, "2788"),
+        ({"limit": "10"}, "2825"),
+        ({"limit": 1.5}, "2825"),
+        ({"filters": {}}, "2825"),
+        ({"filters": [{"key": "name", "operator": "in", "value": "a"}]}, "2825"),
+        ({"sort_by": "name"}, "2790"),
+        ({"order": "random"}, "2790"),
+        ({"train_type": "any"}, "2789"),
+        ({"workspace_id": "7"}, "2788"),
+        ({"filters": [{"key": "mood", "operator": "in", "value": ["a"]}]}, "2807"),
+        ({"filters": [{"operator": "in", "value": ["a"]}]}, "2807"),
+        ({"filters": [{"key": "name", "operator": "equals", "value": ["a"]}]}, "2808"),
+        ({"filters": [{"key": "name", "value": ["a"]}]}, "2808"),
+        ({"filters": [{"key": "phase", "operator": "like", "value": ["a"]}]}, "2808"),
+        ({"filters": [{"key": "name", "operator": "in", "value": ["a"] * 11}]}, "2809"),
+        ({"filters": [{"key": "create_time", "operator": "between", "value": ["2026-01-01"]}]}, "2809"),
+        ({"filters": [{"key": "create_time", "operator": "between", "value": ["x", "y"]}]}, "2809"),
+        (
+            {
+                "filters": [
+                    {"key": "create_time", "operator": "between", "value": ["2026-01-01", "2026-02-02"]}
+                ]
+            },
+            "2809",
+        ),
+    ],
+)
+def test_refused(client: Client, body: dict[str, Any], code: str) -> None:
+    assert refusal(client, **body) == (400, code)
+
+
+def test_fine_tuning_jobs_apart(client: Client, create: Create) -> None:
+    create("plain")
+    create("tuned", {"train_type": "LORA", "ftjob_config": {}})
+    assert names(client, train_type="ftjob") == ["tuned"]
+    assert names(client, train_type="job") == ["plain"]
+
+
+def test_tags_look_back_31_days(client: Client, create: Create, clock: ManualClock) -> None:
+    def tag(job_id: str) -> None:
+        path = f"/v2/project/modelarts-training-job/{job_id}/tags/create"
+        assert client.post(path, json={"tags": [{"key": "team", "value": "ml"}]}).status_code == 204
+
+    tag(create("old"))
+    clock.advance(hours=24 * 32)
+    tag(create("new"))
+    create("untagged")
+    assert names(client, tags=[{"key": "team", "values": ["ml", "x"]}]) == ["new"]
+    assert names(client, tags=[{"key": "team"}]) == ["new"]
+    assert names(client, tags=[{"key": "team", "values": ["other"]}]) == []
+
+
+def test_host_addresses(client: Client, create: Create, store: Store) -> None:
+    store.set_phase(create("two-nodes", {"spec.resource.node_count": 2}), "Running")
+    create("queued")
+    assert names(client, host_ips=["192.168.0.2"]) == ["two-nodes"]
+    assert names(client, host_ips=["192.168.0.3"]) == names(client, host_ips=["nowhere"]) == []

@@ -1,0 +1,112 @@
+"""The emulator on a socket."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import requests
+
+from reconciler.emulator import Application, Effect, Fault, Server, running, serve
+
+JOBS = "/v2/project/training-jobs"
+MakeJob = Callable[..., dict[str, Any]]
+Create = Callable[..., str]
+
+
+def test_running_serves_until_it_is_left(app: Application, create: Create) -> None:
+    job_id = create("over-http")
+    with running(app) as url:
+        assert url.startswith("http://127.0.0.1:")
+        assert requests.get(f"{url}{JOBS}/{job_id}", timeout=5).json()["metadata"]["name"] == "over-http"
+    with pytest.raises(requests.ConnectionError):
+        requests.get(url, timeout=5)
+
+
+def test_the_port_is_known_before_anything_is_served(app: Application) -> None:
+    ready: list[Server] = []
+    listening = threading.Event()
+
+    def on_ready(server: Server) -> None:
+        ready.append(server)
+        listening.set()
+
+    thread = threading.Thread(target=serve, args=(app,), kwargs={"on_ready": on_ready})
+    thread.start()
+    assert listening.wait(5)
+    assert requests.get(f"{ready[0].url}/nowhere", timeout=5).status_code == 404
+    ready[0].stop()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_stopping_does_not_wait_for_idle_connections(app: Application) -> None:
+    with requests.Session() as session:
+        with running(app) as url:
+            session.get(f"{url}/nowhere", timeout=5)
+            begun = time.perf_counter()
+        assert time.perf_counter() - begun < 2
+
+
+def test_an_address_in_use(app: Application) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(OSError, match="in use"):
+            serve(app, port=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(("effect", "made"), [(Effect.LOST_BEFORE, 0), (Effect.LOST_AFTER, 1)])
+def test_a_lost_answer_closes_the_connection(
+    app: Application, a_job: MakeJob, effect: Effect, made: int
+) -> None:
+    app.faults.add(Fault(effect))
+    with running(app) as url:
+        with pytest.raises(requests.ConnectionError):
+            requests.post(f"{url}{JOBS}", json=a_job(), timeout=5)
+        assert app.store.count("project") == made
+        assert requests.post(f"{url}{JOBS}", json=a_job("next"), timeout=5).status_code == 201
+
+
+def test_a_truncated_answer_ends_early(app: Application, a_job: MakeJob) -> None:
+    app.faults.add(Fault(Effect.TRUNCATED))
+    with (
+        running(app) as url,
+        pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)),
+    ):
+        requests.post(f"{url}{JOBS}", json=a_job(), timeout=5)
+
+
+def test_a_connection_that_is_kept_does_not_stall(app: Application, create: Create) -> None:
+    # Head and body in two packets would cost 40 ms a request where Nagle's algorithm meets delayed ACKs.
+    path = f"{JOBS}/{create()}"
+    with running(app) as url, requests.Session() as session:
+        times = []
+        for _ in range(30):
+            begun = time.perf_counter()
+            session.get(url + path, timeout=5)
+            times.append(time.perf_counter() - begun)
+    assert sorted(times)[len(times) // 2] < 0.03
+
+
+def test_many_clients_at_once(app: Application, a_job: MakeJob) -> None:
+    statuses: list[int] = []
+    with running(app) as url:
+
+        def work(worker: int) -> None:
+            with requests.Session() as session:
+                for number in range(5):
+                    body = a_job(f"job-{worker}-{number}")
+                    statuses.append(session.post(f"{url}{JOBS}", json=body, timeout=10).status_code)
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert statuses == [201] * 60
+    assert app.store.count("project") == 60

@@ -1,0 +1,200 @@
+"""The store: what lasts, what several users of one file see, and who wins."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.emulator import Durations, ManualClock, Refused, Store
+from reconciler.emulator import database as database_module
+
+MakeJob = Callable[..., dict[str, Any]]
+
+
+def test_jobs_outlive_their_store(tmp_path: Path, a_job: MakeJob, clock: ManualClock) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    with Store(path, clock=clock) as store:
+        job_id = store.create("project", a_job("kept")).id
+    clock.advance(minutes=5)
+    with Store(path, clock=clock) as store:
+        job = store.get("project", job_id)
+        assert (job.name, job.life.phase) == ("kept", "Running")
+
+
+def test_two_stores_on_one_file_agree(tmp_path: Path, a_job: MakeJob, clock: ManualClock) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    with Store(path, clock=clock) as one, Store(path, clock=clock) as two:
+        job_id = one.create("project", a_job()).id
+        clock.advance(minutes=1)
+        assert one.get("project", job_id).text == two.get("project", job_id).text
+        two.terminate("project", job_id)
+        assert one.get("project", job_id).life.phase == "Terminating"
+        one.delete("project", job_id)
+        with pytest.raises(Refused, match="not found"):
+            two.get("project", job_id)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one store", "two stores"])
+def test_concurrent_creates_of_one_name_make_one_job(
+    tmp_path: Path, a_job: MakeJob, clock: ManualClock, shared: bool
+) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    outcomes: list[str] = []
+    with Store(path, clock=clock) as one, Store(path, clock=clock) as two:
+        start = threading.Barrier(8)
+
+        def create(store: Store) -> None:
+            start.wait()
+            try:
+                store.create("project", a_job("same"))
+                outcomes.append("made")
+            except Refused as refusal:
+                outcomes.append(refusal.code)
+
+        stores = [one if shared or number % 2 else two for number in range(8)]
+        threads = [threading.Thread(target=create, args=(store,)) for store in stores]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == ["ModelArts.2751"] * 7 + ["made"]
+        assert one.count("project") == 1
+
+
+def test_several_processes_share_a_file(tmp_path: Path) -> None:
+    program = """
+import sys
+from reconciler.emulator import Refused, Store
+with Store(sys.argv[1]) as store:
+    made = 0
+    for number in range(20):
+        try:
+            store.create("project", {"kind": "job", "metadata": {"name": f"job-{number}"}})
+            made += 1
+        except Refused:
+            pass
+print(made)
+"""
+    path = tmp_path / "jobs.sqlite3"
+    workers = [
+        subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert sum(int(worker.communicate()[0]) for worker in workers) == 20
+    with Store(path) as store:
+        assert store.count("project") == 20
+
+
+def test_create_time_never_decreases(a_job: MakeJob) -> None:
+    class Erratic(ManualClock):
+        def now_ms(self) -> int:
+            self._now_ms -= 10
+            return self._now_ms
+
+    with Store(clock=Erratic()) as store:
+        times = [store.create("project", a_job(f"job-{number}")).create_ms for number in range(5)]
+    assert times == sorted(times)
+
+
+def test_an_edit_behind_everyones_back(store: Store, a_job: MakeJob) -> None:
+    job_id = store.create("project", a_job()).id
+    store.edit(job_id, lambda body: body["spec"]["resource"].update(flavor_id="modelarts.vm.cpu.8u"))
+    job = store.find(job_id)
+    assert job.body["spec"]["resource"]["flavor_id"] == "modelarts.vm.cpu.8u"
+    assert '"flavor_name":"Computing CPU(8U) instance"' in job.text
+
+
+def test_a_change_that_fails_changes_nothing(store: Store, a_job: MakeJob) -> None:
+    job_id = store.create("project", a_job()).id
+
+    def fail(body: dict[str, Any]) -> None:
+        body["metadata"]["description"] = "half done"
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        store.edit(job_id, fail)
+    assert "description" not in store.find(job_id).body["metadata"]
+
+
+def test_noise_is_a_setting_of_the_store_not_of_the_file(
+    tmp_path: Path, a_job: MakeJob, clock: ManualClock
+) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    with Store(path, clock=clock) as noisy, Store(path, clock=clock, noise=False) as quiet:
+        job_id = noisy.create("project", a_job()).id
+        assert "flavor_detail" in noisy.find(job_id).text
+        assert "flavor_detail" not in quiet.find(job_id).text
+
+
+# ── the file's own clock ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The real time, moved by hand."""
+    real = ManualClock()
+    monkeypatch.setattr(database_module, "wall_ms", real.now_ms)
+    return real
+
+
+def test_speed_makes_time_pass_faster(wall: ManualClock, a_job: MakeJob) -> None:
+    with Store(speed=60, durations=Durations(running=60)) as store:
+        job_id = store.create("project", a_job()).id
+        wall.advance(seconds=0.5)
+        assert store.find(job_id).life.phase == "Running"
+        wall.advance(seconds=1)
+        assert store.find(job_id).life.phase == "Completed"
+
+
+def test_time_goes_on_while_the_file_is_closed(wall: ManualClock, tmp_path: Path, a_job: MakeJob) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    with Store(path) as store:
+        job_id = store.create("project", a_job()).id
+    wall.advance(hours=1)
+    with Store(path) as store:
+        assert store.find(job_id).life.phase == "Completed"
+
+
+def test_time_is_continuous_when_the_speed_changes(wall: ManualClock, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    with Store(path, speed=60) as one:
+        start = one.clock.now_ms()
+        wall.advance(seconds=1)
+        with Store(path, speed=2) as two, Store(path) as three:
+            assert one.clock.now_ms() == two.clock.now_ms() == three.clock.now_ms() == start + 60_000
+            wall.advance(seconds=1)
+            assert one.clock.now_ms() == two.clock.now_ms() == three.clock.now_ms() == start + 62_000
+
+
+def test_advancing_is_seen_by_everyone(wall: ManualClock, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    with Store(path) as one, Store(path) as two:
+        start = one.clock.now_ms()
+        two.clock.advance(hours=1, minutes=1, seconds=1)
+        assert one.clock.now_ms() == start + 3_661_000
+
+
+def test_time_stands_still_when_the_machine_is_set_back(
+    wall: ManualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, a_job: MakeJob
+) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    with Store(path) as store:
+        wall.advance(hours=1)
+        store.create("project", a_job())
+        before = store.clock.now_ms()
+        monkeypatch.setattr(database_module, "wall_ms", lambda: wall.now_ms() - 1_800_000)
+        assert store.clock.now_ms() == before
+        with Store(path) as again:
+            assert again.clock.now_ms() == before
+
+
+@pytest.mark.parametrize("speed", [0, -1, float("nan"), float("inf")])
+def test_a_speed_that_is_none(speed: float) -> None:
+    with pytest.raises(ValueError, match="speed must be above 0"):
+        Store(speed=speed)

@@ -1,0 +1,159 @@
+"""Events, tasks, stages, logs and metrics of a job."""
+
+# An answer without JSON fails the test by itself.
+# mypy: disable-error-code="index"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from reconciler.emulator import ManualClock, Store
+
+Create = Callable[..., str]
+
+
+@pytest.fixture
+def running_job(create: Create, clock: ManualClock) -> str:
+    """The path of a job of two nodes that has run for a minute and a half."""
+    job_id = create(edits={"spec.resource.node_count": 2})
+    clock.advance(seconds=93)
+    return f"/v2/project/training-jobs/{job_id}"
+
+
+def test_events_newest_first(client: Client, running_job: str) -> None:
+    answer = client.get(f"{running_job}/events").json
+    assert (answer["total"], answer["limit"], answer["offset"], answer["order"]) == (3, 50, 0, "desc")
+    assert [event["message"] for event in answer["events"]] == [
+        "Training job started running.",
+        "Training job is queuing for resources.",
+        "Training job created.",
+    ]
+    assert answer["events"][0] == {
+        "time": "2026-08-06T07:06:43Z",
+        "level": "Info",
+        "message": "Training job started running.",
+        "source": "Job",
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("order=asc&limit=2", 2),
+        ("offset=2", 1),
+        ("pattern=queuing", 1),
+        ("level=Error", 0),
+        ("level=Info", 3),
+        ("start_time=2026-08-06T07:06:41Z", 2),
+        ("end_time=2026-08-06T07:06:41Z", 2),
+    ],
+)
+def test_some_events(client: Client, running_job: str, query: str, count: int) -> None:
+    assert len(client.get(f"{running_job}/events?{query}").json["events"]) == count
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=101", "limit=0", "limit=x", "offset=-1", "order=up", "level=Loud", "start_time=noon"]
+)
+def test_a_bad_question_about_events(client: Client, running_job: str, query: str) -> None:
+    response = client.get(f"{running_job}/events?{query}")
+    assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.50004000")
+
+
+def test_a_failure_is_an_error_event(client: Client, running_job: str, store: Store) -> None:
+    store.set_phase(running_job.rpartition("/")[2], "Failed")
+    newest = client.get(f"{running_job}/events").json["events"][0]
+    assert (newest["level"], newest["message"]) == ("Error", "Training job failed.")
+
+
+def test_tasks_have_addresses_once_scheduled(client: Client, running_job: str, create: Create) -> None:
+    assert client.get(f"{running_job}/tasks").json == [
+        {"task": "worker-0", "ip": "172.16.0.1", "host_ip": "192.168.0.1", "schedule_count": 1},
+        {"task": "worker-1", "ip": "172.16.0.2", "host_ip": "192.168.0.2", "schedule_count": 1},
+    ]
+    assert client.get(f"{running_job}/tasks?schedule_count=2").json == []
+    assert client.get(f"/v2/project/training-jobs/{create('queued')}/tasks").json == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "stages"),
+    [
+        ("Creating", []),
+        ("Pending", ["scheduling"]),
+        ("Running", ["scheduling", "preparing", "running"]),
+        ("Completed", ["scheduling", "preparing", "running", "end"]),
+    ],
+)
+def test_stages(client: Client, create: Create, store: Store, phase: str, stages: list[str]) -> None:
+    job_id = create()
+    for step in ("Creating", "Pending", "Running", "Completed"):
+        store.set_phase(job_id, step)
+        if step == phase:
+            break
+    record = client.get(f"/v2/project/training-jobs/{job_id}/stages").json["running_records"][0]
+    assert [stage["name"] for stage in record["stages"]] == stages
+
+
+def test_the_log_grows_while_the_job_runs(client: Client, running_job: str, clock: ManualClock) -> None:
+    def preview() -> Any:
+        return client.get(f"{running_job}/tasks/worker-1/logs/preview").json
+
+    before = preview()
+    assert before["content"].startswith("[2026-08-06T07:06:43Z] [worker-1] step 0\n")
+    assert before["current_size"] == before["full_size"] == len(before["content"])
+    clock.advance(seconds=60)
+    assert preview()["content"].startswith(before["content"])
+    assert preview()["full_size"] > before["full_size"]
+
+
+@pytest.mark.parametrize(
+    ("query", "start", "lines"),
+    [
+        ("", "0", 10),
+        ("lines=3", "7", 3),
+        ("lines=3&order=asc", "0", 3),
+        ("lines=3&order=asc&base_line=2", "3", 3),
+        ("lines=3&base_line=7", "4", 3),
+    ],
+)
+def test_lines_of_the_log(client: Client, running_job: str, query: str, start: str, lines: int) -> None:
+    answer = client.get(f"{running_job}/logs/worker-0?{query}").json
+    assert (answer["start_line"], answer["lines"]) == (start, lines)
+    assert answer["content"].count("\n") == lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"), [("text/plain", "preview"), ("application/octet-stream", "download"), (None, "preview")]
+)
+def test_a_link_to_the_log(client: Client, running_job: str, kind: str | None, how: str) -> None:
+    headers = {"Content-Type": kind} if kind else {}
+    url = client.get(f"{running_job}/tasks/worker-0/logs/url", headers=headers).json["obs_url"]
+    assert url.startswith("https://")
+    assert url.endswith(how)
+
+
+def test_metrics_have_a_value_a_minute(client: Client, running_job: str) -> None:
+    metrics = client.get(f"{running_job}/metrics/worker-0").json["metrics"]
+    assert {metric["metric"]: len(metric["value"]) for metric in metrics} == dict.fromkeys(
+        ["cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage"], 2
+    )
+    assert metrics[-1]["value"] == [-1, -1]
+
+
+WATCHED = ["tasks/{task}/logs/preview", "tasks/{task}/logs/url", "logs/{task}", "metrics/{task}"]
+
+
+@pytest.mark.parametrize("path", WATCHED)
+def test_nothing_to_see_before_the_start(client: Client, create: Create, path: str) -> None:
+    response = client.get(f"/v2/project/training-jobs/{create()}/{path.format(task='worker-0')}")
+    assert (response.status_code, response.data) == (204, b"")
+
+
+@pytest.mark.parametrize("path", WATCHED)
+def test_a_task_the_job_does_not_have(client: Client, running_job: str, path: str) -> None:
+    response = client.get(f"{running_job}/{path.format(task='worker-2')}")
+    assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2820")
