@@ -136,7 +136,7 @@ def _searches(names: Collection[str]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     last = ""
-    for name in sorted({name.casefold() for name in names}):
+    for name in sorted(set(names)):
         # In this order a name stands behind all that begin like it, and begin like the last one kept.
         if not (found and name.startswith(last)):
             last = name

@@ -107,8 +107,12 @@ def _in_conflict(draft: Draft) -> Stranger | None:
 
 def _absent(draft: Draft) -> list[PlannedAction]:
     """The key is in no file, or says `state: absent`: whatever of it is active ends."""
-    reason = Reason.STATE_ABSENT if draft.desired else Reason.NOT_IN_MANIFEST
-    said = "state: absent" if draft.desired else "not in the manifest"
+    if draft.situation.destroys:
+        reason, said = Reason.DESTROYED, "destroy"
+    elif draft.desired:
+        reason, said = Reason.STATE_ABSENT, "state: absent"
+    else:
+        reason, said = Reason.NOT_IN_MANIFEST, "not in the manifest"
     return [draft.end(r, reason, said) for r in draft.view.owned if may(Operation.TERMINATE, r.job.phase)]
 
 

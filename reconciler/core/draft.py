@@ -18,7 +18,10 @@ from reconciler.core.stack import DesiredJob, Limits
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is the same for every key: whose stack, which cloud, what time it is, what was allowed."""
+    """What is the same for every key: whose stack, which cloud, what time it is, what was allowed.
+
+    `destroys` says that every job is to end because somebody asked for just that.
+    """
 
     stack: str
     workspace_id: str = "0"
@@ -26,6 +29,7 @@ class Situation:
     at_s: float = 0.0
     limits: Limits = field(default_factory=Limits)
     force: bool = False
+    destroys: bool = False
 
 
 @dataclass(frozen=True)

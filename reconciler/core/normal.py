@@ -63,7 +63,8 @@ def rules() -> Rule:
     """The rules of a whole job in manifest form, read off the models once."""
     root = _rule_of_model(JobBody)
     # Response-only, but `raw` can send it: "30s" in the documents' tables, 30 in their examples.
-    return _with_member(root, ("algorithm", "outputs"), "period", Rule(marks=frozenset({Mark.SECONDS})))
+    period = Rule(marks=frozenset({Mark.SECONDS, Mark.FILLED_IN}))
+    return _with_member(root, ("algorithm", "outputs"), "period", period)
 
 
 def _with_member(rule: Rule, path: tuple[str, ...], name: str, member: Rule) -> Rule:

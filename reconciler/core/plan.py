@@ -96,6 +96,7 @@ class Reason(StrEnum):
     SUPERSEDED = "superseded"
     NOT_IN_MANIFEST = "not_in_manifest"
     STATE_ABSENT = "state_absent"
+    DESTROYED = "destroyed"
     PROTECTION_RELEASED = "protection_released"
     NAME_TAKEN = "name_taken"
     PROTECTED = "protected"

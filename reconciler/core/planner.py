@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from reconciler.core.decide import decide, needs_details
@@ -123,7 +124,7 @@ def make_destroy_plan(
     return make_plan(
         emptied,
         look,
-        situation,
+        replace(situation, destroys=True),
         target,
         manifest_digest=manifest_digest,
         version=version,

@@ -140,9 +140,7 @@ class JobReader:
         description = merged.get("description") or ""
         room = room_for_description(self.stack, key)
         if len(description) > room:
-            why = (
-                f"it has {len(description)} characters; {room} may be used, since our marker stands behind it"
-            )
+            why = f"it has {len(description)} characters; beside our marker it may have {room}"
             yield origin.diagnose(("description",), "description too long", why)
         secrets: list[tuple[tuple[str | int, ...], SecretText]] = []
         _find_secrets(merged, (), secrets)

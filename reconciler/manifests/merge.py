@@ -126,7 +126,7 @@ def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
                 diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
             )
     for root in roots[:1]:
-        name = root.tree["stack"]
+        name: Any = root.tree["stack"]
         if name is None:
             merged.problems.append(diagnose(root, ("stack",), "wrong type", "found nothing, text is wanted"))
         elif isinstance(name, str):

@@ -13,12 +13,13 @@ from typing import Any
 
 from reconciler.core.desired import scalar_text
 from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.schema import VARIABLE_NAME
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import Variable
 from reconciler.manifests.document import Document, plain, shorten
 from reconciler.manifests.positions import diagnose
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+NAME = re.compile(VARIABLE_NAME)
 
 
 class NoValue(Exception):

@@ -43,9 +43,9 @@ def test_unknown_fields_stay_in_the_body() -> None:
         ({"spec__resource__node_count": "4"}, "node_count", 4),
         ({"spec__resource__node_count": None}, "node_count", 1),
         ({"spec": None}, "node_count", 1),
-        ({"spec": ..., "tasks": [{"task_resource": {"node_count": 2}}, {"task_resource": {"node_count": 3}}]}, "node_count", 5),
+        ({"spec": ..., "tasks": [{"task_resource": {"node_count": n}} for n in (2, 3)]}, "node_count", 5),
     ],
-)  # fmt: skip
+)
 def test_lenient_about(changes: dict[str, Any], field: str, value: object) -> None:
     job = read_job(an_answer(**changes))
     assert isinstance(job, ObservedJob)

@@ -110,3 +110,17 @@ def test_many_clients_at_once(app: Application, a_job: MakeJob) -> None:
             thread.join()
     assert statuses == [201] * 60
     assert app.store.count("project") == 60
+
+
+def test_stopping_meets_a_loop_that_is_just_ending(app: Application) -> None:
+    for _ in range(25):
+        with running(app) as url:
+            requests.get(f"{url}/nowhere", timeout=5)
+
+
+def test_stopping_and_closing_twice_does_nothing(app: Application) -> None:
+    server = Server(app)
+    server.stop()
+    server.run()
+    server.stop()
+    server.close()

@@ -1,0 +1,76 @@
+"""Servers that the emulator is not: a WSGI app of one answer, an IAM, and sockets that misbehave."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+StartResponse = Callable[..., Any]
+
+
+class Canned:
+    """Answers the same to everybody, or one answer after the other; `environs` are the requests."""
+
+    def __init__(self, *answers: tuple[int, bytes | str] | tuple[int, bytes | str, dict[str, str]]) -> None:
+        self.answers = list(answers)
+        self.environs: list[dict[str, Any]] = []
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        self.environs.append(environ)
+        status, content, *headers = self.answers[min(len(self.environs), len(self.answers)) - 1]
+        start_response(f"{status} Said", list(headers[0].items()) if headers else [])
+        return [content.encode() if isinstance(content, str) else content]
+
+
+class Iam:
+    """Gives tokens token-1, token-2…; `ends_at` is when each ends, `logins` are the bodies it was sent."""
+
+    def __init__(self, ends_at: str = "2030-01-01T00:00:00.000000Z", status: int = 201) -> None:
+        self.ends_at = ends_at
+        self.status = status
+        self.logins: list[dict[str, Any]] = []
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        assert (environ["REQUEST_METHOD"], environ["PATH_INFO"]) == ("POST", "/v3/auth/tokens")
+        self.logins.append(json.load(environ["wsgi.input"]))
+        if self.status != 201:
+            start_response(f"{self.status} Said", [])
+            return [b'{"error": {"code": "IAM.1", "message": "no: S3cretPassword"}}']
+        start_response("201 Created", [("X-Subject-Token", f"token-{len(self.logins)}")])
+        return [json.dumps({"token": {"expires_at": self.ends_at, "project": {"id": "p1"}}}).encode()]
+
+
+@contextmanager
+def a_socket(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Accept connections, one after the other, and do with each what `serve` does; yield the URL."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                serve(connection)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """Yield the URL of a port where nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"

@@ -1,0 +1,297 @@
+"""Credentials: where they are found, what they prove, and that nobody sees them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from reconciler.backends.connect import connect
+from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials, StaticToken
+from reconciler.backends.iam import Login, PasswordToken
+from reconciler.backends.inprocess import WsgiAdapter
+from reconciler.backends.request import Request, query_of
+from reconciler.backends.session import Session
+from reconciler.backends.signing import AccessKey
+from reconciler.backends.ways import Surroundings, find_credentials
+from reconciler.core.ports import Unauthorized, Unreachable
+from reconciler.core.stack import Target
+from reconciler.emulator.server import running
+from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
+from tests.backends.serving import Canned, Iam
+
+PASSWORD = "S3cretPassword"
+KEYS = {"HUAWEICLOUD_SDK_AK": "AK1", "HUAWEICLOUD_SDK_SK": "secret-1"}
+LOGIN = {
+    "OS_AUTH_URL": "https://iam.example/v3",
+    "OS_USERNAME": "me",
+    "OS_PASSWORD": PASSWORD,
+    "OS_DOMAIN_NAME": "ACCOUNT",
+    "OS_PROJECT_NAME": "eu-de",
+}
+
+
+def found(environ: dict[str, str], profile: str | None = None) -> Credentials:
+    return find_credentials(Surroundings(environ, lambda url: Session(url, Anonymous()), profile=profile))
+
+
+@pytest.mark.parametrize(
+    ("environ", "source", "what"),
+    [
+        (
+            {**KEYS, "HW_ACCESS_KEY": "AK2", "HW_SECRET_KEY": "s", "OS_TOKEN": TOKEN},
+            "HUAWEICLOUD_SDK_AK",
+            "access key",
+        ),
+        ({"HW_ACCESS_KEY": "AK2", "HW_SECRET_KEY": "s", "OS_TOKEN": TOKEN}, "HW_ACCESS_KEY", "access key"),
+        ({"OS_ACCESS_KEY": "AK3", "OS_SECRET_KEY": "s", "OS_TOKEN": TOKEN}, "OS_ACCESS_KEY", "access key"),
+        ({"HUAWEICLOUD_SDK_AK": "AK1", "OS_TOKEN": TOKEN}, "OS_TOKEN", "token"),
+        ({"MODELARTS_AUTH_TOKEN": TOKEN, "OS_AUTH_TOKEN": "x"}, "MODELARTS_AUTH_TOKEN", "token"),
+        ({"OS_AUTH_TOKEN": TOKEN, "OS_TOKEN": "x", **LOGIN}, "OS_AUTH_TOKEN", "token"),
+        ({"MODELARTS_AUTH_TOKEN": "  ", **LOGIN}, "OS_USERNAME", "user name and password"),
+    ],
+)
+def test_first_found_wins(environ: dict[str, str], source: str, what: str) -> None:
+    credentials = found(environ)
+    assert (credentials.source, credentials.what) == (source, what)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / ".huaweicloud" / "credentials"
+    path.parent.mkdir()
+    path.write_text(
+        "[basic]\nak = AK9\nsk = sec%ret-9\nproject_id = p9\n[prod]\nak=AKP\nsk=secret-p\nsecurity_token=st\n"
+    )
+    return path
+
+
+def test_credentials_file_comes_last(file: Path, tmp_path: Path) -> None:
+    credentials = found({"HOME": str(tmp_path)})
+    assert credentials.source == f"{file} [basic]"
+    assert credentials.project_id() == "p9"
+    assert list(credentials.secrets()) == ["sec%ret-9"]
+    assert found({"HOME": str(tmp_path), "OS_TOKEN": TOKEN}).source == "OS_TOKEN"
+
+
+def test_credentials_file_elsewhere_and_its_profiles(file: Path) -> None:
+    environ = {"HUAWEICLOUD_SDK_CREDENTIALS_FILE": str(file)}
+    assert list(found(environ, "prod").secrets()) == ["secret-p", "st"]
+    with pytest.raises(NoCredentials, match=r"no section \[test\]"):
+        found(environ, "test")
+
+
+def test_credentials_file_that_is_none_is_not_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    path.write_text("sk: topsecret\nsk topsecret")
+    with pytest.raises(NoCredentials) as problem:
+        found({"HUAWEICLOUD_SDK_CREDENTIALS_FILE": str(path)})
+    assert "topsecret" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "why"),
+    [
+        ({}, "neither"),
+        ({"HUAWEICLOUD_SDK_AK": "AK1"}, "HUAWEICLOUD_SDK_SK is not"),
+        ({"OS_USERNAME": "me", "OS_PASSWORD": PASSWORD}, "OS_AUTH_URL, OS_USER_DOMAIN_NAME is not set"),
+        ({"MODELARTS_AUTH_TOKEN": "two\nlines"}, "MODELARTS_AUTH_TOKEN holds"),
+        ({"HUAWEICLOUD_SDK_CREDENTIALS_FILE": "/no/such/file"}, "there is no file"),
+    ],
+)
+def test_no_credentials_says_what_is_missing(environ: dict[str, str], why: str) -> None:
+    with pytest.raises(NoCredentials, match=why) as problem:
+        found(environ)
+    assert PASSWORD not in str(problem.value)
+    assert "two" not in str(problem.value)
+
+
+def test_credentials_do_not_show_themselves() -> None:
+    environs = [{**KEYS}, {"OS_TOKEN": TOKEN}, LOGIN]
+    shown = repr([found(environ) for environ in environs]) + repr([vars(found(e)) for e in environs[2:]])
+    assert not any(secret in shown for secret in ("secret-1", TOKEN, PASSWORD))
+
+
+# ── access key ─────────────────────────────────────────────────────────────────────────────────────
+
+DATE = datetime(2026, 8, 21, 12, tzinfo=UTC).timestamp()
+HOST = "modelarts.eu-de.otc.t-systems.com"
+
+
+@pytest.mark.parametrize(
+    ("request_", "token", "signature"),
+    [
+        (
+            Request(
+                "POST",
+                HOST,
+                f"/v2/{PROJECT}/training-jobs/66ff6991-fd66-40b6-8101-0829a46d3731/actions",
+                headers={"Content-Type": "application/json", "User-Agent": "not signed"},
+                body=b'{"action_type":"terminate"}',
+            ),
+            None,
+            "6a0bf04c7695550a7b9d0dfff6467db012ecfbe68565b87d5953ddc531d0f1d1",
+        ),
+        (
+            Request(
+                "GET",
+                HOST,
+                f"/v2/{PROJECT}/training-job-names",
+                query_of({"workspace_id": "0", "job_name": "a b~c"}),
+                headers={"Content-Type": "application/json"},
+            ),
+            "TOKEN",
+            "03e8bd3505ad64e48b4b11fbc8807909b19cb73005b966a872d5e64150279c09",
+        ),
+    ],
+)  # fmt: skip
+def test_signature_of_the_reference(request_: Request, token: str | None, signature: str) -> None:
+    """The vectors of reference/modelarts-api.md 11.2."""
+    credentials = AccessKey(ACCESS_KEY, SECRET_KEY, "TEST", security_token=token)
+    headers = credentials.headers(request_, DATE)
+    assert headers["Authorization"].endswith(f"Signature={signature}")
+    assert headers["Authorization"].startswith(f"SDK-HMAC-SHA256 Access={ACCESS_KEY}, ")
+    assert headers["X-Sdk-Date"] == "20260821T120000Z"
+
+
+def test_failing_signature_is_not_repeated() -> None:
+    app = Canned((401, '{"error_code": "APIG.0301", "error_msg": "verify ak sk signature fail"}'))
+    session = Session(
+        "http://localhost",
+        AccessKey("AK", "secret-key", "T"),
+        make_adapter=lambda: WsgiAdapter(app),
+        clock=StoppedClock(),
+    )
+    with pytest.raises(Unauthorized):
+        session.call("GET", "/v2/p/x")
+    assert len(app.environs) == 1
+
+
+def test_signer_is_imported_only_where_something_is_signed() -> None:
+    program = "import sys, reconciler.backends.connect; print('huaweicloudsdkcore' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# ── user name and password ─────────────────────────────────────────────────────────────────────────
+
+
+def a_password_token(iam: Iam, clock: StoppedClock) -> PasswordToken:
+    session = Session("http://localhost/v3", Anonymous(), make_adapter=lambda: WsgiAdapter(iam), clock=clock)
+    return PasswordToken(
+        Login("me", PASSWORD, "ACCOUNT", project_name="eu-de"), session, clock, "OS_USERNAME"
+    )
+
+
+def a_session(app: Canned, credentials: Credentials, clock: StoppedClock) -> Session:
+    return Session("http://localhost", credentials, make_adapter=lambda: WsgiAdapter(app), clock=clock)
+
+
+def tokens(app: Canned) -> list[str]:
+    return [environ["HTTP_X_AUTH_TOKEN"] for environ in app.environs]
+
+
+def test_token_is_fetched_once_and_kept(clock: StoppedClock) -> None:
+    iam, app = Iam(), Canned((200, "{}"))
+    session = a_session(app, a_password_token(iam, clock), clock)
+    session.call("GET", "/x")
+    session.call("GET", "/x")
+    assert tokens(app) == ["token-1", "token-1"]
+    assert iam.logins == [
+        {
+            "auth": {
+                "identity": {
+                    "methods": ["password"],
+                    "password": {"user": {"name": "me", "password": PASSWORD, "domain": {"name": "ACCOUNT"}}},
+                },
+                "scope": {"project": {"name": "eu-de"}},
+            }
+        }
+    ]
+
+
+def test_token_is_renewed_before_it_ends(clock: StoppedClock) -> None:
+    ends_at = datetime.fromtimestamp(clock.now() + 3600, UTC).isoformat().replace("+00:00", "Z")
+    app = Canned((200, "{}"))
+    session = a_session(app, a_password_token(Iam(ends_at), clock), clock)
+    session.call("GET", "/x")
+    clock.now_s += 3000
+    session.call("GET", "/x")
+    clock.now_s += 400
+    session.call("GET", "/x")
+    assert tokens(app) == ["token-1", "token-1", "token-2"]
+
+
+def test_token_is_renewed_once_on_a_401_even_for_a_create(clock: StoppedClock) -> None:
+    app = Canned((401, '{"error_code": "APIG.0307"}'), (201, "{}"))
+    credentials = a_password_token(Iam(), clock)
+    a_session(app, credentials, clock).call("POST", "/x", body={})
+    assert tokens(app) == ["token-1", "token-2"]
+    assert set(credentials.secrets()) == {PASSWORD, "token-1", "token-2"}
+
+
+def test_second_401_is_the_answer(clock: StoppedClock) -> None:
+    app = Canned((401, '{"error_code": "APIG.0301"}'))
+    with pytest.raises(Unauthorized):
+        a_session(app, a_password_token(Iam(), clock), clock).call("GET", "/x")
+    assert tokens(app) == ["token-1", "token-2"]
+
+
+def test_403_is_no_reason_for_another_token(clock: StoppedClock) -> None:
+    app = Canned((403, '{"error_code": "ModelArts.0112"}'))
+    with pytest.raises(Unauthorized):
+        a_session(app, a_password_token(Iam(), clock), clock).call("GET", "/x")
+    assert tokens(app) == ["token-1"]
+
+
+def test_another_threads_new_token_is_used(clock: StoppedClock) -> None:
+    iam = Iam()
+    credentials = a_password_token(iam, clock)
+    request = Request("GET", "h", "/x")
+    first = credentials.headers(request, clock.now())
+    assert credentials.renew(first)
+    second = credentials.headers(request, clock.now())
+    assert credentials.renew(first), "somebody else was refused with the old one as well"
+    assert credentials.headers(request, clock.now()) == second
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"), [(401, Unauthorized), (400, Unauthorized), (503, Unreachable)]
+)
+def test_login_that_fails_means_that_nothing_was_sent(
+    clock: StoppedClock, status: int, failure: type[Exception]
+) -> None:
+    app = Canned((200, "{}"))
+    session = a_session(app, a_password_token(Iam(status=status), clock), clock)
+    with pytest.raises(failure) as problem:
+        session.call("POST", "/x", body={})
+    assert app.environs == []
+    assert PASSWORD not in str(problem.value)
+
+
+@pytest.fixture
+def iam_url() -> Iterator[str]:
+    with running(Iam()) as url:
+        yield f"{url}/v3"
+
+
+def test_project_of_the_token_is_the_project(iam_url: str) -> None:
+    learnt: list[str] = []
+    target = Target.model_validate({"kind": "modelarts", "endpoint": "https://private.example"})
+    with connect(target, {**LOGIN, "OS_AUTH_URL": iam_url}, learn=learnt.extend) as backend:
+        assert backend.project_id == "p1"
+    assert {PASSWORD, "token-1"} <= set(learnt)
+
+
+def test_password_goes_nowhere_unencrypted() -> None:
+    target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4"})
+    with pytest.raises(NoCredentials, match="unencrypted"):
+        connect(target, {**LOGIN, "OS_AUTH_URL": "http://iam.example/v3"})
+
+
+def test_static_token_with_space_around_it_is_sent_without() -> None:
+    assert StaticToken(f" {TOKEN}\n", "T").headers(Request("GET", "h", "/"), 0.0) == {"X-Auth-Token": TOKEN}

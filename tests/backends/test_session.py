@@ -1,0 +1,338 @@
+"""HTTP: what is sent, what an answer means, and what a broken connection means."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import socket
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.backends.credentials import Anonymous, StaticToken
+from reconciler.backends.inprocess import WsgiAdapter
+from reconciler.backends.session import Network, Session
+from reconciler.backends.waiting import Backoff, RateLimiter, Repeat
+from reconciler.core.ports import (
+    Rejected,
+    ServerFault,
+    ServiceFailure,
+    Throttled,
+    Unanswered,
+    Unauthorized,
+    Unreachable,
+    UnreadableAnswer,
+)
+from reconciler.emulator.server import running
+from tests.backends.building import TOKEN, StoppedClock
+from tests.backends.serving import Canned, a_socket, nobody
+
+JSON_OK = (200, "{}")
+
+
+def a_session(app: Canned, **options: Any) -> Session:
+    options.setdefault("clock", StoppedClock())
+    return Session(
+        "http://localhost",
+        options.pop("credentials", StaticToken(TOKEN, "TEST")),
+        make_adapter=lambda: WsgiAdapter(app),
+        chance=lambda: 1.0,
+        **options,
+    )
+
+
+# ── what is sent ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_request_as_it_is_sent() -> None:
+    app = Canned(JSON_OK)
+    a_session(app).call("POST", "/v2/p/x", body={"name": "ä"}, query={"b": "a b~c", "a": 1, "none": None})
+    (environ,) = app.environs
+    assert environ["wsgi.input"].getvalue() == '{"name":"ä"}'.encode()
+    assert environ["CONTENT_TYPE"] == "application/json;charset=UTF-8"
+    assert environ["QUERY_STRING"] == "a=1&b=a%20b~c"
+    assert environ["HTTP_X_AUTH_TOKEN"] == TOKEN
+    assert environ["HTTP_X_LANGUAGE"] == "en-us"
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_request_without_a_body_has_no_content_type(method: str) -> None:
+    app = Canned(JSON_OK)
+    a_session(app).call(method, "/v2/p/x")
+    assert app.environs[0]["CONTENT_TYPE"] == ""
+
+
+def test_endpoint_may_have_a_path() -> None:
+    app = Canned(JSON_OK)
+    with Session("http://localhost/gate/", Anonymous(), make_adapter=lambda: WsgiAdapter(app)) as session:
+        session.call("GET", "/v2/p/x")
+    assert app.environs[0]["PATH_INFO"] == "/gate/v2/p/x"
+
+
+def test_netrc_adds_no_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password letmein\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    app = Canned(JSON_OK)
+    with running(app) as url, Session(url, Anonymous()) as session:
+        session.call("GET", "/x")
+    assert "HTTP_AUTHORIZATION" not in app.environs[0]
+
+
+def test_listener_is_told_of_each_request() -> None:
+    told: list[tuple[str, str, int | None]] = []
+    session = a_session(Canned((503, ""), JSON_OK), listener=lambda m, p, s, seconds: told.append((m, p, s)))
+    session.call("GET", "/x", query={"a": 1}, repeat=Repeat.SAFE)
+    assert told == [("GET", "/x", 503), ("GET", "/x", 200)]
+
+
+# ── what an answer means ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirect_is_never_followed(status: int) -> None:
+    app = Canned((status, "", {"Location": "http://elsewhere.invalid/\x1b[2J"}))
+    with running(app) as url, Session(url, StaticToken(TOKEN, "T"), clock=StoppedClock()) as session:
+        with pytest.raises(UnreadableAnswer, match=r"elsewhere\.invalid") as failure:
+            session.call("GET", "/x", repeat=Repeat.SAFE)
+        assert "\x1b" not in str(failure.value)
+    assert len(app.environs) == 1
+
+
+def test_answer_that_is_not_json_is_unreadable() -> None:
+    answer = a_session(Canned((200, "<html>login</html>", {"X-Request-Id": "r1"}))).call("GET", "/x")
+    with pytest.raises(UnreadableAnswer, match="request r1"):
+        answer.json()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5000, "", "\ufeff{}", '{"a": \ud800'])
+def test_json_that_breaks_parsers_is_unreadable(text: str) -> None:
+    content = text.encode("utf-8", "surrogatepass")
+    answer = a_session(Canned((200, content))).call("GET", "/x")
+    try:
+        answer.json()
+    except UnreadableAnswer:
+        return
+    assert json.loads(content) is not None
+
+
+def test_compressed_answer_is_read() -> None:
+    app = Canned((200, gzip.compress(b'{"a": 1}'), {"Content-Encoding": "gzip"}))
+    with running(app) as url, Session(url, Anonymous()) as session:
+        assert session.call("GET", "/x").json() == {"a": 1}
+
+
+def test_answer_that_lies_about_its_compression_is_unreadable() -> None:
+    app = Canned((200, b"not gzip", {"Content-Encoding": "gzip"}))
+    with running(app) as url, Session(url, Anonymous()) as session, pytest.raises(UnreadableAnswer):
+        session.call("GET", "/x")
+
+
+def test_retry_after_may_be_a_date() -> None:
+    clock = StoppedClock(1_786_000_000)
+    app = Canned((429, "", {"Retry-After": "Thu, 06 Aug 2026 07:07:10 GMT"}))
+    with pytest.raises(Throttled) as failure:
+        a_session(app, clock=clock).call("GET", "/x")
+    assert failure.value.retry_after_s == 30.0
+
+
+# ── what a broken connection means ─────────────────────────────────────────────────────────────────
+
+
+def _reset(connection: socket.socket) -> None:
+    connection.recv(65536)
+
+
+def _half_an_answer(connection: socket.socket) -> None:
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+
+
+def _no_http(connection: socket.socket) -> None:
+    connection.recv(65536)
+    connection.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
+
+
+@pytest.mark.parametrize("serve", [_reset, _half_an_answer, _no_http])
+def test_connection_that_breaks_after_sending_is_unanswered(serve: Callable[[socket.socket], None]) -> None:
+    with a_socket(serve) as url, Session(url, Anonymous()) as session:
+        with pytest.raises(Unanswered) as failure:
+            session.call("POST", "/x", body={})
+        assert not isinstance(failure.value, Unreachable)
+
+
+def test_answer_that_does_not_come_in_time_is_unanswered() -> None:
+    def wait(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.recv(65536)  # until the client goes
+
+    with a_socket(wait) as url, Session(url, Anonymous(), network=Network(read_timeout_s=0.05)) as session:
+        with pytest.raises(Unanswered, match=r"0\.05 s") as failure:
+            session.call("POST", "/x", body={})
+        assert not isinstance(failure.value, Unreachable)
+        session.close()
+
+
+def test_refused_connection_was_never_sent() -> None:
+    with nobody() as url, Session(url, Anonymous()) as session, pytest.raises(Unreachable):
+        session.call("POST", "/x", body={})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "network"),
+    [
+        ("https://does-not-exist.invalid", Network()),
+        ("https://modelarts.example", Network(ca_bundle="/no/such/bundle.pem")),
+        ("https://modelarts.example", Network(proxies={"https": "http://127.0.0.1:1"})),
+        ("https://modelarts.example", Network(proxies={"https": "http://"})),
+    ],
+    ids=["no such host", "no CA bundle", "no proxy", "no proxy URL"],
+)
+def test_what_cannot_have_been_sent_is_unreachable(endpoint: str, network: Network) -> None:
+    with Session(endpoint, Anonymous(), network=network) as session, pytest.raises(Unreachable) as failure:
+        session.call("POST", "/x", body={})
+    assert failure.value.diagnostics[0].fix
+
+
+def test_plain_http_where_tls_is_expected_was_never_sent() -> None:
+    with (
+        running(Canned(JSON_OK)) as url,
+        Session(url.replace("http:", "https:"), Anonymous()) as session,
+        pytest.raises(Unreachable),
+    ):
+        session.call("POST", "/x", body={})
+
+
+def test_application_that_raises_is_a_lost_answer() -> None:
+    def broken(environ: Mapping[str, Any], start_response: object) -> list[bytes]:
+        raise RuntimeError("boom")
+
+    with Session("http://localhost", Anonymous(), make_adapter=lambda: WsgiAdapter(broken)) as session:
+        with pytest.raises(Unanswered, match="boom") as failure:
+            session.call("POST", "/x", body={})
+        assert not isinstance(failure.value, Unreachable)
+
+
+# ── what is sent again ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_waits_double_and_hold_some_chance() -> None:
+    clock = StoppedClock()
+    with pytest.raises(ServerFault):
+        a_session(Canned((503, "")), clock=clock).call("GET", "/x", repeat=Repeat.SAFE)
+    assert clock.slept == [0.5, 1.0, 2.0, 4.0]
+    failure = ServerFault("x", status=503)
+    assert Backoff().wait_s(failure, 1, Repeat.SAFE, lambda: 0.0) == 0.25
+
+
+def test_answer_counts_its_requests() -> None:
+    answer = a_session(Canned((503, ""), (502, ""), JSON_OK)).call("GET", "/x", repeat=Repeat.SAFE)
+    assert answer.requests == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "repeat", "requests"),
+    [
+        (503, Repeat.SAFE, 5),
+        (408, Repeat.SAFE, 5),
+        (501, Repeat.SAFE, 1),
+        (400, Repeat.SAFE, 1),
+        (409, Repeat.SAFE, 1),
+        (401, Repeat.SAFE, 1),
+        (429, Repeat.SAFE, 5),
+        (429, Repeat.WITHOUT_EFFECT, 5),
+        (503, Repeat.WITHOUT_EFFECT, 1),
+        (503, Repeat.NEVER, 1),
+        (429, Repeat.NEVER, 1),
+    ],
+)
+def test_requests_for(status: int, repeat: Repeat, requests: int) -> None:
+    app = Canned((status, ""))
+    with pytest.raises(ServiceFailure):
+        a_session(app).call("POST", "/x", repeat=repeat)
+    assert len(app.environs) == requests
+
+
+def test_unreachable_service_is_given_up_sooner() -> None:
+    clock = StoppedClock()
+    with nobody() as url, Session(url, Anonymous(), clock=clock, chance=lambda: 1.0) as session:
+        with pytest.raises(Unreachable):
+            session.call("GET", "/x", repeat=Repeat.SAFE)
+    assert clock.slept == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("retry_after", "slept"), [("7", [7.0]), ("0", [0.5]), ("3600", [])])
+def test_retry_after_is_honoured_unless_it_is_too_long(retry_after: str, slept: list[float]) -> None:
+    clock = StoppedClock()
+    session = a_session(Canned((429, "", {"Retry-After": retry_after}), JSON_OK), clock=clock)
+    if slept:
+        session.call("GET", "/x", repeat=Repeat.SAFE)
+    else:
+        with pytest.raises(Throttled):
+            session.call("GET", "/x", repeat=Repeat.SAFE)
+    assert clock.slept == slept
+
+
+def test_requests_are_spread_after_a_burst() -> None:
+    clock = StoppedClock()
+    session = a_session(Canned(JSON_OK), clock=clock, limiter=RateLimiter(per_second=10, burst=5))
+    for _ in range(25):
+        session.call("GET", "/x")
+    assert sum(clock.slept) == pytest.approx(2.0, abs=0.11)
+
+
+def test_throttling_holds_back_every_thread() -> None:
+    limiter, clock = RateLimiter(), StoppedClock()
+    busy = a_session(Canned((429, "", {"Retry-After": "9"})), clock=clock, limiter=limiter)
+    with pytest.raises(Throttled):
+        busy.call("POST", "/x")
+    assert limiter.reserve(clock.now()) == 0.0, "whoever gives up holds back nobody"
+    with pytest.raises(Throttled):
+        busy.call("GET", "/x", repeat=Repeat.SAFE)
+    assert clock.slept[:1] == [9.0]
+
+
+def test_clock_that_is_put_back_blocks_nobody() -> None:
+    limiter = RateLimiter()
+    limiter.reserve(2_000_000_000.0)
+    assert limiter.reserve(1_000_000_000.0) == 0.0
+
+
+# ── what must not be seen ──────────────────────────────────────────────────────────────────────────
+
+
+def test_token_that_the_service_repeats_is_not_seen(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    body = json.dumps({"error_code": "APIG.0301", "error_msg": f"bad {TOKEN}", "error_solution": TOKEN})
+    try:
+        a_session(Canned((401, body, {"X-Request-Id": TOKEN}))).call("GET", "/x")
+    except Unauthorized as failure:
+        assert TOKEN not in str(failure) + "".join(traceback.format_exception(failure))
+        assert TOKEN not in repr(failure.diagnostics)
+    else:
+        pytest.fail("401 is a failure")
+    assert TOKEN not in caplog.text
+
+
+def test_password_of_a_proxy_is_not_seen() -> None:
+    network = Network(proxies={"https": "http://me:Pr0xyPassw0rd@127.0.0.1:1"})
+    with Session("https://modelarts.example", Anonymous(), network=network) as session:
+        assert "Pr0xyPassw0rd" in session.secrets()
+        with pytest.raises(Unreachable) as failure:
+            session.call("GET", "/x")
+    assert "Pr0xyPassw0rd" not in "".join(traceback.format_exception(failure.value))
+
+
+def test_terminal_escapes_of_the_service_do_no_harm() -> None:
+    with pytest.raises(Rejected) as failure:
+        a_session(Canned((400, '{"error_msg": "\\u001b]0;pwned\\u0007\\u202e", "error_code": "X"}'))).call(
+            "GET", "/"
+        )
+    assert str(failure.value).isprintable()
+    assert os.linesep not in str(failure.value)
