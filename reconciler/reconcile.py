@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.apply.executor import EventStream, execute
 from reconciler.core.draft import Situation
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed import ObservedJob
@@ -25,6 +24,9 @@ from reconciler.core.stack import Stack
 from reconciler.manifests import LoadedStack
 from reconciler.targets import Connected
 from reconciler.version import __version__
+
+if TYPE_CHECKING:
+    from reconciler.apply.executor import EventStream
 
 
 class Context(NamedTuple):
@@ -96,6 +98,8 @@ def apply(
     context: Context, plan: Plan, stream: EventStream, stop: threading.Event, *, timeout_s: float
 ) -> Result:
     """Carry a plan out."""
+    from reconciler.apply.executor import execute  # a plan needs none of it
+
     return execute(
         plan,
         context.target.backend,

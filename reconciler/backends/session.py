@@ -203,7 +203,7 @@ class Session:
             except ServiceFailure as failure:
                 wait_s = self._backoff.wait_s(failure, attempt, repeat, self._chance)
                 if self._limiter and isinstance(failure, Throttled):
-                    self._limiter.pause(self._clock.now() + (wait_s or 0.0))
+                    self._limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
                 if wait_s is None:
                     raise
                 attempt += 1
@@ -268,8 +268,6 @@ class Session:
             return UnreadableAnswer(f"the body cannot be decompressed: {why}")
         if _was_never_sent(error, reason):
             return Unreachable(f"{self._origin}: {why}", fix=_fix_of(reason))
-        if isinstance(error, requests.Timeout):
-            why = f"nothing came for {self._network.read_timeout_s:g} s"
         return Unanswered(f"{self._origin}: {why}")
 
     def _adapter(self) -> BaseAdapter:

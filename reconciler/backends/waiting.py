@@ -25,7 +25,7 @@ class Repeat(Enum):
 _PASSING = frozenset({408, 500, 502, 503, 504})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Backoff:
     """How often and how long to wait, in seconds; the wait doubles each time, and half of it is chance.
 
@@ -89,7 +89,8 @@ class RateLimiter:
             self._next_s = max(self._next_s, now_s - self._burst_s) + self._step_s
             return max(0.0, self._next_s - now_s - self._step_s)
 
-    def pause(self, until_s: float) -> None:
-        """Let nobody through before `until_s`: the service is throttling, and one of us has noticed."""
-        with self._lock:
-            self._next_s = max(self._next_s, until_s)
+    def pause(self, now_s: float, seconds: float) -> None:
+        """Let nobody through for a while: the service is throttling, and one of us has noticed."""
+        if seconds > 0:
+            with self._lock:
+                self._next_s = max(self._next_s, now_s + min(seconds, Backoff.longest_retry_after_s))

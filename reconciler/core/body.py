@@ -144,10 +144,10 @@ def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sendable(value: Any) -> Any:
     """Copy plain data without nulls: null and absent mean the same to the service."""
-    if isinstance(value, Mapping):
-        return {k: sent for k, v in value.items() if (sent := _sendable(v)) is not None}
+    if isinstance(value, dict):
+        return {k: _sendable(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
-        return [sent for v in value if (sent := _sendable(v)) is not None]
+        return [_sendable(v) for v in value if v is not None]
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -29,7 +29,7 @@ class SecretName(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """What is known of one field: its members if it is an object, its item if it is a list."""
 
@@ -41,6 +41,11 @@ class Rule:
     marks: frozenset[Mark] = frozenset()
     update: UpdateInPlace | None = None
     description: str = ""
+
+    @cached_property
+    def templated(self) -> frozenset[str]:
+        """The members whose documented default depends on the item."""
+        return frozenset(name for name, member in self.members.items() if member.default_template)
 
     @property
     def is_filled_in(self) -> bool:
@@ -148,18 +153,23 @@ _ANY_TEXT = Rule()
 
 def _value(value: Any, rule: Rule) -> Any:
     """Return the canonical form of one field, or None if it says nothing."""
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
+    # The order of the questions is that of their frequency: this runs for every field of every job.
+    if type(value) is str:
+        text = value
+    elif isinstance(value, dict):
         return _object(value, rule) or None
-    if isinstance(value, list | tuple):
+    elif value is None:
+        return None
+    elif isinstance(value, list | tuple):
         return _list(list(value), rule) or None
-    text = scalar(value)
-    if Mark.OBS_PATH in rule.marks:
-        text = _obs_path(text)
-    elif Mark.SECONDS in rule.marks and text[:-1].isdigit():
-        text = text.removesuffix("s")
-    return None if text in ("", rule.default) else text
+    else:
+        text = scalar(value)
+    if rule.marks:
+        if Mark.OBS_PATH in rule.marks:
+            text = _obs_path(text)
+        elif Mark.SECONDS in rule.marks and text[:-1].isdigit():
+            text = text.removesuffix("s")
+    return None if text == "" or text == rule.default else text
 
 
 def _list(items: list[Any], rule: Rule) -> Any:
@@ -176,24 +186,25 @@ def _list(items: list[Any], rule: Rule) -> Any:
 
 def _keyed(items: list[Any], rule: Rule, keyed_by: str) -> Iterator[tuple[str, Any]]:
     for index, item in enumerate(items):
-        if not isinstance(item, Mapping):
+        if not isinstance(item, dict):
             yield f"#{index}", _value(item, rule)
             continue
         name = _item_key(item, keyed_by)
         form = _object(item, rule)
         form.pop(keyed_by, None)
-        for field_name, member in rule.members.items():
-            if member.default_template and form.get(field_name) == member.default_template.format(
-                name=name, index=index
-            ):
+        for field_name in form.keys() & rule.templated:
+            template = rule.members[field_name].default_template or ""
+            if form[field_name] == template.format(name=name, index=index):
                 del form[field_name]
         yield (f"#{index}" if name is None else str(name)), form
 
 
 def _item_key(item: Mapping[str, Any], keyed_by: str) -> Any:
     # A volume has its local_path one level down, under nfs, pfs or obs.
-    nested = (v.get(keyed_by) for v in item.values() if isinstance(v, Mapping))
-    return item.get(keyed_by) or next((key for key in nested if key), None)
+    if found := item.get(keyed_by):
+        return found
+    nested = (v.get(keyed_by) for v in item.values() if isinstance(v, dict))
+    return next((key for key in nested if key), None)
 
 
 def _obs_path(text: str) -> str:
@@ -259,10 +270,13 @@ def _without(form: Canonical, path: tuple[str, ...]) -> tuple[Canonical, Any]:
     name, *rest = path
     if name not in form:
         return form, None
+    value = form[name]
+    below: Canonical = {}
+    if rest:
+        if not isinstance(value, dict):
+            return form, None
+        below, value = _without(value, tuple(rest))
+        if value is None:
+            return form, None
     others = {k: v for k, v in form.items() if k != name}
-    if not rest:
-        return others, form[name]
-    if not isinstance(form[name], dict):
-        return form, None
-    below, value = _without(form[name], tuple(rest))
-    return ({**form, name: below} if below else others), value
+    return ({**others, name: below} if below else others), value

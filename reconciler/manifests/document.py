@@ -221,7 +221,7 @@ def compose(text: str) -> Any:
 
 _COLON, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
 _SHIELDS = {ord(_COLON): ":", ord(_OPEN): "{", ord(_CLOSE): "}"}
-_EXPRESSION = re.compile(r"\$\{([^{}\n]*)\}")
+_EXPRESSION = re.compile(r"\$\{([^{}\s\"',]*)\}")
 #: A colon with no space behind it separates nothing, unless a quoted key or a collection stands before it.
 _INNER_COLON = re.compile(r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])")
 

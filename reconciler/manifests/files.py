@@ -123,12 +123,18 @@ def _existing(path: Path) -> Path:
 def _root_directories(path: Path, reader: _Reader) -> list[Path]:
     """The roots that one PATH may stand for: in it, else the nearest above it, else those below it."""
     directory = path if path.is_dir() else path.parent
-    for above in (directory, *directory.parents):
+    for above in upwards(directory):
         if reader.roots_in(reader.candidates(above)):
             return [above]
     if path.is_dir():
         return [inner for inner, files in reader.below(path) if reader.roots_in(files)]
     return []
+
+
+def upwards(directory: Path) -> Iterator[Path]:
+    """Yield a directory and all those above it, the nearest first."""
+    yield directory
+    yield from directory.parents
 
 
 def _documents(root: Path, reader: _Reader) -> tuple[Document, ...]:

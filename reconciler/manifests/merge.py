@@ -131,8 +131,8 @@ def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
             merged.problems.append(diagnose(root, ("stack",), "wrong type", "found nothing, text is wanted"))
         elif isinstance(name, str):
             merged.stack = name
-            if why := stack_problem(name):
-                merged.problems.append(diagnose(root, ("stack",), "invalid stack name", why))
+            if problem := stack_problem(name):
+                merged.problems.append(diagnose(root, ("stack",), "invalid stack name", problem))
 
 
 def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:

@@ -240,6 +240,8 @@ def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[Step, ...]:
         below = _below(tree, part)
         if isinstance(part, int) and steps and steps[-1] in NAMED_LISTS:
             name = below.get("name") if isinstance(below, Mapping) else None
+            # The file does not say the secret's value, but the expression that stands for it.
+            name = name.reference if isinstance(name, SecretText) else name
             steps.append(Member(part, name if isinstance(name, str) else None))
         else:
             steps.append(part)

@@ -169,11 +169,11 @@ def test_connection_that_breaks_after_sending_is_unanswered(serve: Callable[[soc
 
 def test_answer_that_does_not_come_in_time_is_unanswered() -> None:
     def wait(connection: socket.socket) -> None:
-        connection.recv(65536)
-        connection.recv(65536)  # until the client goes
+        while connection.recv(65536):  # until the client goes
+            pass
 
     with a_socket(wait) as url, Session(url, Anonymous(), network=Network(read_timeout_s=0.05)) as session:
-        with pytest.raises(Unanswered, match=r"0\.05 s") as failure:
+        with pytest.raises(Unanswered, match="timed out") as failure:
             session.call("POST", "/x", body={})
         assert not isinstance(failure.value, Unreachable)
         session.close()
@@ -201,12 +201,10 @@ def test_what_cannot_have_been_sent_is_unreachable(endpoint: str, network: Netwo
 
 
 def test_plain_http_where_tls_is_expected_was_never_sent() -> None:
-    with (
-        running(Canned(JSON_OK)) as url,
-        Session(url.replace("http:", "https:"), Anonymous()) as session,
-        pytest.raises(Unreachable),
-    ):
-        session.call("POST", "/x", body={})
+    with a_socket(_no_http) as url, Session(url.replace("http:", "https:"), Anonymous()) as session:
+        with pytest.raises(Unreachable):
+            session.call("POST", "/x", body={})
+        session.close()
 
 
 def test_application_that_raises_is_a_lost_answer() -> None:
@@ -261,9 +259,12 @@ def test_requests_for(status: int, repeat: Repeat, requests: int) -> None:
 
 def test_unreachable_service_is_given_up_sooner() -> None:
     clock = StoppedClock()
-    with nobody() as url, Session(url, Anonymous(), clock=clock, chance=lambda: 1.0) as session:
-        with pytest.raises(Unreachable):
-            session.call("GET", "/x", repeat=Repeat.SAFE)
+    with (
+        nobody() as url,
+        Session(url, Anonymous(), clock=clock, chance=lambda: 1.0) as session,
+        pytest.raises(Unreachable),
+    ):
+        session.call("GET", "/x", repeat=Repeat.SAFE)
     assert clock.slept == [0.5, 1.0]
 
 
@@ -292,10 +293,8 @@ def test_throttling_holds_back_every_thread() -> None:
     busy = a_session(Canned((429, "", {"Retry-After": "9"})), clock=clock, limiter=limiter)
     with pytest.raises(Throttled):
         busy.call("POST", "/x")
-    assert limiter.reserve(clock.now()) == 0.0, "whoever gives up holds back nobody"
-    with pytest.raises(Throttled):
-        busy.call("GET", "/x", repeat=Repeat.SAFE)
-    assert clock.slept[:1] == [9.0]
+    assert limiter.reserve(clock.now()) == pytest.approx(9.0)
+    assert limiter.reserve(clock.now() + 10) == 0.0
 
 
 def test_clock_that_is_put_back_blocks_nobody() -> None:
@@ -310,13 +309,10 @@ def test_clock_that_is_put_back_blocks_nobody() -> None:
 def test_token_that_the_service_repeats_is_not_seen(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     body = json.dumps({"error_code": "APIG.0301", "error_msg": f"bad {TOKEN}", "error_solution": TOKEN})
-    try:
+    with pytest.raises(Unauthorized) as failure:
         a_session(Canned((401, body, {"X-Request-Id": TOKEN}))).call("GET", "/x")
-    except Unauthorized as failure:
-        assert TOKEN not in str(failure) + "".join(traceback.format_exception(failure))
-        assert TOKEN not in repr(failure.diagnostics)
-    else:
-        pytest.fail("401 is a failure")
+    assert TOKEN not in "".join(traceback.format_exception(failure.value))
+    assert TOKEN not in repr(failure.value.diagnostics)
     assert TOKEN not in caplog.text
 
 

@@ -1,0 +1,229 @@
+"""CLI.md 3: every ending has its code, and what went wrong is said without a traceback."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.exits import PRECEDENCE, Exit, first_of
+from reconciler.emulator import Effect, Fault
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+
+def test_the_precedence_of_the_contract() -> None:
+    order = [130, 143, 70, 7, 6, 4, 5, 10, 9, 8, 3, 2, 0]
+    assert [int(code) for code in PRECEDENCE] == order
+    for first, second in itertools.combinations(PRECEDENCE, 2):
+        assert first_of([second, first]) is first
+    assert first_of([]) is Exit.DONE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["pln"],
+        ["plan", "--nonsense"],
+        ["plan", "there-is-no-such-directory"],
+        ["plan", "--parallelism", "many"],
+        ["plan", "--only", "b"],
+        ["plan", "--only", "b*"],
+        ["plan", "-t", "elsewhere"],
+        ["plan", "--var", "no-equals-sign"],
+        ["plan", "-o", "yaml"],
+        ["apply", "--timeout", "soon"],
+        ["schema", "nonsense"],
+        ["explain", "nonsense"],
+        ["emulator", "serve", "--access-key", "only-half"],
+    ],
+)
+def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str]) -> None:
+    write(manifest("a"))
+    said = reconciler(*arguments)
+    assert said.code == 64
+    assert said.out == ""
+    assert "error" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (manifest("a").replace("spec:", "spce:"), "unknown field"),
+        (manifest("a").replace("flavor_id: modelarts.vm.cpu.2u", "flavor_id: [1]"), "wrong type"),
+        (manifest("a", "a"), "duplicate key"),
+        (manifest("a").replace("stack: test", "stack: Test"), "invalid stack name"),
+        ("stack: test\njobs: {a: [", "invalid YAML"),
+    ],
+)
+def test_an_invalid_manifest_is_65_and_says_where(reconciler: Reconciler, text: str, words: str) -> None:
+    write(text)
+    for command in ("validate", "plan", "apply", "drift", "destroy"):
+        said = reconciler(command)
+        assert said.code == 65
+        assert f"error: {words}" in said.err
+        assert "jobs.yaml:" in said.err
+        assert "Traceback" not in said.err
+
+
+def test_no_root_file_is_a_manifest_error(reconciler: Reconciler) -> None:
+    write("jobs: {}\n")
+    assert reconciler("validate").code == 65
+
+
+def test_plan_is_0_and_with_detailed_exitcode_2_where_there_are_changes(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("plan").code == 0
+    assert reconciler("plan", "--detailed-exitcode").code == 2
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("plan", "--detailed-exitcode").code == 0
+
+
+def test_without_credentials_it_is_7(reconciler: Reconciler) -> None:
+    write(manifest("a", url="http://127.0.0.1:9"))
+    said = reconciler("plan")
+    assert said.code == 7
+    assert "fix:" in said.err
+
+
+def test_with_a_wrong_token_it_is_7(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest("a", url=service.url))
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "forged-token-2")
+    for command in (["plan"], ["apply", "--yes"], ["drift"], ["destroy", "--yes"]):
+        said = reconciler(*command)
+        assert said.code == 7
+        assert "forged-token-2" not in said.out + said.err
+
+
+def test_in_a_wrong_project_it_is_7(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p2"))
+    said = reconciler("plan")
+    assert said.code == 7
+    assert "ModelArts.2786" in said.err
+
+
+def test_an_endpoint_that_cannot_be_reached_is_8(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest("a", url="http://127.0.0.1:9"))
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+    for command in (["plan", "--detailed-exitcode"], ["apply", "--yes"], ["drift"]):
+        said = reconciler(*command)
+        assert said.code == 8
+        assert "cannot be reached" in said.out
+
+
+def test_a_refused_create_is_5_and_the_others_are_made(reconciler: Reconciler, service: Service) -> None:
+    refused = manifest("a", "b", "c", url=service.url).replace("parameters: {lr: 0.1}", "working_dir: w", 1)
+    write(refused)
+    service.app.faults.add(
+        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
+    )
+    said = reconciler("apply", "--yes")
+    assert said.code == 5
+    assert "full" in said.out
+    assert "ModelArts.2815" in said.out
+    assert len(service.store.jobs()) == 2
+
+
+def test_too_many_terminations_are_3_unless_forced(reconciler: Reconciler) -> None:
+    write(manifest(*"abcdef"))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a"))
+    said = reconciler("plan")
+    assert said.code == 3
+    assert "5 of the 6 active jobs" in said.err
+    assert "--force" in said.err
+    assert reconciler("apply", "--yes").code == 3
+    assert reconciler("plan", "--json").document["applyable"] is False
+    assert reconciler("plan", "--force").code == 0
+    assert reconciler("apply", "--yes", "--force").code == 0
+
+
+def test_an_empty_manifest_is_3_unless_it_is_meant(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest())
+    assert reconciler("apply", "--yes").code == 3
+    said = reconciler("apply", "--yes", "--allow-empty")
+    assert said.code == 0
+    assert "terminate" in said.out
+
+
+def test_a_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(
+    reconciler: Reconciler, service: Service
+) -> None:
+    body = {
+        "kind": "job",
+        "metadata": {"name": "a"},
+        "algorithm": {"code_dir": "obs://b/c/", "boot_file": "obs://b/c/t.py", "engine": {"engine_id": "e"}},
+        "spec": {"resource": {"flavor_id": "f", "node_count": 1}},
+    }
+    service.store.create("p1", body)
+    write(manifest("a", "b", url=service.url))
+    assert reconciler("plan", "--detailed-exitcode").code == 2
+    assert reconciler("apply", "--yes").code == 3
+    assert reconciler("plan", "--detailed-exitcode").code == 0
+    assert "conflict" in reconciler("plan").out
+
+
+def test_apply_without_a_terminal_names_the_flag(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    said = reconciler("apply")
+    assert said.code == 3
+    assert "--yes" in said.err
+    assert reconciler("plan", "--detailed-exitcode").code == 2
+
+
+def test_with_nothing_to_do_nothing_is_asked(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("apply").code == 0
+
+
+def test_drift_is_0_2_or_8(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    assert reconciler("drift").code == 2  # missing
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("drift").code == 0
+    [job] = service.store.jobs()
+    service.store.set_phase(job.id, "Failed")
+    said = reconciler("drift")
+    assert said.code == 2
+    assert "failed" in said.out
+    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=99))
+    assert reconciler("drift").code == 8
+
+
+def test_a_drift_check_that_compared_nothing_is_8(reconciler: Reconciler) -> None:
+    write(manifest())
+    assert reconciler("drift").code == 8
+
+
+def test_a_fault_of_ours_is_70_with_a_report_that_holds_no_secret(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(manifest("a", url=service.url))
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("tell-nobody-1")
+
+    monkeypatch.setattr("reconciler.reconcile.make_plan", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said = reconciler("plan")
+    assert said.code == 70
+    assert "Traceback" not in said.err
+    [report] = tmp_path.glob("reconciler-report-*.txt")
+    assert "ZeroDivisionError" in report.read_text()
+    assert "tell-nobody-1" not in report.read_text() + said.err
+
+
+def test_help_and_version_are_0(reconciler: Reconciler) -> None:
+    assert reconciler("--help").code == 0
+    assert reconciler().code == 0
+    assert reconciler("--version").out.startswith("reconciler ")
+    for command in ("validate", "plan", "apply", "destroy", "drift", "schema", "explain", "emulator"):
+        assert reconciler(command, "--help").code == 0

@@ -1,0 +1,278 @@
+"""Variables and expressions: which value is taken, of which type, and where nothing gives one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.diagnostic import Severity
+from reconciler.core.secret import SecretText
+from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
+
+BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
+
+
+def head(variables: str) -> str:
+    return f"{HEAD}variables: {{{variables}}}\n"
+
+
+def environment(place: Place, value: str, variables: str = "", **options: Any) -> Any:
+    """The value of the environment variable X, as it is sent."""
+    job = place.job(BODY % value, head(variables), **options)
+    assert job.body is not None
+    return job.body["algorithm"]["environments"]["X"]
+
+
+def test_the_first_source_that_has_a_value_wins(place: Place) -> None:
+    file = place.write("v: from file\n", "one.yaml")
+    later = place.write("v: from later file\n", "two.yaml")
+    sources: dict[str, Any] = {
+        "variables": {"v": "from option"},
+        "var_files": [file, later],
+        "environ": {"V": "from environment"},
+    }
+    declared = "v: {env: V, default: from default}"
+
+    def value() -> Any:
+        return environment(place, "'${var.v}'", declared, **sources)
+
+    assert value() == "from option"
+    del sources["variables"]
+    assert value() == "from later file"
+    sources["var_files"] = []
+    (place.root / "one.yaml").unlink()
+    (place.root / "two.yaml").unlink()
+    assert value() == "from environment"
+    sources["environ"] = {"V": ""}
+    assert value() == "from default"  # an empty environment variable is how CI spells a missing one
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "value"),
+    [
+        ("v: {default: 1}", None, 1),
+        ("v: {default: 1}", "2", 2),
+        ("v: {default: 1.5}", "2", 2.0),
+        ("v: {default: 1.5}", "1e-3", 0.001),
+        ("v: {default: true}", "false", False),
+        ("v: {default: '1'}", "02", "02"),
+        ("v: {default: text}", "3", "3"),
+        ("v: {}", "3", 3),
+        ("v: {}", "0.5", 0.5),
+        ("v: {}", "true", True),
+        ("v: {}", "03", "03"),  # does not read back the same
+        ("v: {}", "1e5", "1e5"),
+        ("v: {}", "nan", "nan"),
+        ("v: {}", "True", "True"),
+        ("v: {}", "", ""),
+        ("v: {default: [a, b]}", None, ["a", "b"]),
+    ],
+)
+def test_text_from_outside_takes_the_type_of_the_default(
+    place: Place, declared: str, given: str | None, value: Any
+) -> None:
+    body = JOB + "    raw: {x: '${var.v}'}"
+    job = place.job(body, head(declared), variables={} if given is None else {"v": given})
+    assert job.body is not None
+    assert job.body["x"] == value
+    assert type(job.body["x"]) is type(value)
+
+
+@pytest.mark.parametrize(("default", "given"), [("1", "one"), ("1", "1.5"), ("true", "yes"), ("0.5", "half")])
+def test_text_that_is_not_of_the_type_of_the_default_is_an_error(
+    place: Place, default: str, given: str
+) -> None:
+    place.write(head(f"v: {{default: {default}}}") + f"jobs:\n  a:{BODY % '${var.v}'}")
+    problem = place.problem(variables={"v": given})
+    assert problem.what == "wrong type"
+    assert marked(problem) == "${var.v}"
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("'${job.key}'", "a"),
+        ("'x-${job.key}-${var.n}'", "x-a-3"),
+        ("'$${var.n}'", "${var.n}"),
+        ("'$$${var.n}'", "$${var.n}"),
+        ("'a $ b $HOME {x}'", "a $ b $HOME {x}"),
+        ("'${env.HOME_DIR}'", "/home"),
+        ("'${ var.n }'", "3"),
+        ("'${var.t}'", "true"),
+        ("'is ${var.t}'", "is true"),
+    ],
+)
+def test_expressions(place: Place, text: str, sent: str) -> None:
+    declared = "n: {default: 3}, t: {default: true}"
+    assert environment(place, text, declared, environ={"HOME_DIR": "/home"}) == sent
+
+
+def test_one_expression_keeps_the_type_of_its_value(place: Place) -> None:
+    body = JOB.replace("node_count: 1", "node_count: '${var.nodes}'")
+    job = place.job(body, head("nodes: {default: 4}"))
+    assert job.body is not None
+    assert job.body["spec"]["resource"]["node_count"] == 4
+
+
+def test_a_variable_may_hold_a_whole_mapping(place: Place) -> None:
+    declared = "parameters: {default: {lr: 0.1, epochs: 3}}"
+    body = JOB.replace("engine:", "parameters: '${var.parameters}', engine:")
+    job = place.job(body, head(declared))
+    assert job.body is not None
+    assert job.body["algorithm"]["parameters"] == [
+        {"name": "lr", "value": "0.1"},
+        {"name": "epochs", "value": "3"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "said", "fix"),
+    [
+        ("${var.buckt}", "unknown variable", '"buckt" is not one of bucket', 'did you mean "bucket"?'),
+        ("x ${env.NOT_SET} y", "environment variable not set", "NOT_SET", "export NOT_SET=VALUE"),
+        ("${matrix.lr}", "invalid expression", "an entry with a matrix", None),
+        ("${job.name}", "invalid expression", "${job.key} are allowed", 'did you mean "${job.key}"?'),
+        ("${bucket}", "invalid expression", "${var.NAME}", None),
+        ("${}", "invalid expression", "${var.NAME}", None),
+        ("${var.}", "invalid expression", "${var.NAME}", None),
+        ("a ${var.bucket", "invalid expression", "no closing }", "close it, or write $${ for a literal ${"),
+        ("a-${var.list}", "wrong type", "cannot stand inside a text", None),
+    ],
+)
+def test_what_is_no_expression_is_an_error_at_its_place(
+    place: Place, text: str, what: str, said: str, fix: str | None
+) -> None:
+    place.write(head("bucket: {default: b}, list: {default: [1]}") + f"jobs:\n  a:{BODY % repr(text)}")
+    problem = place.problem()
+    assert problem.what == what
+    assert said in problem.why
+    assert problem.fix == fix
+    assert marked(problem) in text
+    assert marked(problem).startswith("${")
+    assert problem.path == "jobs.a.algorithm.environments.X"
+
+
+def test_a_variable_without_a_value_names_every_way_to_give_one(place: Place) -> None:
+    place.write(head("v: {env: V}, unused: {}") + f"jobs:\n  a:{BODY % '${var.v}'}")
+    problem = place.problem()
+    assert problem.what == "variable without a value"
+    assert problem.fix is not None
+    for way in ("--var v=VALUE", "--var-file", "environment variable V", "default:"):
+        assert way in problem.fix
+
+
+def test_names_that_nobody_declares_are_errors(place: Place) -> None:
+    place.write(head("bucket: {default: b}"))
+    values = place.write("other: 1\nbuckett: 2\n", "values.yaml")
+    problems = place.problems(variables={"bucke": "x"}, var_files=[values])
+    assert [(p.what, p.fix) for p in problems] == [
+        ("unknown variable", 'did you mean "bucket"?'),
+        ("unknown variable", None),
+        ("unknown variable", 'did you mean "bucket"?'),
+    ]
+    assert place_of(problems[2]) == "values.yaml:2:1"
+
+
+def test_keys_and_variables_are_not_expanded(place: Place) -> None:
+    assert environment(place, "'${var.v}'", "v: {default: '${env.NOT_SET}'}") == "${env.NOT_SET}"
+    place.write(HEAD + f"jobs:\n  '${{var.v}}':{JOB}")
+    assert place.problem().what == "invalid key"
+
+
+def test_defaults_are_expanded_for_each_job(place: Place) -> None:
+    place.write(HEAD + "defaults: {description: 'about ${job.key}'}\n" + f"jobs:\n  a:{JOB}  b:{JOB}")
+    jobs = place.load().stack.jobs
+    assert [jobs[key].description for key in "ab"] == ["about a", "about b"]
+
+
+# Secrets
+
+
+SECRET = "token: {env: TOKEN, sensitive: true}"
+
+
+def test_a_text_with_a_secret_is_shown_with_the_name_in_its_place(place: Place) -> None:
+    sent = environment(
+        place, "'Bearer ${var.token} $${x} ${var.n}'", SECRET + ", n: {default: 1}", environ={"TOKEN": "hunter2!"}
+    )
+    assert isinstance(sent, SecretText)
+    assert sent == "Bearer hunter2! ${x} 1"
+    assert sent.reference == "Bearer ${var.token} $${x} 1"
+
+
+def test_rotating_a_secret_changes_no_digest(place: Place) -> None:
+    def digest(token: str) -> str:
+        return place.job(BODY % "'${var.token}'", head(SECRET), environ={"TOKEN": token}).digest
+
+    assert digest("hunter2!") == digest("correct horse")
+    assert place.job(BODY % "hunter2!", head(SECRET)).digest != digest("hunter2!")
+
+
+def test_a_secret_that_reads_as_a_number_stays_text(place: Place) -> None:
+    assert environment(place, "'${var.token}'", SECRET, environ={"TOKEN": "12345"}) == "12345"
+
+
+def test_what_was_looked_up_is_known_for_redaction(place: Place) -> None:
+    declared = SECRET + ", unused: {env: UNUSED, sensitive: true}"
+    place.write(head(declared) + f"jobs:\n  a:{BODY % '${var.token}'}")
+    loaded = place.load(environ={"TOKEN": "hunter2!", "UNUSED": "not asked for"})
+    assert loaded.secrets == ("hunter2!",)
+    assert "hunter2!" not in repr(loaded)
+
+
+def test_values_marked_sensitive_in_place_are_secrets_too(place: Place) -> None:
+    parameters = "parameters: {password: {value: hunter2!, sensitive: true}}, engine:"
+    place.write(HEAD + f"jobs:\n  a:{JOB.replace('engine:', parameters)}")
+    loaded = place.load()
+    assert loaded.secrets == ("hunter2!",)
+    assert loaded.stack.jobs["a"].body is not None
+    sent = loaded.stack.jobs["a"].body["algorithm"]["parameters"]
+    assert sent == [{"name": "password", "value": "hunter2!"}]
+    assert sent[0]["value"].reference == "${parameter.password}"
+
+
+def test_offline_a_secret_needs_no_value(place: Place) -> None:
+    assert environment(place, "'${var.token}'", SECRET, offline=True) == "${var.token}"
+    place.write(head("v: {}") + f"jobs:\n  a:{BODY % '${var.v}'}")
+    assert place.problem(offline=True).what == "variable without a value"
+
+
+@pytest.mark.parametrize(
+    ("text", "marked_text"),
+    [
+        ("description: 'x ${var.token}'", "'x ${var.token}'"),
+        ("lifecycle: {rerun: '${var.token}'}", "'${var.token}'"),
+    ],
+)
+def test_a_secret_may_not_stand_where_it_would_be_shown(place: Place, text: str, marked_text: str) -> None:
+    place.write(head(SECRET) + f"jobs:\n  a:{JOB}    {text}\n")
+    problem = place.problem(environ={"TOKEN": "hunter2!"})
+    assert problem.what == "secret out of place"
+    assert marked(problem) == marked_text
+
+
+def test_a_secret_may_not_name_a_member(place: Place) -> None:
+    parameters = "parameters: [{name: '${var.token}', value: 1}], engine:"
+    place.write(head(SECRET) + f"jobs:\n  a:{JOB.replace('engine:', parameters)}")
+    problem = place.problem(environ={"TOKEN": "hunter2"})
+    assert (problem.what, problem.path) == ("secret out of place", "jobs.a.algorithm.parameters.${var.token}.name")
+
+
+def test_no_secret_stands_in_a_diagnostic(place: Place) -> None:
+    body = JOB.replace("node_count: 1", "node_count: '${var.token}', flavour: '${var.token}'")
+    place.write(
+        head("token: {env: TOKEN, sensitive: true, default: hunter2!}")
+        + f"jobs:\n  a:{body}    kind: 'x-${{var.token}}'\n    state: '${{var.token}}'\n    nonsense: hunter2!\n"
+    )
+    problems = place.problems()
+    assert len(problems) >= 4
+    assert "hunter2!" not in repr(problems)
+
+
+def test_a_default_of_a_sensitive_variable_is_a_warning(place: Place) -> None:
+    place.write(head("token: {sensitive: true, default: hunter2!}"))
+    (warning,) = place.load().warnings
+    assert (warning.what, warning.severity) == ("literal secret", Severity.WARNING)
+    assert "hunter2!" not in repr(warning)
+    assert place.load().stack.warnings == (warning,)
