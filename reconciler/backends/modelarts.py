@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from reconciler.backends.answers import read_job
 from reconciler.backends.paging import PAGE_SIZE, Listing, Page, PageReader, page_of
@@ -17,6 +18,9 @@ from reconciler.backends.workspace import Filter, NeedsAbsence, named, observe
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ports import NotFound, Rejected, Secrets, ServiceFailure, Unauthorized, UnreadableAnswer
+
+if TYPE_CHECKING:
+    from reconciler.backends.operations import Operations
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 #: Paths that look like a job's.
@@ -39,6 +43,19 @@ class ModelArtsBackend:
         self.cloud = cloud
         self._root = f"/v2/{project_id}"
         self._reader = PageReader(self._is_ours)
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the service."""
+        return self.session.endpoint
+
+    @cached_property
+    def operations(self) -> Operations:
+        """The service's other calls."""
+        # Imported here: a plan does not need them.
+        from reconciler.backends.operations import Operations
+
+        return Operations(self)
 
     def close(self) -> None:
         """Close all connections."""

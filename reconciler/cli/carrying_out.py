@@ -42,8 +42,8 @@ def carry_out(
     from reconciler.version import __version__
 
     specs = wanted(outputs, as_json=as_json)
-    tells_events = any(spec == OutputSpec("json", None) for spec in specs)
-    show_plan(plan, [s for s in specs if s.file is not None or not tells_events], as_json=False)
+    tells_events = OutputSpec("json", None) in specs
+    show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
     interrupt, result = Interrupt(), None
     with json_lines() if tells_events else progress(plan) as listener:
         stream = EventStream(context.clock, listener)

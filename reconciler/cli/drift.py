@@ -10,7 +10,7 @@ import click
 from reconciler.cli import exits
 from reconciler.cli.opening import opened
 from reconciler.cli.options import OUTPUT, TARGET, OutputSpec, with_options
-from reconciler.cli.showing import show_drift
+from reconciler.cli.showing import show_drift, wanted
 
 
 @click.command("drift")
@@ -25,5 +25,5 @@ def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int
 
     with opened(**options) as context:
         report = reconcile.drift(context)
-    show_drift(report, outputs, as_json=as_json)
+    show_drift(report, wanted(outputs, as_json=as_json))
     return exits.of_drift(report)

@@ -19,7 +19,7 @@ from reconciler.cli.options import (
     OutputSpec,
     with_options,
 )
-from reconciler.cli.showing import show_plan
+from reconciler.cli.showing import show_plan, wanted
 
 
 @click.command("plan")
@@ -42,5 +42,5 @@ def command(
 
     with opened(**options) as context:
         plan = reconcile.plan(context, Options(force=force, allow_empty=allow_empty))
-    show_plan(plan, outputs, as_json=as_json, show_keep=show_keep)
+    show_plan(plan, wanted(outputs, as_json=as_json), show_keep=show_keep)
     return exits.of_plan(plan, detailed=detailed_exitcode)

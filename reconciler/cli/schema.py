@@ -17,15 +17,15 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.core.drift import DriftReport
     from reconciler.core.outcome import Event
     from reconciler.core.plan import Plan
-    from reconciler.core.schema import document_schema, manifest_schema
+    from reconciler.core.schema import manifest_schema
 
     match name:
         case "plan":
-            return document_schema(Plan)
+            return Plan.published_schema()
         case "drift":
-            return document_schema(DriftReport)
+            return DriftReport.published_schema()
         case "events":
-            return document_schema(Event)
+            return Event.published_schema()
         case _:
             return manifest_schema()
 

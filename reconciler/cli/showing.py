@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from reconciler.core.plan import Plan
 
 
-def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, as_json: bool, show_keep: bool = False) -> None:
-    """Write a plan to stdout or to files, and its refusals to stderr."""
+def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False) -> None:
+    """Write a plan to the outputs, see `wanted`, and its refusals to stderr."""
     from reconciler.render import render_plan
 
     def render(format_: str, to_file: bool) -> str:
@@ -24,13 +24,13 @@ def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, as_json: bool, show_
         style = PLAIN if to_file else console.style(sys.stdout)
         return render_plan(plan, format_, style, show_keep=show_keep)
 
-    _write(wanted(outputs, as_json=as_json), render)
+    _write(outputs, render)
     if plan.refusals:
         console.diagnostics(plan.refusals)
 
 
-def show_drift(report: DriftReport, outputs: Sequence[OutputSpec], *, as_json: bool) -> None:
-    """Write a drift report to stdout or to files."""
+def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
+    """Write a drift report to the outputs, see `wanted`."""
     from reconciler.render import render_drift
 
     def render(format_: str, to_file: bool) -> str:
@@ -38,7 +38,7 @@ def show_drift(report: DriftReport, outputs: Sequence[OutputSpec], *, as_json: b
 
         return render_drift(report, format_, PLAIN if to_file else console.style(sys.stdout))
 
-    _write(wanted(outputs, as_json=as_json), render)
+    _write(outputs, render)
 
 
 def wanted(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:

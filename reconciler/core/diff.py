@@ -25,7 +25,12 @@ def changes_between(before: Canonical, after: Canonical, *, forces_new_job: bool
 
     tree = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
     found = [
-        _change(level.path(output_format="list"), _value(level.t1), _value(level.t2), forces_new_job)
+        _change(
+            level.path(output_format="list"),
+            _value(level.t1),
+            _value(level.t2),
+            forces_new_job=forces_new_job,
+        )
         for kind in tree.values()
         for level in kind
     ]
@@ -38,7 +43,7 @@ def _value(value: Any) -> Any:
     return None if isinstance(value, NotPresent) or value is NotPresent else value
 
 
-def _change(path: Iterable[Any], before: Any, after: Any, forces_new_job: bool) -> Change:
+def _change(path: Iterable[Any], before: Any, after: Any, *, forces_new_job: bool) -> Change:
     sensitive = isinstance(before, SecretName) or isinstance(after, SecretName)
     return Change(
         path=spell_path(path),
@@ -76,12 +81,15 @@ def spell_path(path: Iterable[Any]) -> str:
 class Comparable(NamedTuple):
     """Two canonical forms cut down to what can be compared.
 
-    `has_unreported` says that something is declared that details do not show.
+    `has_unreported` says that something is declared that details do not show. `secrets` are changes of
+    fields that hold another value than the sensitive one that is declared: it may have been rotated,
+    which restarts nothing, so they count only where nothing else explains a changed digest.
     """
 
     before: Canonical
     after: Canonical
     has_unreported: bool
+    secrets: tuple[Change, ...] = ()
 
 
 def comparable_with_details(reported: Canonical, declared: Canonical) -> Comparable:
@@ -97,7 +105,7 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
     pruner = _Pruner(keeps_named_lists=not by_reference)
     after = pruner.declared(declared, reported, rules())
     before = pruner.reported(reported, declared, rules())
-    return Comparable(before, after, has_unreported or pruner.has_unreported)
+    return Comparable(before, after, has_unreported or pruner.has_unreported, tuple(pruner.secrets))
 
 
 class _Pruner:
@@ -106,6 +114,7 @@ class _Pruner:
     def __init__(self, *, keeps_named_lists: bool) -> None:
         self._keeps_named_lists = keeps_named_lists
         self.has_unreported = False
+        self.secrets: list[Change] = []
 
     def declared(self, declared: Canonical, reported: Canonical, rule: Rule) -> Canonical:
         """What is declared, without what the service does not report."""
@@ -124,7 +133,9 @@ class _Pruner:
                 result[name] = value
         return result
 
-    def reported(self, reported: Canonical, declared: Canonical, rule: Rule) -> Canonical:
+    def reported(
+        self, reported: Canonical, declared: Canonical, rule: Rule, path: tuple[str, ...] = ()
+    ) -> Canonical:
         """What the service returned, without what it set by itself."""
         result: Canonical = {}
         for name, value in reported.items():
@@ -139,11 +150,14 @@ class _Pruner:
                 if member is None:
                     # Declared by `raw`: its own members are compared, others are the service's.
                     result[name] = {k: v for k, v in value.items() if k in mine}
-                elif kept := self.reported(value, mine, member):
+                elif kept := self.reported(value, mine, member, (*path, name)):
                     result[name] = kept
+            elif isinstance(mine, SecretName):
+                result[name] = mine
+                if mine.value != value:
+                    self.secrets.append(_change((*path, name), REDACTED, mine, forces_new_job=True))
             else:
-                # A secret is compared by its name only: rotating it restarts nothing.
-                result[name] = mine if isinstance(mine, SecretName) else value
+                result[name] = value
         return result
 
     def _removed(self, value: Any, member: Rule | None, parent: Rule) -> Any:

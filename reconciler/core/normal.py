@@ -24,9 +24,16 @@ Canonical = dict[str, Any]
 
 
 class SecretName(str):
-    """The name that stands for a sensitive value in a canonical form."""
+    """The name that stands for a sensitive value in a canonical form; `value` is for comparing only."""
 
-    __slots__ = ()
+    __slots__ = ("value",)
+    value: str
+
+    def __new__(cls, name: str, value: str) -> SecretName:
+        """Name a value."""
+        self = super().__new__(cls, name)
+        self.value = value
+        return self
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
 def scalar(value: Any) -> str:
     """A number or a boolean as text: 30 and "30" are the same, and so are 8 and 8.0."""
     if isinstance(value, SecretText):
-        return SecretName(value.reference)
+        return SecretName(value.reference, str.__str__(value))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
@@ -214,7 +221,7 @@ def _obs_path(text: str) -> str:
     if "://" in bare or not bare:  # file:// is a directory in the image
         return text
     path = "/" + bare.lstrip("/")
-    return SecretName(path) if isinstance(text, SecretName) else path
+    return SecretName(path, _obs_path(text.value)) if isinstance(text, SecretName) else path
 
 
 def walk_rules(

@@ -111,6 +111,14 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
+    @classmethod
+    def published_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of the document: a reader ignores what it does not know, so it allows more."""
+        schema = cls.model_json_schema(mode="serialization")
+        for model in (schema, *schema.get("$defs", {}).values()):
+            model.pop("additionalProperties", None)
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
 
 class Change(Frozen):
     """One field with its value before and after; null where there was, or will be, none."""

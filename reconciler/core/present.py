@@ -46,7 +46,7 @@ def difference(desired: DesiredJob, details: ObservedJob) -> Difference:
     wanted = declared(split(canonical(manifest_form(desired.body or {}))).immutable, desired.lifecycle.rerun)
     reported = split(canonical(manifest_form(details.body))).immutable
     comparable = comparable_with_details(reported, wanted)
-    changes = changes_between(comparable.before, comparable.after, forces_new_job=True)
+    changes = changes_between(comparable.before, comparable.after, forces_new_job=True) or comparable.secrets
     return Difference(changes, only_unreported=not changes and comparable.has_unreported)
 
 

@@ -40,6 +40,9 @@ def find(document: Document, steps: Steps) -> Place:
     for count, step in enumerate(steps):
         if node is None:
             return Place(key, node, count)
+        if step == "name" and count and isinstance(steps[count - 1], Member) and key is not node:
+            # In the mapping form the key is the name.
+            return Place(key, key, len(steps))
         if _is_scalar(node):
             # `lr: 0.1` stands for {name: lr, value: 0.1}, and `${var.x}` for whatever it holds.
             stands_for_all = "${" in node.value or (count > 0 and isinstance(steps[count - 1], Member))

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document, shorten
-from reconciler.manifests.positions import Member, Step, Steps, diagnose, find
+from reconciler.manifests.positions import Member, Step, Steps, diagnose, find, spell
 from reconciler.manifests.variables import did_you_mean
 
 NAMED_LISTS = ("parameters", "inputs", "outputs")
@@ -35,6 +35,11 @@ class Origin:
         """A problem with what stands at a path of the merged value, in the file that says it."""
         document, prefix = self._of(steps)
         return diagnose(document, (*prefix, *steps), what, why, fix, **more)
+
+    def path(self, steps: Steps, up: int = 0) -> str:
+        """A path in the file that says it, as people read it; `up` levels above."""
+        _, prefix = self._of(steps)
+        return spell((*prefix, *steps)[: len(prefix) + len(steps) - up])
 
     def _of(self, steps: Steps) -> tuple[Document, tuple[Step, ...]]:
         for document, prefix in self.places:
@@ -217,15 +222,10 @@ def diagnostics(
             words = _WORDS.get(kind, lambda f, m=one["msg"]: _Words("value not allowed", m))(finding)
         path = None
         if kind in ("extra_forbidden", "missing"):
-            path = origin_path(origin, steps[:-1])
+            path = origin.path(steps, 1)
         if kind == "missing":
             steps = steps[:-1]
         yield origin.diagnose(steps, *words, at_key=is_key or kind in ("extra_forbidden", "rule"), path=path)
-
-
-def origin_path(origin: Origin, steps: Steps) -> str:
-    """The path of a value in the file that says it, as people read it."""
-    return origin.diagnose(steps, "").path
 
 
 def _is_placeholder(value: Any) -> bool:

@@ -136,7 +136,12 @@ def test_a_duplicate_key_is_marked_and_the_first_one_stands() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 100_000, "a: " + "[" * 500 + "]" * 500, "- " * 100_000, "".join(" " * n + "a:\n" for n in range(300))],
+    [
+        "[" * 100_000,
+        "a: " + "[" * 500 + "]" * 500,
+        "- " * 100_000,
+        "".join(" " * n + "a:\n" for n in range(300)),
+    ],
 )
 def test_nesting_is_bounded(text: str) -> None:
     (problem,) = read(text).problems

@@ -17,9 +17,9 @@ def head(variables: str) -> str:
     return f"{HEAD}variables: {{{variables}}}\n"
 
 
-def environment(place: Place, value: str, variables: str = "", **options: Any) -> Any:
+def environment(place: Place, value: str, declared: str = "", **options: Any) -> Any:
     """The value of the environment variable X, as it is sent."""
-    job = place.job(BODY % value, head(variables), **options)
+    job = place.job(BODY % value, head(declared), **options)
     assert job.body is not None
     return job.body["algorithm"]["environments"]["X"]
 
@@ -194,7 +194,10 @@ SECRET = "token: {env: TOKEN, sensitive: true}"
 
 def test_a_text_with_a_secret_is_shown_with_the_name_in_its_place(place: Place) -> None:
     sent = environment(
-        place, "'Bearer ${var.token} $${x} ${var.n}'", SECRET + ", n: {default: 1}", environ={"TOKEN": "hunter2!"}
+        place,
+        "'Bearer ${var.token} $${x} ${var.n}'",
+        SECRET + ", n: {default: 1}",
+        environ={"TOKEN": "hunter2!"},
     )
     assert isinstance(sent, SecretText)
     assert sent == "Bearer hunter2! ${x} 1"
@@ -256,7 +259,10 @@ def test_a_secret_may_not_name_a_member(place: Place) -> None:
     parameters = "parameters: [{name: '${var.token}', value: 1}], engine:"
     place.write(head(SECRET) + f"jobs:\n  a:{JOB.replace('engine:', parameters)}")
     problem = place.problem(environ={"TOKEN": "hunter2"})
-    assert (problem.what, problem.path) == ("secret out of place", "jobs.a.algorithm.parameters.${var.token}.name")
+    assert (problem.what, problem.path) == (
+        "secret out of place",
+        "jobs.a.algorithm.parameters.${var.token}.name",
+    )
 
 
 def test_no_secret_stands_in_a_diagnostic(place: Place) -> None:

@@ -1,0 +1,143 @@
+"""What goes wrong between us and the service, in-process and over HTTP: each a story with a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.backends.connect import connect, connect_inprocess
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.core.phase import Phase
+from reconciler.core.ports import (
+    ServerFault,
+    Throttled,
+    Unanswered,
+    Unreachable,
+    UnreadableAnswer,
+    WrongPhase,
+)
+from reconciler.core.stack import Target
+from reconciler.emulator.app import Application
+from reconciler.emulator.faults import Effect, Fault
+from reconciler.emulator.server import running
+from tests.backends.building import PROJECT, TOKEN, StoppedClock, a_body
+
+
+@pytest.fixture(params=["in process", "http"])
+def place(
+    request: pytest.FixtureRequest, emulator: Application, clock: StoppedClock
+) -> Iterator[ModelArtsBackend]:
+    if request.param == "in process":
+        with connect_inprocess(emulator, project_id=PROJECT, clock=clock) as backend:
+            yield backend
+        return
+    with running(emulator) as url:
+        target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
+        with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}, clock=clock) as backend:
+            yield backend
+
+
+@pytest.mark.parametrize(
+    ("effect", "failure", "jobs"),
+    [
+        (Effect.LOST_BEFORE, Unanswered, 0),
+        (Effect.LOST_AFTER, Unanswered, 1),
+        (Effect.ANSWER_AFTER, ServerFault, 1),
+        (Effect.ANSWER, ServerFault, 0),
+        (Effect.UNREADABLE, UnreadableAnswer, 1),
+        (Effect.TRUNCATED, (Unanswered, UnreadableAnswer), 1),
+        (Effect.MALFORMED_JOB, UnreadableAnswer, 1),
+    ],
+)
+def test_create_is_asked_once_whatever_happens(
+    emulator: Application,
+    place: ModelArtsBackend,
+    effect: Effect,
+    failure: type[Exception] | tuple[type[Exception], ...],
+    jobs: int,
+) -> None:
+    emulator.faults.add(Fault(effect, operation="CreateTrainingJob", status=504, code="APIGW.0203"))
+    with pytest.raises(failure) as raised:
+        place.create(a_body())
+    assert not isinstance(raised.value, Unreachable)
+    assert len(emulator.store.jobs()) == jobs
+    assert len(emulator.requests) == 1
+
+
+def test_throttled_create_is_left_to_the_caller(emulator: Application, place: ModelArtsBackend) -> None:
+    emulator.faults.add(Fault(Effect.ANSWER, status=429, code="APIG.0308", retry_after_s=5))
+    with pytest.raises(Throttled) as failure:
+        place.create(a_body())
+    assert failure.value.retry_after_s == 5
+
+
+@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER])
+def test_search_is_asked_again(emulator: Application, place: ModelArtsBackend, effect: Effect) -> None:
+    place.create(a_body())
+    emulator.faults.add(Fault(effect, operation="ListTrainingJobs", count=2, status=503))
+    seen = place.observe()
+    assert (len(seen.jobs), seen.problem, seen.requests) == (1, None, 3)
+
+
+@pytest.mark.parametrize("operation", ["ShowTrainingJobDetails", "ChangeTrainingJobDescription"])
+def test_lost_answer_of_what_is_safe_to_repeat_is_not_seen(
+    emulator: Application, place: ModelArtsBackend, operation: str
+) -> None:
+    job_id = place.create(a_body()).id
+    emulator.faults.add(Fault(Effect.LOST_AFTER, operation=operation))
+    place.update(job_id, {"description": "new"})
+    assert place.details(job_id).description == "new"
+
+
+def test_terminate_whose_answer_was_lost_is_found_in_another_phase(
+    emulator: Application, place: ModelArtsBackend
+) -> None:
+    # The second request meets a job that is Terminating already: the caller reads it again.
+    job_id = place.create(a_body()).id
+    emulator.faults.add(Fault(Effect.LOST_AFTER, operation="StopTrainingJob"))
+    with pytest.raises(WrongPhase):
+        place.terminate(job_id)
+    assert place.details(job_id).phase is Phase.TERMINATING
+
+
+def test_find_that_cannot_be_complete_raises(emulator: Application, place: ModelArtsBackend) -> None:
+    place.create(a_body("resnet50"))
+    emulator.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=500))
+    with pytest.raises(ServerFault):
+        place.find("resnet50")
+
+
+def test_find_does_not_overlook_a_job_that_cannot_be_read(
+    emulator: Application, place: ModelArtsBackend
+) -> None:
+    place.create(a_body("resnet50-r2"))
+    place.create(a_body("resnet50"))
+    emulator.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=2))
+    assert len(place.find("resnet50")) == 1, "the other one hides nothing"
+    with pytest.raises(UnreadableAnswer, match="may be resnet50-r2"):
+        place.find("resnet50-r2")
+
+
+def test_job_that_cannot_be_read_hides_no_other(emulator: Application, place: ModelArtsBackend) -> None:
+    for name in ("a", "b"):
+        place.create(a_body(name))
+    emulator.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs"))
+    seen = place.observe()
+    assert [job.name for job in seen.jobs] == ["b"]
+    assert [entry.name for entry in seen.unreadable] == ["a"]
+    assert seen.is_whole
+
+
+def test_phase_that_nobody_knows_is_kept(emulator: Application, place: ModelArtsBackend) -> None:
+    place.create(a_body())
+    emulator.faults.add(Fault(Effect.UNKNOWN_PHASE, operation="ListTrainingJobs"))
+    (job,) = place.observe().jobs
+    assert (job.phase, job.phase_text) == (None, "Hibernating")
+
+
+def test_unreadable_page_is_a_problem(emulator: Application, place: ModelArtsBackend) -> None:
+    emulator.faults.add(Fault(Effect.UNREADABLE, operation="ListTrainingJobs", count=None))
+    seen = place.observe()
+    assert not seen.is_whole
+    assert "not JSON" in (seen.problem or "")

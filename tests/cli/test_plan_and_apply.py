@@ -1,0 +1,317 @@
+"""What people and programs see of plan, apply, destroy and drift."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reconciler.emulator import Effect, Fault
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+LAST_LINE = "Plan: {} to create, {} to update, {} to replace, {} to terminate, {} to keep."
+KINDS = ("keep", "update", "replace", "terminate", "defer", "blocked", "conflict", "unknown")
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_main_job(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(1, 0, 0, 0, 0)
+    assert "done      create a" in reconciler("apply", "--yes").out
+    assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
+    write(manifest("a", lr="0.01"))
+    said = reconciler("plan")
+    assert said.out.splitlines()[-1] == LAST_LINE.format(0, 0, 1, 0, 0)
+    assert 'algorithm.parameters.lr: "0.1" -> "0.01"  # forces a new job' in said.out
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("plan", "--show-keep").out.count("= keep") == 1
+    assert reconciler("plan", "--json").document["actions"][0]["before"]["name"] == "a-r2"
+
+
+def test_the_plan_document(reconciler: Reconciler) -> None:
+    path = write(manifest("a", "b"))
+    document = reconciler("plan", "--json").document
+    assert list(document) == [
+        "format_version",
+        "reconciler_version",
+        "created_at",
+        "stack",
+        "target",
+        "manifest_digest",
+        "applyable",
+        "complete",
+        "summary",
+        "actions",
+        "warnings",
+    ]
+    assert list(document["summary"].items()) == [
+        ("create", 2),
+        *((name, 0) for name in KINDS),
+    ]
+    action = document["actions"][0]
+    assert list(action) == ["key", "action", "reason", "detail", "before", "after", "changes", "source"]
+    assert action["before"] is None
+    assert action["after"]["name"] == "a"
+    assert re.fullmatch("a[0-9a-f]{12}", action["after"]["digest"])
+    assert action["source"] == {"file": path.name, "line": 6, "column": 3}
+    assert re.fullmatch("sha256:[0-9a-f]{64}", document["manifest_digest"])
+
+
+def test_the_same_plan_twice_is_the_same_bytes(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("b", "a", url=service.url))
+    first, second = (re.sub('"created_at": ".*"', "", reconciler("plan", "--json").out) for _ in range(2))
+    assert first == second
+
+
+def test_apply_tells_its_steps_as_json_lines(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    said = reconciler("apply", "--yes", "--json")
+    assert [event["type"] for event in said.events] == [
+        "version",
+        "planned",
+        "action_started",
+        "action_completed",
+        "apply_completed",
+    ]
+    assert [event["sequence"] for event in said.events] == [1, 2, 3, 4, 5]
+    started, completed = said.events[2:4]
+    assert (started["key"], started["action"], started["job"]) == ("a", "create", None)
+    assert re.fullmatch("[0-9a-f-]{36}", completed["job"])
+    assert said.events[-1]["summary"]["done"] == 1
+
+
+def test_the_last_line_is_apply_completed_also_where_nobody_confirmed(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    said = reconciler("apply", "--json")
+    assert said.code == 3
+    assert said.events[-1]["type"] == "apply_completed"
+
+
+def test_a_failed_action_carries_the_services_words(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(
+        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
+    )
+    [failed] = [e for e in reconciler("apply", "--yes", "--json").events if e["type"] == "action_failed"]
+    assert (failed["code"], failed["message"]) == ("ModelArts.2815", "full")
+    assert failed["request_id"]
+
+
+def test_outputs_go_to_several_places_at_once(reconciler: Reconciler, tmp_path: Path) -> None:
+    write(manifest("a"))
+    said = reconciler("plan", "-o", "text", "-o", "json=plan.json")
+    assert said.out.splitlines()[-1] == LAST_LINE.format(1, 0, 0, 0, 0)
+    assert json.loads((tmp_path / "plan.json").read_text())["stack"] == "test"
+    assert reconciler("plan", "-o", "json").document["stack"] == "test"
+
+
+def test_only_narrows_the_view_and_terminates_nothing_unseen(reconciler: Reconciler) -> None:
+    write(manifest("a", "b", "c"))
+    assert reconciler("apply", "--yes", "--only", "a", "--only", "b*").code == 0
+    write(manifest("a", "c"))
+    said = reconciler("plan", "--only", "a")
+    assert said.out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
+    assert "1 key is declared, and left out of this view" in said.out
+    assert "1 key is owned, and left alone" in said.out
+    assert reconciler("plan", "--only", "b").code == 0  # owned, and declared no more
+
+
+def test_a_path_that_does_not_cover_the_stack_terminates_nothing(reconciler: Reconciler) -> None:
+    write(manifest("a"), "stack/root.yaml")
+    write("jobs:\n" + manifest("b").split("jobs:\n")[1], "stack/more/b.yaml")
+    assert reconciler("apply", "--yes", "stack").code == 0
+    write("jobs: {}\n", "stack/more/b.yaml")
+    said = reconciler("plan", "stack/root.yaml")
+    assert said.out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
+    assert reconciler("plan", "stack").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 1, 1)
+
+
+def test_destroy_ends_what_the_stack_owns_and_a_protected_job_stays(reconciler: Reconciler) -> None:
+    protected = manifest("a", "b").replace("  b:\n", "  b:\n    lifecycle: {protect: true}\n")
+    write(protected)
+    assert reconciler("apply", "--yes").code == 0
+    said = reconciler("destroy", "--yes")
+    assert said.code == 3
+    assert "terminate a" in said.out
+    assert "blocked" in said.out
+    phases = {
+        a["key"]: a["before"]["phase"]
+        for a in reconciler("plan", "--json").document["actions"]
+        if a["before"]
+    }
+    assert phases["b"] in ("Creating", "Pending", "Running")
+
+
+def test_destroy_is_exempt_from_the_limit(reconciler: Reconciler) -> None:
+    write(manifest(*"abcdef"))
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("destroy", "--yes").code == 0
+
+
+def test_what_we_stopped_and_declare_again_starts_again(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("b", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    service.clock.advance(minutes=1)
+    write(manifest("a", "b", url=service.url))
+    [action] = [a for a in reconciler("plan", "--json").document["actions"] if a["key"] == "a"]
+    assert (action["action"], action["reason"], action["after"]["name"]) == (
+        "create",
+        "declared_again",
+        "a-r2",
+    )
+
+
+def test_drift_names_what_changed_behind_our_back(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", "c", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    a, b, _ = sorted(service.store.jobs(), key=lambda job: job.name)
+    service.store.set_phase(a.id, "Terminated")
+    service.store.edit(b.id, lambda body: body["metadata"].update(description="by hand"))
+    write(manifest("a", "b", "c", "d", url=service.url, lr="0.5"))
+    document = reconciler("drift", "--json").document
+    assert [(d["key"], d["class"]) for d in document["drift"]] == [
+        ("a", "terminated"),
+        ("b", "unowned"),
+        ("b", "missing"),
+        ("d", "missing"),
+    ]
+    assert [p["key"] for p in document["pending"]] == ["a", "c"]
+    assert document["summary"]["terminated"] == 1
+    assert list(document["drift"][0]) == ["key", "class", "job", "detail", "since"]
+
+
+# --- secrets, hostile text, colours
+
+
+SECRET_JOB = """
+variables:
+  token: {env: MY_TOKEN, sensitive: true}
+"""
+
+
+def test_a_secret_is_in_no_output(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
+    text = manifest("a", url=service.url, more=SECRET_JOB.lstrip())
+    text = text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "Bearer ${var.token}"}')
+    write(text)
+    said = [reconciler("validate"), reconciler("plan", "--json"), reconciler("apply", "--yes", "-vv")]
+    [job] = service.store.jobs()
+    assert job.body["algorithm"]["environments"] == {"TOKEN": "Bearer s3cr3t-value"}
+    monkeypatch.setenv("MY_TOKEN", "r0tated-value")
+    said.append(reconciler("plan", "--json"))
+    assert said[-1].document["summary"]["keep"] == 1
+    write(text.replace("Bearer", "Basic"))
+    said.append(reconciler("plan"))
+    assert 'environments.TOKEN: "(sensitive)" -> "Basic ${var.token}"' in said[-1].out
+    service.app.faults.add(
+        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, message="no r0tated-value here")
+    )
+    write(text.replace("  a:", "  b:"))
+    said.append(reconciler("apply", "--yes"))
+    assert said[-1].code == 5
+    for output in said:
+        assert "s3cr3t-value" not in output.out + output.err
+        assert "r0tated-value" not in output.out + output.err
+        assert "tell-nobody-1" not in output.out + output.err
+
+
+def test_text_from_outside_cannot_steer_the_terminal(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    [job] = service.store.jobs()
+    marker = str(job.body["metadata"]["description"]).rpartition(" ")[2]
+    evil = f"\x1b[2J\x1b]0;owned\x07\u202e\r\n::error::x {marker}"
+    service.store.edit(job.id, lambda body: body["metadata"].update(description=evil))
+    for said in (reconciler("plan"), reconciler("drift"), reconciler("plan", "--json")):
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", said.out.replace("\u202e", "") + said.err)
+        assert "\n::error" not in said.out + said.err
+
+
+def test_colours_only_where_they_are_asked_for(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert "\x1b[" not in reconciler("plan").out
+    assert "\x1b[32m" in reconciler("plan", "--color", "always").out
+    assert "\x1b[" not in reconciler("plan", "--color", "always", "--no-color").out
+
+
+def test_options_can_be_given_by_the_environment(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest("a"))
+    monkeypatch.setenv("RECONCILER_DETAILED_EXITCODE", "1")
+    monkeypatch.setenv("RECONCILER_JSON", "1")
+    said = reconciler("plan")
+    assert said.code == 2
+    assert said.document["stack"] == "test"
+
+
+def test_schemas_are_printed(reconciler: Reconciler) -> None:
+    for name in ("manifest", "plan", "drift", "events"):
+        assert reconciler("schema", name).document["type"] == "object"
+    assert reconciler("schema").out == reconciler("schema", "manifest").out
+
+
+def test_the_tables_that_decide_are_printed(reconciler: Reconciler) -> None:
+    assert "Terminating" in reconciler("explain", "states").out
+    said = reconciler("explain", "spec.schedule_policy.priority").out
+    assert "update (huawei, while Pending)" in said
+    assert "new job" in reconciler("explain", "spec.resource.flavor_id").out
+
+
+# --- as a process
+
+
+def test_the_first_ctrl_c_lets_what_is_in_flight_finish(service: Service, tmp_path: Path) -> None:
+    write(manifest(*(f"job-{n}" for n in range(40)), url=service.url))
+    service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", delay_s=0.2, count=999))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reconciler", "apply", "--yes", "--json", "--parallelism", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "action_completed" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    out, err = process.communicate(timeout=30)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert events[-1]["type"] == "apply_completed"
+    done = len(service.store.jobs())
+    assert 1 <= done < 40
+    assert events[-1]["summary"]["skipped"] == 40 - done
+    assert events[-1]["summary"]["done"] == done
+
+
+def test_the_emulator_says_where_it_listens_and_stops_when_told(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reconciler", "emulator", "serve", "--data", "jobs.db", "--speed", "60"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    assert re.fullmatch(r"listening on http://127\.0\.0\.1:\d+\n", process.stdout.readline())
+    began = time.monotonic()
+    process.terminate()
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert time.monotonic() - began < 5
+    assert (tmp_path / "jobs.db").exists()

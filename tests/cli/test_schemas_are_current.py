@@ -1,0 +1,22 @@
+"""`schemas/` is written by `reconciler schema NAME`; a change of a model shows there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.schema import NAMES
+from tests.cli.conftest import Reconciler
+
+SCHEMAS = Path(__file__).parents[2] / "schemas"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_schema_is_up_to_date(name: str, reconciler: Reconciler) -> None:
+    written = (SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")
+    assert reconciler("schema", name).out == written, f"reconciler schema {name} > schemas/{name}.schema.json"
+
+
+def test_nothing_else_lies_there() -> None:
+    assert {path.name for path in SCHEMAS.iterdir()} == {f"{name}.schema.json" for name in NAMES}
