@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.draft import Situation
 from reconciler.core.drift import DriftReport, make_drift_report
-from reconciler.core.observed import ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.outcome import Result
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.plan import Plan
-from reconciler.core.planner import NO_OPTIONS, Look, Options, details_needed, make_destroy_plan, make_plan
+from reconciler.core.planner import (
+    NO_OPTIONS,
+    Look,
+    Options,
+    details_needed,
+    make_destroy_plan,
+    make_plan,
+    rests_on_absence,
+)
 from reconciler.core.ports import Backend, Clock, NotFound, ServiceFailure, Unauthorized
 from reconciler.core.selection import narrow
 from reconciler.core.stack import Stack
@@ -123,9 +131,15 @@ def observe(context: Context) -> tuple[Stack, Look]:
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
     backend, whole = context.target.backend, context.loaded.stack
-    seen = backend.observe()
-    context.tell(f"read {len(seen.jobs)} jobs by {seen.strategy or 'one scan'} in {seen.requests} requests")
-    ownership = sort_by_key(seen, whole.name, whole.declared_keys | frozenset(whole.jobs))
+    declared = whole.declared_keys | frozenset(whole.jobs)
+    situation = context.situation()
+
+    def needs_absence(partial: Observation) -> bool:
+        return rests_on_absence(whole, Look(sort_by_key(partial, whole.name, declared), {}), situation)
+
+    seen = backend.observe(declared, needs_absence)
+    context.tell(f"read {len(seen.jobs)} jobs by {seen.strategy} in {seen.requests} requests")
+    ownership = sort_by_key(seen, whole.name, declared)
     stack = narrow(whole, context.only, ownership.owned_keys)
     look = Look(ownership, {})
     asked: set[str] = set()

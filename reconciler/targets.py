@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
-from reconciler.core.ports import Backend, RequestListener
+from reconciler.core.ports import Backend, Clock, RequestListener
 from reconciler.core.stack import Target, TargetKind
 
 #: The local target has one project, whatever the stack.
@@ -24,82 +24,74 @@ class Connected:
     backend: Backend
     identity: TargetIdentity
     cloud: Cloud
-    secrets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a target is opened with.
+
+    `root` is the directory of the stack's root file; `learn` is told each value that must not be seen.
+    """
+
+    root: Path
+    environ: Mapping[str, str]
+    clock: Clock
+    learn: Callable[[Iterable[str]], None]
+    listener: RequestListener | None = None
 
 
 @contextmanager
-def connected(
-    name: str,
-    target: Target,
-    *,
-    root: Path,
-    environ: Mapping[str, str],
-    listener: RequestListener | None = None,
-) -> Iterator[Connected]:
-    """Open a target, and close what it holds in the end. `root` is the directory of the stack's root file.
+def connected(name: str, target: Target, around: Surroundings) -> Iterator[Connected]:
+    """Open a target, and close what it holds in the end.
 
     Raises:
         Unauthorized: no credentials were found.
         ManifestInvalid: the target says too little to find the service.
     """
     with ExitStack() as cleanup:
-        yield _KINDS[target.kind](name, target, root, environ, listener, cleanup)
+        yield _KINDS[target.kind](name, target, around, cleanup)
 
 
-def _local(
-    name: str,
-    target: Target,
-    root: Path,
-    environ: Mapping[str, str],
-    listener: RequestListener | None,
-    cleanup: ExitStack,
-) -> Connected:
+def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) -> Connected:
     from reconciler.backends.connect import connect_inprocess
     from reconciler.emulator import Store, create_app
 
-    store = Store(str(records_directory(root) / "local.sqlite3"))
+    store = Store(str(records_directory(around.root) / "local.sqlite3"))
     cleanup.callback(store.close)
-    app = create_app(store, project_id=LOCAL_PROJECT)
     backend = connect_inprocess(
-        app, project_id=LOCAL_PROJECT, workspace_id=target.workspace_id, listener=listener
-    )
-    cleanup.callback(backend.close)
-    identity = TargetIdentity(
-        name=name,
-        kind=target.kind,
-        endpoint=TargetKind.LOCAL.value,
+        create_app(store, project_id=LOCAL_PROJECT),
         project_id=LOCAL_PROJECT,
         workspace_id=target.workspace_id,
+        listener=around.listener,
+        clock=around.clock,
     )
-    return Connected(backend, identity, Cloud.HUAWEI)
-
-
-def _modelarts(
-    name: str,
-    target: Target,
-    root: Path,
-    environ: Mapping[str, str],
-    listener: RequestListener | None,
-    cleanup: ExitStack,
-) -> Connected:
-    from reconciler.backends.connect import connect, endpoint_of, project_of
-
-    backend = connect(target, environ, listener=listener)
     cleanup.callback(backend.close)
-    identity = TargetIdentity(
+    return Connected(backend, _identity(name, target, TargetKind.LOCAL.value, LOCAL_PROJECT), Cloud.HUAWEI)
+
+
+def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitStack) -> Connected:
+    from reconciler.backends.connect import connect
+
+    backend = connect(
+        target, around.environ, listener=around.listener, clock=around.clock, learn=around.learn
+    )
+    cleanup.callback(backend.close)
+    identity = _identity(name, target, backend.endpoint, backend.project_id)
+    return Connected(backend, identity, backend.cloud)
+
+
+def _identity(name: str, target: Target, endpoint: str, project_id: str) -> TargetIdentity:
+    return TargetIdentity(
         name=name,
         kind=target.kind,
-        endpoint=endpoint_of(target, environ),
-        project_id=project_of(target, environ),
+        endpoint=endpoint,
+        project_id=project_id,
         workspace_id=target.workspace_id,
     )
-    return Connected(backend, identity, backend.cloud, tuple(backend.secrets()))
 
 
-_Opener = Callable[
-    [str, Target, Path, Mapping[str, str], "RequestListener | None", ExitStack],
-    Connected,
-]
+_Opener = Callable[[str, Target, Surroundings, ExitStack], Connected]
+#: A new kind of target is a row here.
 _KINDS: dict[TargetKind, _Opener] = {TargetKind.LOCAL: _local, TargetKind.MODELARTS: _modelarts}
 
 

@@ -31,6 +31,6 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line, and exit with a code of CLI.md 3."""
-    from reconciler.cli.exits import run
+    from reconciler.cli.running import run
 
     sys.exit(run(cli, sys.argv[1:]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reconciler.cli.console import console
 from reconciler.core.diagnostic import ManifestInvalid, ReconcilerError, Refused, WrongUsage
 
 if TYPE_CHECKING:
@@ -117,42 +118,31 @@ def of_error(error: ReconcilerError) -> Exit:
     return next((code for kind, code in table if isinstance(error, kind)), Exit.FAILED)
 
 
-def run(command: click.Command, args: list[str]) -> int:
-    """Run a click command, show what went wrong, and return the exit code; never a traceback."""
-    from reconciler.cli.console import console
-
-    try:
-        code = command.main(args, prog_name="reconciler", standalone_mode=False)
-        sys.stdout.flush()
-        return int(code or Exit.DONE)
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.Abort:
-        console.say("\ninterrupted")
-        return Exit.INTERRUPTED
-    except KeyboardInterrupt:
-        console.say("\ninterrupted")
-        return Exit.INTERRUPTED
-    except click.FileError as error:
-        console.say(error.format_message())
-        return Exit.FAILED
-    except click.ClickException as error:
-        _show_usage(error)
-        return Exit.WRONG_USE
-    except ReconcilerError as error:
-        console.diagnostics(error.diagnostics)
-        return of_error(error)
-    except BrokenPipeError:
-        # The reader has gone (`| head`); nobody is left to be told.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.DONE
-    except Exception as error:
-        return _our_fault(error)
+def of_exception(error: BaseException) -> Exit:
+    """Show what ended a run, and return its code; never a traceback."""
+    match error:
+        case click.Abort() | KeyboardInterrupt():
+            console.say("\ninterrupted")
+            return Exit.INTERRUPTED
+        case click.ClickException():
+            _show_usage(error)
+            return Exit.WRONG_USE
+        case ReconcilerError():
+            console.diagnostics(error.diagnostics)
+            return of_error(error)
+        case BrokenPipeError():
+            # The reader has gone (`| head`); nobody is left to be told.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return Exit.DONE
+        case OSError():
+            console.say(
+                f"error: {error.strerror or error}" + (f"\n  --> {error.filename}" if error.filename else "")
+            )
+            return Exit.FAILED
+    return _our_fault(error)
 
 
 def _show_usage(error: click.ClickException) -> None:
-    from reconciler.cli.console import console
-
     context = getattr(error, "ctx", None)
     if context is not None:
         console.say(context.get_usage())
@@ -160,12 +150,11 @@ def _show_usage(error: click.ClickException) -> None:
     console.say(f"error: {error.format_message()}")
 
 
-def _our_fault(error: Exception) -> Exit:
+def _our_fault(error: BaseException) -> Exit:
     """Write a report, without secrets, and say where it is."""
     import tempfile
     import traceback
 
-    from reconciler.cli.console import console
     from reconciler.version import __version__
 
     report = "".join(traceback.format_exception(error))

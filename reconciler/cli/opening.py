@@ -56,11 +56,12 @@ def opened(
     name, chosen = loaded.target(target)
     from reconciler.backends.clock import SystemClock
     from reconciler.reconcile import Context
-    from reconciler.targets import connected
+    from reconciler.targets import Surroundings, connected
 
-    with connected(name, chosen, root=loaded.root, environ=os.environ, listener=_tell_request) as place:
-        console.redact.learn(place.secrets)
-        yield Context(loaded, place, SystemClock(), tuple(only), parallelism, console.detail)
+    clock = SystemClock()
+    around = Surroundings(loaded.root, os.environ, clock, console.redact.learn, _tell_request)
+    with connected(name, chosen, around) as place:
+        yield Context(loaded, place, clock, tuple(only), parallelism, console.detail)
 
 
 def _tell_request(method: str, path: str, status: int | None, seconds: float) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from reconciler.cli.console import console
 
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:  # generic in newer versions of click only
+    ParamType = click.ParamType
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class DurationType(click.ParamType):
+class DurationType(ParamType):
     """A span of time such as 90s, 2m or 1h30m; seconds in the program."""
 
     name = "duration"
@@ -28,7 +33,7 @@ class DurationType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class AssignmentType(click.ParamType):
+class AssignmentType(ParamType):
     """NAME=VALUE."""
 
     name = "name=value"
@@ -53,7 +58,7 @@ class OutputSpec(NamedTuple):
     file: Path | None
 
 
-class OutputType(click.ParamType):
+class OutputType(ParamType):
     """FORMAT[=FILE]."""
 
     name = "format[=file]"

@@ -61,6 +61,23 @@ def details_needed(stack: Stack, look: Look) -> tuple[str, ...]:
     return tuple(job_id for job_id in needed if job_id)
 
 
+def rests_on_absence(stack: Stack, look: Look, situation: Situation) -> bool:
+    """Whether a decision rests on a job not being there, so that a filtered look is not enough.
+
+    A job is only ever started if nothing newer of its key exists, under whatever name.
+    """
+    for key, entry in stack.jobs.items():
+        view = look.view(key)
+        if entry.is_absent:
+            continue
+        if not view.owned or needs_details(view, entry, look.ownership):
+            return True
+        actions, _ = decide(view, entry, look.ownership, situation, look.details)
+        if any(action.traits.starts_a_job for action in actions):
+            return True
+    return False
+
+
 def make_plan(
     stack: Stack,
     look: Look,

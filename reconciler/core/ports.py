@@ -5,7 +5,7 @@
     ServiceFailure
     ├── Unanswered        no answer came: whether the call took effect is not known
     │   └── Unreachable   the call was never sent: it had no effect
-    ├── Unreadable        an answer came, and cannot be understood: the effect is not known either
+    ├── UnreadableAnswer  an answer came, and cannot be understood: the effect is not known either
     ├── ServerFault       5xx: the effect is not known
     ├── Throttled         429: no effect; `retry_after_s`
     ├── Unauthorized      401, 403 and the service's own codes for them
@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
@@ -128,8 +128,16 @@ class Clock(Protocol):
 class Backend(Protocol):
     """A place where jobs live. Any method may raise a `ServiceFailure`; all are safe to call from threads."""
 
-    def observe(self) -> Observation:
-        """Read the whole workspace. What cannot be read is said in the answer, not raised.
+    def observe(
+        self,
+        names: Collection[str] | None = None,
+        needs_absence: Callable[[Observation], bool] | None = None,
+    ) -> Observation:
+        """Read the workspace: all of it, or what a plan for these `names` needs if that is cheaper.
+
+        With names the answer holds at least every active job, and every job whose name begins with one
+        of them; it is whole if it had to be, because `needs_absence` says of the partial answer that a
+        decision rests on a job not being there. What cannot be read is said in the answer, not raised.
 
         Raises:
             Unauthorized: nothing can be read, and no later look would help.

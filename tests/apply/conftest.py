@@ -1,0 +1,31 @@
+"""The service that the stories happen on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.core.marks import Cloud
+from tests.apply.service import Service, a_service
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """Huawei Cloud's dialect: a name can be checked."""
+    with a_service() as opened:
+        yield opened
+
+
+@pytest.fixture
+def otc() -> Iterator[Service]:
+    """Open Telekom Cloud's dialect: no name check, only the description can be changed."""
+    with a_service(Cloud.OTC) as opened:
+        yield opened
+
+
+@pytest.fixture(params=list(Cloud), ids=str)
+def either(request: pytest.FixtureRequest) -> Iterator[Service]:
+    """First the one, then the other."""
+    with a_service(request.param) as opened:
+        yield opened

@@ -1,0 +1,227 @@
+"""A service to apply against: the emulator in this process, one clock for both sides, and a gate before it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from reconciler import reconcile
+from reconciler.apply.executor import EventStream
+from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.core.marks import Cloud
+from reconciler.core.outcome import Event, Outcome, Result
+from reconciler.core.plan import Plan
+from reconciler.core.planner import NO_OPTIONS, Options
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
+from reconciler.manifests import LoadedStack
+from reconciler.reconcile import Context
+from reconciler.targets import Connected
+from tests.builders import STACK, TARGET, a_stack
+
+PROJECT = "local"
+
+CREATE, FIND, SHOW = "CreateTrainingJob", "ListTrainingJobs", "ShowTrainingJobDetails"
+UPDATE, STOP, CHECK_NAME = "ChangeTrainingJobDescription", "StopTrainingJob", "ValidateTrainingJobName"
+
+
+class SharedTime:
+    """The clock of our side: sleeping moves the emulator's clock, and takes no time.
+
+    `at` lets something happen once that much time was slept away.
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.slept: list[float] = []
+        self._due: list[tuple[float, Callable[[], object]]] = []
+
+    def now(self) -> float:
+        """Seconds since 1970, as the emulator counts them."""
+        return self.clock.now_ms() / 1000
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass at once."""
+        self.slept.append(seconds)
+        self.clock.advance(seconds=seconds)
+        due = [do for at, do in self._due if at <= self.now()]
+        self._due = [(at, do) for at, do in self._due if at > self.now()]
+        for do in due:
+            do()
+
+    def at(self, seconds: float, do: Callable[[], object]) -> None:
+        """Do something when `seconds` have been slept from now on."""
+        self._due.append((self.now() + seconds, do))
+
+
+class Gate:
+    """Stands before the emulator: does something just before, or just after, a request gets there."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._before: list[tuple[str, Callable[[], object]]] = []
+        self._after: list[tuple[str, Callable[[], object]]] = []
+
+    def before(self, operation: str, do: Callable[[], object], *, always: bool = False) -> None:
+        """Do something before the next request for an operation; `always`: before each."""
+        self._before.append((operation, do if always else _once(do)))
+
+    def after(self, operation: str, do: Callable[[], object]) -> None:
+        """Do something after the next request for an operation had its effect, before it is answered."""
+        self._after.append((operation, _once(do)))
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Serve a request."""
+        operation = _operation(environ["REQUEST_METHOD"], environ["PATH_INFO"])
+        for wanted, do in list(self._before):
+            if wanted == operation:
+                do()
+        answer = self._app(environ, start_response)
+        for wanted, do in list(self._after):
+            if wanted == operation:
+                do()
+        return answer
+
+
+def _once(do: Callable[[], object]) -> Callable[[], object]:
+    left = [do]
+
+    def run() -> None:
+        if left:
+            left.pop()()
+
+    return run
+
+
+def _operation(method: str, path: str) -> str:
+    last = path.rpartition("/")[2]
+    by_last = {"training-jobs": CREATE, "training-job-searches": FIND, "actions": STOP}
+    if last == "training-job-names":
+        return CHECK_NAME
+    return by_last.get(last) or {"GET": SHOW, "PUT": UPDATE}.get(method, "")
+
+
+class Service:
+    """One project of the emulator, and our stack on it."""
+
+    def __init__(self, store: Store, clock: ManualClock, cloud: Cloud) -> None:
+        self.store, self.clock, self.cloud = store, clock, cloud
+        self.app = create_app(store, project_id=PROJECT, cloud=cloud.value)
+        self.gate = Gate(self.app)
+        self.time = SharedTime(clock)
+        self.backend: ModelArtsBackend = connect_inprocess(
+            self.gate, project_id=PROJECT, cloud=cloud, clock=self.time
+        )
+        self.events: list[Event] = []
+        self.stop = threading.Event()
+
+    def context(self, stack: Stack, *, only: tuple[str, ...] = (), parallelism: int = 8) -> Context:
+        """A stack on this service."""
+        loaded = LoadedStack(
+            stack=stack,
+            root=Path(),
+            targets={},
+            target_name=None,
+            limits=stack.limits,
+            manifest_digest="sha256:0",
+            secrets=(),
+            files=(),
+            warnings=(),
+        )
+        target = Connected(self.backend, TARGET, self.cloud)
+        return Context(loaded, target, self.time, only=only, parallelism=parallelism)
+
+    def plan(self, *jobs: DesiredJob, options: Options = NO_OPTIONS) -> Plan:
+        """What apply would do for a stack of these jobs."""
+        return reconcile.plan(self.context(a_stack(*jobs)), options)
+
+    def carry_out(self, plan: Plan, *, parallelism: int = 8, timeout_s: float = 600) -> Result:
+        """Do what a plan says, and keep the events."""
+        self.events.clear()
+        stream = EventStream(self.time, self.events.append)
+        context = self.context(a_stack(), parallelism=parallelism)
+        return reconcile.apply(context, plan, stream, self.stop, timeout_s=timeout_s)
+
+    def apply(self, *jobs: DesiredJob, timeout_s: float = 600, parallelism: int = 8) -> Result:
+        """Plan and apply at once."""
+        return self.carry_out(self.plan(*jobs), timeout_s=timeout_s, parallelism=parallelism)
+
+    def run(self, *jobs: DesiredJob) -> Job:
+        """Apply jobs for the first time and let them come to run; returns the last of them."""
+        result = self.apply(*jobs)
+        assert all(outcome.status == "done" for outcome in result.outcomes)
+        self.time.sleep(10)
+        return self.store.jobs()[-1]
+
+    def fail(self, *faults: Fault) -> None:
+        """Let requests fail from now on."""
+        self.app.faults.add(*faults)
+
+    def forget_requests(self) -> None:
+        """Count from here on."""
+        self.app.requests.clear()
+
+    def asked(self, operation: str) -> int:
+        """How many requests for an operation were sent."""
+        return sum(served.operation == operation for served in self.app.requests)
+
+    @property
+    def changes(self) -> list[str]:
+        """The operations that change something, in the order in which they were sent."""
+        changing = {CREATE, UPDATE, STOP}
+        return [served.operation for served in self.app.requests if served.operation in changing]
+
+    def phases(self) -> dict[str, str]:
+        """The phase of each job, by its name."""
+        return {job.name: job.life.phase for job in self.store.jobs()}
+
+    def job(self, name: str) -> Job:
+        """The job of a name."""
+        [job] = [job for job in self.store.jobs() if job.name == name]
+        return job
+
+    def description(self, name: str) -> str:
+        """What the description of a job says."""
+        return str(self.job(name).body["metadata"]["description"])
+
+    def describe(self, name: str, text: str) -> None:
+        """Change the description of a job by hand."""
+        self.store.edit(self.job(name).id, lambda body: body["metadata"].update(description=text))
+
+    def put_job(self, name: str, description: str = "", body: dict[str, Any] | None = None) -> Job:
+        """Let somebody else create a job."""
+        made = dict(body or {"kind": "job", "algorithm": {}, "spec": {"resource": {"node_count": 1}}})
+        made["metadata"] = {"name": name, "workspace_id": "0", "description": description}
+        return self.store.create(PROJECT, made)
+
+    def put_hidden_job(self, name: str) -> Job:
+        """Let somebody create a job whose name is taken, and that our account does not see."""
+        job = self.put_job(name)
+        # It shows as a job of another workspace, which the backend leaves out.
+        return self.store.edit(job.id, lambda body: body["metadata"].update(workspace_id="w" * 32))
+
+
+@contextmanager
+def a_service(cloud: Cloud = Cloud.HUAWEI, **durations: float) -> Iterator[Service]:
+    """Open a service with nothing on it."""
+    clock = ManualClock()
+    lasting = Durations(**({"running": 1e6} | durations))
+    with Store(clock=clock, durations=lasting, noise=False) as store:
+        service = Service(store, clock, cloud)
+        with service.backend:
+            yield service
+
+
+def the_only(result: Result) -> Outcome:
+    """The one outcome there is."""
+    [outcome] = result.outcomes
+    return outcome
+
+
+def marker(key: str, revision: int, digest: str, *flags: str, stack: str = STACK) -> str:
+    """The text of a marker."""
+    return ".".join([f"reconciler.{stack}.{key}.r{revision}.{digest}", *flags])

@@ -1,0 +1,274 @@
+"""Creating: one job, whatever becomes of the answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.core.outcome import Status
+from reconciler.core.plan import Action, Reason
+from reconciler.emulator import Effect, Fault
+from tests.apply.service import CHECK_NAME, CREATE, FIND, Service, marker, the_only
+from tests.builders import a_job
+
+NO_ANSWER = [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER, Effect.ANSWER_AFTER]
+LOOK_UP_FAILS = Fault(Effect.ANSWER, operation=FIND, nth=2, count=None, status=503)
+
+
+def test_a_job_is_created_with_its_marker_after_one_look(service: Service) -> None:
+    plan = service.plan(a_job())
+    service.forget_requests()
+    outcome = the_only(service.carry_out(plan))
+    assert (outcome.status, outcome.job) == (Status.DONE, service.job("a").id)
+    assert [served.operation for served in service.app.requests] == [FIND, CREATE]
+    assert service.description("a") == marker("a", 1, a_job().digest)
+
+
+@pytest.mark.parametrize("effect", [*NO_ANSWER, Effect.UNREADABLE, Effect.TRUNCATED, Effect.MALFORMED_JOB])
+def test_lost_answer_to_create_makes_one_job(either: Service, effect: Effect) -> None:
+    either.fail(Fault(effect, operation=CREATE, status=504))
+    outcome = the_only(either.apply(a_job()))
+    assert (outcome.status, outcome.job) == (Status.DONE, either.job("a").id)
+    had_no_effect = effect in (Effect.LOST_BEFORE, Effect.ANSWER)
+    assert either.asked(CREATE) == (2 if had_no_effect else 1), "a blind second POST"
+    assert either.plan(a_job()).actions[0].action is Action.KEEP
+
+
+def test_a_second_post_waits_for_the_proof_that_the_first_had_no_effect(either: Service) -> None:
+    either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE))
+    either.apply(a_job())
+    asked = [served.operation for served in either.app.requests]
+    first, second = (place for place, operation in enumerate(asked) if operation == CREATE)
+    proof = CHECK_NAME if either.cloud == "huawei" else FIND
+    assert FIND in asked[first + 1 : second]
+    assert asked[second - 1] == proof
+
+
+def test_a_create_that_is_lost_twice_is_not_asked_a_third_time(either: Service) -> None:
+    either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE, count=None))
+    outcome = the_only(either.apply(a_job()))
+    assert either.asked(CREATE) == 2
+    assert outcome.status is Status.FAILED, "it is certain that nothing was created"
+    assert not either.store.jobs()
+
+
+def test_a_create_that_is_lost_before_and_then_after_its_effect_is_found(either: Service) -> None:
+    either.fail(
+        Fault(Effect.LOST_BEFORE, operation=CREATE), Fault(Effect.LOST_AFTER, operation=CREATE, nth=2)
+    )
+    assert the_only(either.apply(a_job())).job == either.job("a").id
+    assert either.asked(CREATE) == 2
+
+
+@pytest.mark.parametrize("effect", NO_ANSWER)
+def test_what_cannot_be_looked_up_after_a_lost_answer_is_unknown_and_said_so(
+    either: Service, effect: Effect
+) -> None:
+    plan = either.plan(a_job())
+    either.fail(Fault(effect, operation=CREATE), LOOK_UP_FAILS)
+    outcome = the_only(either.carry_out(plan))
+    assert outcome.status is Status.UNKNOWN
+    assert "whether a was created could not be found out" in outcome.message
+    assert either.asked(CREATE) == 1
+
+
+def test_a_taken_name_that_cannot_be_looked_up_is_unknown(service: Service) -> None:
+    plan = service.plan(a_job())
+    service.gate.before(CREATE, lambda: service.put_job("a"))
+    service.fail(LOOK_UP_FAILS)
+    assert the_only(service.carry_out(plan)).status is Status.UNKNOWN
+    assert service.asked(CREATE) == 1
+
+
+def test_a_list_that_cannot_prove_absence_permits_no_second_post(otc: Service) -> None:
+    plan = otc.plan(a_job())
+    # The second look by name works, the scan of the workspace that follows does not.
+    otc.fail(
+        Fault(Effect.LOST_BEFORE, operation=CREATE),
+        Fault(Effect.ANSWER, operation=FIND, nth=3, count=None, status=503),
+    )
+    assert the_only(otc.carry_out(plan)).status is Status.UNKNOWN
+    assert otc.asked(CREATE) == 1
+
+
+def test_a_look_up_that_fails_before_anything_is_sent_is_a_failure(service: Service) -> None:
+    plan = service.plan(a_job())
+    service.fail(Fault(Effect.ANSWER, operation=FIND, count=None, status=503, code="ModelArts.4302"))
+    outcome = the_only(service.carry_out(plan))
+    assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.4302")
+    assert outcome.request_id
+    assert service.changes == []
+
+
+# --- the name
+
+
+@pytest.mark.parametrize("when", ["before the look", "between look and create"])
+def test_a_name_that_our_own_job_has_by_now_is_done_whoever_sent_it(service: Service, when: str) -> None:
+    plan = service.plan(a_job())
+    if when == "before the look":
+        service.apply(a_job())
+    else:
+        text = marker("a", 1, a_job().digest)
+        service.gate.before(CREATE, lambda: service.put_job("a", text))
+    outcome = the_only(service.carry_out(plan))
+    assert (outcome.status, outcome.job) == (Status.DONE, service.job("a").id)
+    assert "created already" in outcome.detail
+    assert len(service.store.jobs()) == 1
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "somebody's",
+        marker("a", 1, a_job().digest, stack="other"),
+        marker("b", 1, a_job().digest),
+        marker("a", 2, a_job().digest),
+        marker("a", 1, "a" + "f" * 12),
+    ],
+    ids=["unmanaged", "other stack", "copied marker", "other revision", "other declaration"],
+)
+@pytest.mark.parametrize("when", ["before the look", "between look and create", "after a lost answer"])
+def test_a_name_held_by_a_stranger_is_a_conflict(service: Service, when: str, description: str) -> None:
+    plan = service.plan(a_job())
+    if when == "before the look":
+        service.put_job("a", description)
+    else:
+        service.gate.before(CREATE, lambda: service.put_job("a", description))
+    if when == "after a lost answer":
+        service.fail(Fault(Effect.LOST_AFTER, operation=CREATE))
+    outcome = the_only(service.carry_out(plan))
+    assert outcome.status is Status.CONFLICT
+    assert service.job("a").id in outcome.detail
+    assert service.description("a") == description
+    assert service.asked(CREATE) == (0 if when == "before the look" else 1)
+
+
+def test_a_name_that_differs_in_case_only_is_taken(service: Service) -> None:
+    plan = service.plan(a_job())
+    service.put_job("A", "by hand")
+    assert the_only(service.carry_out(plan)).status is Status.CONFLICT
+
+
+@pytest.mark.parametrize("effect", [None, *NO_ANSWER])
+def test_a_name_held_by_a_job_that_cannot_be_seen_is_a_conflict_in_those_words(
+    service: Service, effect: Effect | None
+) -> None:
+    service.put_hidden_job("a")
+    if effect:
+        service.fail(Fault(effect, operation=CREATE))
+    outcome = the_only(service.apply(a_job()))
+    assert outcome.status is Status.CONFLICT
+    assert "a is held by a job that this account cannot see" in outcome.detail
+    assert service.asked(CREATE) == 1
+
+
+def test_without_a_name_check_the_refusal_says_that_the_name_is_held(otc: Service) -> None:
+    otc.put_hidden_job("a")
+    outcome = the_only(otc.apply(a_job()))
+    assert outcome.status is Status.CONFLICT
+    assert "held by a job that this account cannot see" in outcome.detail
+
+
+# --- refusals
+
+
+def test_a_throttled_create_is_asked_again_when_the_service_says(service: Service) -> None:
+    service.fail(
+        Fault(Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", retry_after_s=7),
+        Fault(Effect.ANSWER, operation=CREATE, status=429, code="ModelArts.4206"),
+    )
+    assert the_only(service.apply(a_job())).status is Status.DONE
+    assert service.asked(CREATE) == 3
+    assert 7 in service.time.slept
+
+
+def test_a_create_that_is_throttled_for_ever_fails_in_the_end(service: Service) -> None:
+    service.fail(Fault(Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", count=None))
+    outcome = the_only(service.apply(a_job()))
+    assert (outcome.status, outcome.code) == (Status.FAILED, "APIGW.0308")
+
+
+def test_a_refused_create_keeps_code_and_request(service: Service) -> None:
+    service.fail(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", message="quota"))
+    outcome = the_only(service.apply(a_job()))
+    assert (outcome.status, outcome.code, outcome.message) == (Status.FAILED, "ModelArts.2815", "quota")
+    assert outcome.request_id
+    assert service.asked(CREATE) == 1
+
+
+def test_a_create_that_is_not_permitted_is_denied(service: Service) -> None:
+    service.fail(Fault(Effect.ANSWER, operation=CREATE, status=403, code="ModelArts.2771"))
+    assert the_only(service.apply(a_job())).status is Status.DENIED
+
+
+# --- a further revision
+
+
+def test_a_failed_job_that_the_service_restarted_since_the_plan_gets_no_second_one(
+    service: Service,
+) -> None:
+    job = a_job(lifecycle={"on_failure": "retry"})
+    first = service.run(job)
+    service.store.set_phase(first.id, "Failed")
+    service.time.sleep(3600)
+    plan = service.plan(job)
+    assert plan.actions[0].action is Action.CREATE
+    service.store.set_phase(first.id, "Pending")
+    service.forget_requests()
+    outcome = the_only(service.carry_out(plan))
+    assert outcome.status is Status.CONFLICT
+    assert "a is Pending again" in outcome.detail
+    assert service.changes == []
+
+
+def test_what_was_restarted_and_completed_since_the_plan_is_not_run_again(service: Service) -> None:
+    job = a_job(lifecycle={"on_failure": "retry"})
+    first = service.run(job)
+    service.store.set_phase(first.id, "Failed")
+    service.time.sleep(3600)
+    plan = service.plan(job)
+    service.store.set_phase(first.id, "Completed")
+    outcome = the_only(service.carry_out(plan))
+    assert (outcome.status, outcome.job) == (Status.DONE, first.id)
+    assert "completed meanwhile" in outcome.detail
+    assert service.phases() == {"a": "Completed"}
+
+
+def test_the_next_revision_follows_where_the_record_of_the_last_one_is_gone(service: Service) -> None:
+    first = service.run(a_job())
+    service.store.set_phase(first.id, "Completed")
+    changed = a_job(algorithm__parameters={"lr": 0.5})
+    plan = service.plan(changed)
+    service.store.delete("local", first.id)
+    assert the_only(service.carry_out(plan)).status is Status.DONE
+    assert set(service.phases()) == {"a-r2"}
+
+
+def test_a_create_waits_for_a_termination_that_is_under_way(service: Service) -> None:
+    first = service.run(a_job())
+    service.apply()
+    plan = service.plan(a_job())
+    assert plan.actions[0].reason is Reason.WAITS_FOR_TERMINATION
+    assert the_only(service.carry_out(plan)).status is Status.DONE
+    assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
+    assert service.store.find(first.id).life.ended_ms <= service.job("a-r2").create_ms
+
+
+def test_a_create_does_not_wait_for_ever(service: Service) -> None:
+    first = service.run(a_job())
+    service.apply()
+    service.store.hold(first.id)
+    outcome = the_only(service.apply(a_job(), timeout_s=120))
+    assert outcome.status is Status.TIMED_OUT
+    assert service.phases() == {"a": "Terminating"}
+
+
+def test_a_job_that_completed_while_it_was_to_be_terminated_is_not_run_again(service: Service) -> None:
+    first = service.run(a_job())
+    service.apply()
+    plan = service.plan(a_job())
+    service.store.hold(first.id)
+    service.time.at(5, lambda: service.store.set_phase(first.id, "Completed"))
+    assert the_only(service.carry_out(plan)).status is Status.DONE
+    assert service.phases() == {"a": "Completed"}
+    assert service.plan(a_job()).actions[0].reason is Reason.COMPLETED
