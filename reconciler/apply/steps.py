@@ -6,16 +6,17 @@ Source: SEMANTICS 8, points 4 to 6.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from reconciler.core.identity import Description
+from reconciler.core.identity import MAX_DESCRIPTION, Description, parse_description
 from reconciler.core.marks import Cloud
 from reconciler.core.mutable import did_not_take, is_changeable
 from reconciler.core.normal import mutable_paths
 from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.phase import Operation, Phase, may
-from reconciler.core.plan import Action, PlannedAction
+from reconciler.core.plan import Action, PlannedAction, Reason
 from reconciler.core.ports import (
     Backend,
     Clock,
@@ -26,6 +27,7 @@ from reconciler.core.ports import (
     Throttled,
     Unanswered,
     Unauthorized,
+    Unreachable,
     UnreadableAnswer,
     WrongPhase,
 )
@@ -78,7 +80,16 @@ class Steps:
             job, detail = do(action)
             return Outcome(action, Status.DONE, detail, job=job)
         except Ended as end:
-            return Outcome(action, end.status, end.detail, job=end.job or _id(action), message=end.detail)
+            cause = end.__cause__ if isinstance(end.__cause__, ServiceFailure) else None
+            return Outcome(
+                action,
+                end.status,
+                end.detail,
+                job=end.job or _id(action),
+                code=cause.code if cause else "",
+                message=end.detail,
+                request_id=cause.request_id if cause else "",
+            )
         except ServiceFailure as failure:
             why = failure.diagnostics[0]
             return Outcome(
@@ -94,21 +105,28 @@ class Steps:
     # --- create
 
     def _create(self, action: PlannedAction) -> tuple[str, str]:
-        if action.follows is not None:
-            self._until_it_may_follow(action, action.follows)
+        if action.follows is not None and (done := self._one_before(action, action.follows)):
+            return done
         return self._create_next(action)
 
-    def _until_it_may_follow(self, action: PlannedAction, before: str) -> None:
-        """The revision before must have ended: the service may have restarted it since the plan."""
+    def _one_before(self, action: PlannedAction, before: str) -> tuple[str, str] | None:
+        """See that the revision before has ended: the service may have restarted it since the plan.
+
+        Returns it if it has completed meanwhile with what is declared, so that nothing is left to do.
+        """
         try:
             job = self._backend.details(before)
             if job.phase is Phase.TERMINATING:
-                job = self._wait(action, job, lambda seen: _has_ended(seen))
+                job = self._wait(action, job, _has_ended)
         except NotFound:
-            return
+            return None
         verdict = may(Operation.CREATE_NEXT, job.phase)
         if not verdict:
             raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} again: {verdict.why}", job.id)
+        digest = action.after.digest if action.after else None
+        if job.phase is Phase.COMPLETED and job.marker and job.marker.digest == digest:
+            return job.id, f"{job.name} has completed meanwhile"
+        return None
 
     def _create_next(self, action: PlannedAction) -> tuple[str, str]:
         name, body = _after_name(action), action.desired or {}
@@ -117,23 +135,42 @@ class Steps:
         for is_last in (False, True):
             try:
                 return self._ask_to_create(body), ""
-            except NameTaken as failure:
-                return self._settled(action, name) or self._taken_unseen(name, failure)
-            except UNCERTAIN as failure:
-                # The answer is lost, the job may be there: a blind second POST is never sent.
-                if found := self._look_up_after_loss(action, name, failure, is_last=is_last):
+            except Unreachable:
+                raise
+            except (NameTaken, *UNCERTAIN) as failure:
+                # The job may be there: a blind second POST is never sent.
+                if found := self._look_up_after(failure, action, name):
                     return found
+                if is_last:
+                    raise
         raise AssertionError("the last attempt returns or raises")
 
     def _ask_to_create(self, body: dict[str, Any]) -> str:
         for attempt in range(ATTEMPTS):
             try:
                 return self._backend.create(body).id
-            except Throttled as failure:  # had no effect, so it may be asked again
+            except (Throttled, Unreachable) as failure:  # had no effect, so it may be asked again
                 if attempt == ATTEMPTS - 1:
                     raise
                 self._clock.sleep(failure.retry_after_s or 2.0**attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    def _look_up_after(
+        self, failure: ServiceFailure, action: PlannedAction, name: str
+    ) -> tuple[str, str] | None:
+        """Settle a create without an answer: the job that is there, or None if it certainly is not."""
+        try:
+            if found := self._settled(action, name):
+                return found
+            is_held = True if isinstance(failure, NameTaken) else self._is_held(name)
+            if is_held:
+                return self._holder(action, name)
+        except ServiceFailure as second:
+            failure, is_held = second, None
+        if is_held is None:
+            said = f"{failure.message}; whether {name} was created could not be found out"
+            raise Ended(Status.UNKNOWN, said) from failure
+        return None
 
     def _settled(self, action: PlannedAction, name: str) -> tuple[str, str] | None:
         """Look the name up: our job is there (whoever sent it), somebody else's is, or none is seen."""
@@ -145,6 +182,26 @@ class Steps:
             raise Ended(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
         return None
 
+    def _holder(self, action: PlannedAction, name: str) -> tuple[str, str]:
+        """The job that holds a name which is known to be held."""
+        if found := self._settled(action, name):
+            return found
+        raise Ended(Status.CONFLICT, f"{name} is held by a job that this account cannot see")
+
+    def _is_held(self, name: str) -> bool | None:
+        """Whether a job has the name, seen or not; None if it could not be found out.
+
+        A filtered search proves presence only: ask the name check, or read the whole workspace.
+        """
+        taken = self._backend.name_is_taken(name)
+        if taken is not None:
+            return taken
+        seen = self._backend.observe()
+        if name in {job.name for job in seen.jobs} | {lost.name for lost in seen.unreadable}:
+            return True
+        is_whole = seen.is_whole and not any(lost.name is None for lost in seen.unreadable)
+        return False if is_whole else None
+
     def _is_ours(self, job: ObservedJob, action: PlannedAction) -> bool:
         marker, after = job.marker, action.after
         return (
@@ -154,37 +211,11 @@ class Steps:
             == (self._stack, action.key, after.revision, after.digest)
         )
 
-    def _look_up_after_loss(
-        self, action: PlannedAction, name: str, failure: ServiceFailure, *, is_last: bool
-    ) -> tuple[str, str] | None:
-        """Settle a create without an answer: the job that is there, or None if it certainly is not."""
-        try:
-            if found := self._settled(action, name):
-                return found
-            if not is_last and self._is_certainly_absent(name):
-                return None
-        except ServiceFailure as second:
-            failure = second
-        said = f"{failure.message}; whether {name} was created could not be found out"
-        raise Ended(Status.UNKNOWN, said) from failure
-
-    def _taken_unseen(self, name: str, failure: NameTaken) -> tuple[str, str]:
-        raise Ended(Status.CONFLICT, f"{name} is held by a job that this account cannot see") from failure
-
-    def _is_certainly_absent(self, name: str) -> bool:
-        """A filtered search proves presence only: ask the name check, or read the whole workspace."""
-        taken = self._backend.name_is_taken(name)
-        if taken is not None:
-            return not taken
-        seen = self._backend.observe()
-        is_whole = seen.is_whole and not any(lost.name is None for lost in seen.unreadable)
-        names = {job.name for job in seen.jobs} | {lost.name for lost in seen.unreadable}
-        return is_whole and name not in names
-
     # --- update
 
     def _update(self, action: PlannedAction) -> tuple[str, str]:
         job = self._look(action)
+        self._see_that_the_flags_stand(action, job)
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:
             raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
@@ -194,6 +225,14 @@ class Steps:
         if missing := did_not_take(body, after):
             raise Ended(Status.FAILED, f"the service did not take {', '.join(missing)}", job.id)
         return job.id, ""
+
+    def _see_that_the_flags_stand(self, action: PlannedAction, job: ObservedJob) -> None:
+        """The update writes the whole marker: what somebody wrote there since the plan would be lost."""
+        marker, planned = job.marker, _flags_before(action)
+        if marker is None or Flags(marker.protected, marker.stopped) != planned:
+            raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed meanwhile", job.id)
+        if _takes_back_the_stop(action) and _has_ended(job):
+            raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} by now, as we had asked", job.id)
 
     def _put(self, job_id: str, body: dict[str, Any]) -> None:
         """Write, and ask again where no answer came: the same text twice is the same text."""
@@ -210,47 +249,73 @@ class Steps:
 
     def _terminate(self, action: PlannedAction) -> tuple[str, str]:
         job = self._end(action)
+        if job is None:
+            return _id(action) or "", "its record is gone"
         return job.id, f"it is {job.phase_text}"
 
-    def _end(self, action: PlannedAction) -> ObservedJob:
-        """Mark the job as stopped by us, then ask for its end; too late is done, too."""
+    def _end(self, action: PlannedAction) -> ObservedJob | None:
+        """Mark the job as stopped by us, then ask for its end; too late is done, too.
+
+        Returns the job as it is then; None if its record is gone.
+        """
         for attempt in range(ATTEMPTS):
-            job = self._look(action)
-            if _has_ended(job) or job.phase is Phase.TERMINATING:
-                return job
-            if not (verdict := may(Operation.TERMINATE, job.phase)):
-                raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
             try:
+                job = self._look(action)
+                if _is_ending(job):
+                    return job
+                if not (verdict := may(Operation.TERMINATE, job.phase)):
+                    raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
                 self._mark_stopped(job)
                 self._backend.terminate(job.id)
-            except (*UNCERTAIN, Throttled, WrongPhase) as failure:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                self._clock.sleep(failure.retry_after_s or float(attempt))
+                return self._look(action)
             except NotFound:
-                return job
-        return self._look(action)
+                return None
+            except ServiceFailure as failure:
+                may_pass = isinstance(failure, (*UNCERTAIN, Throttled, WrongPhase))
+                if not may_pass or attempt == ATTEMPTS - 1:
+                    return self._ended_all_the_same(action, failure)
+                self._clock.sleep(failure.retry_after_s or float(attempt))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ended_all_the_same(self, action: PlannedAction, failure: ServiceFailure) -> ObservedJob | None:
+        """What was refused because it came too late has reached its goal."""
+        try:
+            job = self._look(action)
+        except NotFound:
+            return None
+        except ServiceFailure:
+            raise failure from None
+        if _is_ending(job):
+            return job
+        raise failure
 
     def _mark_stopped(self, job: ObservedJob) -> None:
         marker = job.marker
         if marker is not None and not marker.stopped:
-            text = str(Description(job.text, marker.with_stopped()))
-            self._put(job.id, {"description": text})
+            stopped = marker.with_stopped()
+            # Somebody may have written more than we leave room for; the mark matters more than the rest.
+            room = MAX_DESCRIPTION - len(f" {stopped}")
+            self._put(job.id, {"description": str(Description(job.text[:room], stopped))})
 
     # --- replace
 
     def _replace(self, action: PlannedAction) -> tuple[str, str]:
         if action.replace_order is ReplaceOrder.CREATE_FIRST:
             return self._replace_create_first(action)
+        name = _after_name(action)
         # Whoever holds the next name would leave us with no job at all.
-        if self._settled(action, _after_name(action)) is None:
-            self._wait(action, self._end(action), _has_ended)
-        else:
-            self._end(action)
+        is_there = self._settled(action, name)
+        if is_there is None and self._backend.name_is_taken(name):
+            is_there = self._holder(action, name)
+        job = self._end(action)
+        if job is not None and is_there is None:
+            with suppress(NotFound):
+                self._wait(action, job, _has_ended)
         return self._create_next(action)
 
     def _replace_create_first(self, action: PlannedAction) -> tuple[str, str]:
-        self._look(action)
+        with suppress(NotFound):
+            self._look(action)
         job_id, detail = self._create_next(action)
         job = self._wait(action, self._backend.details(job_id), _stands_or_has_ended)
         if job.phase not in (Phase.RUNNING, Phase.COMPLETED):
@@ -266,12 +331,10 @@ class Steps:
         assert before is not None
         job = self._backend.details(before.id)
         marker = job.marker
-        if marker is None or (marker.stack, marker.key, marker.revision) != (
-            self._stack,
-            action.key,
-            before.revision,
-        ):
+        if marker is None or (marker.stack, marker.key) != (self._stack, action.key):
             raise Ended(Status.CONFLICT, f"{job.name} does not say any more that it is ours", job.id)
+        if (marker.revision, marker.digest) != (before.revision, before.digest):
+            raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed meanwhile", job.id)
         if action.traits.stops_a_job and marker.protected:
             raise Ended(Status.CONFLICT, f"{job.name} has been protected meanwhile", job.id)
         return job
@@ -290,7 +353,7 @@ class Steps:
             if now - told >= PROGRESS_EVERY_S:
                 told = now
                 self._tell_progress(action, job)
-            self._clock.sleep(min(pause, self._timeout_s - (now - began)))
+            self._clock.sleep(min(pause, began + self._timeout_s - now, told + PROGRESS_EVERY_S - now))
             pause = min(pause * 2, LAST_LOOK_S)
             try:
                 job = self._backend.details(job.id)
@@ -301,6 +364,10 @@ class Steps:
 
 def _has_ended(job: ObservedJob) -> bool:
     return job.phase is not None and job.phase.is_terminal
+
+
+def _is_ending(job: ObservedJob) -> bool:
+    return _has_ended(job) or job.phase is Phase.TERMINATING
 
 
 def _stands_or_has_ended(job: ObservedJob) -> bool:
@@ -314,6 +381,30 @@ def _id(action: PlannedAction) -> str | None:
 def _after_name(action: PlannedAction) -> str:
     assert action.after is not None
     return action.after.name
+
+
+class Flags(NamedTuple):
+    """What a marker says beside whose job it is."""
+
+    protected: bool
+    stopped: bool
+
+
+def _flags_before(action: PlannedAction) -> Flags | None:
+    """The flags that the plan saw on the job: those that the update writes, with its changes taken back."""
+    written = parse_description(str((action.desired or {}).get("description", ""))).marker
+    if written is None:
+        return None
+    is_flipped = "lifecycle.protect" in _changed(action) or action.reason is Reason.PROTECTION_RELEASED
+    return Flags(written.protected != is_flipped, written.stopped or _takes_back_the_stop(action))
+
+
+def _takes_back_the_stop(action: PlannedAction) -> bool:
+    return "marker.stopped" in _changed(action)
+
+
+def _changed(action: PlannedAction) -> set[str]:
+    return {change.path for change in action.changes}
 
 
 def _legal_now(body: dict[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
+
+from reconciler.core.printable import printable
 
 #: Scanning outputs for shorter values would blank out half of every text, and hide nothing.
 _SHORTEST_SCANNED = 4
@@ -70,8 +73,9 @@ class Redactor:
 def _forms(secret: str) -> set[str]:
     raw = secret.encode()
     encoded = {base64.b64encode(raw), base64.urlsafe_b64encode(raw)}
-    # JSON escapes what a secret may hold too, so an escaped form is a form.
-    escaped = {secret.encode("unicode_escape").decode(), secret.replace("\\", "\\\\").replace('"', '\\"')}
+    # An output may escape what a secret holds: JSON does, and so does text that is made printable.
+    escaped = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    escaped |= {secret.encode("unicode_escape").decode(), printable(secret)}
     return {
         secret,
         quote(secret),

@@ -88,10 +88,11 @@ class Document:
         """Take over what the file was found to say."""
         self._nodes, self.tree = root, tree
 
-    def forget_nodes(self) -> None:
-        """Let go of the node tree, which is ten times the file; who needs it again parses again."""
+    def forget(self) -> None:
+        """Let go of nodes and values, ten times the file; who needs a place again parses again."""
         self._nodes = None
         self._members = {}
+        self.tree = dict.fromkeys(self.tree)
 
     def members(self, node: Any) -> dict[str, tuple[Any, Any]]:
         """The members of a mapping node by their key, each a key node and a value node."""
@@ -133,13 +134,17 @@ class Document:
 def read(path: Path, file: str) -> Document:
     """Read and parse one file. What is wrong with it stands in `problems`."""
     try:
-        data = path.read_bytes()
+        return parse(path.read_bytes(), path, file)
     except OSError as error:
-        broken = Document(path, file, b"", is_broken=True)
-        reason = error.strerror or type(error).__name__
-        broken.problems.append(Diagnostic("unreadable file", reason, location=Location(file, 1, 1)))
-        return broken
-    return parse(data, path, file)
+        return unreadable(path, file, error)
+
+
+def unreadable(path: Path, file: str, error: OSError) -> Document:
+    """The document of a file that cannot be read."""
+    document = Document(path, file, b"", is_broken=True)
+    reason = error.strerror or type(error).__name__
+    document.problems.append(Diagnostic("unreadable file", reason, location=Location(file, 1, 1)))
+    return document
 
 
 def parse(data: bytes, path: Path, file: str) -> Document:

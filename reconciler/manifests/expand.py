@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from reconciler.core.desired import scalar_text
-from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import shorten
 from reconciler.manifests.positions import Step
@@ -87,7 +86,11 @@ class Expander:
         if tree.__class__ is str:
             return self.text(tree) if "${" in tree else tree
         if tree.__class__ is dict:
-            return {key: self.tree(value) for key, value in tree.items()}
+            # Most values are text without an expression, and most calls are saved here.
+            return {
+                key: value if value.__class__ is str and "${" not in value else self.tree(value)
+                for key, value in tree.items()
+            }
         if tree.__class__ is list:
             return [self.tree(value) for value in tree]
         return tree
@@ -213,8 +216,3 @@ def problems_in(
         except NotExpanded as error:
             if error.problem.what == "wrong type":
                 yield steps, error.problem
-
-
-def diagnostic_words(problem: Problem) -> Diagnostic:
-    """The problem without its place."""
-    return Diagnostic(problem.what, problem.why, problem.fix)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
-from reconciler.manifests.document import Document, read
+from reconciler.manifests.document import Document, parse, unreadable
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -37,25 +37,39 @@ class _Reader:
     not_manifests: frozenset[Path]
     here: Path
     _read: dict[Path, Document] = field(default_factory=dict)
+    _data: dict[Path, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._here = self.here.as_posix().rstrip("/") + "/"
 
     def document(self, path: Path) -> Document:
+        """Return a file, read and parsed."""
         if path not in self._read:
-            self._read[path] = read(path, self.shown(path))
+            try:
+                self._read[path] = parse(self._bytes(path), path, self.shown(path))
+            except OSError as error:
+                self._read[path] = unreadable(path, self.shown(path), error)
         return self._read[path]
+
+    def _bytes(self, path: Path) -> bytes:
+        if path not in self._data:
+            self._data[path] = path.read_bytes()
+        return self._data[path]
 
     def shown(self, path: Path) -> str:
         """The name of a file in messages: from the current directory, or from the top."""
-        return (path.relative_to(self.here) if path.is_relative_to(self.here) else path).as_posix()
+        text = path.as_posix()
+        return "." if path == self.here else text.removeprefix(self._here)
 
     def candidates(self, directory: Path) -> list[Path]:
         """The manifest files that lie directly in a directory."""
-        return sorted(self._split(directory)[0])
+        return sorted(self._split(directory)[0], key=_name)
 
     def below(self, directory: Path) -> Iterator[tuple[Path, list[Path]]]:
         """Yield each directory from this one down, with its manifest files."""
         files, directories = self._split(directory)
-        yield directory, sorted(files)
-        for inner in sorted(directories):
+        yield directory, sorted(files, key=_name)
+        for inner in sorted(directories, key=_name):
             yield from self.below(inner)
 
     def _split(self, directory: Path) -> tuple[list[Path], list[Path]]:
@@ -86,9 +100,13 @@ class _Reader:
             return True
         try:
             # Parsing every YAML file of the directories above would read other people's files.
-            return b"stack" in path.read_bytes()
+            return b"stack" in self._bytes(path)
         except OSError:
             return False
+
+
+def _name(path: Path) -> str:
+    return path.name
 
 
 def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> StackFiles:
@@ -109,8 +127,13 @@ def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> Sta
     documents = _documents(root, reader)
     files = [document.path for document in documents]
     _check_named_files(resolved, files, reader)
-    in_view = {path for path in files if any(path == chosen or chosen in path.parents for chosen in resolved)}
+    whole = any(chosen == root or chosen in root.parents for chosen in resolved)
+    in_view = files if whole else [path for path in files if _is_covered(path, resolved)]
     return StackFiles(root, documents, frozenset(in_view))
+
+
+def _is_covered(path: Path, chosen: Sequence[Path]) -> bool:
+    return any(path == one or one in path.parents for one in chosen)
 
 
 def _existing(path: Path) -> Path:
@@ -147,10 +170,11 @@ def _documents(root: Path, reader: _Reader) -> tuple[Document, ...]:
             pruned.append(directory)
             continue
         paths += files
+    below = len(root.parts)
     documents = []
-    for path in sorted(paths, key=lambda path: path.relative_to(root).parts):
+    for path in sorted(paths, key=lambda path: path.parts):
         document = reader.document(path)
-        document.relative = path.relative_to(root).as_posix()
+        document.relative = "/".join(path.parts[below:])
         documents.append(document)
     return tuple(documents)
 

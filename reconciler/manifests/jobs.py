@@ -103,19 +103,20 @@ class JobReader:
     ) -> DesiredJob | None:
         is_absent = merged.get("state") == "absent"
         origin = self._origin(entry)
-        lifecycle = Lifecycle()
         try:
             lifecycle = JobEntry.model_validate(merged).lifecycle
+            problems = list(self._rule_problems(entry.name, merged, origin))
         except ValidationError as error:
             skip = self.skip if is_whole and not is_absent else self.skip | _ECHOES
-            told = list(diagnostics(error, JobEntry, merged, origin, skip))
-            self.problems += told
-            if told or not is_whole:
+            problems = list(diagnostics(error, JobEntry, merged, origin, skip))
+            if problems or not is_whole:
+                self.problems += problems
                 return None
             # What is left was no error: an absent job needs no body, and a secret may be unknown offline.
             has_body = has_body and not is_absent
-            lifecycle = Lifecycle.model_validate(merged.get("lifecycle") or {})
-        self.problems += self._rule_problems(entry.name, merged, origin)
+            problems = list(self._rule_problems(entry.name, merged, origin))
+            lifecycle = Lifecycle() if problems else Lifecycle.model_validate(merged.get("lifecycle") or {})
+        self.problems += problems
         body: dict[str, Any] | None = None
         digest = ""
         if has_body:

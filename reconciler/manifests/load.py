@@ -89,17 +89,27 @@ def load(
         ManifestInvalid: with all problems of all files, in file order.
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
+    missing = [path for path in var_files if not path.is_file()]
+    if missing:
+        raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r} is no file") for path in missing))
     with _no_garbage_collection():
-        missing = [path for path in var_files if not path.is_file()]
-        if missing:
-            raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r} is no file") for path in missing))
-        files = find_stack(paths, var_files)
-        value_files = [read(path, path.as_posix()) for path in var_files]
-        loading = _Loading(files, merge_files(files.documents), value_files)
-        loaded = loading.finish(variables, environ, offline)
-        for document in files.documents:
-            document.forget_nodes()
-        return loaded
+        return _load(paths, variables, var_files, environ, offline)
+
+
+def _load(
+    paths: Sequence[Path],
+    variables: Mapping[str, str],
+    var_files: Sequence[Path],
+    environ: Mapping[str, str],
+    offline: bool,
+) -> LoadedStack:
+    files = find_stack(paths, var_files)
+    value_files = [read(path, path.as_posix()) for path in var_files]
+    loading = _Loading(files, merge_files(files.documents), value_files)
+    loaded = loading.finish(variables, environ, offline)
+    for document in files.documents:
+        document.forget()
+    return loaded
 
 
 @contextmanager

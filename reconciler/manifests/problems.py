@@ -209,7 +209,7 @@ def diagnostics(
     """Yield the problems of one model, those of the types in `skip` left out."""
     for one in error.errors(include_url=False):
         kind, loc, value = one["type"], one["loc"], one["input"]
-        if kind in skip or isinstance(value, Unexpanded) or _is_placeholder(value):
+        if kind in skip or isinstance(value, Unexpanded) or _is_placeholder(value, kind):
             continue
         is_key = bool(loc) and loc[-1] == "[key]"
         steps = steps_of(loc[:-1] if is_key else loc, tree)
@@ -228,9 +228,11 @@ def diagnostics(
         yield origin.diagnose(steps, *words, at_key=is_key or kind in ("extra_forbidden", "rule"), path=path)
 
 
-def _is_placeholder(value: Any) -> bool:
-    """Whether it is a secret that has no value offline: what it would be is not known."""
-    return isinstance(value, SecretText) and str.__eq__(value, value.reference)
+def _is_placeholder(value: Any, kind: str) -> bool:
+    """Whether it is a secret that has no value offline: it is some text, and nothing else is known."""
+    if not isinstance(value, SecretText) or _KINDS.get(kind) in ("a mapping", "a list"):
+        return False
+    return str.__eq__(value, value.reference)
 
 
 def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[Step, ...]:

@@ -71,12 +71,19 @@ def marked(problem: Diagnostic) -> str:
     return problem.snippet.text[start : start + problem.snippet.length]
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """An empty directory; what lies above it on this machine is out of sight."""
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_above(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What lies above the tests' directories on this machine is out of sight."""
+    base = tmp_path_factory.getbasetemp().resolve()
 
     def upwards(directory: Path) -> Iterator[Path]:
-        yield from (one for one in (directory, *directory.parents) if one.is_relative_to(tmp_path))
+        yield from (one for one in (directory, *directory.parents) if base in one.parents)
 
-    monkeypatch.setattr(files, "upwards", upwards)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "upwards", upwards)
+        yield
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
     return Place(tmp_path)

@@ -185,6 +185,6 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
 def test_nodes_that_were_forgotten_are_parsed_again() -> None:
     document = read("a: {b: 1}\n")
     first: Any = document.root
-    document.forget_nodes()
+    document.forget()
     assert document.root is not first
     assert document.root.value[0][0].value == "a"

@@ -241,6 +241,24 @@ def test_offline_a_secret_needs_no_value(place: Place) -> None:
     assert place.problem(offline=True).what == "variable without a value"
 
 
+@pytest.mark.parametrize("field", ["kind", "spec", "algorithm", "lifecycle", "tasks", "raw", "annotations"])
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_secret_is_text_and_nothing_else(place: Place, field: str, offline: bool) -> None:
+    place.write(head(SECRET) + f"defaults:{JOB}jobs:\n  a: {{{field}: '${{var.token}}'}}\n")
+    environ = {} if offline else {"TOKEN": "hunter2!"}
+    problem = place.problem(offline=offline, environ=environ)
+    assert problem.what in ("wrong type", "value not allowed", "secret out of place")
+    assert "hunter2!" not in repr(problem)
+
+
+@pytest.mark.parametrize("member", ["on_change", "max_retries", "retry_delay", "protect"])
+def test_offline_a_secret_in_lifecycle_is_refused_too(place: Place, member: str) -> None:
+    place.write(head(SECRET) + f"jobs:\n  a:{JOB}    lifecycle: {{{member}: '${{var.token}}'}}\n")
+    problem = place.problem(offline=True)
+    assert problem.location is not None
+    assert "${var.token}" in problem.why + problem.path
+
+
 @pytest.mark.parametrize(
     ("text", "marked_text"),
     [
@@ -269,7 +287,8 @@ def test_no_secret_stands_in_a_diagnostic(place: Place) -> None:
     body = JOB.replace("node_count: 1", "node_count: '${var.token}', flavour: '${var.token}'")
     place.write(
         head("token: {env: TOKEN, sensitive: true, default: hunter2!}")
-        + f"jobs:\n  a:{body}    kind: 'x-${{var.token}}'\n    state: '${{var.token}}'\n    nonsense: hunter2!\n"
+        + f"jobs:\n  a:{body}    kind: 'x-${{var.token}}'\n    state: '${{var.token}}'\n"
+        + "    nonsense: hunter2!\n"
     )
     problems = place.problems()
     assert len(problems) >= 4

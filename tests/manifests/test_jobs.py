@@ -90,7 +90,8 @@ def test_defaults_stand_under_every_job(place: Place) -> None:
     place.write(
         HEAD
         + "defaults:\n  algorithm: {parameters: {lr: 0.1, epochs: 3}, environments: {A: a, B: b}}\n"
-        + "  spec: {resource: {flavor_id: gpu, node_count: 4}}\n  lifecycle: {on_change: keep, max_retries: 7}\n"
+        + "  spec: {resource: {flavor_id: gpu, node_count: 4}}\n"
+        + "  lifecycle: {on_change: keep, max_retries: 7}\n"
         + "jobs:\n  a:\n    algorithm: {id: x, parameters: {lr: 0.2}, environments: {B: null}}\n"
         + "    spec: {resource: {node_count: 2}}\n    lifecycle: {on_change: fail}\n"
     )
@@ -324,8 +325,8 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "    spec:",
             "    matrix: {lr: [1]}\n    spec:",
             "unknown field",
-            '"matrix" is not one of kind, description, annotations, training_experiment_reference, algorithm, '
-            "tasks, spec, endpoints, train_type, ftjob_config, lifecycle, state, raw",
+            '"matrix" is not one of kind, description, annotations, training_experiment_reference, '
+            "algorithm, tasks, spec, endpoints, train_type, ftjob_config, lifecycle, state, raw",
             None,
             "matrix",
             "jobs.a",

@@ -29,7 +29,7 @@ def test_several_targets_without_a_default_are_wrong_use(place: Place) -> None:
     assert loaded.target_name is None
     with pytest.raises(WrongUsage, match="a, b"):
         loaded.target()
-    with pytest.raises(WrongUsage, match="unknown target.*not one of a, b"):
+    with pytest.raises(WrongUsage, match=r"unknown target.*not one of a, b"):
         loaded.target("c")
 
 

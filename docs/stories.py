@@ -1,0 +1,98 @@
+"""Pages with commands and what they print: run the commands again, and put in what they print now.
+
+A block of `sh` holds commands; a block of `text` straight behind it holds what they print on stdout.
+The commands run in this process, on a clock that begins at a fixed time: `sleep 60` moves it on and
+waits for nothing. `# exits 2` behind a command says which exit code it has, if that is not 0.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+from uuid import NAMESPACE_URL, uuid5
+
+from reconciler.backends.clock import SystemClock
+from reconciler.cli import cli
+from reconciler.cli.running import run
+from reconciler.emulator import database
+
+BEGIN_S = 1_795_000_000.0
+_BLOCKS = re.compile(r"^( *)```sh\n(?P<commands>.*?)^ *```\n(?:\n* *```text\n(?P<printed>.*?)^ *```\n)?", re.M | re.S)
+_EXITS = re.compile(r"# exits (\d+)")
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+#: Setting the program up is no part of a story, nor is testing it.
+_NOT_RUN = ("[ -x .venv/", ".venv/bin/python -m ")
+
+
+class WentWrong(AssertionError):
+    """A command did not exit as the page says."""
+
+
+class Story:
+    """One run of a page's commands: its directory, its time, and the ids that it has seen."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._now_s = BEGIN_S
+        self._ids: dict[str, str] = {}
+
+    def told_again(self, page: str) -> str:
+        """Return the page with what its commands print now."""
+        with self._emulated_world():
+            return _BLOCKS.sub(self._block, page)
+
+    def _emulated_world(self) -> ExitStack:
+        world = ExitStack()
+        world.enter_context(chdir(self._directory))
+        world.enter_context(mock.patch.object(database, "wall_ms", lambda: round(self._now_s * 1000)))
+        world.enter_context(mock.patch.object(SystemClock, "now", lambda _: self._now_s))
+        world.enter_context(mock.patch.object(SystemClock, "sleep", lambda _, s: self._pass(s)))
+        return world
+
+    def _pass(self, seconds: float) -> None:
+        self._now_s += seconds
+
+    def _block(self, found: re.Match[str]) -> str:
+        printed = "".join(self._run(command) for command in commands(found["commands"]))
+        if found["printed"] is None:
+            return found[0]
+        start, end = (place - found.start() for place in found.span("printed"))
+        indented = "".join(found[1] + line if line.strip() else line for line in printed.splitlines(True))
+        return found[0][:start] + indented + found[0][end:]
+
+    def _run(self, command: str) -> str:
+        words = shlex.split(command, comments=True)
+        if not words or command.startswith(_NOT_RUN):
+            return ""
+        if words[0] == "sleep":
+            self._pass(float(words[1]))
+            return ""
+        if words[0].endswith("reconciler"):
+            return self._reconciler(command, words[1:])
+        done = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True)  # noqa: S603, S607
+        return done.stdout
+
+    def _reconciler(self, command: str, arguments: list[str]) -> str:
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run(cli, arguments)
+        found = _EXITS.search(command)
+        if code != int(found[1] if found else 0):
+            raise WentWrong(f"{command}\nexits {code}\n{out.getvalue()}{err.getvalue()}")
+        return _UUID.sub(lambda found: self._id(found[0]), out.getvalue())
+
+    def _id(self, job_id: str) -> str:
+        """Ids are chance; on a page the first one seen is always the same."""
+        return self._ids.setdefault(job_id, str(uuid5(NAMESPACE_URL, f"job {len(self._ids) + 1}")))
+
+
+def commands(block: str) -> Iterator[str]:
+    """The commands of a block, one by one; `&&` at the end of a line only joins them."""
+    for line in block.splitlines():
+        yield line.strip().removesuffix("&&").strip()

@@ -1,0 +1,228 @@
+"""Replacing: never two side by side, and never none for longer than it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.outcome import EventType, Status
+from reconciler.core.plan import Action, Reason
+from reconciler.core.stack import DesiredJob
+from reconciler.emulator import Effect, Fault
+from tests.apply.service import CREATE, PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
+from tests.builders import a_job
+
+NEW = {"algorithm__parameters": {"lr": 0.5}}
+
+
+def changed(**lifecycle: Any) -> DesiredJob:
+    """The job with another parameter."""
+    return a_job(**NEW, lifecycle=lifecycle)
+
+
+def new_first(**lifecycle: Any) -> DesiredJob:
+    """The same, to stand before the old one goes."""
+    return changed(replace_order="create_first", **lifecycle)
+
+
+# --- the old one first
+
+
+def test_the_new_job_comes_when_the_old_one_has_ended(either: Service) -> None:
+    old = either.run(a_job())
+    plan = either.plan(changed())
+    assert plan.actions[0].action is Action.REPLACE
+    either.forget_requests()
+    outcome = the_only(either.carry_out(plan))
+    assert either.changes == [UPDATE, STOP, CREATE]
+    assert (outcome.status, outcome.job) == (Status.DONE, either.job("a-r2").id)
+    assert either.store.find(old.id).life.ended_ms <= either.job("a-r2").create_ms
+    assert either.description("a").endswith(".stopped")
+    assert either.description("a-r2") == marker("a", 2, changed().digest)
+    assert either.plan(changed()).actions[0].action is Action.KEEP
+
+
+def test_a_wait_that_runs_out_creates_nothing_beside_the_old_job(either: Service) -> None:
+    old = either.run(a_job())
+    plan = either.plan(changed())
+    either.store.hold(old.id)
+    began = either.time.now()
+    outcome = the_only(either.carry_out(plan, timeout_s=120))
+    assert (outcome.status, outcome.job) == (Status.TIMED_OUT, old.id)
+    assert "a is still Terminating after 120 s" in outcome.detail
+    assert either.time.now() - began == pytest.approx(120)
+    assert either.phases() == {"a": "Terminating"}
+    either.store.release(old.id)
+    assert the_only(either.apply(changed())).status is Status.DONE
+    assert either.phases() == {"a": "Terminated", "a-r2": "Creating"}
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Terminating"])
+def test_an_old_job_that_ended_by_itself_is_not_terminated(either: Service, phase: str) -> None:
+    old = either.run(a_job())
+    plan = either.plan(changed())
+    either.store.set_phase(old.id, phase)
+    either.forget_requests()
+    assert the_only(either.carry_out(plan)).status is Status.DONE
+    assert either.changes == [CREATE]
+
+
+@pytest.mark.parametrize("at", [SHOW, UPDATE, STOP])
+def test_an_old_job_whose_record_is_gone_makes_way(either: Service, at: str) -> None:
+    old = either.run(a_job())
+    plan = either.plan(changed())
+    either.gate.before(at, lambda: either.store.delete(PROJECT, old.id))
+    assert the_only(either.carry_out(plan)).status is Status.DONE
+    assert either.phases() == {"a-r2": "Creating"}
+
+
+def test_an_old_job_whose_record_goes_while_we_wait_makes_way(either: Service) -> None:
+    old = either.run(a_job())
+    plan = either.plan(changed())
+    either.store.hold(old.id)
+    either.time.at(5, lambda: either.store.delete(PROJECT, old.id))
+    assert the_only(either.carry_out(plan)).status is Status.DONE
+    assert either.phases() == {"a-r2": "Creating"}
+
+
+@pytest.mark.parametrize("who", ["stranger", "hidden"])
+def test_the_old_job_goes_on_where_the_next_name_is_taken(service: Service, who: str) -> None:
+    service.run(a_job())
+    plan = service.plan(changed())
+    put = service.put_job if who == "stranger" else service.put_hidden_job
+    put("a-r2")
+    service.forget_requests()
+    outcome = the_only(service.carry_out(plan))
+    assert outcome.status is Status.CONFLICT
+    assert service.changes == []
+    assert service.phases()["a"] == "Running"
+
+
+def test_a_new_job_that_somebody_sent_already_is_taken_and_the_old_one_ends(either: Service) -> None:
+    either.run(a_job())
+    plan = either.plan(changed())
+    sent = either.put_job("a-r2", marker("a", 2, changed().digest))
+    outcome = the_only(either.carry_out(plan))
+    assert (outcome.status, outcome.job) == (Status.DONE, sent.id)
+    assert either.phases()["a"] in ("Terminating", "Terminated")
+
+
+def test_an_old_job_that_was_protected_since_the_plan_stays(either: Service) -> None:
+    either.run(a_job())
+    plan = either.plan(changed())
+    either.describe("a", marker("a", 1, a_job().digest, "protected"))
+    either.forget_requests()
+    assert the_only(either.carry_out(plan)).status is Status.CONFLICT
+    assert either.changes == []
+
+
+def test_an_old_job_whose_marker_was_brought_up_to_date_since_the_plan_stays(either: Service) -> None:
+    either.run(a_job())
+    plan = either.plan(changed())
+    either.describe("a", marker("a", 1, changed().digest))
+    either.forget_requests()
+    assert the_only(either.carry_out(plan)).status is Status.CONFLICT
+    assert either.changes == []
+
+
+def test_reading_the_old_job_may_fail_for_a_while(either: Service) -> None:
+    either.run(a_job())
+    plan = either.plan(changed())
+    either.fail(Fault(Effect.ANSWER, operation=SHOW, nth=3, count=8, status=503))
+    assert the_only(either.carry_out(plan)).status is Status.DONE
+
+
+def test_waiting_is_told_every_ten_seconds(service: Service) -> None:
+    old = service.run(a_job())
+    plan = service.plan(changed())
+    service.store.hold(old.id)
+    service.carry_out(plan, timeout_s=60)
+    told = [event for event in service.events if event.type is EventType.ACTION_PROGRESS]
+    assert len(told) == 5
+    assert {(event.key, event.action, event.job, event.detail) for event in told} == {
+        ("a", Action.REPLACE, old.id, "a is Terminating")
+    }
+    seconds = [int(event.ts[17:19]) for event in told]
+    assert {(later - sooner) % 60 for sooner, later in zip(seconds, seconds[1:], strict=False)} == {10}
+
+
+# --- the new one first
+
+
+def test_with_create_first_the_old_job_ends_when_the_new_one_runs(either: Service) -> None:
+    old = either.run(a_job())
+    plan = either.plan(new_first())
+    either.forget_requests()
+    outcome = the_only(either.carry_out(plan))
+    assert either.changes == [CREATE, UPDATE, STOP]
+    assert (outcome.status, outcome.job) == (Status.DONE, either.job("a-r2").id)
+    terminating = either.store.find(old.id).life.since("Terminating")
+    assert either.job("a-r2").life.since("Running") <= terminating
+    either.time.sleep(10)
+    assert either.phases() == {"a": "Terminated", "a-r2": "Running"}
+
+
+def test_with_create_first_a_new_job_that_completes_at_once_stands(either: Service) -> None:
+    either.run(a_job())
+    quick = a_job(algorithm__environments={"EMULATOR_RUN_SECONDS": "0"}, lifecycle={"replace_order": "create_first"})
+    assert the_only(either.apply(quick)).status is Status.DONE
+    assert either.phases() == {"a": "Terminating", "a-r2": "Completed"}
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Abnormal", "Terminated"])
+def test_with_create_first_the_old_job_stays_where_the_new_one_ends_badly(
+    either: Service, phase: str
+) -> None:
+    either.run(a_job())
+    plan = either.plan(new_first())
+    either.time.at(1, lambda: either.store.set_phase(either.job("a-r2").id, phase))
+    outcome = the_only(either.carry_out(plan))
+    assert (outcome.status, outcome.job) == (Status.FAILED, either.job("a-r2").id)
+    assert f"a-r2 ended as {phase}; the old job stays" in outcome.detail
+    assert either.phases() == {"a": "Running", "a-r2": phase}
+    again = either.plan(new_first()).actions
+    assert [(action.action, action.before and action.before.revision) for action in again] == [
+        (Action.KEEP, 1)
+    ], "on_failure: keep"
+
+
+def test_with_create_first_a_wait_that_runs_out_leaves_the_old_job(either: Service) -> None:
+    either.run(a_job())
+    plan = either.plan(new_first())
+    either.gate.after(CREATE, lambda: either.store.hold(either.job("a-r2").id))
+    outcome = the_only(either.carry_out(plan, timeout_s=60))
+    assert (outcome.status, outcome.job) == (Status.TIMED_OUT, either.job("a-r2").id)
+    assert either.phases() == {"a": "Running", "a-r2": "Creating"}
+
+
+def test_with_create_first_a_job_protected_meanwhile_stays_beside_the_new_one(either: Service) -> None:
+    either.run(a_job())
+    plan = either.plan(new_first())
+    either.time.at(1, lambda: either.describe("a", marker("a", 1, a_job().digest, "protected")))
+    assert the_only(either.carry_out(plan)).status is Status.CONFLICT
+    assert either.phases() == {"a": "Running", "a-r2": "Running"}
+
+
+def test_with_create_first_a_lost_answer_makes_one_new_job(either: Service) -> None:
+    either.run(a_job())
+    either.fail(Fault(Effect.LOST_AFTER, operation=CREATE))
+    assert the_only(either.apply(new_first())).status is Status.DONE
+    assert set(either.phases()) == {"a", "a-r2"}
+
+
+def test_with_create_first_nothing_is_created_for_a_job_that_is_gone(either: Service) -> None:
+    old = either.run(a_job())
+    plan = either.plan(new_first())
+    either.store.delete(PROJECT, old.id)
+    assert the_only(either.carry_out(plan)).status is Status.DONE
+    assert set(either.phases()) == {"a-r2"}
+
+
+def test_going_back_is_a_further_revision(service: Service) -> None:
+    service.run(a_job())
+    service.apply(changed())
+    service.time.sleep(10)
+    assert the_only(service.apply(a_job())).status is Status.DONE
+    assert set(service.phases()) == {"a", "a-r2", "a-r3"}
+    assert service.plan(a_job()).actions[0].reason is Reason.UNCHANGED

@@ -1,0 +1,212 @@
+"""Terminating: the mark before the end, and too late is done, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.core.identity import MAX_DESCRIPTION
+from reconciler.core.outcome import Status
+from reconciler.core.plan import Action, Plan, Reason
+from reconciler.emulator import Effect, Fault
+from tests.apply.service import PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
+from tests.builders import a_job, absent
+
+CHANGED = Fault(
+    Effect.ANSWER, operation=STOP, status=409, code="ModelArts.2878", message="The status changed."
+)
+
+
+@pytest.fixture
+def ending(either: Service) -> Plan:
+    """The plan to terminate a job that runs."""
+    either.run(a_job())
+    plan = either.plan(absent())
+    assert [action.action for action in plan.actions] == [Action.TERMINATE]
+    either.forget_requests()
+    return plan
+
+
+def test_stopped_is_written_before_the_terminate(either: Service, ending: Plan) -> None:
+    outcome = the_only(either.carry_out(ending))
+    assert either.changes == [UPDATE, STOP]
+    assert (outcome.status, outcome.job) == (Status.DONE, either.job("a").id)
+    assert either.description("a") == marker("a", 1, a_job().digest, "stopped")
+    assert either.plan(a_job()).actions[0].reason is Reason.WAITS_FOR_TERMINATION
+
+
+def test_the_mark_leaves_what_a_person_wrote(service: Service) -> None:
+    service.run(a_job(description="nightly"))
+    service.apply(absent())
+    assert service.description("a") == "nightly " + marker("a", 1, a_job().digest, "stopped")
+
+
+def test_a_description_that_leaves_no_room_for_the_mark_is_cut(service: Service) -> None:
+    service.run(a_job())
+    ours = marker("a", 1, a_job().digest)
+    service.describe("a", "x" * (MAX_DESCRIPTION - len(ours) - 1) + " " + ours)
+    assert the_only(service.apply(absent())).status is Status.DONE
+    assert service.description("a").endswith("x " + marker("a", 1, a_job().digest, "stopped"))
+    assert service.phases() == {"a": "Terminating"}
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Abnormal", "Terminating"])
+@pytest.mark.parametrize("when", ["before the look", "before the mark", "between mark and terminate"])
+def test_a_terminate_that_comes_too_late_has_reached_its_goal(
+    either: Service, ending: Plan, phase: str, when: str
+) -> None:
+    def end() -> None:
+        either.store.set_phase(either.job("a").id, phase)
+        either.store.hold(either.job("a").id)
+
+    at = {"before the look": SHOW, "before the mark": UPDATE, "between mark and terminate": STOP}[when]
+    either.gate.before(at, end)
+    outcome = the_only(either.carry_out(ending))
+    assert (outcome.status, outcome.detail) == (Status.DONE, f"it is {phase}")
+    assert either.phases() == {"a": phase}
+    is_marked = either.description("a").endswith(".stopped")
+    if when == "before the look":
+        assert not is_marked, "it was not us"
+
+
+def test_a_status_that_changes_is_read_again_and_asked_again(either: Service, ending: Plan) -> None:
+    either.fail(CHANGED, CHANGED)
+    assert the_only(either.carry_out(ending)).status is Status.DONE
+    assert either.changes == [UPDATE, STOP, STOP, STOP], "it is marked once"
+    assert either.asked(SHOW) == 4
+    assert either.phases() == {"a": "Terminating"}
+
+
+def test_a_status_that_never_stops_changing_fails_the_action(either: Service, ending: Plan) -> None:
+    either.fail(Fault(Effect.ANSWER, operation=STOP, status=409, code="ModelArts.2878", count=None))
+    outcome = the_only(either.carry_out(ending))
+    assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.2878")
+    assert either.phases() == {"a": "Running"}
+
+
+def test_the_last_attempt_that_comes_too_late_has_reached_its_goal(either: Service, ending: Plan) -> None:
+    either.fail(CHANGED, CHANGED, CHANGED)
+    asked: list[str] = []
+
+    def complete_before_the_fourth() -> None:
+        asked.append("")
+        if len(asked) == 4:
+            either.store.set_phase(either.job("a").id, "Completed")
+
+    either.gate.before(STOP, complete_before_the_fourth, always=True)
+    outcome = the_only(either.carry_out(ending))
+    assert (outcome.status, outcome.detail) == (Status.DONE, "it is Completed")
+
+
+@pytest.mark.parametrize(
+    "effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER, Effect.ANSWER_AFTER, Effect.UNREADABLE]
+)
+@pytest.mark.parametrize("operation", [STOP, UPDATE, SHOW])
+def test_a_lost_answer_on_the_way_is_no_failure(
+    either: Service, ending: Plan, operation: str, effect: Effect
+) -> None:
+    if (operation, effect) == (SHOW, Effect.UNREADABLE):
+        effect = Effect.TRUNCATED
+    either.fail(Fault(effect, operation=operation, status=503))
+    assert the_only(either.carry_out(ending)).status is Status.DONE
+    assert either.phases() == {"a": "Terminating"}
+    assert either.description("a").endswith(".stopped")
+
+
+@pytest.mark.parametrize("at", [SHOW, UPDATE, STOP])
+def test_a_record_that_is_gone_has_reached_its_goal(either: Service, ending: Plan, at: str) -> None:
+    either.gate.before(at, lambda: either.store.delete(PROJECT, either.job("a").id))
+    outcome = the_only(either.carry_out(ending))
+    assert (outcome.status, outcome.detail) == (Status.DONE, "its record is gone")
+
+
+def test_a_mark_that_is_refused_ends_the_action_before_the_job(either: Service, ending: Plan) -> None:
+    either.fail(Fault(Effect.ANSWER, operation=UPDATE, status=400, code="ModelArts.2788", count=None))
+    outcome = the_only(either.carry_out(ending))
+    assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.2788")
+    assert either.changes == [UPDATE]
+
+
+# --- killed between the mark and the terminate
+
+
+class Killed(BaseException):
+    """The program ends here."""
+
+
+def kill() -> None:
+    """End the program."""
+    raise Killed
+
+
+@pytest.fixture
+def half_stopped(either: Service, ending: Plan) -> Service:
+    """A job that was marked and not terminated, since we were killed."""
+    either.gate.before(STOP, kill)
+    with pytest.raises(Killed):
+        either.carry_out(ending)
+    assert either.description("a").endswith(".stopped")
+    assert either.phases() == {"a": "Running"}
+    return either
+
+
+def test_killed_after_the_mark_the_next_plan_finishes(half_stopped: Service) -> None:
+    assert the_only(half_stopped.apply(absent())).status is Status.DONE
+    assert half_stopped.phases() == {"a": "Terminating"}
+
+
+def test_killed_after_the_mark_the_next_plan_takes_it_off_a_job_that_is_declared(
+    half_stopped: Service,
+) -> None:
+    outcome = the_only(half_stopped.apply(a_job()))
+    assert (outcome.action.action, outcome.status) == (Action.UPDATE, Status.DONE)
+    assert half_stopped.description("a") == marker("a", 1, a_job().digest)
+    assert half_stopped.plan(a_job()).actions[0].action is Action.KEEP
+
+
+# --- the job is not any more what it was when the plan was made
+
+
+def protect(service: Service) -> None:
+    service.describe("a", marker("a", 1, a_job().digest, "protected"))
+
+
+def give_away(service: Service) -> None:
+    service.describe("a", marker("a", 1, a_job().digest, stack="other"))
+
+
+def renew(service: Service) -> None:
+    service.describe("a", marker("a", 1, "a" + "f" * 12))
+
+
+def wipe(service: Service) -> None:
+    service.describe("a", "mine now")
+
+
+@pytest.mark.parametrize("move", [protect, give_away, renew, wipe])
+def test_a_job_that_was_protected_or_marked_otherwise_since_the_plan_is_left_alone(
+    either: Service, ending: Plan, move: Callable[[Service], None]
+) -> None:
+    move(either)
+    said = either.description("a")
+    outcome = the_only(either.carry_out(ending))
+    assert (outcome.status, either.changes) == (Status.CONFLICT, [])
+    assert either.description("a") == said
+    assert either.phases() == {"a": "Running"}
+
+
+def test_a_job_that_is_protected_while_it_is_read_again_is_left_alone(either: Service, ending: Plan) -> None:
+    either.fail(CHANGED)
+    either.gate.after(
+        UPDATE, lambda: either.describe("a", marker("a", 1, a_job().digest, "protected", "stopped"))
+    )
+    assert the_only(either.carry_out(ending)).status is Status.CONFLICT
+    assert either.phases() == {"a": "Running"}
+
+
+def test_a_phase_that_nobody_knows_is_not_acted_on(either: Service, ending: Plan) -> None:
+    either.store.set_phase(either.job("a").id, "Hibernating")
+    outcome = the_only(either.carry_out(ending))
+    assert (outcome.status, either.changes) == (Status.FAILED, [])
+    assert "Hibernating" in outcome.detail

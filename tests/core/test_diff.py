@@ -1,0 +1,124 @@
+"""SEMANTICS 3.3: what was declared then, read from the details, against what is declared now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.backends.connect import connect_inprocess
+from reconciler.core.body import with_identity
+from reconciler.core.present import Difference, difference
+from reconciler.core.secret import SecretText
+from reconciler.emulator import Store, create_app
+from tests.builders import a_job
+
+
+def differing(before: dict[str, Any], after: dict[str, Any]) -> Difference:
+    """What was sent as `before` comes back from the service with all its noise; now `after` is declared."""
+    sent = a_job(**before)
+    assert sent.body is not None
+    with Store() as store:
+        backend = connect_inprocess(create_app(store), project_id="p")
+        with backend:
+            body = with_identity(sent.body, name="a", workspace_id="0", description="d")
+            details = backend.details(backend.create(body).id)
+    return difference(a_job(**after), details)
+
+
+FULL: dict[str, Any] = {
+    "algorithm__parameters": {"lr": 0.1, "epochs": 90},
+    "algorithm__inputs": {"data_url": "obs://b/in/"},
+    "algorithm__outputs": {"train_url": "obs://b/out/"},
+    "algorithm__environments": {"NCCL_DEBUG": "INFO"},
+    "spec__auto_stop": {"time_unit": "HOURS", "duration": 3},
+    "spec__log_export_path": {"obs_url": "obs://b/log/"},
+}
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return {**FULL, **fields}
+
+
+@pytest.mark.parametrize("entry", [{}, FULL, {"algorithm": {"id": "some-algorithm"}}])
+def test_the_noise_of_the_service_is_no_change(entry: dict[str, Any]) -> None:
+    found = differing(entry, entry)
+    assert found.changes == ()
+    assert found.is_empty
+
+
+@pytest.mark.parametrize(
+    ("after", "paths"),
+    [
+        ({"algorithm__parameters": {"lr": 0.2, "epochs": 90}}, {"algorithm.parameters.lr": ("0.1", "0.2")}),
+        ({"algorithm__parameters": {"lr": 0.1}}, {"algorithm.parameters.epochs": ("90", None)}),
+        (
+            {"algorithm__parameters": {"lr": 0.1, "epochs": 90, "b": 8}},
+            {"algorithm.parameters.b": (None, "8")},
+        ),
+        ({"algorithm__environments": {}}, {"algorithm.environments": ({"NCCL_DEBUG": "INFO"}, None)}),
+        (
+            {"algorithm__environments": {"NCCL_DEBUG": "WARN"}},
+            {"algorithm.environments.NCCL_DEBUG": ("INFO", "WARN")},
+        ),
+        (
+            {"spec__auto_stop": None},
+            {"spec.auto_stop": ({"time_unit": "HOURS", "duration": "3"}, None)},
+        ),
+        ({"spec__log_export_path": None}, {}),  # the service may have filled it in
+        ({"algorithm__code_dir": "/b/code/"}, {}),
+        (
+            {"spec__resource": {"flavor_id": "modelarts.vm.cpu.8u"}},
+            {"spec.resource.flavor_id": ("modelarts.vm.cpu.2u", "modelarts.vm.cpu.8u")},
+        ),
+        (
+            {"spec__resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2}},
+            {"spec.resource.node_count": (None, "2")},
+        ),
+        (
+            {"algorithm__inputs": {"data_url": "obs://b/other/"}},
+            {"algorithm.inputs.data_url.remote.obs.obs_url": ("/b/in/", "/b/other/")},
+        ),
+    ],
+)
+def test_which_fields_changed(after: dict[str, Any], paths: dict[str, tuple[Any, Any]]) -> None:
+    found = differing(FULL, changed(**after))
+    assert {change.path: (change.before, change.after) for change in found.changes} == paths
+    assert all(change.forces_new_job for change in found.changes)
+
+
+def test_members_that_the_algorithm_brought_along_do_not_count_as_removed() -> None:
+    by_id = {"algorithm": {"id": "x", "parameters": {"lr": 0.1}}}
+    without = {"algorithm": {"id": "x"}}
+    assert differing(by_id, without).is_empty
+    assert not differing({}, {"algorithm__parameters": {}}).is_empty
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"annotations": {"tensorboard/enable": "true"}},
+        {"spec__retention": {"policy": "enabled"}},
+        {"lifecycle": {"rerun": "x"}},
+        {"raw": {"spec": {"brand": {"new": 1}}}},
+    ],
+)
+def test_what_is_not_reported_cannot_be_compared(declared: dict[str, Any]) -> None:
+    found = differing({}, declared)
+    assert not found.is_empty
+    assert "a field that the service does not report" in found.said or declared.keys() == {"raw"}
+
+
+def test_a_secret_is_compared_only_where_nothing_else_explains_the_digest() -> None:
+    then = {"algorithm__environments": {"T": SecretText("old", "${var.t}")}}
+    now = {"algorithm__environments": {"T": SecretText("new", "${var.t}")}}
+    [change] = differing(then, now).changes
+    assert (change.path, change.before, change.after, change.sensitive) == (
+        "algorithm.environments.T",
+        "(sensitive)",
+        "${var.t}",
+        True,
+    )
+    [change] = differing(then, {**now, "algorithm__parameters": {"lr": 7}}).changes
+    assert change.path == "algorithm.parameters.lr"
+    assert differing(then, then).is_empty

@@ -1,0 +1,137 @@
+"""Durations, secrets, printable text, `--only`, the order of execution."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from urllib.parse import quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.diagnostic import WrongUsage
+from reconciler.core.duration import parse_duration, spell
+from reconciler.core.order import waves
+from reconciler.core.plan import Action
+from reconciler.core.printable import printable
+from reconciler.core.secret import REDACTED, Redactor, SecretText, show
+from reconciler.core.selection import narrow
+from tests.builders import a_job, a_stack, seen
+from tests.core.test_decision_table import OLD, plan_for
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("2m", 120), ("1h", 3600), ("1h30m", 5400), ("2d", 172800), ("1.5s", 1.5), ("0s", 0)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "1m1h", "-1m", "1 h 2", "soon", "1h٣m"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (45, "45 s"),
+        (119, "119 s"),
+        (720, "12 min"),
+        (5400, "90 min"),
+        (108_000, "30 h"),
+        (864_000, "10 d"),
+    ],
+)
+def test_spelling_a_span_of_time(seconds: float, said: str) -> None:
+    assert spell(seconds) == said
+
+
+SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=6, max_size=30)
+
+
+@given(SECRETS)
+def test_every_form_of_a_secret_is_redacted(secret: str) -> None:
+    redact = Redactor([secret])
+    encoded = base64.b64encode(secret.encode()).decode()
+    for form in (
+        secret,
+        encoded,
+        quote_plus(secret),
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+    ):
+        assert form not in redact(f"before {form} after") or form in REDACTED
+
+
+def test_short_values_are_not_scanned_for() -> None:
+    assert Redactor(["a"])("banana") == "banana"
+
+
+def test_a_secret_shows_as_where_it_comes_from() -> None:
+    secret = SecretText("hidden", "${var.t}")
+    assert show({"a": [secret, {"b": secret}], "c": 1}) == {"a": ["${var.t}", {"b": "${var.t}"}], "c": 1}
+    assert "hidden" not in repr([secret])
+    copied = pickle.loads(pickle.dumps(secret))
+    assert (copied, copied.reference) == ("hidden", "${var.t}")
+
+
+@given(st.text())
+def test_nothing_printable_steers_a_terminal(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable() or all(c.isprintable() or c == "\t" or not c.isascii() for c in shown)
+    assert "\n" not in shown
+    assert "\x1b" not in shown
+
+
+def test_ordinary_text_is_left_as_it_is() -> None:
+    assert printable("ResNet-50 训练 é") == "ResNet-50 训练 é"
+
+
+STACK = a_stack(a_job("a-1"), a_job("a-2"), a_job("b"))
+
+
+@pytest.mark.parametrize(
+    ("only", "keys"),
+    [
+        (["b"], {"b"}),
+        (["a-*"], {"a-1", "a-2"}),
+        (["a-1", "b"], {"a-1", "b"}),
+        (["a-[1]"], {"a-1"}),
+        (["gone"], set()),
+    ],
+)
+def test_only(only: list[str], keys: set[str]) -> None:
+    narrowed = narrow(STACK, only, ["gone"])
+    assert set(narrowed.jobs) == keys
+    assert narrowed.is_partial
+    assert narrowed.left_out == 3 - len(keys)
+    assert narrowed.declared_keys == STACK.declared_keys
+
+
+def test_without_only_the_view_is_whole() -> None:
+    assert narrow(STACK, [], []) is STACK
+
+
+@pytest.mark.parametrize("only", ["c", "A-1", "gon*", "x*"])
+def test_what_matches_nothing_is_wrong_use(only: str) -> None:
+    with pytest.raises(WrongUsage):
+        narrow(STACK, [only, "b"], ["gone"])
+
+
+def test_what_frees_capacity_comes_before_what_needs_it() -> None:
+    stack = a_stack(a_job("create"), a_job("keep"), a_job("replace"), a_job("update", description="new"))
+    plan = plan_for(
+        stack,
+        seen(a_job("keep")),
+        seen(a_job("replace", **OLD)),
+        seen(a_job("update"), text="old"),
+        seen(a_job("end")),
+    )
+    order = [[action.action for action in wave] for wave in waves(plan.actions)]
+    assert order == [[Action.TERMINATE], [Action.UPDATE], [Action.REPLACE, Action.CREATE]]
