@@ -56,9 +56,14 @@ def mutable_changes(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud
     if desired.description.strip() != job.text.strip():
         now.append(Change(path="description", before=job.text or None, after=desired.description or None))
     for path, wanted, found in _differing(desired.body or {}, job.body):
-        differing = changes_between(_nest(path, found), _nest(path, wanted), forces_new_job=False)
-        (now if is_changeable(path, job.phase, cloud) else waiting).extend(differing)
+        (now if is_changeable(path, job.phase, cloud) else waiting).extend(_changes(path, found, wanted))
     return MutableChanges(tuple(now), tuple(waiting))
+
+
+def _changes(path: tuple[str, ...], found: Any, wanted: Any) -> tuple[Change, ...]:
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return changes_between(_nest(path, found), _nest(path, wanted), forces_new_job=False)
+    return (Change(path=".".join(path), before=found, after=wanted),)
 
 
 def _differing(

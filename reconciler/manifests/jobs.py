@@ -146,7 +146,8 @@ class JobReader:
         secrets: list[tuple[tuple[str | int, ...], SecretText]] = []
         _find_secrets(merged, (), secrets)
         for steps, secret in secrets:
-            self.secrets.add(str.__str__(secret))
+            if not str.__eq__(secret, secret.reference):  # offline, the name stands for the value
+                self.secrets.add(str.__str__(secret))
             if steps[0] in ("description", "lifecycle", "state", "kind") or steps[-1] in _NAMES:
                 why = f"{secret.reference} is sensitive, and what stands here is shown and compared"
                 yield origin.diagnose(steps_of(steps, merged), "secret out of place", why)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import NewConnectionError
 
 from reconciler.core.outcome import Status
 from reconciler.core.plan import Action, Reason
@@ -68,6 +70,7 @@ def test_what_cannot_be_looked_up_after_a_lost_answer_is_unknown_and_said_so(
     outcome = the_only(either.carry_out(plan))
     assert outcome.status is Status.UNKNOWN
     assert "whether a was created could not be found out" in outcome.message
+    assert (outcome.code, bool(outcome.request_id)) == ("ModelArts.0010", True), "of the look-up"
     assert either.asked(CREATE) == 1
 
 
@@ -186,6 +189,25 @@ def test_a_create_that_is_throttled_for_ever_fails_in_the_end(service: Service) 
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", count=None))
     outcome = the_only(service.apply(a_job()))
     assert (outcome.status, outcome.code) == (Status.FAILED, "APIGW.0308")
+
+
+def test_a_create_that_was_never_sent_is_sent_again_without_a_look(service: Service) -> None:
+    def nobody_listens() -> None:
+        raise NewConnectionError(HTTPConnection("localhost"), "Connection refused")
+
+    service.gate.before(CREATE, nobody_listens)
+    assert the_only(service.apply(a_job())).status is Status.DONE
+    assert service.asked(CHECK_NAME) == 0
+
+
+def test_a_create_that_cannot_be_sent_is_known_to_have_had_no_effect(service: Service) -> None:
+    def nobody_listens() -> None:
+        raise NewConnectionError(HTTPConnection("localhost"), "Connection refused")
+
+    service.gate.before(CREATE, nobody_listens, always=True)
+    outcome = the_only(service.apply(a_job()))
+    assert outcome.status is Status.FAILED
+    assert "cannot be reached" in outcome.detail
 
 
 def test_a_refused_create_keeps_code_and_request(service: Service) -> None:

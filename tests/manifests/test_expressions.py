@@ -237,6 +237,7 @@ def test_values_marked_sensitive_in_place_are_secrets_too(place: Place) -> None:
 
 def test_offline_a_secret_needs_no_value(place: Place) -> None:
     assert environment(place, "'${var.token}'", SECRET, offline=True) == "${var.token}"
+    assert place.load(offline=True).secrets == ()
     place.write(head("v: {}") + f"jobs:\n  a:{BODY % '${var.v}'}")
     assert place.problem(offline=True).what == "variable without a value"
 

@@ -1,0 +1,113 @@
+"""Write the parts of the documents that the program itself knows best.
+
+    python -m docs.generate            # from the root of the clone
+
+These are the pages of docs/reference, and what the commands print on the pages of `STORIES`. A test
+generates all of it again and compares.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import click
+
+from docs.stories import Story
+from reconciler.cli import cli
+from reconciler.cli.lazy import COMMANDS
+from reconciler.cli.running import run
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = Path("docs/reference")
+#: Page → the directory, below the root, in which its commands are run.
+STORIES: dict[Path, Path] = {
+    Path("README.md"): Path(),
+    **{page.relative_to(ROOT): page.parent.relative_to(ROOT) for page in ROOT.glob("examples/*/README.md")},
+}
+_GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
+#: The widest that a help text gets.
+_COLUMNS = "100"
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Yield each page, by its path below the root, with the text that it should have."""
+    with mock.patch.dict(os.environ, _environment(), clear=True):
+        yield REFERENCE / "commands.md", _commands()
+        yield REFERENCE / "states.md", _table("Phases", _STATES, "explain", "states")
+        yield REFERENCE / "fields.md", _table("Fields of a job", _FIELDS, "explain", "fields")
+        for page, directory in sorted(STORIES.items()):
+            yield page, _told_again(page, directory)
+
+
+_STATES = """\
+What may be asked of a job in each phase. Nothing that this table forbids is sent to the service. It is
+printed by `reconciler explain states`.
+"""
+_FIELDS = """\
+Every field below a job, and what an edit of it means for a job that exists: an update of that job, or a
+new job. It is printed by `reconciler explain fields`; `reconciler explain FIELD` prints one field.
+"""
+
+
+def _environment() -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
+    return {**ours, "COLUMNS": _COLUMNS}
+
+
+def _commands() -> str:
+    parts = [f"# Commands\n\n{_GENERATED}\nEvery option can be given as an environment variable, too: "]
+    parts.append("`--target` as `RECONCILER_TARGET`.\n")
+    for words in ([], *_names()):
+        title = " ".join(["reconciler", *words])
+        parts.append(f"\n## {title}\n\n{_fenced(_printed(*words, '--help'))}")
+    return "".join(parts)
+
+
+def _names() -> Iterator[list[str]]:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        yield [name]
+        command = cli.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from ([name, inner] for inner in command.list_commands(context))
+
+
+def _table(title: str, says: str, *arguments: str) -> str:
+    return f"# {title}\n\n{_GENERATED}\n{says}\n{_fenced(_printed(*arguments))}"
+
+
+def _fenced(text: str) -> str:
+    return f"```text\n{text}```\n"
+
+
+def _printed(*arguments: str) -> str:
+    with redirect_stdout(io.StringIO()) as out:
+        run(cli, list(arguments))
+    return out.getvalue()
+
+
+def _told_again(page: Path, directory: Path) -> str:
+    with tempfile.TemporaryDirectory() as copy:
+        ignored = shutil.ignore_patterns(".*")
+        shutil.copytree(ROOT / "examples", Path(copy) / "examples", ignore=ignored)
+        return Story(Path(copy) / directory).told_again((ROOT / page).read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Write every page that is not as it should be."""
+    for path, text in generated():
+        if not (ROOT / path).exists() or (ROOT / path).read_text(encoding="utf-8") != text:
+            (ROOT / path).write_text(text, encoding="utf-8")
+            sys.stdout.write(f"wrote {path}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""The plan as a whole: in waves, side by side, one failure stopping no other, interruptible, told."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import datetime
+
+import pytest
+
+from reconciler.apply.executor import INTERRUPTED
+from reconciler.core.outcome import Event, EventType, Status
+from reconciler.core.plan import Action
+from reconciler.emulator import Effect, Fault
+from tests.apply.service import CREATE, STOP, UPDATE, Service, marker
+from tests.builders import a_job, absent
+
+NEW = {"algorithm__parameters": {"lr": 0.5}}
+
+
+def everything(service: Service) -> dict[str, Action]:
+    """One key for each action; returns what is planned, by key."""
+    service.run(a_job("ended"), a_job("edited", description="old"), a_job("replaced"))
+    service.put_job("taken", "by hand")
+    jobs = [
+        a_job("created"),
+        absent("ended"),
+        a_job("edited", description="new"),
+        a_job("replaced", **NEW),
+        a_job("taken"),
+    ]
+    service.forget_requests()
+    plan = service.plan(*jobs)
+    service.carry_out(plan)
+    return {action.key: action.action for action in plan.actions}
+
+
+# --- order
+
+
+def test_what_frees_capacity_comes_first_and_what_starts_comes_last(service: Service) -> None:
+    assert everything(service) == {
+        "created": Action.CREATE,
+        "edited": Action.UPDATE,
+        "ended": Action.TERMINATE,
+        "replaced": Action.REPLACE,
+        "taken": Action.CONFLICT,
+    }
+    started = [event.key for event in service.events if event.type is EventType.ACTION_STARTED]
+    assert started[:2] == ["ended", "edited"]
+    assert set(started[2:]) == {"replaced", "created"}
+    first_create = service.changes.index(CREATE)
+    assert service.changes[:3] == [UPDATE, STOP, UPDATE]
+    assert first_create >= 3
+
+
+def test_outcomes_stand_in_the_order_of_the_plan(service: Service) -> None:
+    jobs = [a_job("c"), a_job("b"), a_job("a")]
+    service.put_job("b")
+    result = service.apply(*jobs)
+    assert [outcome.action.key for outcome in result.outcomes] == ["a", "b", "c"]
+    assert [outcome.status for outcome in result.outcomes] == [Status.DONE, Status.SKIPPED, Status.DONE]
+    assert result.summary == {status.value: 0 for status in Status} | {"done": 2, "skipped": 1}
+
+
+def test_a_key_that_is_kept_is_neither_done_nor_told(service: Service) -> None:
+    service.run(a_job())
+    result = service.apply(a_job(), a_job("b"))
+    assert [outcome.action.key for outcome in result.outcomes] == ["b"]
+    assert {event.key for event in service.events} == {"b"}
+
+
+# --- one failure stops no other
+
+
+def test_a_failed_action_stops_no_independent_one(service: Service) -> None:
+    service.run(a_job("old"))
+    service.fail(
+        Fault(Effect.ANSWER, operation=STOP, status=400, code="ModelArts.2796", count=None),
+        Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", nth=2),
+    )
+    result = service.apply(*[a_job(key) for key in "abcd"], absent("old"), parallelism=1)
+    assert {o.action.key: o.status for o in result.outcomes} == {
+        "a": Status.DONE,
+        "b": Status.FAILED,
+        "c": Status.DONE,
+        "d": Status.DONE,
+        "old": Status.FAILED,
+    }
+    assert not result.interrupted
+
+
+# --- side by side
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_so_many_at_once_and_no_more(service: Service, parallelism: int) -> None:
+    together = threading.Barrier(parallelism)
+    counting = threading.Lock()
+    inside = most = 0
+
+    def enter() -> None:
+        nonlocal inside, most
+        with counting:
+            inside += 1
+            most = max(most, inside)
+        together.wait(timeout=10)
+        with counting:
+            inside -= 1
+
+    service.gate.before(CREATE, enter, always=True)
+    result = service.apply(*[a_job(f"job{n}") for n in range(6)], parallelism=parallelism)
+    assert result.count(Status.DONE) == 6
+    assert most == parallelism
+
+
+# --- interrupted
+
+
+def test_after_an_interrupt_no_new_action_begins_and_the_rest_is_listed(service: Service) -> None:
+    service.gate.before(CREATE, service.stop.set)
+    result = service.apply(*[a_job(key) for key in "abc"], parallelism=1)
+    assert [(o.action.key, o.status) for o in result.outcomes] == [
+        ("a", Status.DONE),
+        ("b", Status.SKIPPED),
+        ("c", Status.SKIPPED),
+    ]
+    assert result.interrupted
+    assert set(service.phases()) == {"a"}
+    assert [
+        (event.key, event.detail) for event in service.events if event.type is EventType.ACTION_SKIPPED
+    ] == [
+        ("b", INTERRUPTED),
+        ("c", INTERRUPTED),
+    ]
+
+
+def test_an_interrupt_lets_the_actions_in_flight_finish(service: Service) -> None:
+    together = threading.Barrier(2, action=service.stop.set)
+    service.gate.before(CREATE, lambda: together.wait(timeout=10), always=True)
+    result = service.apply(*[a_job(key) for key in "abcd"], parallelism=2)
+    assert Counter(outcome.status for outcome in result.outcomes) == {Status.DONE: 2, Status.SKIPPED: 2}
+    assert len(service.store.jobs()) == 2
+
+
+def test_an_interrupted_replace_is_finished(service: Service) -> None:
+    service.run(a_job())
+    service.gate.before(STOP, service.stop.set)
+    result = service.apply(a_job(**NEW), a_job("b"), parallelism=1)
+    assert [(o.action.key, o.status) for o in result.outcomes] == [
+        ("a", Status.DONE),
+        ("b", Status.SKIPPED),
+    ]
+    assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
+
+
+def test_an_interrupt_before_the_first_action_changes_nothing(service: Service) -> None:
+    service.run(a_job())
+    plan = service.plan(absent(), a_job("b"))
+    service.stop.set()
+    service.forget_requests()
+    result = service.carry_out(plan)
+    assert result.count(Status.SKIPPED) == 2
+    assert not service.app.requests
+
+
+def test_what_an_interrupt_left_is_done_by_the_next_apply(service: Service) -> None:
+    service.gate.before(CREATE, service.stop.set)
+    jobs = [a_job(key) for key in "abc"]
+    service.apply(*jobs, parallelism=1)
+    service.stop.clear()
+    service.apply(*jobs)
+    assert set(service.phases()) == {"a", "b", "c"}
+    assert not service.plan(*jobs).to_execute
+
+
+# --- what is told
+
+
+def of(service: Service, key: str) -> list[Event]:
+    return [event for event in service.events if event.key == key]
+
+
+def test_events_are_counted_and_stand_in_order(service: Service) -> None:
+    everything(service)
+    assert [event.sequence for event in service.events] == list(range(1, len(service.events) + 1))
+    times = [datetime.fromisoformat(event.ts) for event in service.events]
+    assert times == sorted(times)
+    for key in ("created", "edited", "ended", "replaced"):
+        assert [event.type for event in of(service, key)] == [
+            EventType.ACTION_STARTED,
+            EventType.ACTION_COMPLETED,
+        ]
+    assert [event.type for event in of(service, "taken")] == [EventType.ACTION_SKIPPED]
+    assert "adopt it" in (of(service, "taken")[0].detail or "")
+
+
+def test_events_of_an_action_name_its_job_and_null_where_there_is_none(service: Service) -> None:
+    everything(service)
+    started, completed = (event.document() for event in of(service, "created"))
+    assert started == {
+        "type": "action_started",
+        "ts": started["ts"],
+        "sequence": started["sequence"],
+        "key": "created",
+        "action": "create",
+        "job": None,
+    }
+    assert completed["job"] == service.job("created").id
+    started, completed = (event.document() for event in of(service, "replaced"))
+    assert started["job"] == service.job("replaced").id
+    assert completed["job"] == service.job("replaced-r2").id
+    for key in ("ended", "edited"):
+        assert {event.job for event in of(service, key)} == {service.job(key).id}
+    [skipped] = of(service, "taken")
+    assert skipped.document()["job"] is None
+
+
+def test_a_failure_is_told_with_code_message_and_request(service: Service) -> None:
+    service.fail(
+        Fault(
+            Effect.ANSWER,
+            operation=CREATE,
+            status=400,
+            code="ModelArts.2815",
+            message="The quota is used up.",
+        )
+    )
+    service.apply(a_job())
+    told = of(service, "a")[-1].document()
+    assert (told["type"], told["code"], told["message"]) == (
+        "action_failed",
+        "ModelArts.2815",
+        "The quota is used up.",
+    )
+    assert told["request_id"]
+    assert told["job"] is None
+
+
+def test_a_conflict_is_told_as_a_failure_of_the_action(service: Service) -> None:
+    plan = service.plan(a_job())
+    stranger = service.put_job("a", marker("b", 1, a_job().digest))
+    service.carry_out(plan)
+    told = of(service, "a")[-1]
+    assert (told.type, told.job) == (EventType.ACTION_FAILED, stranger.id)
+    assert told.message == f"a is taken by job {stranger.id}"

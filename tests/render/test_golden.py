@@ -1,0 +1,129 @@
+"""A renderer is tested by a file that a person can read; `UPDATE_GOLDEN=1 pytest` writes them anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
+from reconciler.core.drift import DriftReport
+from reconciler.core.observed import Unreadable
+from reconciler.core.outcome import Outcome, Result, Status
+from reconciler.core.plan import Action, Plan, count, last_line
+from reconciler.render import render_drift, render_plan
+from reconciler.render.style import Style
+from reconciler.render.text import render_diagnostics, render_result
+from tests.builders import HOUR, a_job, a_stack, absent, seen
+from tests.core.test_decision_table import OLD, plan_for
+from tests.core.test_drift import report
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def check(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def every_action() -> Plan:
+    """One of each kind."""
+    retry = {"on_failure": "retry"}
+    stack = a_stack(
+        a_job("blocked"),
+        a_job("conflict"),
+        a_job("create"),
+        a_job("defer", lifecycle=retry),
+        a_job("keep"),
+        a_job("replace", algorithm__inputs={"data": "obs://b/in/"}),
+        a_job("replace-first", lifecycle={"replace_order": "create_first"}),
+        absent("terminate"),
+        a_job("unknown"),
+        a_job("update", description="the new words"),
+        a_job("waits", spec__schedule_policy={"priority": 3}),
+    )
+    return plan_for(
+        stack,
+        seen(a_job("blocked", **OLD), protected=True),
+        seen(a_job("conflict", **OLD), ran_s=30 * HOUR, node_count=8),
+        seen(a_job("defer"), phase="Failed", ended_s_ago=30),
+        seen(a_job("keep")),
+        seen(a_job("replace", **OLD), ran_s=HOUR / 2),
+        seen(a_job("replace-first", **OLD)),
+        seen(a_job("terminate"), ran_s=2 * HOUR, node_count=4),
+        seen(a_job("update"), text="the old words"),
+        seen(a_job("waits", spec__schedule_policy={"priority": 3}), body=a_job("waits").body),
+        unreadable=(Unreadable("status.phase is missing", name="unknown"),),
+    )
+
+
+def drifted() -> DriftReport:
+    """Several classes, and something pending."""
+    stack = a_stack(a_job("done"), a_job("edited"), a_job("failed"), a_job("gone"), a_job("ahead"))
+    return report(
+        stack,
+        seen(a_job("done"), phase="Completed"),
+        seen(a_job("edited"), text="by hand"),
+        seen(a_job("failed"), phase="Failed", ended_s_ago=HOUR),
+        seen(a_job("ahead", **OLD)),
+        seen(a_job("orphan")),
+    )
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_a_plan_with_every_action(format_: str) -> None:
+    plan = every_action()
+    assert {action.action for action in plan.actions} == set(Action)
+    check(f"plan.{format_}", render_plan(plan, format_, show_keep=True))
+
+
+def test_a_plan_in_colour() -> None:
+    check("plan.ansi", render_plan(every_action(), "text", Style(colour=True)))
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_a_drift_report(format_: str) -> None:
+    check(f"drift.{format_}", render_drift(drifted(), format_))
+
+
+def test_the_last_line_of_a_plan_is_fixed() -> None:
+    summary = count([]) | {Action.CREATE: 1, Action.REPLACE: 1, Action.KEEP: 12}
+    fixed = "Plan: 1 to create, 0 to update, 1 to replace, 0 to terminate, 12 to keep."
+    assert last_line(summary) == fixed
+    more = dict.fromkeys((Action.DEFER, Action.BLOCKED, Action.CONFLICT, Action.UNKNOWN), 1)
+    assert last_line(summary | more) == f"{fixed} 1 deferred, 1 blocked, 1 in conflict, 1 unknown."
+
+
+def test_a_result() -> None:
+    actions = {action.key: action for action in every_action().actions}
+    result = Result(
+        (
+            Outcome(actions["create"], Status.DONE, job="id"),
+            Outcome(actions["replace"], Status.TIMED_OUT, "replace is still Terminating after 600 s"),
+            Outcome(actions["update"], Status.FAILED, "the service refused: full (ModelArts.2815, HTTP 400)"),
+            Outcome(actions["defer"], Status.SKIPPED, actions["defer"].detail),
+        ),
+        interrupted=True,
+    )
+    check("result.text", render_result(result))
+
+
+def test_diagnostics() -> None:
+    place = Location("examples/first-job/jobs.yaml", 14, 9)
+    problems = [
+        Diagnostic(
+            "unknown field",
+            '"node_cout" is not one of flavor_id, node_count, pool_id',
+            'did you mean "node_count"?',
+            place,
+            "jobs.resnet50.spec.resource",
+            Snippet("        node_cout: 2", 9),
+        ),
+        Diagnostic("the service cannot be reached", "connection refused \x1b[2J"),
+        Diagnostic("a literal secret", severity=Severity.WARNING, path="variables.token"),
+    ]
+    check("diagnostics.text", render_diagnostics(problems))
