@@ -36,7 +36,7 @@ class Surroundings:
     root: Path
     environ: Mapping[str, str]
     clock: Clock
-    learn: Callable[[Iterable[str]], None]
+    learn: Callable[[Iterable[str]], None] = lambda _: None
     listener: RequestListener | None = None
 
 

@@ -1,4 +1,4 @@
-"""A service to apply against: the emulator in this process, one clock for both sides, and a gate before it."""
+"""A service to apply against: the emulator in this process, one clock for both sides, a gate before it."""
 
 from __future__ import annotations
 

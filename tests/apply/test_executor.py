@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from reconciler.emulator import Effect, Fault
 from tests.apply.service import CREATE, STOP, UPDATE, Service, marker
 from tests.builders import a_job, absent
 
-NEW = {"algorithm__parameters": {"lr": 0.5}}
+NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 
 
 def everything(service: Service) -> dict[str, Action]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from reconciler.emulator import Effect, Fault
 from tests.apply.service import CREATE, PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job
 
-NEW = {"algorithm__parameters": {"lr": 0.5}}
+NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 
 
 def changed(**lifecycle: Any) -> DesiredJob:
@@ -145,7 +146,7 @@ def test_waiting_is_told_every_ten_seconds(service: Service) -> None:
         ("a", Action.REPLACE, old.id, "a is Terminating")
     }
     seconds = [int(event.ts[17:19]) for event in [started, *told]]
-    assert {(later - sooner) % 60 for sooner, later in zip(seconds, seconds[1:], strict=False)} == {10}
+    assert {(later - sooner) % 60 for sooner, later in pairwise(seconds)} == {10}
 
 
 # --- the new one first
