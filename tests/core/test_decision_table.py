@@ -19,7 +19,7 @@ from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, see
 C, P, R, T = Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING
 DONE, F, TD, AB = Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL
 
-OLD = {"algorithm__parameters": {"lr": 0.5}}
+OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 LONG = 10 * HOUR
 
 

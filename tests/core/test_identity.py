@@ -65,7 +65,8 @@ def test_there_is_always_room_for_the_widest_marker(marker: Marker) -> None:
 
 def test_the_example_of_the_contract() -> None:
     read = parse_description("ResNet-50, nightly reconciler.vision.resnet50.r2.a3f9a2c1b7d4e")
-    assert read == ("ResNet-50, nightly", Marker("vision", "resnet50", 2, "a3f9a2c1b7d4e"))
+    assert read.text == "ResNet-50, nightly"
+    assert read.marker == Marker("vision", "resnet50", 2, "a3f9a2c1b7d4e")
     assert str(Description("", read.marker)) == "reconciler.vision.resnet50.r2.a3f9a2c1b7d4e"
 
 
