@@ -13,8 +13,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -37,14 +38,10 @@ _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"
 _COLUMNS = "100"
 
 
-def generated() -> Iterator[tuple[Path, str]]:
-    """Yield each page, by its path below the root, with the text that it should have."""
+def generate(page: Path) -> str:
+    """Return the text that a page of `PAGES` should have."""
     with mock.patch.dict(os.environ, _environment(), clear=True):
-        yield REFERENCE / "commands.md", _commands()
-        yield REFERENCE / "states.md", _table("Phases", _STATES, "explain", "states")
-        yield REFERENCE / "fields.md", _table("Fields of a job", _FIELDS, "explain", "fields")
-        for page, directory in sorted(STORIES.items()):
-            yield page, _told_again(page, directory)
+        return PAGES[page]()
 
 
 _STATES = """\
@@ -101,9 +98,19 @@ def _told_again(page: Path, directory: Path) -> str:
         return Story(Path(copy) / directory).told_again((ROOT / page).read_text(encoding="utf-8"))
 
 
+#: Page, by its path below the root → what writes it.
+PAGES: dict[Path, Callable[[], str]] = {
+    REFERENCE / "commands.md": _commands,
+    REFERENCE / "states.md": partial(_table, "Phases", _STATES, "explain", "states"),
+    REFERENCE / "fields.md": partial(_table, "Fields of a job", _FIELDS, "explain", "fields"),
+    **{page: partial(_told_again, page, directory) for page, directory in sorted(STORIES.items())},
+}
+
+
 def main() -> None:
     """Write every page that is not as it should be."""
-    for path, text in generated():
+    for path in PAGES:
+        text = generate(path)
         if not (ROOT / path).exists() or (ROOT / path).read_text(encoding="utf-8") != text:
             (ROOT / path).write_text(text, encoding="utf-8")
             sys.stdout.write(f"wrote {path}\n")

@@ -23,11 +23,13 @@ from reconciler.cli.running import run
 from reconciler.emulator import database
 
 BEGIN_S = 1_795_000_000.0
-_BLOCKS = re.compile(r"^( *)```sh\n(?P<commands>.*?)^ *```\n(?:\n* *```text\n(?P<printed>.*?)^ *```\n)?", re.M | re.S)
+_BLOCKS = re.compile(
+    r"^( *)```sh\n(?P<commands>.*?)^ *```\n(?:\n* *```text\n(?P<printed>.*?)^ *```\n)?", re.M | re.S
+)
 _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 #: Setting the program up is no part of a story, nor is testing it.
-_NOT_RUN = ("[ -x .venv/", ".venv/bin/python -m ")
+_NOT_RUN = ("{ [ -x .venv/", ".venv/bin/python -m ")
 
 
 class WentWrong(AssertionError):
@@ -50,10 +52,16 @@ class Story:
     def _emulated_world(self) -> ExitStack:
         world = ExitStack()
         world.enter_context(chdir(self._directory))
-        world.enter_context(mock.patch.object(database, "wall_ms", lambda: round(self._now_s * 1000)))
-        world.enter_context(mock.patch.object(SystemClock, "now", lambda _: self._now_s))
-        world.enter_context(mock.patch.object(SystemClock, "sleep", lambda _, s: self._pass(s)))
+        world.enter_context(mock.patch.object(database, "wall_ms", side_effect=self._wall_ms))
+        world.enter_context(mock.patch.object(SystemClock, "now", side_effect=self._now))
+        world.enter_context(mock.patch.object(SystemClock, "sleep", side_effect=self._pass))
         return world
+
+    def _now(self) -> float:
+        return self._now_s
+
+    def _wall_ms(self) -> int:
+        return round(self._now_s * 1000)
 
     def _pass(self, seconds: float) -> None:
         self._now_s += seconds

@@ -16,9 +16,8 @@ From Python::
 
     loaded = load([Path("jobs")], environ=os.environ)
     name, target = loaded.target(None)
-    clock = SystemClock()
-    with connected(name, target, Surroundings(loaded.root, os.environ, clock)) as place:
-        print(plan(Context(loaded, place, clock)).summary)
+    with connected(name, target, Surroundings(loaded.root, os.environ, SystemClock())) as place:
+        print(plan(Context(loaded, place)).summary)
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from reconciler.core.planner import (
     make_plan,
     rests_on_absence,
 )
-from reconciler.core.ports import Backend, Clock, NotFound, ServiceFailure, Unauthorized
+from reconciler.core.ports import Backend, NotFound, ServiceFailure, Unauthorized
 from reconciler.core.selection import narrow
 from reconciler.core.stack import Stack
 from reconciler.manifests import LoadedStack
@@ -45,7 +45,6 @@ class Context(NamedTuple):
 
     loaded: LoadedStack
     target: Connected
-    clock: Clock
     only: tuple[str, ...] = ()
     parallelism: int = 8
     tell: Callable[[str], None] = lambda _: None
@@ -56,7 +55,7 @@ class Context(NamedTuple):
             stack=self.loaded.stack.name,
             workspace_id=self.target.identity.workspace_id,
             cloud=self.target.cloud,
-            at_s=self.clock.now(),
+            at_s=self.target.clock.now(),
             limits=self.loaded.stack.limits,
             force=force,
         )
@@ -111,7 +110,7 @@ def apply(
     return execute(
         plan,
         context.target.backend,
-        context.clock,
+        context.target.clock,
         cloud=context.target.cloud,
         stream=stream,
         stop=stop,

@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
 from reconciler.core.ports import Backend, Clock, RequestListener
 from reconciler.core.stack import Target, TargetKind
+
+if TYPE_CHECKING:
+    from reconciler.emulator import Store
 
 #: The local target has one project, whatever the stack.
 LOCAL_PROJECT = "local"
@@ -19,11 +23,12 @@ RECORDS = ".reconciler"
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A target that can be asked: its backend, who it is, and what its cloud can change on a job."""
+    """A target that can be asked: its backend, who it is, what its cloud can change on a job, its clock."""
 
     backend: Backend
     identity: TargetIdentity
     cloud: Cloud
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,23 @@ def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) 
         clock=around.clock,
     )
     cleanup.callback(backend.close)
-    return Connected(backend, _identity(name, target, TargetKind.LOCAL.value, LOCAL_PROJECT), Cloud.HUAWEI)
+    identity = _identity(name, target, TargetKind.LOCAL.value, LOCAL_PROJECT)
+    return Connected(backend, identity, Cloud.HUAWEI, _LocalClock(store, around.clock))
+
+
+class _LocalClock:
+    """The time that the embedded service keeps: its jobs live, and are judged, by one clock."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    def now(self) -> float:
+        """Seconds since 1970, as the service counts them."""
+        return self._store.clock.now_ms() / 1000
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self._clock.sleep(seconds)
 
 
 def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitStack) -> Connected:
@@ -77,7 +98,7 @@ def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitSta
     )
     cleanup.callback(backend.close)
     identity = _identity(name, target, backend.endpoint, backend.project_id)
-    return Connected(backend, identity, backend.cloud)
+    return Connected(backend, identity, backend.cloud, around.clock)
 
 
 def _identity(name: str, target: Target, endpoint: str, project_id: str) -> TargetIdentity:

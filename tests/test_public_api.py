@@ -20,6 +20,5 @@ def test_planning_from_python(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
     loaded = load([tmp_path], environ=os.environ)
     name, target = loaded.target(None)
-    clock = SystemClock()
-    with connected(name, target, Surroundings(loaded.root, os.environ, clock)) as place:
-        assert plan(Context(loaded, place, clock)).summary["create"] == 1
+    with connected(name, target, Surroundings(loaded.root, os.environ, SystemClock())) as place:
+        assert plan(Context(loaded, place)).document()["summary"]["create"] == 1

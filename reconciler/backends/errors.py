@@ -190,12 +190,13 @@ def failure_of(
     *,
     request_id: str = "",
     retry_after_s: float | None = None,
+    fix: str | None = None,
     redact: Callable[[str], str] = str,
 ) -> ServiceFailure:
     """Return the failure that an answer other than 2xx stands for.
 
     The code decides before the status: 404 ModelArts.2786 is a matter of credentials, and *no such
-    job* is a 400.
+    job* is a 400. `fix` is what the caller knows better than the code does.
     """
     error = read_error(content)
     meaning = CODES.get(canonical_code(error.code)) or Meaning(_by_status(status))
@@ -207,7 +208,7 @@ def failure_of(
         code=redact(error.code),
         status=status,
         request_id=redact(harmless(request_id, 128) or error.request_id),
-        fix=meaning.fix or redact(error.solution) or None,
+        fix=fix or meaning.fix or redact(error.solution) or None,
         retry_after_s=retry_after_s,
     )
 

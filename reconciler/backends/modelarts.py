@@ -6,12 +6,13 @@ Source: reference/modelarts-api.md 2, 3, 6, 8.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from reconciler.backends.answers import read_job
-from reconciler.backends.paging import PAGE_SIZE, Listing, Page, PageReader, page_of
+from reconciler.backends.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
 from reconciler.backends.session import Answer, Session
 from reconciler.backends.waiting import Repeat
 from reconciler.backends.workspace import Filter, NeedsAbsence, named, observe
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 #: Paths that look like a job's.
 _NOT_IDS = frozenset({"batch-delete", "autosearch"})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class ModelArtsBackend:
@@ -106,28 +108,47 @@ class ModelArtsBackend:
                 raise UnreadableAnswer(f"an entry that may be {name} cannot be read: {entry.why}")
         return [job for job in listing.jobs if job.name.casefold() == wanted]
 
-    def search(self, filters: Sequence[Filter] = ()) -> Listing:
-        """Read all jobs of the workspace that match, the oldest first; failures are in the answer.
+    def search(
+        self,
+        filters: Sequence[Filter] = (),
+        *,
+        order: str = "asc",
+        sort_by: str = "create_time",
+        more: Mapping[str, Any] = _NOTHING,
+        limit: int | None = None,
+        wanted: Callable[[ObservedJob], bool] = lambda _: True,
+    ) -> Listing:
+        """Read the jobs of the workspace that match, the oldest first; failures are in the answer.
 
         A filter is the service's own: `key`, `operator` (between, like, in, not), `value` (a list of text).
+        `more` are other fields of its search: `tags`, `host_ips`, `train_type`, `group_by`. With a `limit`
+        reading stops after the page on which so many `wanted` jobs are reached.
 
         Raises:
             Unauthorized: nobody is allowed to read it.
         """
-        return self._reader.read(lambda offset: self._page(offset, filters))
+        asked = {"sort_by": sort_by, "order": order, **more}
+
+        def fetch(offset: int) -> Page:
+            return self._page(offset, filters, asked)
+
+        return self._reader.read(
+            fetch if limit is None else Enough(fetch, limit, lambda job: self._is_ours(job) and wanted(job))
+        )
 
     def _is_ours(self, job: ObservedJob) -> bool:
         # A cloud whose search does not know workspaces would show those of other people.
         told = job.body["metadata"].get("workspace_id")
         return not isinstance(told, str) or told in {"", self.workspace_id}
 
-    def _page(self, offset: int, filters: Sequence[Filter]) -> Page:
+    def _page(self, offset: int, filters: Sequence[Filter], asked: Mapping[str, Any] = _NOTHING) -> Page:
         body: dict[str, Any] = {
             "offset": offset,
             "limit": PAGE_SIZE,
             "sort_by": "create_time",
             "order": "asc",
             "workspace_id": self.workspace_id,
+            **asked,
         }
         if filters:
             body["filters"] = list(filters)

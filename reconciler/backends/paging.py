@@ -221,6 +221,31 @@ class _Seen:
         )
 
 
+class Enough:
+    """Fetches pages until `limit` jobs were met that are `wanted`, and says then that the list ends."""
+
+    def __init__(
+        self, fetch: FetchPage, limit: int, wanted: Callable[[ObservedJob], bool] = lambda _: True
+    ) -> None:
+        self._fetch, self._limit, self._wanted = fetch, limit, wanted
+        self._lock = threading.Lock()
+        self._count, self._furthest = 0, 0
+
+    def __call__(self, offset: int) -> Page:
+        with self._lock:
+            if offset == 0:
+                self._count, self._furthest = 0, 0
+            # What lies before a page that was read already is asked for, or the list would have a gap.
+            if self._count >= self._limit and offset > self._furthest:
+                return Page([], requests=0)
+        page = self._fetch(offset)
+        jobs = [job for item in page.items if isinstance(job := read_job(item), ObservedJob)]
+        with self._lock:
+            self._count += sum(map(self._wanted, jobs))
+            self._furthest = max(self._furthest, offset)
+        return page
+
+
 def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> Page | str:
     """Take an answer of the search apart, or say why that is not possible."""
     if not isinstance(answer, dict) or "items" not in answer:

@@ -27,6 +27,7 @@ from reconciler.backends.credentials import Credentials
 from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.backends.request import JSON, Request, json_bytes, query_of
 from reconciler.backends.waiting import Backoff, RateLimiter, Repeat
+from reconciler.core.duration import spell
 from reconciler.core.ports import (
     Clock,
     RequestListener,
@@ -42,6 +43,8 @@ from reconciler.core.secret import Redactor
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
+#: How far our clock may be from the service's. Source: reference/modelarts-api.md 11.2.
+MAX_SKEW_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,16 @@ class Session:
         self._of_thread = threading.local()
         self._open: weakref.WeakSet[BaseAdapter] = weakref.WeakSet()
         self._opening = threading.Lock()
+        self._dated: tuple[str, float] | None = None
+
+    @property
+    def skew_s(self) -> float | None:
+        """How far our clock was ahead of the service's at its last answer; None if no answer said it."""
+        if self._dated is None:
+            return None
+        date, now_s = self._dated
+        parsed = parsedate_tz(date)
+        return None if parsed is None else now_s - mktime_tz(parsed)
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -235,6 +248,8 @@ class Session:
             seconds = max(0.0, self._clock.now() - began)
             self._listener(request.method, request.path, status, seconds)
         answer = replace(answer, seconds=seconds)
+        if date := answer.headers.get("Date"):
+            self._dated = date, self._clock.now()
         if 200 <= answer.status < 300:
             return answer
         if 300 <= answer.status < 400:
@@ -244,6 +259,7 @@ class Session:
             answer.content,
             request_id=answer.request_id,
             retry_after_s=_retry_after_s(answer.headers.get("Retry-After"), self._clock.now()),
+            fix=_fix_of_clock(self.skew_s) if answer.status == 401 else None,
             redact=self._redact,
         )
 
@@ -356,6 +372,16 @@ def _fix_of(reason: BaseException) -> str:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return "set REQUESTS_CA_BUNDLE to the certificates of your network, or correct the endpoint"
     return "check endpoint or region of the target, the network, and HTTPS_PROXY"
+
+
+def _fix_of_clock(skew_s: float | None) -> str | None:
+    if skew_s is None or abs(skew_s) <= MAX_SKEW_S:
+        return None
+    where = "ahead of" if skew_s > 0 else "behind"
+    return (
+        f"set this machine's clock: it is {spell(abs(skew_s))} {where} the service's, "
+        "and 15 minutes are allowed"
+    )
 
 
 def _is_worth_renewing(failure: Unauthorized) -> bool:

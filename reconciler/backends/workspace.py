@@ -172,7 +172,15 @@ def _observation(listing: Listing, more: int, strategy: str, *, is_whole: bool =
         jobs=tuple(listing.jobs),
         unreadable=tuple(listing.unreadable),
         is_whole=is_whole and listing.problem is None,
-        problem=None if listing.problem is None else str(listing.problem),
+        problem=_said(listing.problem),
         requests=listing.requests + more,
         strategy=strategy,
     )
+
+
+def _said(problem: ServiceFailure | str | None) -> str | None:
+    """A problem in words, and what to do about it where that is known."""
+    if not isinstance(problem, ServiceFailure):
+        return problem
+    fixes = [diagnostic.fix for diagnostic in problem.diagnostics if diagnostic.fix]
+    return "; ".join([str(problem), *fixes])

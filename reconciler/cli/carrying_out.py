@@ -46,7 +46,7 @@ def carry_out(
     show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
     interrupt, result = Interrupt(), None
     with json_lines() if tells_events else progress(plan) as listener:
-        stream = EventStream(context.clock, listener)
+        stream = EventStream(context.target.clock, listener)
         stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
         stream.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
         try:

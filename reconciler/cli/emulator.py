@@ -49,6 +49,26 @@ def command() -> None:
             show_default=True,
             help="Whose dialect it speaks.",
         ),
+        option(
+            "--no-noise",
+            is_flag=True,
+            help="Answer jobs as they were sent; else with the changes that the service makes.",
+        ),
+        option(
+            "--chaos",
+            type=click.FloatRange(0, 1),
+            default=None,
+            metavar="P",
+            help="Let this share of the requests fail at random, e.g. 0.05: answers 429, 500, 503 and 504, "
+            "connections closed before and after the effect.",
+        ),
+        option(
+            "--chaos-seed",
+            type=int,
+            default=0,
+            show_default=True,
+            help="Where the chance of --chaos begins; the same seed fails the same requests.",
+        ),
     )
 )
 def serve(
@@ -61,6 +81,9 @@ def serve(
     secret_key: str | None,
     speed: float | None,
     cloud: str,
+    no_noise: bool,
+    chaos: float | None,
+    chaos_seed: int,
 ) -> None:
     """Speak the service's v2 API on a local port, errors included, until stopped.
 
@@ -73,7 +96,7 @@ def serve(
     if bool(access_key) != bool(secret_key):
         raise click.UsageError("--access-key and --secret-key go together")
     try:
-        store = emulator.Store(str(data) if data else ":memory:", speed=speed)
+        store = emulator.Store(str(data) if data else ":memory:", speed=speed, noise=not no_noise)
     except Exception as error:  # a directory that is not there, a file that is no database
         raise click.UsageError(f"--data {data}: {error}") from error
     app = emulator.create_app(
@@ -84,6 +107,7 @@ def serve(
         secret_key=secret_key,
         cloud=cloud,
         control=is_loopback(host),
+        faults=emulator.chaos(chaos, chaos_seed) if chaos else (),
     )
 
     def ready(server: Server) -> None:

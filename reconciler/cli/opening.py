@@ -58,10 +58,9 @@ def opened(
     from reconciler.reconcile import Context
     from reconciler.targets import Surroundings, connected
 
-    clock = SystemClock()
-    around = Surroundings(loaded.root, os.environ, clock, console.redact.learn, _tell_request)
+    around = Surroundings(loaded.root, os.environ, SystemClock(), console.redact.learn, _tell_request)
     with connected(name, chosen, around) as place:
-        yield Context(loaded, place, clock, tuple(only), parallelism, console.detail)
+        yield Context(loaded, place, tuple(only), parallelism, console.detail)
 
 
 def _tell_request(method: str, path: str, status: int | None, seconds: float) -> None:

@@ -18,29 +18,35 @@ _NAMED_ARGUMENTS = "parameters"
 
 
 def changes_between(before: Canonical, after: Canonical, *, forces_new_job: bool) -> tuple[Change, ...]:
-    """Return the fields that differ, sorted by path."""
+    """Return the fields that differ, sorted by path. A list that differs is one field."""
     if before == after:
         return ()
     from deepdiff import DeepDiff
 
     tree = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
-    found = [
-        _change(
-            level.path(output_format="list"),
-            _value(level.t1),
-            _value(level.t2),
-            forces_new_job=forces_new_job,
-        )
-        for kind in tree.values()
-        for level in kind
-    ]
-    return tuple(sorted(found, key=lambda change: change.path))
+    found: dict[tuple[str, ...], Change] = {}
+    for level in (level for kind in tree.values() for level in kind):
+        path = _to_list(level.path(output_format="list"))
+        change = _change(path, _at(before, path), _at(after, path), forces_new_job=forces_new_job)
+        found[path] = change
+    return tuple(sorted(found.values(), key=lambda change: change.path))
 
 
-def _value(value: Any) -> Any:
-    from deepdiff.helper import NotPresent
+def _to_list(path: list[Any]) -> tuple[str, ...]:
+    """The path as far as the first list: the place in a list means nothing to people."""
+    names = []
+    for part in path:
+        if isinstance(part, int):
+            break
+        names.append(part)
+    return tuple(names)
 
-    return None if isinstance(value, NotPresent) or value is NotPresent else value
+
+def _at(form: Canonical, path: tuple[str, ...]) -> Any:
+    value: Any = form
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _change(path: Iterable[Any], before: Any, after: Any, *, forces_new_job: bool) -> Change:
@@ -81,14 +87,14 @@ def spell_path(path: Iterable[Any]) -> str:
 class Comparable(NamedTuple):
     """Two canonical forms cut down to what can be compared.
 
-    `has_unreported` says that something is declared that details do not show. `secrets` are changes of
+    `unreported` are the declared fields that details do not show. `secrets` are changes of
     fields that hold another value than the sensitive one that is declared: it may have been rotated,
     which restarts nothing, so they count only where nothing else explains a changed digest.
     """
 
     before: Canonical
     after: Canonical
-    has_unreported: bool
+    unreported: tuple[str, ...]
     secrets: tuple[Change, ...] = ()
 
 
@@ -99,13 +105,13 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
     not report cannot be compared. Source: SEMANTICS 3.3, reference/modelarts-fields.yaml.
     """
     declared = dict(declared)
-    has_unreported = declared.pop(RERUN, None) is not None
+    rerun = ["lifecycle.rerun"] if declared.pop(RERUN, None) is not None else []
     algorithm = declared.get("algorithm", {})
     by_reference = "id" in algorithm or "subscription_id" in algorithm
     pruner = _Pruner(keeps_named_lists=not by_reference)
     after = pruner.declared(declared, reported, rules())
     before = pruner.reported(reported, declared, rules())
-    return Comparable(before, after, has_unreported or pruner.has_unreported, tuple(pruner.secrets))
+    return Comparable(before, after, (*pruner.unreported, *rerun), tuple(pruner.secrets))
 
 
 class _Pruner:
@@ -113,10 +119,12 @@ class _Pruner:
 
     def __init__(self, *, keeps_named_lists: bool) -> None:
         self._keeps_named_lists = keeps_named_lists
-        self.has_unreported = False
+        self.unreported: list[str] = []
         self.secrets: list[Change] = []
 
-    def declared(self, declared: Canonical, reported: Canonical, rule: Rule) -> Canonical:
+    def declared(
+        self, declared: Canonical, reported: Canonical, rule: Rule, path: tuple[str, ...] = ()
+    ) -> Canonical:
         """What is declared, without what the service does not report."""
         result: Canonical = {}
         for name, value in declared.items():
@@ -124,10 +132,10 @@ class _Pruner:
             other = reported.get(name)
             is_unknown_and_unseen = member is None and other is None
             if is_unknown_and_unseen or (member and not member.is_reported):
-                self.has_unreported = True
+                self.unreported.append(spell_path((*path, name)))
             elif isinstance(value, dict):
-                kept = self.declared(value, other if isinstance(other, dict) else {}, member or _FREE)
-                if kept:
+                below = other if isinstance(other, dict) else {}
+                if kept := self.declared(value, below, member or _FREE, (*path, name)):
                     result[name] = kept
             else:
                 result[name] = value

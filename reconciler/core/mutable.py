@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from reconciler.core.diff import changes_between
 from reconciler.core.identity import Description, Marker
 from reconciler.core.marks import Cloud
-from reconciler.core.normal import Canonical, canonical, mutable_paths, rule_at
+from reconciler.core.normal import Canonical, canonical, mutable_paths, rule_at, scalar
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.plan import Change
@@ -75,10 +75,11 @@ def _differing(
         # A declared default counts: priority 1 was asked for where the job has 2.
         if path == DESCRIPTION or value is None:
             continue
-        wanted = _at(canonical(_nest(path, value)), path)
-        found = _at(canonical(_nest(path, _at(reported, path))), path)
+        seen = _at(reported, path)
+        wanted, found = (_at(canonical(_nest(path, one)), path) for one in (value, seen))
         if wanted != found:
-            yield path, value if wanted is None else wanted, found
+            # A default has no canonical form; people are shown what stands there.
+            yield path, _shown(wanted, value), _shown(found, seen)
 
 
 def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> tuple[Change, ...]:
@@ -120,6 +121,10 @@ def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cl
                 place = place.setdefault(name, {})
             place[path[-1]] = value
     return body
+
+
+def _shown(form: Any, value: Any) -> Any:
+    return scalar(value) if form is None and isinstance(value, str | int | float) else form
 
 
 def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:

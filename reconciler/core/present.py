@@ -26,18 +26,18 @@ class Difference:
     """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind."""
 
     changes: tuple[Change, ...] = ()
-    only_unreported: bool = False
+    unreported: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing that can be compared differs, and nothing else is declared."""
-        return not self.changes and not self.only_unreported
+        return not self.changes and not self.unreported
 
     @property
     def said(self) -> str:
         """The changed fields, for people."""
-        if self.only_unreported:
-            return "changed in a field that the service does not report"
+        if not self.changes:
+            return f"changed in a field that the service does not report ({', '.join(self.unreported)})"
         return f"{', '.join(change.path for change in self.changes)} changed"
 
 
@@ -47,7 +47,7 @@ def difference(desired: DesiredJob, details: ObservedJob) -> Difference:
     reported = split(canonical(manifest_form(details.body))).immutable
     comparable = comparable_with_details(reported, wanted)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True) or comparable.secrets
-    return Difference(changes, only_unreported=not changes and comparable.has_unreported)
+    return Difference(changes, comparable.unreported)
 
 
 @dataclass(frozen=True)

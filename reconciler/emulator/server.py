@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ class Server:
     def __init__(
         self, app: WSGIApplication, host: str = "127.0.0.1", port: int = 0, *, threads: int = 8
     ) -> None:
+        # More callers than threads is no trouble worth a line: they wait their turn.
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         # Imported here, for an application called in-process needs no server.
         from waitress.server import create_server
 

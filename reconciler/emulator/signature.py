@@ -45,7 +45,7 @@ def verify(request: SignedRequest, access_key: str, secret_key: str, now: dateti
     found = _AUTHORIZATION.fullmatch(request.headers.get("authorization", "").strip())
     if not found:
         raise BadSignature("Authorization header missing or malformed")
-    if not hmac.compare_digest(found["access"], access_key):
+    if not _is_same(found["access"], access_key):
         raise BadSignature("verify aksk signature fail, AK access failed to reach the limit or unknown")
     date = request.headers.get("x-sdk-date", "")
     if abs(now - _moment(date)) > MAX_SKEW:
@@ -54,7 +54,7 @@ def verify(request: SignedRequest, access_key: str, secret_key: str, now: dateti
     if not {"host", "x-sdk-date"} <= set(names) or names != sorted(names):
         raise BadSignature("SignedHeaders must be sorted and name host and x-sdk-date")
     expected = sign(canonical_request(request, names), date, secret_key)
-    if not hmac.compare_digest(expected, found["signature"]):
+    if not _is_same(expected, found["signature"]):
         raise BadSignature("verify aksk signature fail, signature mismatch")
 
 
@@ -86,6 +86,11 @@ def _body_hash(request: SignedRequest) -> str:
     if request.body and request.headers.get("x-sdk-content-sha256") == "UNSIGNED-PAYLOAD":
         return "UNSIGNED-PAYLOAD"
     return hashlib.sha256(request.body).hexdigest()
+
+
+def _is_same(one: str, other: str) -> bool:
+    # As bytes, for of texts it compares ASCII only.
+    return hmac.compare_digest(one.encode(), other.encode())
 
 
 def _encode(text: str) -> str:

@@ -24,8 +24,9 @@ def render_plan(plan: Plan, style: Style = PLAIN, *, show_keep: bool = False) ->
     if shown:
         lines.append("")
     lines += _warnings(plan.warnings, style)
-    if plan.lost_node_hours:
-        lines.append(f"Throws away {plan.lost_node_hours:.1f} node-hours of work.")
+    if hours := plan.lost_node_hours:
+        lost = f"{hours:.1f} node-hours" if hours >= 0.1 else f"{hours * 3600:.0f} node-seconds"
+        lines.append(f"Throws away {lost} of work.")
     lines.append(last_line(plan.summary))
     return "\n".join(lines) + "\n"
 

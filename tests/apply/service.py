@@ -132,8 +132,8 @@ class Service:
             files=(),
             warnings=(),
         )
-        target = Connected(self.backend, TARGET, self.cloud)
-        return Context(loaded, target, self.time, only=only, parallelism=parallelism)
+        target = Connected(self.backend, TARGET, self.cloud, self.time)
+        return Context(loaded, target, only=only, parallelism=parallelism)
 
     def plan(self, *jobs: DesiredJob, options: Options = NO_OPTIONS) -> Plan:
         """What apply would do for a stack of these jobs."""

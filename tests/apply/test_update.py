@@ -67,8 +67,10 @@ def test_a_job_that_began_to_run_since_the_plan_gets_its_description_and_keeps_i
     service.apply(a_job())
     service.time.sleep(1.5)
     plan = service.plan(urgent(description="new"))
-    sent = plan.actions[0].desired or {}
-    assert sent["spec"] == {"schedule_policy": {"priority": 3}}
+    assert [change.path for change in plan.actions[0].changes] == [
+        "description",
+        "spec.schedule_policy.priority",
+    ]
     service.time.sleep(10)
     assert service.phases() == {"a": "Running"}
     assert the_only(service.carry_out(plan)).status is Status.DONE

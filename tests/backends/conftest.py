@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from reconciler.backends.connect import connect, connect_inprocess
+from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.core.stack import Target, TargetKind
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.clock import ManualClock
-from reconciler.emulator.server import running
 from reconciler.emulator.store import Store
-from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
+from tests.backends.building import PROJECT, StoppedClock
+from tests.backends.places import EMULATED, Place, emulated, live, live_variables_missing
 
 
 @pytest.fixture
@@ -36,30 +36,15 @@ def local(emulator: Application, clock: StoppedClock) -> Iterator[ModelArtsBacke
         yield backend
 
 
-@pytest.fixture(params=["in process", "token", "access key", "otc"])
+@pytest.fixture(params=EMULATED)
 def backend(request: pytest.FixtureRequest) -> Iterator[ModelArtsBackend]:
-    """One backend after the other: what is true of all of them is the contract."""
-    cloud = "otc" if request.param == "otc" else "huawei"
-    with Store(clock=ManualClock()) as store:
-        app = create_app(
-            store,
-            project_id=PROJECT,
-            token=TOKEN if request.param != "access key" else None,
-            access_key=ACCESS_KEY if request.param == "access key" else None,
-            secret_key=SECRET_KEY if request.param == "access key" else None,
-            cloud=cloud,
-        )
-        if request.param == "in process":
-            app.settings = create_app(store, project_id=PROJECT).settings
-            with connect_inprocess(app, project_id=PROJECT) as inside:
-                yield inside
-            return
-        environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
-        if request.param == "access key":
-            environ = {"HUAWEICLOUD_SDK_AK": ACCESS_KEY, "HUAWEICLOUD_SDK_SK": SECRET_KEY}
-        with running(app) as url:
-            target = Target.model_validate(
-                {"kind": TargetKind.MODELARTS, "endpoint": url, "project_id": PROJECT, "cloud": cloud}
-            )
-            with connect(target, environ) as outside:
-                yield outside
+    """One backend on the emulator after the other."""
+    with emulated(request.param) as place:
+        yield place.backend
+
+
+@pytest.fixture(params=EMULATED if live_variables_missing(os.environ) else [*EMULATED, "live"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """One place after the other, the live service last: what is true of all of them is the contract."""
+    with live() if request.param == "live" else emulated(request.param) as opened:
+        yield opened

@@ -1,0 +1,215 @@
+"""SEMANTICS 9, sentence by sentence, against the emulator's own pages; `test_paging` has the finer points."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from reconciler.backends.connect import connect, connect_inprocess
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.paging import MAX_READINGS, MOVED, WIDTH
+from reconciler.core.stack import Target
+from reconciler.emulator import Application, Effect, Fault, running
+from tests.backends.building import PROJECT, TOKEN, StoppedClock, a_body
+from tests.backends.wrapping import Search, Searches, counting_items, telling
+
+Change = Callable[[dict[str, Any], Search], Any]
+
+
+def as_it_is(body: dict[str, Any], search: Search) -> Any:
+    return search(body)
+
+
+def fill(app: Application, count: int) -> list[str]:
+    names = [f"job-{n:03}" for n in range(count)]
+    with app.store.database.transaction(write=True):
+        for name in names:
+            app.store.create(PROJECT, a_body(name))
+    return names
+
+
+@contextmanager
+def reading(app: Application, change: Change = as_it_is) -> Iterator[tuple[ModelArtsBackend, Searches]]:
+    """A backend on a list that behaves otherwise."""
+    searches = Searches(app, change)
+    with connect_inprocess(searches, project_id=PROJECT, clock=StoppedClock()) as backend:
+        yield backend, searches
+
+
+# Search answers pages of at most 50; a short page is the end.
+
+
+@pytest.mark.parametrize(("count", "requests"), [(0, 1), (49, 1), (50, 2), (99, 2), (100, 3)])
+def test_pages_hold_50_jobs_and_a_short_one_is_the_end(
+    emulator: Application, count: int, requests: int
+) -> None:
+    names = fill(emulator, count)
+    with reading(emulator) as (backend, searches):
+        assert [job.name for job in backend.observe().jobs] == names
+    assert [(asked["offset"], asked["limit"]) for asked in searches.asked] == [(n, 50) for n in range(requests)]
+
+
+# `total` and `count` cannot be trusted for the end of the list.
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {"total": 0, "count": 0},
+        {"total": 1, "count": 1},
+        {"total": "page", "count": "page"},
+        {"total": 10**6, "count": 10**6},
+        {"total": "120", "count": "120"},
+        {"total": ..., "count": ...},
+        {"total": None, "count": None},
+        {"total": "many", "count": -1},
+    ],
+    ids=str,
+)
+def test_total_and_count_may_say_what_they_like(emulator: Application, lies: dict[str, Any]) -> None:
+    names = fill(emulator, 120)
+    with reading(emulator, telling(**lies)) as (backend, searches):
+        seen = backend.observe()
+        assert [job.name for job in seen.jobs] == names
+        assert (seen.is_whole, seen.requests) == (True, 3)
+        assert backend.find("job-119")
+
+
+# Sorted by create_time ascending, so that new jobs land behind what was read.
+
+
+def test_oldest_comes_first_so_that_new_jobs_land_behind(emulator: Application) -> None:
+    names = fill(emulator, 60)
+
+    def change(body: dict[str, Any], search: Search) -> Any:
+        answer = search(body)
+        if body["offset"] == 0:
+            emulator.store.create(PROJECT, a_body("new"))
+        return answer
+
+    with reading(emulator, change) as (backend, searches):
+        assert [job.name for job in backend.observe().jobs] == [*names, "new"]
+    assert len(searches.asked) == 2, "nothing is read again"
+    assert {(asked["sort_by"], asked["order"]) for asked in searches.asked} == {("create_time", "asc")}
+
+
+# Ids seen twice are taken once. A list that moved under the reader is read again, at most three times,
+# then its jobs are unknown.
+
+
+def test_ids_seen_twice_are_taken_once(emulator: Application) -> None:
+    names = fill(emulator, 60)
+
+    def repeat_one(body: dict[str, Any], search: Search) -> Any:
+        answer = search(body)
+        if len(searches.asked) == 2:
+            answer["items"].insert(0, search({**body, "offset": 0})["items"][-1])
+        return answer
+
+    with reading(emulator, repeat_one) as (backend, searches):
+        seen = backend.observe()
+    assert [job.name for job in seen.jobs] == names
+    assert (seen.is_whole, len(searches.asked)) == (True, 4)
+
+
+@pytest.mark.parametrize("moves", range(MAX_READINGS + 1))
+def test_list_that_moved_is_read_again_three_times_at_most(emulator: Application, moves: int) -> None:
+    names = fill(emulator, 160)
+    gone: list[str] = []
+
+    def delete_one(body: dict[str, Any], search: Search) -> Any:
+        if body["offset"] == 1 and len(gone) < moves:
+            # Its neighbour slips to a page that was read already.
+            oldest = emulator.store.jobs()[0]
+            emulator.store.delete(PROJECT, oldest.id)
+            gone.append(oldest.name)
+        return search(body)
+
+    with reading(emulator, delete_one) as (backend, _):
+        seen = backend.observe(["job-150"], lambda observation: True)
+        left = {name for name in names if name not in gone}
+        if moves < MAX_READINGS:
+            assert {job.name for job in seen.jobs} == left
+            assert seen.is_whole
+        else:
+            assert (seen.is_whole, seen.problem) == (False, MOVED)
+            assert {job.name for job in seen.jobs} <= set(names), "what was read is there, all the same"
+
+
+# If page 1 overlaps page 0, the service counts items, and the reader adapts.
+
+
+@pytest.mark.parametrize("count", [49, 50, 51, 75, 130, 200])
+def test_service_that_counts_items_is_found_out_at_run_time(emulator: Application, count: int) -> None:
+    names = fill(emulator, count)
+    with running(searches := Searches(emulator, counting_items)) as url:
+        target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
+        with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}) as backend:
+            seen, again = backend.observe(), backend.observe()
+            assert backend.find(names[-1])
+    assert [job.name for job in seen.jobs] == [job.name for job in again.jobs] == names
+    assert seen.is_whole
+    assert again.is_whole
+    assert again.requests == 1 + count // 50, "it is remembered"
+    assert {asked["offset"] for asked in searches.asked} >= set(range(0, count, 50))
+
+
+# One malformed job is unknown, and never hides the others.
+
+
+def test_one_malformed_job_is_unknown_and_alone(emulator: Application) -> None:
+    names = fill(emulator, 120)
+    emulator.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", nth=2))
+    with reading(emulator) as (backend, _):
+        seen = backend.observe()
+    assert [entry.name for entry in seen.unreadable] == ["job-050"]
+    assert [job.name for job in seen.jobs] == [name for name in names if name != "job-050"]
+    assert (seen.is_whole, seen.problem) == (True, None)
+
+
+# Unknown fields in an answer are kept and ignored.
+
+
+def test_unknown_fields_are_kept_and_ignored(emulator: Application) -> None:
+    fill(emulator, 1)
+
+    def add(body: dict[str, Any], search: Search) -> Any:
+        answer = search(body)
+        answer["items"][0]["status"]["mood"] = {"today": "good"}
+        return {**answer, "weather": "fine"}
+
+    with reading(emulator, add) as (backend, _):
+        (job,) = backend.observe().jobs
+    assert job.body["status"]["mood"] == {"today": "good"}
+
+
+# Pages are read concurrently when the service is slow.
+
+
+@pytest.mark.parametrize("change", [as_it_is, counting_items])
+def test_slow_pages_are_read_at_the_same_time(emulator: Application, change: Change) -> None:
+    names = fill(emulator, 320)
+    clock, together = StoppedClock(), threading.Barrier(WIDTH, timeout=10)
+    reached = threading.Event()
+
+    def wait_for_the_others(body: dict[str, Any], search: Search) -> Any:
+        clock.now_s += 0.3  # a service that takes its time
+        if body["offset"] > (1 if change is as_it_is else 50) and not reached.is_set():
+            together.wait()
+            reached.set()
+        return change(body, search)
+
+    # The second page shows how the service counts; the wave is behind it once that is known.
+    searches = Searches(emulator, wait_for_the_others if change is counting_items else _first_wave(clock, together))
+    with running(searches) as url:
+        target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
+        with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}, clock=clock) as backend:
+            if change is counting_items:
+                backend._reader.counts_items = True
+            seen = backend.observe()
+    assert [job.name for job in seen.jobs] == names
+    assert (seen.is_whole, seen.requests) == (True, 7)

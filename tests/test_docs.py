@@ -1,0 +1,89 @@
+"""Documents that cannot drift: generated parts are generated again, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.generate import PAGES as GENERATED
+from docs.generate import REFERENCE, ROOT, generate
+from reconciler.cli.lazy import COMMANDS
+
+PAGES = sorted(
+    page.relative_to(ROOT)
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/*.md")
+    for page in ROOT.glob(pattern)
+)
+REFERENCES = [page for page in GENERATED if page.parent == REFERENCE]
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
+_HEADING = re.compile(r"^#+ (.+)$", re.M)
+
+
+@pytest.mark.parametrize("page", [*REFERENCES, Path("README.md")], ids=str)
+def test_the_page_is_up_to_date(page: Path) -> None:
+    written = (ROOT / page).read_text(encoding="utf-8")
+    assert written == generate(page), f"{page} is not up to date: python -m docs.generate"
+
+
+def test_every_reference_page_is_generated() -> None:
+    assert {REFERENCE / path.name for path in (ROOT / REFERENCE).iterdir()} == set(REFERENCES)
+
+
+def test_every_command_is_documented() -> None:
+    page = (ROOT / REFERENCE / "commands.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"\n## reconciler {name}\n" in page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _links(page):
+        path, _, anchor = target.partition("#")
+        there = (ROOT / page).parent / path if path else ROOT / page
+        assert there.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in _anchors(there.read_text(encoding="utf-8")), f"{page}: {target}"
+
+
+def _links(page: Path) -> Iterator[str]:
+    prose = _FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    return (target for target in _LINK.findall(prose) if not target.startswith(("https:", "http:")))
+
+
+def _anchors(text: str) -> set[str]:
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in _HEADING.findall(text)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_only_commands_that_exist_are_named(page: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for fence in (found[0] for found in _FENCE.finditer(text) if "```text" not in found[0]):
+        for name in re.findall(r"^ *(?:\S+=\S+ )*(?:\S*/)?reconciler ([a-z]+)", fence, re.M):
+            assert name in COMMANDS, f"{page}: reconciler {name}"
+    for name in re.findall(r"`reconciler ([a-z]+)[^`]*`", text):
+        assert name in COMMANDS, f"{page}: reconciler {name}"
+
+
+def test_every_decision_has_its_number_and_its_parts() -> None:
+    decisions = sorted((ROOT / "docs/decisions").glob("*.md"))
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert decisions
+    for number, page in enumerate(decisions, start=1):
+        text = page.read_text(encoding="utf-8")
+        assert page.name.startswith(f"{number:04}-")
+        assert text.startswith(f"# {number:04} ")
+        assert re.findall("^## (.+)$", text, re.M) == ["Context", "Options", "Choice", "What it costs"]
+        assert f"decisions/{page.name}" in index
+
+
+def test_the_changelog_has_a_place_for_what_comes() -> None:
+    assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_scripts_can_be_read_by_the_shell() -> None:
+    subprocess.run(["bash", "-n", ROOT / ".ci/run"], check=True)

@@ -1,0 +1,66 @@
+"""Every example is valid, for the program and for an editor, and the story that it tells is true."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+
+from docs.generate import generate
+from docs.stories import Story, WentWrong
+from reconciler.cli import cli
+from reconciler.cli.exits import Exit
+from reconciler.cli.running import run
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir())
+MODELINE = "# yaml-language-server: $schema=../../schemas/manifest.schema.json"
+SCHEMA = json.loads((ROOT / "schemas/manifest.schema.json").read_text(encoding="utf-8"))
+
+each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+
+
+def test_there_are_examples() -> None:
+    assert [path.name for path in EXAMPLES] == [
+        "first-job",
+        "protect",
+        "replace-a-running-job",
+        "retry-on-failure",
+        "update-in-place",
+    ]
+
+
+@each_example
+def test_it_is_valid(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(cli, ["validate", str(example)]) == Exit.DONE
+    assert f"Valid: stack {example.name}, " in capsys.readouterr().out
+
+
+@each_example
+def test_an_editor_takes_it(example: Path) -> None:
+    for path in example.glob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        assert text.splitlines()[0] == MODELINE
+        assert (path.parent / MODELINE.partition("=")[2]).resolve().exists()
+        Draft202012Validator(SCHEMA).validate(YAML(typ="safe", pure=True).load(text))
+
+
+@each_example
+def test_its_story_is_true(example: Path) -> None:
+    """Each command exits as the page says, and prints what the page shows."""
+    page = (example / "README.md").relative_to(ROOT)
+    written = (ROOT / page).read_text(encoding="utf-8")
+    assert "\n1. " in written
+    assert written == generate(page), f"{page} is not up to date: python -m docs.generate"
+
+
+def test_a_story_that_ends_otherwise_is_found(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples/first-job/jobs.yaml", tmp_path)
+    with pytest.raises(WentWrong, match="exits 2"):
+        Story(tmp_path).told_again("```sh\nreconciler plan --detailed-exitcode\n```\n")
+    told = Story(tmp_path).told_again("```sh\nreconciler validate\n```\n\n```text\nno\n```\n")
+    assert "Valid: stack first-job" in told

@@ -1,0 +1,161 @@
+"""The direction of imports, read from the source: what CONTRIBUTING.md says of the tree stays true."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "reconciler"
+
+CORE, EMULATOR, CLI = "core", "emulator", "cli"
+EDGES = frozenset({"manifests", "backends", "apply", "render"})
+#: The loop, and what puts edges together.
+LOOP = frozenset({"reconcile", "watch", "targets"})
+#: The version is a text; the package itself has the public API.
+FREE = frozenset({"version"})
+
+#: Room → the rooms that it may import, itself and FREE aside.
+MAY_IMPORT: Mapping[str, frozenset[str]] = {
+    CORE: frozenset(),
+    EMULATOR: frozenset(),
+    "version": frozenset(),
+    **{edge: frozenset({CORE}) for edge in EDGES},
+    **{module: LOOP | EDGES | {CORE, EMULATOR} for module in LOOP},
+    CLI: LOOP | EDGES | {CORE, EMULATOR, ""},
+    "": LOOP | EDGES | {CORE, EMULATOR},
+    "__main__": frozenset({CLI}),
+}
+
+#: Library → where it may be imported, as the beginning of a path below the package.
+ONLY_IN: Mapping[str, tuple[str, ...]] = {
+    "click": ("cli/",),
+    "deepdiff": ("core/diff.py",),
+    "huaweicloudsdkcore": ("backends/",),
+    "requests": ("backends/",),
+    "rich": ("cli/", "render/"),
+    "ruamel": ("manifests/",),
+    "sqlite3": ("emulator/",),
+    "urllib3": ("backends/",),
+    "waitress": ("emulator/",),
+    "werkzeug": ("emulator/",),
+}
+
+#: What would make a decision depend on more than it was told.
+IMPURE_MODULES = frozenset(
+    {
+        "asyncio",
+        "concurrent",
+        "glob",
+        "http",
+        "io",
+        "logging",
+        "os",
+        "pathlib",
+        "random",
+        "secrets",
+        "shutil",
+        "socket",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+        "urllib.request",
+        "uuid",
+    }
+)
+IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval"})
+IMPURE_METHODS = frozenset({"now", "utcnow", "today", "read_text", "write_text", "read_bytes", "write_bytes"})
+
+
+class Import(NamedTuple):
+    """One import: the module that does it, by its path below the package, and what it imports."""
+
+    path: str
+    line: int
+    name: str
+
+    @property
+    def library(self) -> str:
+        """The top-level package."""
+        return self.name.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"reconciler/{self.path}:{self.line} imports {self.name}"
+
+
+def _modules() -> dict[str, ast.Module]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {str(p.relative_to(PACKAGE)): ast.parse(p.read_text(encoding="utf-8")) for p in paths}
+
+
+MODULES = _modules()
+TOP = {path.removesuffix(".py").partition("/")[0] for path in MODULES}
+
+
+def _imports(path: str) -> Iterator[Import]:
+    for node in ast.walk(MODULES[path]):
+        if isinstance(node, ast.Import):
+            yield from (Import(path, node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively, which this test cannot follow"
+            # `from reconciler import targets` imports the module as much as the package.
+            for alias in node.names:
+                is_module = node.module == "reconciler" and alias.name in TOP
+                yield Import(path, node.lineno, f"reconciler.{alias.name}" if is_module else str(node.module))
+
+
+IMPORTS = [found for path in MODULES for found in _imports(path)]
+
+
+def _room(path: str) -> str:
+    """`core/plan.py` is in core, `targets.py` is a room of its own, the package itself is ""."""
+    return "" if path == "__init__.py" else path.partition("/")[0].removesuffix(".py")
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {_room(path) for path in MODULES} - set(MAY_IMPORT) == set()
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for found in IMPORTS:
+        if found.library == "reconciler":
+            room = _room(found.path)
+            target = found.name.removeprefix("reconciler").removeprefix(".").partition(".")[0]
+            if target not in MAY_IMPORT[room] | FREE | {room}:
+                wrong.append(str(found))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("library", ONLY_IN)
+def test_a_library_stays_in_its_place(library: str) -> None:
+    found = [found for found in IMPORTS if found.library == library]
+    assert [str(one) for one in found if not one.path.startswith(ONLY_IN[library])] == []
+
+
+def test_the_core_touches_nothing_outside() -> None:
+    wrong = [str(f) for f in IMPORTS if f.path.startswith("core/") and IMPURE_MODULES & {f.library, f.name}]
+    for path, module in MODULES.items():
+        if path.startswith("core/"):
+            wrong += [f"reconciler/{path}:{line} calls {name}" for line, name in _impure_calls(module)]
+    assert wrong == []
+
+
+def _impure_calls(module: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+                yield node.lineno, name
+            case ast.Call(func=ast.Attribute(attr=name)) if name in IMPURE_METHODS:
+                yield node.lineno, name
+
+
+def test_this_test_sees_what_it_looks_for() -> None:
+    assert len(MODULES) > 50
+    assert {found.library for found in IMPORTS} >= {"click", "deepdiff", "requests", "ruamel", "werkzeug"}
+    assert list(_impure_calls(ast.parse("datetime.now()\nopen('x')"))) == [(1, "now"), (2, "open")]

@@ -1,0 +1,90 @@
+"""The first page: its two commands, its picture, and the tables that repeat the program's own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from docs.stories import commands
+from reconciler.backends.ways import FILE_VARIABLE
+from reconciler.cli import cli
+from reconciler.cli.exits import Exit
+from reconciler.cli.running import run
+from reconciler.core.plan import ACTIONS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.M | re.S)
+SHELL = [text for language, text in BLOCKS if language == "sh"]
+
+
+def test_the_first_two_blocks_are_the_two_commands() -> None:
+    assert [language for language, _ in BLOCKS if language != "text"][:2] == ["sh", "sh"]
+    main_job, tests = SHELL[:2]
+    assert [line.split()[1:] for line in commands(main_job) if "bin/reconciler" in line] == [
+        ["plan", "examples/first-job"],
+        ["apply", "--yes", "examples/first-job"],
+        ["plan", "--show-keep", "examples/first-job"],
+    ]
+    assert ".venv/bin/python -m pytest" in tests
+    assert "'.[dev]'" in tests
+
+
+@pytest.mark.parametrize("block", SHELL[:2])
+def test_each_of_them_is_complete_in_itself(block: str) -> None:
+    """A shell can read it, and it is one command: if a step fails, nothing after it is done."""
+    subprocess.run(["sh", "-n"], input=block, text=True, check=True)
+    lines = block.splitlines()
+    assert lines[0] == "{ [ -x .venv/bin/pip ] || python3 -m venv .venv; } &&"
+    assert all(line.endswith("&&") for line in lines[:-1])
+
+
+def test_ci_runs_the_very_second_block(tmp_path: Path) -> None:
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    found = re.search(r"^second_block=\"\$\((.*?)\)\"$", script, re.M | re.S)
+    assert found
+    done = subprocess.run(["bash", "-c", found[1]], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == SHELL[1]
+
+
+def _plain(text: str) -> Any:
+    return YAML(typ="safe", pure=True).load(text)
+
+
+def test_the_manifest_shown_is_the_example_without_its_comments() -> None:
+    shown = next(text for language, text in BLOCKS if language == "yaml")
+    assert _plain(shown) == _plain((ROOT / "examples/first-job/jobs.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_targets_shown_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [text for language, text in BLOCKS if language == "yaml"][1]
+    monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", "p1")
+    monkeypatch.setenv("OS_PROJECT_ID", "p2")
+    (tmp_path / "jobs.yaml").write_text(f"stack: shown\n{targets}", encoding="utf-8")
+    assert run(cli, ["validate", str(tmp_path)]) == Exit.DONE
+
+
+def test_the_exit_codes_shown_are_those_of_the_program() -> None:
+    shown = {int(code) for row in re.findall(r"^\| ([\d, ]+) \| ", README, re.M) for code in row.split(",")}
+    # Nothing ends with these yet.
+    unused = {Exit.STALE, Exit.LOCKED, Exit.TIMED_OUT, Exit.ENDED_BADLY}
+    assert shown == {int(code) for code in Exit} - {int(code) for code in unused}
+
+
+def test_the_decision_table_names_every_action() -> None:
+    table = README.partition("## What plan decides")[2].partition("\n## ")[0]
+    assert set(re.findall(r"\*\*(\w+)\*\*", table)) == {str(action) for action in ACTIONS}
+
+
+def test_the_credentials_shown_are_those_that_are_looked_for() -> None:
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "reconciler/backends").glob("*.py")
+    )
+    shown = set(re.findall(r"`((?:HUAWEICLOUD_SDK|HW|OS|MODELARTS)_[A-Z_]+)`", README))
+    assert FILE_VARIABLE in shown
+    assert {name for name in shown if f'"{name}"' not in sources} == set()
