@@ -24,7 +24,8 @@ class EventStream:
 
     def __init__(self, clock: Clock, listener: Listener) -> None:
         self._clock, self._listener = clock, listener
-        self._lock = threading.Lock()
+        # A signal handler may tell something while its own thread is telling.
+        self._lock = threading.RLock()
         self._sequence = 0
 
     def tell(self, type_: EventType, **fields: object) -> None:

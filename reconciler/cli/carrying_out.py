@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -49,6 +50,7 @@ def carry_out(
         stream = EventStream(context.target.clock, listener)
         stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
         stream.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
+        interrupt.last_words = partial(stream.tell, EventType.APPLY_COMPLETED, summary={})
         try:
             if plan.applyable:
                 if not yes:

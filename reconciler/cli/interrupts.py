@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -17,16 +17,21 @@ _EXITS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 
 
 class Interrupt:
-    """Whether the program was asked to stop, and by which signal."""
+    """Whether the program was asked to stop, and by which signal.
+
+    `last_words` are said when it has to stop at once.
+    """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.exit: Exit | None = None
+        self.last_words: Callable[[], None] = lambda: None
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Take a signal."""
         code = _EXITS[signal.Signals(number)]
         if self.exit is not None:
+            self.last_words()
             sys.stdout.flush()
             os._exit(code)
         self.exit = code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.core.body import manifest_form
 from reconciler.core.diff import changes_between, comparable_with_details
@@ -67,8 +67,7 @@ class Present:
             return self.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read"), []
         found = difference(self.entry, details)
         if found.is_empty:
-            # While a job is being terminated nothing can be written on it, so its marker stays behind.
-            return self._ended_same() if self.phase is Phase.TERMINATING else self._marker_is_behind()
+            return self._nothing_differs()
         if self.entry.lifecycle.on_change is OnChange.KEEP:
             return self._keep_or_update(
                 Reason.CHANGE_IGNORED, f"{found.said}; on_change: keep", found.changes
@@ -79,6 +78,23 @@ class Present:
         if self.phase.is_terminal or self.phase is Phase.TERMINATING:
             return self._next(Reason.IMMUTABLE_CHANGED, found.said, found.changes), []
         return self._replace(found), []
+
+    def _nothing_differs(self) -> Row:
+        """The digest differs and no field does: the job is what is declared, and its marker is behind."""
+        if self.phase.is_active and self.phase is not Phase.TERMINATING:
+            return self._marker_is_behind()
+        row = self._as_declared()._ended_same()
+        # Nothing can be written on a job that is being terminated; and a job that is to follow the ended
+        # one has the declared digest, so the old marker may stay behind.
+        stays_behind = self.phase is Phase.TERMINATING or row[0].action in (Action.CREATE, Action.DEFER)
+        return row if stays_behind else self._marker_is_behind()
+
+    def _as_declared(self) -> Present:
+        """The same situation with the declared digest on the newest revision."""
+        latest = replace(self.latest, marker=replace(self.latest.marker, digest=self.entry.digest))
+        owned = [latest if revision is self.latest else revision for revision in self.draft.view.owned]
+        draft = replace(self.draft, view=replace(self.draft.view, owned=owned))
+        return replace(self, draft=draft, latest=latest)
 
     def _same(self) -> Row:
         if self.phase.is_terminal or self.phase is Phase.TERMINATING:

@@ -39,7 +39,8 @@ EMULATED = ("in process", "token", "access key", "otc")
 LIVE_VARIABLES = ("RECONCILER_LIVE_ENDPOINT", "RECONCILER_LIVE_PROJECT_ID", "RECONCILER_LIVE_BODY")
 #: An id that no job has.
 NOBODY = "00000000-0000-0000-0000-000000000000"
-_PATIENCE_S, _STEP_S = 900.0, 10.0
+#: How long to wait for a job of the live service, and how often to look.
+_PATIENCE_S, _STEP_S = 900.0, 2.0
 
 
 @dataclass

@@ -194,22 +194,53 @@ def test_unknown_fields_are_kept_and_ignored(emulator: Application) -> None:
 def test_slow_pages_are_read_at_the_same_time(emulator: Application, change: Change) -> None:
     names = fill(emulator, 320)
     clock, together = StoppedClock(), threading.Barrier(WIDTH, timeout=10)
-    reached = threading.Event()
+    is_known = threading.Event()
 
     def wait_for_the_others(body: dict[str, Any], search: Search) -> Any:
-        clock.now_s += 0.3  # a service that takes its time
-        if body["offset"] > (1 if change is as_it_is else 50) and not reached.is_set():
-            together.wait()
-            reached.set()
+        clock.now_s += 0.3  # it takes its time
+        if is_known.is_set() and body["offset"] > 0:
+            together.wait()  # breaks if they come one after the other
         return change(body, search)
 
-    # The second page shows how the service counts; the wave is behind it once that is known.
-    searches = Searches(emulator, wait_for_the_others if change is counting_items else _first_wave(clock, together))
-    with running(searches) as url:
+    with running(searches := Searches(emulator, wait_for_the_others)) as url:
         target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
         with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}, clock=clock) as backend:
-            if change is counting_items:
-                backend._reader.counts_items = True
+            first = backend.observe()
+            is_known.set()
             seen = backend.observe()
+    assert [job.name for job in first.jobs] == [job.name for job in seen.jobs] == names
+    assert (first.is_whole, seen.is_whole, seen.requests) == (True, True, 7)
+    assert len(searches.asked) == first.requests + seen.requests
+
+
+# The cheaper of one scan and filtered searches is taken; a cloud that refuses the filter is scanned.
+
+
+@pytest.mark.parametrize(
+    ("declared", "requests", "strategy"),
+    [(1, 3, "2 filtered"), (3, 5, "4 filtered"), (7, 13, "one scan")],
+)
+def test_cheaper_way_is_taken(emulator: Application, declared: int, requests: int, strategy: str) -> None:
+    names = fill(emulator, 620)
+    emulator.store.clock.advance(hours=1)
+    with reading(emulator) as (backend, searches):
+        seen = backend.observe([f"job-{n}00" for n in range(declared)], lambda observation: False)
+    assert seen.strategy.startswith(strategy)
+    assert seen.requests == len(searches.asked) == requests
+    assert {f"job-{n}00" for n in range(declared)} <= {job.name for job in seen.jobs} <= set(names)
+
+
+@pytest.mark.parametrize("code", ["ModelArts.2807", "ModelArts.2808", "ModelArts.2809"])
+def test_cloud_that_refuses_the_filter_is_scanned(emulator: Application, code: str) -> None:
+    names = fill(emulator, 320)
+
+    def refuse(body: dict[str, Any], search: Search) -> Any:
+        if body.get("filters"):
+            search({**body, "filters": [{"key": "mood"}]})
+            return {"error_code": code, "error_msg": "no such condition"}
+        return search(body)
+
+    with reading(emulator, refuse) as (backend, _):
+        seen = backend.observe(["job-007"], lambda observation: False)
     assert [job.name for job in seen.jobs] == names
-    assert (seen.is_whole, seen.requests) == (True, 7)
+    assert (seen.is_whole, seen.strategy) == (True, "one scan of everything")

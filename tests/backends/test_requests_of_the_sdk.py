@@ -339,6 +339,7 @@ OTHER_VALUE = {
     "authorization": "signs the User-Agent or not, and the time",
     "x-sdk-date": "the time",
     "content-length": "the same JSON with other white space",
+    "content-type": "charset=UTF-8, which it writes in lower case",
 }
 
 

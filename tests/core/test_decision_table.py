@@ -283,6 +283,30 @@ def test_a_marker_that_is_behind_on_an_ended_job_is_renewed(phase: Phase) -> Non
     assert decided(desired, seen(desired, digest="a" + "f" * 12, phase=phase)).action is Action.UPDATE
 
 
+@pytest.mark.parametrize(
+    ("phase", "lifecycle", "more", "reason"),
+    [
+        (TD, {}, {"stopped": True}, Reason.DECLARED_AGAIN),
+        (T, {}, {"stopped": True}, Reason.WAITS_FOR_TERMINATION),
+        (F, {"on_failure": "retry"}, {}, Reason.RETRY),
+        (TD, {"on_terminated": "recreate"}, {}, Reason.RECREATE),
+    ],
+)
+def test_what_is_to_follow_an_ended_job_needs_no_renewed_marker_first(
+    phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], reason: Reason
+) -> None:
+    desired = a_job(lifecycle=lifecycle)
+    behind = seen(a_job(lifecycle={"rerun": "once"}), phase=phase, **more)
+    assert outcome(decided(desired, behind)) == (Action.CREATE, reason, 2)
+
+
+def test_retries_count_an_ended_job_whose_marker_is_behind() -> None:
+    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 1})
+    before = seen(desired, revision=1, phase=F)
+    behind = seen(desired, revision=2, phase=F, digest="a" + "f" * 12)
+    assert decided(desired, before, behind).action is Action.UPDATE  # no retry is left: renew the marker
+
+
 def test_an_empty_diff_is_a_change_where_the_service_does_not_report_a_declared_field() -> None:
     desired = a_job(annotations={"tensorboard/enable": "true"})
     found = decided(desired, seen(desired, digest="a" + "f" * 12))
