@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from werkzeug.routing import Map, Rule
@@ -56,6 +57,7 @@ ROUTES = (
 )
 
 
+@cache
 def route_map(cloud: str, *, with_control: bool) -> Map:
     """Return the URL map of a cloud; the endpoint of a rule is its `Route`, or a control handler."""
     rules = [

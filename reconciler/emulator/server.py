@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ _PATIENCE_S, _STEP_S = 900.0, 2.0
 
 @dataclass
 class Place:
-    """A backend, the names that a test may use there, and its clock. `emulator` is None on the live service."""
+    """A backend, the names that a test may use there, and its emulator (None: the live service)."""
 
     backend: ModelArtsBackend
     prefix: str = ""
@@ -147,15 +147,11 @@ def live(environ: Mapping[str, str] = os.environ) -> Iterator[Place]:
 
 
 def _end(place: Place, job_id: str) -> None:
-    try:
+    with suppress(ServiceFailure):  # it has ended, or is gone
         place.backend.terminate(job_id)
-    except ServiceFailure:
-        pass  # has ended, or is gone
-    try:
+    with suppress(NotFound):
         place.wait(lambda: place.is_gone(job_id) or place.backend.details(job_id).phase not in ACTIVE)
         place.backend.delete(job_id)
-    except NotFound:
-        pass
 
 
 class NotOurs(AssertionError):

@@ -11,11 +11,16 @@ import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.paging import MAX_READINGS, MOVED, WIDTH
+from reconciler.backends.paging import MOVED
 from reconciler.core.stack import Target
 from reconciler.emulator import Application, Effect, Fault, running
 from tests.backends.building import PROJECT, TOKEN, StoppedClock, a_body
 from tests.backends.wrapping import Search, Searches, counting_items, telling
+
+#: A list is read once, and again three times at most.
+READINGS = 4
+#: So many pages at least are asked for at the same time.
+AT_ONCE = 6
 
 Change = Callable[[dict[str, Any], Search], Any]
 
@@ -50,7 +55,9 @@ def test_pages_hold_50_jobs_and_a_short_one_is_the_end(
     names = fill(emulator, count)
     with reading(emulator) as (backend, searches):
         assert [job.name for job in backend.observe().jobs] == names
-    assert [(asked["offset"], asked["limit"]) for asked in searches.asked] == [(n, 50) for n in range(requests)]
+    assert [(asked["offset"], asked["limit"]) for asked in searches.asked] == [
+        (n, 50) for n in range(requests)
+    ]
 
 
 # `total` and `count` cannot be trusted for the end of the list.
@@ -72,7 +79,7 @@ def test_pages_hold_50_jobs_and_a_short_one_is_the_end(
 )
 def test_total_and_count_may_say_what_they_like(emulator: Application, lies: dict[str, Any]) -> None:
     names = fill(emulator, 120)
-    with reading(emulator, telling(**lies)) as (backend, searches):
+    with reading(emulator, telling(**lies)) as (backend, _):
         seen = backend.observe()
         assert [job.name for job in seen.jobs] == names
         assert (seen.is_whole, seen.requests) == (True, 3)
@@ -116,7 +123,7 @@ def test_ids_seen_twice_are_taken_once(emulator: Application) -> None:
     assert (seen.is_whole, len(searches.asked)) == (True, 4)
 
 
-@pytest.mark.parametrize("moves", range(MAX_READINGS + 1))
+@pytest.mark.parametrize("moves", range(READINGS + 1))
 def test_list_that_moved_is_read_again_three_times_at_most(emulator: Application, moves: int) -> None:
     names = fill(emulator, 160)
     gone: list[str] = []
@@ -132,7 +139,7 @@ def test_list_that_moved_is_read_again_three_times_at_most(emulator: Application
     with reading(emulator, delete_one) as (backend, _):
         seen = backend.observe(["job-150"], lambda observation: True)
         left = {name for name in names if name not in gone}
-        if moves < MAX_READINGS:
+        if moves < READINGS:
             assert {job.name for job in seen.jobs} == left
             assert seen.is_whole
         else:
@@ -193,7 +200,7 @@ def test_unknown_fields_are_kept_and_ignored(emulator: Application) -> None:
 @pytest.mark.parametrize("change", [as_it_is, counting_items])
 def test_slow_pages_are_read_at_the_same_time(emulator: Application, change: Change) -> None:
     names = fill(emulator, 320)
-    clock, together = StoppedClock(), threading.Barrier(WIDTH, timeout=10)
+    clock, together = StoppedClock(), threading.Barrier(AT_ONCE, timeout=5)
     is_known = threading.Event()
 
     def wait_for_the_others(body: dict[str, Any], search: Search) -> Any:

@@ -139,6 +139,7 @@ def a_job_of_the_sdk() -> Any:
 
 PHASES = {"key": "phase", "operator": "in", "value": ["Running", "Pending"]}
 NAME = {"key": "name", "operator": "like", "value": ["öld"]}
+VISION = {"key": "team", "values": ["vision"]}
 EVENTS: dict[str, Any] = {"offset": 0, "limit": 7, "order": "asc", "level": "Info", "pattern": "job é & ~"}
 WORKER = {"task_id": "worker-0"}
 
@@ -158,10 +159,10 @@ PAIRS: dict[str, Pair] = {
                 order="asc",
                 workspace_id="0",
                 filters=[sdk.Filter(**PHASES), sdk.Filter(**NAME)],
-                tags=[sdk.ListTagFilter(key="team", values=["vision"])],
+                tags=[sdk.ListTagFilter(**VISION)],
             )
         ),
-        lambda backend, _: backend.search([PHASES, NAME], more={"tags": [{"key": "team", "values": ["vision"]}]}),
+        lambda backend, _: backend.search([PHASES, NAME], more={"tags": [VISION]}),
     ),
     "ShowTrainingJobDetails": Pair(
         "show_training_job_details",

@@ -1,4 +1,4 @@
-"""Signatures: ours are those of the vendor's own client, and an independent verifier takes them and no others."""
+"""Signatures: ours are those of the vendor's client, and an independent verifier takes them alone."""
 
 from __future__ import annotations
 
@@ -64,9 +64,16 @@ def ours(call: Call) -> Request:
     path = "/".join([f"/v2/{PROJECT}", *(quote(segment, safe="") for segment in call.segments)])
     kind = {} if content is None else {"Content-Type": JSON}
     request = Request(
-        call.method, HOST, path, query_of(call.query), {"User-Agent": "x", "X-Language": "en-us", **kind}, content
+        call.method,
+        HOST,
+        path,
+        query_of(call.query),
+        {"User-Agent": "x", "X-Language": "en-us", **kind},
+        content,
     )
-    proof = AccessKey(ACCESS_KEY, SECRET_KEY, "TEST", security_token=call.token).headers(request, NOW.timestamp())
+    proof = AccessKey(ACCESS_KEY, SECRET_KEY, "TEST", security_token=call.token).headers(
+        request, NOW.timestamp()
+    )
     return Request(request.method, HOST, request.path, request.query, {**request.headers, **proof}, content)
 
 
@@ -123,7 +130,9 @@ def test_headers_are_those_of_the_vendors_client(call: Call) -> None:
     assert mine.path_and_query == theirs.uri
     assert (mine.body or b"") == (theirs.body or b"")
     signed = {name: value for name, value in mine.headers.items() if name not in {"User-Agent", "X-Language"}}
-    assert {k.lower(): v for k, v in signed.items()} == {k.lower(): v for k, v in theirs.header_params.items()}
+    assert {k.lower(): v for k, v in signed.items()} == {
+        k.lower(): v for k, v in theirs.header_params.items()
+    }
 
 
 # ── the emulator's verifier ────────────────────────────────────────────────────────────────────────
@@ -167,7 +176,17 @@ LETTERS = "abcXYZ0189-_~"
 @given(calls, st.data())
 @pytest.mark.parametrize(
     "part",
-    ["method", "path", "query", "body", "host", "x-sdk-date", "x-project-id", "content-type", "authorization"],
+    [
+        "method",
+        "path",
+        "query",
+        "body",
+        "host",
+        "x-sdk-date",
+        "x-project-id",
+        "content-type",
+        "authorization",
+    ],
 )
 def test_one_changed_byte_is_refused(part: str, call: Call, data: st.DataObject) -> None:
     received = as_received(ours(call))
@@ -208,6 +227,25 @@ def test_something_more_is_refused(part: str, call: Call) -> None:
         "body": {"body": received.body + b" "},
     }
     assert not is_accepted(received._replace(**more[part]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (f"Access={ACCESS_KEY}", "Access=ÄK"),
+        ("Signature=", "Signature=é"),
+        ("host;x-project-id;x-sdk-date", "x-sdk-date;x-project-id;host"),
+        ("host;", ""),
+        ("SDK-HMAC-SHA256", "SDK-HMAC-SHA512"),
+    ],
+)
+def test_odd_authorization_is_refused_and_no_fault(old: str, new: str) -> None:
+    received = as_received(ours(Call("GET", (), {}, None, None)))
+    proof = received.headers["authorization"]
+    assert old in proof
+    assert not is_accepted(
+        received._replace(headers={**received.headers, "authorization": proof.replace(old, new)})
+    )
 
 
 # ── the clock, over HTTP ───────────────────────────────────────────────────────────────────────────

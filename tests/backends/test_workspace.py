@@ -20,8 +20,9 @@ DECLARED = ["resnet50", "bert", "lr-sweep"]
 
 
 def fill(app: Application, names: list[str]) -> None:
-    for name in names:
-        app.store.create(PROJECT, a_body(name))
+    with app.store.database.transaction(write=True):
+        for name in names:
+            app.store.create(PROJECT, a_body(name))
 
 
 @pytest.fixture(scope="module")

@@ -116,6 +116,38 @@ def test_change_the_description(modelarts: Any) -> None:
     assert show(modelarts, job_id).metadata.description == "second"
 
 
+def test_change_everything_that_can_be_changed(modelarts: Any, store: Store) -> None:
+    asked = a_request()
+    asked.body.spec.resource = sdk.SpecResource(pool_id="pool-1", node_count=1)
+    asked.body.endpoints = sdk.JobEndpointsReq(ssh=sdk.SSHReq(key_pair_names=["key-1"]))
+    job_id = str(modelarts.create_training_job(asked).metadata.id)
+    store.set_phase(job_id, "Pending")
+    body = sdk.JobUpdateRequestBody(
+        spec=sdk.JobUpdateRequestBodySpec(
+            schedule_policy=sdk.JobUpdateRequestBodySpecSchedulePolicy(priority=3, preemptible=True),
+            notification=sdk.Notification(topic_urn="urn:smn:x", events=["JobFailed"]),
+        ),
+        endpoints=sdk.JobEndpointsReq(ssh=sdk.SSHReq(key_pair_names=["key-2"])),
+        metadata=sdk.JobUpdateRequestBodyMetadata(annotation={"jupyter-lab/enable": "true"}),
+    )
+    request = sdk.ChangeTrainingJobDescriptionRequest(training_job_id=job_id, body=body)
+    assert modelarts.change_training_job_description(request).status_code == 200
+    job = show(modelarts, job_id)
+    assert job.metadata.description == "first, 新"
+    assert (job.spec.schedule_policy.priority, job.spec.schedule_policy.preemptible) == (3, True)
+    assert job.endpoints.ssh.key_pair_names == ["key-2"]
+    assert job.endpoints.jupyter_lab.url
+
+
+def test_temporary_credentials(store: Store) -> None:
+    app = create_app(store, project_id=PROJECT, access_key="AK", secret_key="SK")
+    with running(app) as url:
+        credentials = BasicCredentials("AK", "SK", PROJECT).with_security_token("MIIFSecurityToken")
+        client = sdk.ModelArtsClient.new_builder().with_credentials(credentials).with_endpoint(url).build()
+        with closing(client):
+            assert show(client, create(client)).metadata.name == "from-the-sdk"
+
+
 def test_stop_and_delete(modelarts: Any, clock: ManualClock) -> None:
     job_id = create(modelarts)
     stop = sdk.StopTrainingJobRequest(training_job_id=job_id, body=sdk.JobActionType(action_type="terminate"))

@@ -1,0 +1,65 @@
+"""`reconciler doctor`: what stands between this machine and the service, and how to get it out of the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reconciler.cli.calling import JSON, WHERE
+from reconciler.cli.console import console
+from reconciler.cli.exits import Exit
+from reconciler.cli.options import with_options
+
+if TYPE_CHECKING:
+    from reconciler.core.checkup import Check
+
+
+@click.command("doctor")
+@with_options(WHERE, JSON)
+def command(
+    paths: Sequence[Path],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Check credentials, endpoint, clock, project, permissions, records, duplicates, adoption candidates.
+
+    Nothing is changed, and no secret is shown. Exits 0 if all is well, 7 for what concerns credentials
+    and permissions, 8 if the service cannot be reached, and 1 for anything else.
+    """
+    from reconciler.backends.clock import SystemClock
+    from reconciler.cli.examining import Examination
+    from reconciler.cli.opening import load_stack
+    from reconciler.render import checkup
+
+    loaded = load_stack(paths, variables, var_files, offline=True)
+    name, chosen = loaded.target(target)
+    examination = Examination(loaded, name, chosen, SystemClock())
+    checks = list(examination.checks())
+    if as_json:
+        head: dict[str, object] = {"stack": loaded.stack.name, "target": examination.place}
+        console.result(checkup.render_json(head, checks))
+    else:
+        head_line = f"Stack {loaded.stack.name} on {_spelled(examination.place)}"
+        console.result(checkup.render_text(head_line, checks, console.style(sys.stdout)))
+    return _exit(checks)
+
+
+def _spelled(place: Mapping[str, str | None]) -> str:
+    if place["project_id"] is None:
+        return f"{place['name']} ({place['kind']})"
+    where = f"project {place['project_id']}, workspace {place['workspace_id']}"
+    return f"{place['name']} ({place['kind']}, {place['endpoint']}, {where})"
+
+
+def _exit(checks: Sequence[Check]) -> Exit:
+    from reconciler.core.checkup import Health, Trouble
+
+    troubles = {check.trouble for check in checks if check.health is Health.WRONG}
+    table = {Trouble.ACCESS: Exit.UNAUTHORIZED, Trouble.UNREACHABLE: Exit.UNKNOWN, Trouble.OTHER: Exit.FAILED}
+    return next((code for trouble, code in table.items() if trouble in troubles), Exit.DONE)

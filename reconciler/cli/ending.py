@@ -1,0 +1,178 @@
+"""Terminating and deleting jobs by hand: all are checked, somebody is asked, then all are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconciler.cli.console import console
+from reconciler.cli.exits import Exit, of_error
+from reconciler.core.diagnostic import Diagnostic, Refused
+from reconciler.core.phase import Operation, may
+from reconciler.core.ports import NotFound, ServiceFailure, WrongPhase
+
+if TYPE_CHECKING:
+    from reconciler.backends.modelarts import ModelArtsBackend
+    from reconciler.core.observed import ObservedJob
+
+
+class Ending(NamedTuple):
+    """What became of one job: a word, and the failure if there was one."""
+
+    job: ObservedJob
+    word: str
+    failure: ServiceFailure | None = None
+
+
+def terminate_all(
+    backend: ModelArtsBackend, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
+) -> Exit:
+    """Terminate jobs, and say what became of each. Returns the exit code.
+
+    The marker is left as it is: to its stack, the job was terminated outside the manifest.
+
+    Raises:
+        Refused: one of them may not be terminated, or nobody agreed; nothing was sent.
+    """
+    _check(jobs, Operation.TERMINATE, force=force)
+    _ask("Terminate", jobs, yes=yes)
+    return _report([_tried(backend, job, _terminate) for job in jobs], as_json=as_json)
+
+
+def delete_all(
+    backend: ModelArtsBackend, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
+) -> Exit:
+    """Delete the records of jobs, several by one call, and say what became of each. Returns the exit code.
+
+    Raises:
+        Refused: one of them may not be deleted, or nobody agreed; nothing was sent.
+    """
+    _check(jobs, Operation.DELETE_RECORD, force=force)
+    _ask("Delete the record of", jobs, yes=yes)
+    if len(jobs) > 1:
+        try:
+            backend.operations.delete_many({job.id: _kind(job) for job in jobs})
+        except ServiceFailure as failure:
+            endings = [_tried(backend, job, _delete_unless(failure)) for job in jobs]
+        else:
+            endings = [Ending(job, "deleting") for job in jobs]
+    else:
+        endings = [_tried(backend, job, _delete) for job in jobs]
+    return _report(endings, as_json=as_json)
+
+
+def _kind(job: ObservedJob) -> str:
+    return str(job.body.get("kind") or "job")
+
+
+def _check(jobs: Sequence[ObservedJob], operation: Operation, *, force: bool) -> None:
+    problems = [problem for job in jobs for problem in _problems(job, operation, force=force)]
+    if problems:
+        raise Refused(*problems)
+
+
+def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterator[Diagnostic]:
+    marker = job.marker
+    if marker is not None and marker.protected and operation is Operation.TERMINATE:
+        yield Diagnostic(
+            "the job is protected",
+            f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says so",
+            f"write protect: false under lifecycle of {marker.key}, and apply",
+        )
+    elif marker is not None and not force:
+        yield Diagnostic(
+            "the job is owned by a stack",
+            f"{job.name} is r{marker.revision} of {marker.key} in stack {marker.stack}",
+            f"change {marker.key} in the manifest, and apply; or add --force",
+        )
+    verdict = may(operation, job.phase)
+    if not verdict:
+        yield Diagnostic(
+            f"{operation.value} is not legal now",
+            f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}",
+        )
+
+
+def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
+    if yes:
+        return
+    from reconciler.cli.carrying_out import confirm
+    from reconciler.core.printable import printable
+
+    for job in jobs:
+        console.say(printable(f"  {job.id}  {job.name}  {job.phase_text}"))
+    confirm(f"{verb} {'this job' if len(jobs) == 1 else f'these {len(jobs)} jobs'}?")
+
+
+def _tried(
+    backend: ModelArtsBackend, job: ObservedJob, call: Callable[[ModelArtsBackend, ObservedJob], str]
+) -> Ending:
+    try:
+        return Ending(job, call(backend, job))
+    except ServiceFailure as failure:
+        return Ending(job, "failed", failure)
+
+
+def _terminate(backend: ModelArtsBackend, job: ObservedJob) -> str:
+    try:
+        backend.terminate(job.id)
+    except WrongPhase:
+        # It moved since it was checked; if it has ended, that is what was wanted.
+        now = backend.details(job.id)
+        if may(Operation.TERMINATE, now.phase):
+            raise
+        return now.phase_text.lower()
+    return "terminating"
+
+
+def _delete(backend: ModelArtsBackend, job: ObservedJob) -> str:
+    try:
+        backend.delete(job.id)
+    except ServiceFailure as failure:
+        return _delete_unless(failure)(backend, job)
+    return "deleting"
+
+
+def _delete_unless(failure: ServiceFailure) -> Callable[[ModelArtsBackend, ObservedJob], str]:
+    """After a failure: a record that is not there any more is deleted, whoever did it."""
+
+    def look(backend: ModelArtsBackend, job: ObservedJob) -> str:
+        try:
+            backend.details(job.id)
+        except NotFound:
+            return "deleted"
+        raise failure
+
+    return look
+
+
+def _report(endings: Sequence[Ending], *, as_json: bool) -> Exit:
+    from reconciler.core.printable import printable
+
+    if as_json:
+        from reconciler.render.json import dump
+
+        console.result(dump({"jobs": [_document(ending) for ending in endings]}) + "\n")
+    else:
+        width = max(len(ending.word) for ending in endings)
+        lines = (f"{e.word:<{width}}  {e.job.id}  {e.job.name}" for e in endings)
+        console.result("".join(printable(line) + "\n" for line in lines))
+    failures = [ending.failure for ending in endings if ending.failure]
+    for failure in failures:
+        console.diagnostics(failure.diagnostics)
+    if not failures:
+        return Exit.DONE
+    codes = [of_error(failure) for failure in failures]
+    if Exit.UNAUTHORIZED in codes:
+        return Exit.UNAUTHORIZED
+    return Exit.PARTIAL if len(failures) < len(endings) else codes[0]
+
+
+def _document(ending: Ending) -> dict[str, object]:
+    failure = ending.failure
+    error = failure and {
+        "code": failure.code,
+        "message": failure.message,
+        "request_id": failure.request_id,
+    }
+    return {"id": ending.job.id, "name": ending.job.name, "result": ending.word, "error": error}

@@ -1,0 +1,38 @@
+"""`reconciler engines`: the preset frameworks that the target offers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from reconciler.cli.calling import JSON, WHERE, called
+from reconciler.cli.console import console
+from reconciler.cli.options import option, with_options
+
+
+@click.command("engines")
+@with_options(
+    WHERE,
+    option("--name", metavar="TEXT", default="", help="Only engines whose name or id holds this text."),
+    JSON,
+)
+def command(name: str, as_json: bool, **where: Any) -> None:
+    """List the preset engines of the target: what algorithm.engine.engine_id may be.
+
+    --json gives all that the service tells of each.
+    """
+    from reconciler.render.json import dump
+    from reconciler.render.listing import render_table
+
+    with called(**where) as there:
+        engines = there.backend.operations.engines()
+    wanted = name.casefold()
+    found = [e for e in engines if wanted in e.engine_name.casefold() or wanted in e.engine_id.casefold()]
+    if as_json:
+        told = [engine.model_dump(mode="json", exclude_unset=True) for engine in found]
+        console.result(dump({"engines": told}) + "\n")
+        return
+    rows = [(engine.engine_id, engine.engine_name, engine.run_user) for engine in found]
+    console.result(render_table(("ENGINE", "NAME", "RUN USER"), rows, console.style(sys.stdout)))

@@ -1,0 +1,238 @@
+"""The examination of one target, step by step; what a failure makes impossible is not tried."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.paging import Listing
+from reconciler.cli.calling import tell_request
+from reconciler.cli.console import console
+from reconciler.core.checkup import (
+    Check,
+    Health,
+    Trouble,
+    of_clock,
+    of_duplicates,
+    of_failure,
+    of_quota,
+    of_strangers,
+    unchecked,
+    well,
+    wrong,
+)
+from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.marks import Cloud
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.ports import Clock, NotFound, Rejected, ServiceFailure, Unauthorized
+from reconciler.core.stack import Target, TargetKind
+from reconciler.manifests import LoadedStack
+from reconciler.targets import RECORDS, Surroundings, connected
+
+
+class _Probe(NamedTuple):
+    """A call that changes nothing, and shows whether one may do it. `action` is IAM's word for it."""
+
+    name: str
+    action: str
+    call: Callable[[ModelArtsBackend, str], object]
+    needs_a_job: bool = False
+    is_everywhere: bool = True
+
+
+#: A name that need not exist.
+_ANY_NAME = "reconciler-doctor"
+_LIST = _Probe("may list jobs", "modelarts:trainJob:list", lambda b, _: b.search(limit=1))
+_PROBES = (
+    _Probe("may read a job", "modelarts:trainJob:get", lambda b, job_id: b.details(job_id), needs_a_job=True),
+    _Probe(
+        "may read events",
+        "modelarts:trainJob:get",
+        lambda b, job_id: b.operations.events(job_id, limit=1),
+        needs_a_job=True,
+    ),
+    _Probe("may see flavors", "modelarts:trainJob:list", lambda b, _: b.operations.flavors()),
+    _Probe("may see engines", "modelarts:trainJob:list", lambda b, _: b.operations.engines()),
+    _Probe(
+        "may check names",
+        "modelarts:trainJob:checkName",
+        lambda b, _: b.name_is_taken(_ANY_NAME),
+        is_everywhere=False,
+    ),
+)
+_GET_QUOTAS = "modelarts:trainJob:getQuotas"
+_NOT_ON_OTC = "Open Telekom Cloud has no such call"
+_OF_JOBS = ("duplicates", "adoption")
+#: What is checked once the service is there, in this order.
+_STEPS = (
+    "endpoint",
+    "clock",
+    "project",
+    _LIST.name,
+    *(probe.name for probe in _PROBES),
+    "quota",
+    *_OF_JOBS,
+)
+
+
+def _from(step: str) -> tuple[str, ...]:
+    return _STEPS[_STEPS.index(step) :]
+
+
+class Examination:
+    """One target of a stack. `place` says where it is, as far as that is known by now."""
+
+    def __init__(self, loaded: LoadedStack, name: str, target: Target, clock: Clock) -> None:
+        self._loaded, self._name, self._target, self._clock = loaded, name, target, clock
+        self.place: dict[str, str | None] = {
+            "name": name,
+            "kind": target.kind.value,
+            "endpoint": target.endpoint or target.region,
+            "project_id": target.project_id,
+            "workspace_id": target.workspace_id,
+        }
+
+    def checks(self) -> Iterator[Check]:
+        """Look at one thing after the other."""
+        yield self._records()
+        around = Surroundings(self._loaded.root, os.environ, self._clock, console.redact.learn, tell_request)
+        with ExitStack() as cleanup:
+            try:
+                place = cleanup.enter_context(connected(self._name, self._target, around))
+            except ServiceFailure as failure:
+                yield of_failure("credentials", failure)
+                yield from unchecked(_STEPS, "there are no credentials to ask with")
+            except ManifestInvalid as invalid:
+                for said in invalid.diagnostics:
+                    yield wrong("target", f"{said.what}: {said.why}", said.fix)
+                yield from unchecked(_STEPS, "the target is not complete")
+            except OSError as error:
+                yield wrong("target", f"{error.filename}: {error.strerror or error}")
+                yield from unchecked(_STEPS, "the target cannot be opened")
+            else:
+                assert isinstance(place.backend, ModelArtsBackend), "every kind of target speaks this API"
+                yield from self._of_service(place.backend)
+
+    def _records(self) -> Check:
+        """Whether the directory beside the root file can be written; it need not exist yet."""
+        directory = self._loaded.root / RECORDS
+        try:
+            with tempfile.TemporaryFile(dir=directory if directory.exists() else self._loaded.root):
+                return well("records", f"{directory} can be written")
+        except OSError as error:
+            fix = f"{directory} has to be a directory that you can write"
+            return wrong("records", f"{directory}: {error.strerror or error}", fix)
+
+    def _of_service(self, backend: ModelArtsBackend) -> Iterator[Check]:
+        self.place |= {"endpoint": backend.endpoint, "project_id": backend.project_id}
+        yield well("credentials", self._credentials(backend))
+        listing = _list(backend)
+        failure = listing.problem if isinstance(listing.problem, ServiceFailure) else None
+        if failure and not isinstance(failure, Unauthorized | Rejected):
+            yield of_failure("endpoint", failure)
+            yield from unchecked(_from("clock"), "the service does not answer")
+            return
+        yield well("endpoint", f"{backend.endpoint} answers")
+        clock = self._of_clock(backend)
+        yield clock
+        if failure and clock.health is Health.WRONG:
+            # Another signature that fails brings the key nearer to being locked.
+            yield from unchecked(_from("project"), "the clock comes first")
+        elif isinstance(failure, Unauthorized) and failure.status != 403:
+            # Nobody knows us here; asking again would be answered the same.
+            found = of_failure("authentication", failure)
+            yield found
+            rest = [name for name in _from("project") if name != found.name]
+            yield from unchecked(rest, "the service does not accept the credentials")
+        elif isinstance(failure, Rejected):
+            yield of_failure("endpoint", failure)
+            yield from unchecked(_from("project"), "this is not the service, as it seems")
+        else:
+            yield well("project", f"{backend.project_id}, from {self._project_source()}")
+            yield from self._of_access(backend, listing)
+
+    def _credentials(self, backend: ModelArtsBackend) -> str:
+        if self._target.kind is TargetKind.LOCAL:
+            return "none are needed"
+        found = backend.session.credentials
+        return f"{found.what}, from {found.source}"
+
+    def _of_clock(self, backend: ModelArtsBackend) -> Check:
+        if self._target.kind is TargetKind.LOCAL:
+            return well("clock", "the emulator inside this process goes by this machine's")
+        return of_clock(backend.session.skew_s)
+
+    def _project_source(self) -> str:
+        if self._target.kind is TargetKind.LOCAL or self._target.project_id:
+            return "the target"
+        variables = ("HUAWEICLOUD_SDK_PROJECT_ID", "OS_PROJECT_ID")
+        return next((name for name in variables if os.environ.get(name, "").strip()), "the credentials")
+
+    def _of_access(self, backend: ModelArtsBackend, listing: Listing) -> Iterator[Check]:
+        if isinstance(listing.problem, ServiceFailure):
+            yield _denied(_LIST.name, _LIST.action, listing.problem)
+        elif listing.problem:
+            yield wrong(_LIST.name, listing.problem, "run it again", Trouble.UNREACHABLE)
+        else:
+            yield well(_LIST.name, _LIST.action)
+        job_id = listing.jobs[0].id if listing.jobs else ""
+        yield from (_tried(probe, backend, job_id) for probe in _PROBES)
+        yield _quota(backend)
+        if listing.problem:
+            yield from unchecked(_OF_JOBS, "the list cannot be read")
+        else:
+            yield from self._of_jobs(backend)
+
+    def _of_jobs(self, backend: ModelArtsBackend) -> Iterator[Check]:
+        stack = self._loaded.stack
+        seen = backend.observe(stack.declared_keys)
+        if seen.problem is not None:
+            yield wrong("the list", seen.problem, "run it again", Trouble.UNREACHABLE)
+        for lost in seen.unreadable:
+            name = lost.name or lost.id or "a job"
+            yield wrong("the list", f"{name} cannot be read: {lost.why}", None, Trouble.UNREACHABLE)
+        ownership = sort_by_key(seen, stack.name, stack.declared_keys)
+        yield from of_duplicates(ownership)
+        yield from of_strangers(ownership, stack.declared_keys)
+
+
+def _list(backend: ModelArtsBackend) -> Listing:
+    try:
+        return backend.search(limit=1)
+    except Unauthorized as failure:
+        return Listing(problem=failure)
+
+
+def _tried(probe: _Probe, backend: ModelArtsBackend, job_id: str) -> Check:
+    if backend.cloud is Cloud.OTC and not probe.is_everywhere:
+        return Check(probe.name, Health.UNCHECKED, _NOT_ON_OTC)
+    if probe.needs_a_job and not job_id:
+        return Check(probe.name, Health.UNCHECKED, "the workspace has no job to try it on")
+    try:
+        probe.call(backend, job_id)
+    except NotFound:
+        return Check(probe.name, Health.UNCHECKED, "the job was deleted meanwhile")
+    except ServiceFailure as failure:
+        return _denied(probe.name, probe.action, failure)
+    return well(probe.name, probe.action)
+
+
+def _denied(name: str, action: str, failure: ServiceFailure) -> Check:
+    found = of_failure(name, failure)
+    if found.trouble is Trouble.ACCESS and failure.status == 403:
+        return Check(name, found.health, found.detail, f"ask for a role that has {action}", found.trouble)
+    return found
+
+
+def _quota(backend: ModelArtsBackend) -> Check:
+    if backend.cloud is Cloud.OTC:
+        return Check("quota", Health.UNCHECKED, _NOT_ON_OTC)
+    try:
+        quotas = backend.operations.quotas("job-num")
+    except ServiceFailure as failure:
+        return _denied("quota", _GET_QUOTAS, failure)
+    return of_quota(quotas[0].quota, quotas[0].used) if quotas else of_quota(None, None)

@@ -1,0 +1,295 @@
+"""`reconciler jobs`: the service's own calls about jobs, on one target."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reconciler.cli.calling import BESIDE_JOBS, JSON, WHERE, called, find_job, find_jobs, learn_tokens
+from reconciler.cli.console import console
+from reconciler.cli.exits import Exit
+from reconciler.cli.filters import FILTERS
+from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
+
+if TYPE_CHECKING:
+    from reconciler.backends.paging import Listing
+    from reconciler.core.observed import ObservedJob
+
+_JOB = click.argument("job", metavar="JOB")
+_JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+_TASK = option("--task", default=None, metavar="TASK", help="Which task; left out, the job's first.")
+
+
+@click.group("jobs", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Call the service about single jobs: what it offers, and nothing more clever than that.
+
+    JOB is an id or a name. The target is that of the stack in the current directory, or of PATH.
+    """
+
+
+@command.command("list")
+@with_options(
+    WHERE,
+    FILTERS,
+    option("--sort", default="create_time", show_default=True, help="Field to sort by."),
+    option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True, help="Order."),
+    option(
+        "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="How many jobs at most."
+    ),
+    JSON,
+)
+def list_(
+    paths: Any,
+    variables: Any,
+    var_files: Any,
+    target: str | None,
+    sort: str,
+    order: str,
+    limit: int,
+    as_json: bool,
+    **filters: Any,
+) -> int:
+    """List the jobs of the workspace, the newest first, whoever's they are.
+
+    OWNER is the stack, key and revision that the job's marker names. --json gives the whole jobs.
+    """
+    from reconciler.cli.filters import wanted
+
+    with called(paths, variables, var_files, target) as there:
+        now_s = there.clock.now()
+        asked = wanted(now_s, **filters)
+        listing = there.backend.search(
+            asked.filters,
+            sort_by=sort,
+            order=order,
+            more=asked.more,
+            limit=limit + 1,
+            wanted=asked.matches,
+        )
+    jobs = [job for job in listing.jobs if asked.matches(job)]
+    _show_list(jobs[:limit], listing, now_s, has_more=len(jobs) > limit, as_json=as_json)
+    return _complete(listing)
+
+
+def _show_list(
+    jobs: Sequence[ObservedJob], listing: Listing, now_s: float, *, has_more: bool, as_json: bool
+) -> None:
+    from reconciler.core.endpoints import without_tokens
+    from reconciler.render.json import dump
+    from reconciler.render.listing import render_jobs
+
+    for job in jobs:
+        learn_tokens(job)
+    if as_json:
+        is_complete = not (has_more or listing.unreadable or listing.problem)
+        items = [without_tokens(job.body) for job in jobs]
+        console.result(dump({"count": len(items), "complete": is_complete, "items": items}) + "\n")
+        return
+    console.result(render_jobs(jobs, now_s, console.style(sys.stdout)))
+    if has_more:
+        console.say(f"There are more than these {len(jobs)}; --limit shows more.")
+    elif not jobs:
+        console.say("No job matches.")
+
+
+def _complete(listing: Listing) -> Exit:
+    """Say what could not be read; a list with gaps is not the list that was asked for."""
+    from reconciler.cli.exits import of_error
+    from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Severity
+
+    gaps = [
+        Diagnostic(
+            "a job cannot be read", f"{lost.name or lost.id or '?'}: {lost.why}", severity=Severity.WARNING
+        )
+        for lost in listing.unreadable
+    ]
+    if gaps:
+        console.diagnostics(gaps)
+    if isinstance(listing.problem, ReconcilerError):
+        console.diagnostics(listing.problem.diagnostics)
+        return of_error(listing.problem)
+    if listing.problem is not None:
+        console.diagnostics([Diagnostic("the list could not be read", listing.problem)])
+    return Exit.UNKNOWN if listing.problem or listing.unreadable else Exit.DONE
+
+
+@command.command("show")
+@with_options(_JOB, WHERE, JSON)
+def show(job: str, as_json: bool, **where: Any) -> None:
+    """Show one job: all that the service tells of it, tokens aside.
+
+    --json is the service's whole answer, fields that this program does not know included.
+    """
+    from reconciler.core.endpoints import without_tokens
+    from reconciler.render.json import dump
+    from reconciler.render.listing import render_job
+
+    with called(**where) as there:
+        now_s = there.clock.now()
+        found = there.backend.details(find_job(there.backend, job).id)
+    learn_tokens(found)
+    body = without_tokens(found.body)
+    if as_json:
+        console.result(dump(body) + "\n")
+    else:
+        console.result(render_job(found, body, now_s, console.style(sys.stdout)))
+
+
+@command.command("logs")
+@with_options(
+    _JOB,
+    WHERE,
+    _TASK,
+    option("--lines", type=click.IntRange(min=0), default=None, help="Only so many lines, the last ones."),
+    option("--follow", "-f", is_flag=True, help="Go on until the job has ended."),
+    option("--url", is_flag=True, help="Print a link to the whole log; it works for five minutes."),
+    JSON,
+)
+def logs(
+    job: str, task: str | None, lines: int | None, follow: bool, url: bool, as_json: bool, **where: Any
+) -> None:
+    """Print the log of a task: its end, 5 MB at most.
+
+    Whoever has the link of --url can read the log, without credentials.
+    """
+    from reconciler.cli import watching
+
+    if url and (follow or lines is not None):
+        raise click.UsageError("--url prints a link only, so --follow and --lines do not go with it")
+    with called(**where) as there:
+        found = find_job(there.backend, job)
+        task = task or watching.first_task(found)
+        if url:
+            watching.print_url(there, found, task, as_json=as_json)
+        elif follow:
+            watching.follow(there, found, task, lines, as_json=as_json)
+        else:
+            watching.print_log(there, found, task, lines, as_json=as_json)
+
+
+@command.command("events")
+@with_options(
+    _JOB,
+    WHERE,
+    option("--level", type=click.Choice(["Info", "Warning", "Error"]), default=None, help="Only this level."),
+    option("--pattern", metavar="TEXT", default=None, help="Only events whose message holds this text."),
+    option("--source", default=None, help="Only from here: K8S, Job or Task (Open Telekom Cloud)."),
+    option("--order", type=click.Choice(["desc", "asc"]), default="asc", show_default=True, help="Order."),
+    option("--limit", type=click.IntRange(min=1), default=500, show_default=True, help="How many at most."),
+    JSON,
+)
+def events(
+    job: str,
+    level: str | None,
+    pattern: str | None,
+    source: str | None,
+    order: str,
+    limit: int,
+    as_json: bool,
+    **where: Any,
+) -> None:
+    """Print what happened to a job."""
+    from reconciler.cli import watching
+    from reconciler.render.json import dump
+    from reconciler.render.listing import render_table
+
+    with called(**where) as there:
+        found = find_job(there.backend, job)
+        asked = {"level": level, "pattern": pattern, "source": source, "order": order}
+        happened = watching.events(there.backend, found.id, limit, asked)
+    if as_json:
+        told = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
+        console.result(dump({"job": found.id, "events": told}) + "\n")
+        return
+    rows = [(event.time, event.level, event.source, event.message) for event in happened]
+    console.result(render_table(("TIME", "LEVEL", "SOURCE", "MESSAGE"), rows, console.style(sys.stdout)))
+    if not rows:
+        console.say("No event matches.")
+
+
+@command.command("metrics")
+@with_options(_JOB, WHERE, _TASK, JSON)
+def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
+    """Print how busy a task's node was, in percent. --json has the value of every minute."""
+    from reconciler.cli import watching
+    from reconciler.render.json import dump
+    from reconciler.render.listing import render_table
+
+    with called(**where) as there:
+        found = find_job(there.backend, job)
+        task = task or watching.first_task(found)
+        measured = there.backend.operations.metrics(found.id, task)
+    if as_json:
+        told = None if measured is None else {metric.metric: metric.value for metric in measured}
+        console.result(dump({"job": found.id, "task": task, "metrics": told}) + "\n")
+        return
+    rows = [watching.metric_row(metric) for metric in measured or ()]
+    head = ("METRIC", "LAST", "MEAN", "MAX", "MINUTES")
+    console.result(render_table(head, rows, console.style(sys.stdout)))
+    if measured is None:
+        console.say(f"{found.name} has no metrics yet: it is {found.phase_text}.")
+
+
+@command.command("terminate")
+@with_options(_JOBS, BESIDE_JOBS, YES, FORCE, JSON)
+def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
+    """Terminate jobs, after asking.
+
+    A job that a stack owns is refused without --force: it belongs to its manifest. A protected one is
+    refused in any case. All jobs are checked before the first is touched.
+    """
+    from reconciler.cli.ending import terminate_all
+
+    with called(**where) as there:
+        found = find_jobs(there.backend, jobs)
+        return terminate_all(there.backend, found, yes=yes, force=force, as_json=as_json)
+
+
+@command.command("delete")
+@with_options(_JOBS, BESIDE_JOBS, YES, FORCE, JSON)
+def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
+    """Delete the records of jobs that have ended, logs and history with them, after asking.
+
+    A job that a stack owns is refused without --force: its record is what says that it has run. All
+    jobs are checked before the first is touched.
+    """
+    from reconciler.cli.ending import delete_all
+
+    with called(**where) as there:
+        found = find_jobs(there.backend, jobs)
+        return delete_all(there.backend, found, yes=yes, force=force, as_json=as_json)
+
+
+@command.command("wait")
+@with_options(
+    _JOBS,
+    BESIDE_JOBS,
+    option(
+        "--for",
+        "goal",
+        type=click.Choice(["running", "completed", "ended"]),
+        default="completed",
+        show_default=True,
+        help="What to wait for.",
+    ),
+    option(
+        "--timeout", "timeout_s", type=DurationType(), default=None, help="How long; left out, without end."
+    ),
+    JSON,
+)
+def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool, **where: Any) -> int:
+    """Wait until all the jobs are running, completed, or ended.
+
+    Exits 0 when they are, 9 when the time is up, and 10 when one ended badly: Failed or Abnormal, and
+    Terminated unless it is the end that was waited for. Changes of phase are told on stderr.
+    """
+    from reconciler.cli.waiting import wait_for_all
+    from reconciler.core.goal import Goal
+
+    with called(**where) as there:
+        found = find_jobs(there.backend, jobs)
+        return wait_for_all(there, found, Goal(goal), timeout_s, as_json=as_json)

@@ -1,0 +1,134 @@
+"""Logs, events and metrics of one job, fetched and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from reconciler.cli.console import console
+
+if TYPE_CHECKING:
+    from reconciler.backends.modelarts import ModelArtsBackend
+    from reconciler.backends.told import Event, Metric
+    from reconciler.cli.calling import Called
+    from reconciler.core.observed import ObservedJob
+
+EVERY_S = 5.0
+_EVENT_PAGE = 100
+
+
+def first_task(job: ObservedJob) -> str:
+    """The task that is meant where none is named."""
+    status = job.body.get("status")
+    tasks = status.get("tasks") if isinstance(status, Mapping) else None
+    named = [task for task in tasks if isinstance(task, str) and task] if isinstance(tasks, list) else []
+    return named[0] if named else "worker-0"
+
+
+def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> None:
+    """Print a link to the whole log."""
+    url = there.backend.operations.log_url(job.id, task, download=True)
+    if as_json:
+        _dump({"job": job.id, "task": task, "url": url})
+    elif url is not None:
+        console.result(f"{url}\n")
+    if url is None:
+        _say_none(job, task)
+
+
+def print_log(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
+    """Print the end of a log."""
+    from reconciler.core.logtail import last_lines, unseen
+    from reconciler.render.listing import render_lines
+
+    preview = there.backend.operations.log_preview(job.id, task)
+    if preview is None:
+        _say_none(job, task)
+    content = preview.content if preview else ""
+    shown = content if lines is None else last_lines(content, lines)
+    if as_json:
+        _dump({"job": job.id, "task": task, "log": shown if preview else None})
+        return
+    console.result(render_lines(shown))
+    if preview and lines is None and unseen(content, preview.full_size, 0, is_last=True).has_gap:
+        console.say("The beginning of the log is not shown; --url gives a link to all of it.")
+
+
+def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
+    """Print a log as it grows, until the job has ended. With JSON each line is an object."""
+    from reconciler.core.logtail import last_lines, unseen
+
+    seen, is_first = 0, True
+    while True:
+        # The phase first: what the job wrote before it ended is in the log that is read after it.
+        job = there.backend.details(job.id)
+        has_ended = job.phase is not None and job.phase.is_terminal
+        preview = there.backend.operations.log_preview(job.id, task)
+        if preview is not None:
+            new = unseen(preview.content, preview.full_size, seen, is_last=has_ended)
+            if new.has_gap and lines is None:
+                console.say("A part of the log is not shown: it is longer than what the service shows.")
+            text = last_lines(new.text, lines) if is_first and lines is not None else new.text
+            _print_part(text, as_json=as_json)
+            seen, is_first = new.size, False
+        elif is_first:
+            _say_none(job, task)
+            is_first = False
+        if has_ended:
+            console.say(f"{job.name} is {job.phase_text}.")
+            return
+        there.clock.sleep(EVERY_S)
+
+
+def _print_part(text: str, *, as_json: bool) -> None:
+    from reconciler.render.json import dump
+    from reconciler.render.listing import render_lines
+
+    if as_json:
+        console.result("".join(dump({"line": line}, indent=None) + "\n" for line in text.splitlines()))
+    elif text:
+        console.result(render_lines(text))
+
+
+def end_of_log(backend: ModelArtsBackend, job: ObservedJob, lines: int) -> list[str]:
+    """The last lines of a job's log; none where it cannot be read."""
+    from reconciler.core.ports import ServiceFailure
+
+    try:
+        preview = backend.operations.log_preview(job.id, first_task(job))
+    except ServiceFailure:
+        return []
+    return preview.content.splitlines()[-lines:] if preview else []
+
+
+def events(
+    backend: ModelArtsBackend, job_id: str, limit: int, asked: Mapping[str, str | None]
+) -> list[Event]:
+    """Read events page by page, `limit` at most."""
+    found: list[Event] = []
+    while len(found) < limit:
+        size = min(_EVENT_PAGE, limit - len(found))
+        page = backend.operations.events(job_id, offset=len(found), limit=size, **asked)
+        found += page.events
+        if len(page.events) < size:
+            break
+    return found[:limit]
+
+
+def metric_row(metric: Metric) -> tuple[str, ...]:
+    """One metric in numbers: last, mean and largest value, and for how many minutes there is one."""
+    values = [value for value in metric.value if value is not None]
+    if not values:
+        return metric.metric, "", "", "", "0"
+    mean = sum(values) / len(values)
+    return metric.metric, f"{values[-1]:.0f}", f"{mean:.0f}", f"{max(values):.0f}", str(len(values))
+
+
+def _say_none(job: ObservedJob, task: str) -> None:
+    console.say(f"{job.name} has no log of {task} yet: it is {job.phase_text}.")
+
+
+def _dump(document: Mapping[str, Any]) -> None:
+    from reconciler.render.json import dump
+
+    console.result(dump(document) + "\n")

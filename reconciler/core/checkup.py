@@ -1,0 +1,137 @@
+"""What `doctor` finds: one line per check, judged from what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.core.duration import spell
+from reconciler.core.ownership import Ownership, Standing
+from reconciler.core.phase import Phase
+from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
+
+#: What the service allows. Source: reference/modelarts-api.md 11.2.
+MAX_SKEW_S = 900.0
+#: From here on a clock is worth a word.
+NOTABLE_SKEW_S = 300.0
+NOTABLE_QUOTA = 0.9
+#: Credentials and path are of different projects. Source: reference/modelarts-errors.yaml.
+_WRONG_PROJECT = frozenset({"ModelArts.2786", "ModelArts.0207", "ModelArts.0210", "ModelArts.2823"})
+
+
+class Health(StrEnum):
+    """How a check turned out. A note is no reason to worry."""
+
+    WELL = "ok"
+    NOTE = "note"
+    WRONG = "wrong"
+    UNCHECKED = "not checked"
+
+
+class Trouble(StrEnum):
+    """What sort of thing is wrong, which decides the exit code."""
+
+    ACCESS = "access"
+    UNREACHABLE = "unreachable"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `fix` says what to do about it."""
+
+    name: str
+    health: Health
+    detail: str = ""
+    fix: str | None = None
+    trouble: Trouble = Trouble.OTHER
+
+
+def well(name: str, detail: str) -> Check:
+    """All is as it should be."""
+    return Check(name, Health.WELL, detail)
+
+
+def wrong(name: str, detail: str, fix: str | None = None, trouble: Trouble = Trouble.OTHER) -> Check:
+    """Something has to be done."""
+    return Check(name, Health.WRONG, detail, fix, trouble)
+
+
+def unchecked(names: Iterable[str], why: str) -> list[Check]:
+    """Checks that something above them made impossible."""
+    return [Check(name, Health.UNCHECKED, why) for name in names]
+
+
+def of_failure(name: str, failure: ServiceFailure) -> Check:
+    """What a call that failed says: no access, no service, or another refusal."""
+    [said] = failure.diagnostics
+    if isinstance(failure, Unauthorized):
+        name = "project" if failure.code in _WRONG_PROJECT else name
+        return wrong(name, said.why, said.fix, Trouble.ACCESS)
+    trouble = Trouble.OTHER if isinstance(failure, Rejected) else Trouble.UNREACHABLE
+    return wrong(name, f"{said.what}: {said.why}", said.fix, trouble)
+
+
+def of_clock(skew_s: float | None) -> Check:
+    """Judge how far our clock is ahead of the service's (None: it told no time)."""
+    if skew_s is None:
+        return Check("clock", Health.UNCHECKED, "the service did not say what time it is")
+    where = "ahead of" if skew_s > 0 else "behind"
+    said = f"{spell(abs(round(skew_s)))} {where} the service's; 15 minutes are allowed"
+    if abs(skew_s) > MAX_SKEW_S:
+        return wrong("clock", said, "set this machine's clock, e.g. by NTP", Trouble.ACCESS)
+    return Check("clock", Health.NOTE if abs(skew_s) > NOTABLE_SKEW_S else Health.WELL, said)
+
+
+def of_quota(quota: int | None, used: int | None) -> Check:
+    """Judge how many job records there may still be."""
+    if not quota or used is None:
+        return Check("quota", Health.UNCHECKED, "the service tells no quota of job records")
+    said = f"{used} of {quota} job records"
+    fix = "delete records that are no longer needed: reconciler jobs delete"
+    if used >= quota:
+        return wrong("quota", f"{said}: no job can be created", fix)
+    if used >= NOTABLE_QUOTA * quota:
+        return Check("quota", Health.NOTE, said, fix)
+    return well("quota", said)
+
+
+def of_duplicates(ownership: Ownership) -> list[Check]:
+    """Find keys with more than one active revision."""
+    found = list(_duplicates(ownership))
+    return found or [well("duplicates", "no key has more than one active revision")]
+
+
+def _duplicates(ownership: Ownership) -> Iterator[Check]:
+    for key in ownership.owned_keys:
+        running = [
+            revision
+            for revision in ownership.view(key).owned
+            if revision.job.is_active and revision.job.phase is not Phase.TERMINATING
+        ]
+        if len(running) > 1:
+            names = ", ".join(f"{r.job.name} ({r.job.phase_text}, {r.job.id})" for r in running)
+            yield wrong(
+                "duplicates",
+                f"{key} has {len(running)} active revisions: {names}",
+                "reconciler plan shows which one stays, reconciler apply terminates the others",
+            )
+
+
+def of_strangers(ownership: Ownership, declared: Collection[str]) -> list[Check]:
+    """Find unmanaged jobs that have a remote name of a declared key: adoption candidates."""
+    found = list(_strangers(ownership, declared))
+    return found or [well("adoption", "no unmanaged job has the name of a declared key")]
+
+
+def _strangers(ownership: Ownership, declared: Collection[str]) -> Iterator[Check]:
+    for key in sorted(declared):
+        for stranger in ownership.view(key).strangers:
+            if stranger.standing is Standing.UNMANAGED:
+                job = stranger.job
+                yield wrong(
+                    "adoption",
+                    f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {stranger.why}",
+                    f"reconciler adopt {key} {job.id}, or rename the key",
+                )

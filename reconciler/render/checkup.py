@@ -1,0 +1,41 @@
+"""What `doctor` found, as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from reconciler.core.checkup import Check, Health
+from reconciler.core.printable import printable
+from reconciler.render.json import dump
+from reconciler.render.style import PLAIN, Style
+
+_COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}
+
+
+def render_text(head: str, checks: Sequence[Check], style: Style = PLAIN) -> str:
+    """One line per check, its fix below it; the last line counts."""
+    width = max(len(check.name) for check in checks)
+    lines = [style.paint(printable(head), "bold"), ""]
+    for check in checks:
+        word = style.paint(f"{check.health.value:<11}", _COLOURS[check.health])
+        lines.append(f"  {word}  {printable(f'{check.name:<{width}}  {check.detail}')}".rstrip())
+        if check.fix:
+            lines.append(printable(f"{'':{width + 17}}fix: {check.fix}"))
+    counts = {health: sum(check.health is health for check in checks) for health in Health}
+    told = ", ".join(f"{n} {health.value}" for health, n in counts.items() if n or health is Health.WRONG)
+    return "\n".join([*lines, "", f"Doctor: {told}."]) + "\n"
+
+
+def render_json(head: Mapping[str, object], checks: Sequence[Check]) -> str:
+    """The same as a document."""
+    is_well = all(check.health is not Health.WRONG for check in checks)
+    return dump({**head, "well": is_well, "checks": [_document(check) for check in checks]}) + "\n"
+
+
+def _document(check: Check) -> dict[str, object]:
+    told = asdict(check)
+    told["status"] = told.pop("health")
+    if check.health is not Health.WRONG:
+        told["trouble"] = None
+    return {name: told[name] for name in ("name", "status", "detail", "fix", "trouble")}
