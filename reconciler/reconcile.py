@@ -50,7 +50,7 @@ class Context(NamedTuple):
     tell: Callable[[str], None] = lambda _: None
 
     def situation(self, *, force: bool = False) -> Situation:
-        """What is the same for every key; the clock is read here, once."""
+        """What is the same for every key, as of now."""
         return Situation(
             stack=self.loaded.stack.name,
             workspace_id=self.target.identity.workspace_id,
@@ -63,7 +63,7 @@ class Context(NamedTuple):
 
 def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
     """Observe, and decide what apply would do. Nothing is changed."""
-    stack, look = observe(context)
+    stack, look = observe(context, with_details=True)
     return make_plan(
         stack,
         look,
@@ -119,8 +119,8 @@ def apply(
     )
 
 
-def observe(context: Context) -> tuple[Stack, Look]:
-    """Look at the workspace, and at the details of the jobs whose declaration changed.
+def observe(context: Context, *, with_details: bool = False) -> tuple[Stack, Look]:
+    """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
 
     Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
     the plan.
@@ -141,6 +141,8 @@ def observe(context: Context) -> tuple[Stack, Look]:
     ownership = sort_by_key(seen, whole.name, declared)
     stack = narrow(whole, context.only, ownership.owned_keys)
     look = Look(ownership, {})
+    if not with_details:
+        return stack, look
     asked: set[str] = set()
     # A job that is gone by now makes way for an older revision, whose details may be needed then.
     while wanted := [job_id for job_id in details_needed(stack, look) if job_id not in asked]:

@@ -17,6 +17,7 @@ from reconciler.core.ports import Backend, Clock
 Listener = Callable[[Event], None]
 
 INTERRUPTED = "interrupted before it began"
+REFUSED = "a guard refuses the plan"
 
 
 class EventStream:
@@ -51,7 +52,8 @@ def execute(
 ) -> Result:
     """Do what can be done; conflict, blocked, deferred and unknown keys are skipped and reported.
 
-    Once `stop` is set no new action begins; the ones in flight finish and are recorded.
+    Once `stop` is set no new action begins; the ones in flight finish and are recorded. Of a plan that
+    a guard refuses nothing is done at all.
     """
 
     def tell_progress(action: PlannedAction, job: ObservedJob) -> None:
@@ -65,8 +67,8 @@ def execute(
     )
 
     def run(action: PlannedAction) -> Outcome:
-        if stop.is_set():
-            [outcome] = skipped([action], INTERRUPTED)
+        if plan.refusals or stop.is_set():
+            [outcome] = skipped([action], REFUSED if plan.refusals else INTERRUPTED)
         else:
             job = action.before.id if action.before else None
             stream.tell(EventType.ACTION_STARTED, key=action.key, action=action.action, job=job)

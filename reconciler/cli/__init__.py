@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from reconciler.cli.lazy import LazyGroup
@@ -31,6 +29,6 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line, and exit with a code of CLI.md 3."""
-    from reconciler.cli.running import run
+    from reconciler.cli import running
 
-    sys.exit(run(cli, sys.argv[1:]))
+    running.main(cli)

@@ -39,7 +39,7 @@ def carry_out(
     With JSON on stdout the lines there are events; the plan is then shown in files only.
     """
     from reconciler.apply.executor import EventStream
-    from reconciler.core.outcome import EventType
+    from reconciler.core.outcome import EventType, Result
     from reconciler.version import __version__
 
     specs = wanted(outputs, as_json=as_json)
@@ -50,17 +50,16 @@ def carry_out(
         stream = EventStream(context.target.clock, listener)
         stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
         stream.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
-        interrupt.last_words = partial(stream.tell, EventType.APPLY_COMPLETED, summary={})
+        interrupt.last_words = partial(stream.tell, EventType.APPLY_COMPLETED, summary=Result().summary)
         try:
-            if plan.applyable:
-                if not yes:
-                    confirm(question)
-                listener.begin()
-                result = _execute(context, plan, stream, interrupt, timeout_s)
+            if plan.applyable and not yes:
+                confirm(question)
+            listener.begin()
+            result = _execute(context, plan, stream, interrupt, timeout_s)
         finally:
             # Readers wait for this line, also where somebody said no.
-            stream.tell(EventType.APPLY_COMPLETED, summary=result.summary if result else {})
-    if not tells_events and result is not None:
+            stream.tell(EventType.APPLY_COMPLETED, summary=(result or Result()).summary)
+    if not tells_events and plan.applyable and result is not None:
         from reconciler.render.text import render_result
 
         console.result("\n" + render_result(result, console.style(sys.stdout)))

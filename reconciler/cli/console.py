@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.secret import Redactor
@@ -32,10 +32,19 @@ class Console:
             return Style(stream.isatty() and not os.environ.get("NO_COLOR"))
         return Style(self.colour == "always")
 
-    def result(self, text: str) -> None:
-        """Write to stdout."""
-        sys.stdout.write(_encodable(self.redact(text), sys.stdout))
+    def result(self, text: str, *, is_redacted: bool = False) -> None:
+        """Write to stdout. `is_redacted`: secrets were taken out value by value already."""
+        sys.stdout.write(_encodable(text if is_redacted else self.redact(text), sys.stdout))
         sys.stdout.flush()
+
+    def document(self, value: Any, *, indent: int | None = 2) -> None:
+        """Write plain data to stdout as JSON."""
+        self.result(self._json(value, indent), is_redacted=True)
+
+    def _json(self, value: Any, indent: int | None) -> str:
+        from reconciler.render.json import dump, redacted
+
+        return dump(redacted(value, self.redact), indent=indent) + "\n"
 
     def say(self, text: str) -> None:
         """Write a line to stderr."""
@@ -60,19 +69,17 @@ class Console:
         if self.log_format != "json":
             self.say(f"{level}: {message}")
             return
-        from reconciler.render.json import dump
-
         line: dict[str, object] = {"level": level, "message": message}
         if diagnostic is not None:
             line |= {"why": diagnostic.why, "fix": diagnostic.fix, "path": diagnostic.path}
             place = diagnostic.location
             line["location"] = None if place is None else str(place)
-        self.say(dump(line, indent=None))
+        sys.stderr.write(_encodable(self._json(line, None), sys.stderr))
 
-    def write_file(self, path: Path, text: str) -> None:
+    def write_file(self, path: Path, text: str, *, is_redacted: bool = False) -> None:
         """Write a result to a file: under a temporary name, then renamed."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(self.redact(text), encoding="utf-8")
+        temporary.write_text(text if is_redacted else self.redact(text), encoding="utf-8")
         temporary.replace(path)
 
 

@@ -43,7 +43,7 @@ def command(
     checks = list(examination.checks())
     if as_json:
         head: dict[str, object] = {"stack": loaded.stack.name, "target": examination.place}
-        console.result(checkup.render_json(head, checks))
+        console.document(checkup.document(head, checks))
     else:
         head_line = f"Stack {loaded.stack.name} on {_spelled(examination.place)}"
         console.result(checkup.render_text(head_line, checks, console.style(sys.stdout)))

@@ -150,9 +150,7 @@ def _report(endings: Sequence[Ending], *, as_json: bool) -> Exit:
     from reconciler.core.printable import printable
 
     if as_json:
-        from reconciler.render.json import dump
-
-        console.result(dump({"jobs": [_document(ending) for ending in endings]}) + "\n")
+        console.document({"jobs": [_document(ending) for ending in endings]})
     else:
         width = max(len(ending.word) for ending in endings)
         lines = (f"{e.word:<{width}}  {e.job.id}  {e.job.name}" for e in endings)

@@ -23,7 +23,6 @@ def command(name: str, as_json: bool, **where: Any) -> None:
 
     --json gives all that the service tells of each.
     """
-    from reconciler.render.json import dump
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
@@ -32,7 +31,7 @@ def command(name: str, as_json: bool, **where: Any) -> None:
     found = [e for e in engines if wanted in e.engine_name.casefold() or wanted in e.engine_id.casefold()]
     if as_json:
         told = [engine.model_dump(mode="json", exclude_unset=True) for engine in found]
-        console.result(dump({"engines": told}) + "\n")
+        console.document({"engines": told})
         return
     rows = [(engine.engine_id, engine.engine_name, engine.run_user) for engine in found]
     console.result(render_table(("ENGINE", "NAME", "RUN USER"), rows, console.style(sys.stdout)))

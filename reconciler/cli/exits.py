@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reconciler.cli.console import console
+from reconciler.cli.running import Terminated
 from reconciler.core.diagnostic import ManifestInvalid, ReconcilerError, Refused, WrongUsage
 
 if TYPE_CHECKING:
@@ -124,6 +125,9 @@ def of_exception(error: BaseException) -> Exit:
         case click.Abort() | KeyboardInterrupt():
             console.say("\ninterrupted")
             return Exit.INTERRUPTED
+        case Terminated():
+            console.say("terminated")
+            return Exit.TERMINATED
         case click.ClickException():
             _show_usage(error)
             return Exit.WRONG_USE

@@ -32,14 +32,13 @@ def command(flavor_type: str | None, as_json: bool, **where: Any) -> None:
 
     --json gives all that the service tells of each.
     """
-    from reconciler.render.json import dump
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
         flavors = there.backend.operations.flavors(flavor_type)
     if as_json:
         told = [flavor.model_dump(mode="json", exclude_unset=True) for flavor in flavors]
-        console.result(dump({"flavors": told}) + "\n")
+        console.document({"flavors": told})
         return
     head = ("FLAVOR", "TYPE", "CORES", "MEMORY", "CARDS", "MAX NODES")
     console.result(render_table(head, map(_row, flavors), console.style(sys.stdout)))

@@ -79,7 +79,6 @@ def _show_list(
     jobs: Sequence[ObservedJob], listing: Listing, now_s: float, *, has_more: bool, as_json: bool
 ) -> None:
     from reconciler.core.endpoints import without_tokens
-    from reconciler.render.json import dump
     from reconciler.render.listing import render_jobs
 
     for job in jobs:
@@ -87,7 +86,7 @@ def _show_list(
     if as_json:
         is_complete = not (has_more or listing.unreadable or listing.problem)
         items = [without_tokens(job.body) for job in jobs]
-        console.result(dump({"count": len(items), "complete": is_complete, "items": items}) + "\n")
+        console.document({"count": len(items), "complete": is_complete, "items": items})
         return
     console.result(render_jobs(jobs, now_s, console.style(sys.stdout)))
     if has_more:
@@ -125,7 +124,6 @@ def show(job: str, as_json: bool, **where: Any) -> None:
     --json is the service's whole answer, fields that this program does not know included.
     """
     from reconciler.core.endpoints import without_tokens
-    from reconciler.render.json import dump
     from reconciler.render.listing import render_job
 
     with called(**where) as there:
@@ -134,7 +132,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
     learn_tokens(found)
     body = without_tokens(found.body)
     if as_json:
-        console.result(dump(body) + "\n")
+        console.document(body)
     else:
         console.result(render_job(found, body, now_s, console.style(sys.stdout)))
 
@@ -194,7 +192,6 @@ def events(
 ) -> None:
     """Print what happened to a job."""
     from reconciler.cli import watching
-    from reconciler.render.json import dump
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
@@ -203,7 +200,7 @@ def events(
         happened = watching.events(there.backend, found.id, limit, asked)
     if as_json:
         told = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
-        console.result(dump({"job": found.id, "events": told}) + "\n")
+        console.document({"job": found.id, "events": told})
         return
     rows = [(event.time, event.level, event.source, event.message) for event in happened]
     console.result(render_table(("TIME", "LEVEL", "SOURCE", "MESSAGE"), rows, console.style(sys.stdout)))
@@ -216,7 +213,6 @@ def events(
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     """Print how busy a task's node was, in percent. --json has the value of every minute."""
     from reconciler.cli import watching
-    from reconciler.render.json import dump
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
@@ -225,7 +221,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
         measured = there.backend.operations.metrics(found.id, task)
     if as_json:
         told = None if measured is None else {metric.metric: metric.value for metric in measured}
-        console.result(dump({"job": found.id, "task": task, "metrics": told}) + "\n")
+        console.document({"job": found.id, "task": task, "metrics": told})
         return
     rows = [watching.metric_row(metric) for metric in measured or ()]
     head = ("METRIC", "LAST", "MEAN", "MAX", "MINUTES")

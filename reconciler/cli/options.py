@@ -34,9 +34,10 @@ class DurationType(ParamType):
 
 
 class AssignmentType(ParamType):
-    """NAME=VALUE."""
+    """NAME=VALUE; in the environment variable one a line, for a value may hold spaces."""
 
     name = "name=value"
+    envvar_list_splitter = "\n"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

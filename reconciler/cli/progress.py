@@ -39,9 +39,7 @@ class _JsonLines(Listener):
     """One JSON object per line on stdout."""
 
     def __call__(self, event: Event) -> None:
-        from reconciler.render.json import render_event
-
-        console.result(render_event(event))
+        console.document(event.document(), indent=None)
 
 
 class _Lines(Listener):

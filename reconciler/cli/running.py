@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
 import click
+
+
+class Terminated(BaseException):
+    """SIGTERM came; like KeyboardInterrupt it is no error that anybody should catch on the way."""
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def main(command: click.Command) -> NoReturn:
+    """Run the command line of this process."""
+    signal.signal(signal.SIGTERM, _terminated)
+    sys.exit(run(command, sys.argv[1:]))
 
 
 def run(command: click.Command, args: list[str]) -> int:
@@ -14,7 +31,7 @@ def run(command: click.Command, args: list[str]) -> int:
         sys.stdout.flush()
     except click.exceptions.Exit as error:
         return error.exit_code
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, Terminated) as error:
         from reconciler.cli.exits import of_exception
 
         return of_exception(error)

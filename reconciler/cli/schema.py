@@ -35,6 +35,5 @@ def schema(name: str) -> dict[str, Any]:
 @with_options()
 def command(name: str) -> None:
     """Print the JSON Schema of a document; manifest if none is named."""
-    from reconciler.render.json import dump
 
-    console.result(dump(schema(name)) + "\n")
+    console.document(schema(name))

@@ -12,19 +12,14 @@ from reconciler.cli.options import OutputSpec
 if TYPE_CHECKING:
     from reconciler.core.drift import DriftReport
     from reconciler.core.plan import Plan
+    from reconciler.render.style import View
 
 
 def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False) -> None:
     """Write a plan to the outputs, see `wanted`, and its refusals to stderr."""
     from reconciler.render import render_plan
 
-    def render(format_: str, to_file: bool) -> str:
-        from reconciler.render.style import PLAIN
-
-        style = PLAIN if to_file else console.style(sys.stdout)
-        return render_plan(plan, format_, style, show_keep=show_keep)
-
-    _write(outputs, render)
+    _write(outputs, lambda format_, view: render_plan(plan, format_, view), show_keep=show_keep)
     if plan.refusals:
         console.diagnostics(plan.refusals)
 
@@ -33,12 +28,7 @@ def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
     """Write a drift report to the outputs, see `wanted`."""
     from reconciler.render import render_drift
 
-    def render(format_: str, to_file: bool) -> str:
-        from reconciler.render.style import PLAIN
-
-        return render_drift(report, format_, PLAIN if to_file else console.style(sys.stdout))
-
-    _write(outputs, render)
+    _write(outputs, lambda format_, view: render_drift(report, format_, view))
 
 
 def wanted(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
@@ -51,10 +41,17 @@ def wanted(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
     return list(dict.fromkeys(specs))
 
 
-def _write(specs: Sequence[OutputSpec], render: Callable[[str, bool], str]) -> None:
+def _write(
+    specs: Sequence[OutputSpec], render: Callable[[str, View], str], *, show_keep: bool = False
+) -> None:
+    from reconciler.render import FORMATS
+    from reconciler.render.style import PLAIN, View
+
     for spec in specs:
-        text = render(spec.format, spec.file is not None)
+        style = console.style(sys.stdout) if spec.file is None else PLAIN
+        text = render(spec.format, View(style, show_keep, console.redact))
+        is_redacted = FORMATS[spec.format].redacts
         if spec.file is None:
-            console.result(text)
+            console.result(text, is_redacted=is_redacted)
         else:
-            console.write_file(spec.file, text)
+            console.write_file(spec.file, text, is_redacted=is_redacted)

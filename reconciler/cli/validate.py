@@ -35,11 +35,11 @@ def command(
         if not as_json:
             raise
         found = invalid.diagnostics
-        console.result(_document(None, 0, found))
+        console.document(_document(None, 0, found))
         return Exit.INVALID
     jobs = len(loaded.stack.jobs)
     if as_json:
-        console.result(_document(loaded.stack.name, jobs, ()))
+        console.document(_document(loaded.stack.name, jobs, ()))
     else:
         count = "1 job" if jobs == 1 else f"{jobs} jobs"
         files = "1 file" if len(loaded.files) == 1 else f"{len(loaded.files)} files"
@@ -47,10 +47,8 @@ def command(
     return Exit.DONE
 
 
-def _document(stack: str | None, jobs: int, diagnostics: Sequence[object]) -> str:
+def _document(stack: str | None, jobs: int, diagnostics: Sequence[object]) -> dict[str, object]:
     from dataclasses import asdict, is_dataclass
 
-    from reconciler.render.json import dump
-
     problems = [asdict(d) for d in diagnostics if is_dataclass(d) and not isinstance(d, type)]
-    return dump({"valid": not problems, "stack": stack, "jobs": jobs, "diagnostics": problems}) + "\n"
+    return {"valid": not problems, "stack": stack, "jobs": jobs, "diagnostics": problems}

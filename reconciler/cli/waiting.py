@@ -107,7 +107,6 @@ def wait_for_all(
 
 def _report(there: Called, watches: Sequence[_Watch], *, as_json: bool) -> None:
     from reconciler.core.duration import spell
-    from reconciler.render.json import dump
 
     documents = []
     for watch in watches:
@@ -130,4 +129,4 @@ def _report(there: Called, watches: Sequence[_Watch], *, as_json: bool) -> None:
                 console.say(f"The end of the log of {job.name}:")
                 console.say("\n".join(printable(f"  {line}") for line in log))
     if as_json:
-        console.result(dump({"jobs": documents}) + "\n")
+        console.document({"jobs": documents})

@@ -81,11 +81,11 @@ def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_
 
 
 def _print_part(text: str, *, as_json: bool) -> None:
-    from reconciler.render.json import dump
     from reconciler.render.listing import render_lines
 
     if as_json:
-        console.result("".join(dump({"line": line}, indent=None) + "\n" for line in text.splitlines()))
+        for line in text.splitlines():
+            console.document({"line": line}, indent=None)
     elif text:
         console.result(render_lines(text))
 
@@ -129,6 +129,5 @@ def _say_none(job: ObservedJob, task: str) -> None:
 
 
 def _dump(document: Mapping[str, Any]) -> None:
-    from reconciler.render.json import dump
 
-    console.result(dump(document) + "\n")
+    console.document(document)

@@ -70,19 +70,22 @@ def decide(
         return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)], []
     if strange := next((r for r in view.owned if r.job.phase is None), None):
         return [draft.unknown_phase(strange)], []
+    if newer := next((r for r in view.owned if not is_known(r.marker.digest)), None):
+        detail = f"digest {newer.marker.digest} needs a newer reconciler"
+        return [draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=newer)], []
     if desired is None or desired.is_absent:
         return _absent(draft), []
-    if latest is not None and not is_known(latest.marker.digest):
-        detail = f"digest {latest.marker.digest} needs a newer reconciler"
-        return [draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail)], []
     if stranger := _in_conflict(draft):
         return [draft.name_taken(stranger)], []
+    warnings: list[PlanWarning] = []
     if latest is None or latest.job.phase is None:
-        if ownership.proves_absence:
-            return [draft.create(Reason.NOT_FOUND, "not found")], []
-        why = "a job could not be read, so it is not known whether this one exists"
-        return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)], []
-    action, warnings = Present(draft, desired, latest, latest.job.phase).decide(details.get(latest.job.id))
+        action = draft.create(Reason.NOT_FOUND, "not found")
+    else:
+        present = Present(draft, desired, latest, latest.job.phase)
+        action, warnings = present.decide(details.get(latest.job.id))
+    if action.traits.starts_a_job and not ownership.proves_absence:
+        why = "not everything could be read, so it is not known whether a newer job of this key exists"
+        action = draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)
     superseded = [] if action.action is Action.UNKNOWN else _superseded(draft)
     return [action, *superseded], warnings
 
@@ -117,9 +120,14 @@ def _absent(draft: Draft) -> list[PlannedAction]:
 
 
 def _superseded(draft: Draft) -> list[PlannedAction]:
-    """Every other active revision ends: a key has one."""
-    return [
-        draft.end(revision, Reason.SUPERSEDED, "superseded")
-        for revision in draft.view.owned
-        if revision is not draft.latest and may(Operation.TERMINATE, revision.job.phase)
-    ]
+    """Every other active revision ends: a key has one.
+
+    With `create_first` the old job stays until the new one has shown that it runs, also where an apply
+    stopped waiting for that.
+    """
+    latest = draft.latest
+    others = [r for r in draft.view.owned if r is not latest and may(Operation.TERMINATE, r.job.phase)]
+    if latest and draft.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
+        detail = f"ends when r{latest.number} runs (replace_order: create_first)"
+        return [draft.plain(Action.DEFER, Reason.SUPERSEDED, detail, revision=r) for r in others]
+    return [draft.end(revision, Reason.SUPERSEDED, "superseded") for revision in others]

@@ -111,7 +111,12 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
     pruner = _Pruner(keeps_named_lists=not by_reference)
     after = pruner.declared(declared, reported, rules())
     before = pruner.reported(reported, declared, rules())
-    return Comparable(before, after, (*pruner.unreported, *rerun), tuple(pruner.secrets))
+    return Comparable(
+        before,
+        after,
+        (*pruner.unreported, *rerun),
+        tuple(sorted(pruner.secrets, key=lambda change: change.path)),
+    )
 
 
 class _Pruner:
@@ -160,21 +165,38 @@ class _Pruner:
                     result[name] = {k: v for k, v in value.items() if k in mine}
                 elif kept := self.reported(value, mine, member, (*path, name)):
                     result[name] = kept
-            elif isinstance(mine, SecretName):
-                result[name] = mine
-                if mine.value != value:
-                    self.secrets.append(_change((*path, name), REDACTED, mine, forces_new_job=True))
             else:
-                result[name] = value
+                result[name] = self._matched(value, mine, member, (*path, name))
         return result
+
+    def _matched(self, value: Any, mine: Any, member: Rule | None, path: tuple[str, ...]) -> Any:
+        """One reported value beside the declared one: secrets by their names, lists item by item."""
+        if isinstance(mine, SecretName):
+            if mine.value != value:
+                self.secrets.append(_change(path, REDACTED, mine, forces_new_job=True))
+            return mine
+        if isinstance(value, list) and isinstance(mine, list) and len(value) == len(mine):
+            item = (member and member.item) or _FREE
+            return [self._item(one, other, item, path) for one, other in zip(value, mine, strict=True)]
+        return value
+
+    def _item(self, value: Any, mine: Any, rule: Rule, path: tuple[str, ...]) -> Any:
+        if isinstance(value, dict) and isinstance(mine, dict):
+            return self.reported(value, mine, rule, path)
+        return self._matched(value, mine, rule, path)
 
     def _removed(self, value: Any, member: Rule | None, parent: Rule) -> Any:
         """What of an undeclared value was declared once: None for what the service may have put there."""
         if parent.has_named_members:
             counts = parent.keyed_by != "name" or self._keeps_named_lists
-            if counts and member is not None and isinstance(value, dict):
+            if not counts:
+                return None
+            if parent.keyed_by is None:
+                # Nobody can know whether a variable that is declared no more was a secret.
+                return SecretName(REDACTED, str(value))
+            if member is not None and isinstance(value, dict):
                 return self.reported(value, {}, member) or value
-            return value if counts else None
+            return value
         if member is None:
             return None
         if member.has_named_members and isinstance(value, dict):

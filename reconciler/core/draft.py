@@ -10,10 +10,10 @@ from reconciler.core.duration import spell
 from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.marks import Cloud
 from reconciler.core.mutable import renewed_marker, update_body
-from reconciler.core.ownership import KeyView, Revision, Stranger
+from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
 from reconciler.core.phase import Operation, may
 from reconciler.core.plan import Action, After, Before, Change, PlannedAction, Reason, Source
-from reconciler.core.stack import DesiredJob, Limits
+from reconciler.core.stack import DesiredJob, Limits, ReplaceOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,12 @@ class Draft:
     desired: DesiredJob | None
     situation: Situation
     latest: Revision | None
+
+    @property
+    def creates_first(self) -> bool:
+        """Whether a new job has to run before the old one ends."""
+        order = self.desired.lifecycle.replace_order if self.desired else None
+        return order is ReplaceOrder.CREATE_FIRST
 
     def plain(
         self,
@@ -69,9 +75,10 @@ class Draft:
         return self.plain(Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
 
     def name_taken(self, stranger: Stranger) -> PlannedAction:
+        way_out = "its stack must release it" if stranger.standing is Standing.FOREIGN else "adopt it"
         detail = (
             f"{stranger.job.name} is taken by job {stranger.job.id} ({stranger.why}); "
-            "adopt it, or rename the key"
+            f"{way_out}, or rename the key"
         )
         return self.plain(Action.CONFLICT, Reason.NAME_TAKEN, detail)
 

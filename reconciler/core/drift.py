@@ -16,7 +16,7 @@ from reconciler.core.mutable import mutable_changes
 from reconciler.core.ownership import KeyView, Revision, Standing
 from reconciler.core.phase import Phase
 from reconciler.core.plan import FORMAT_VERSION, Frozen, PlanWarning, TargetIdentity, timestamp
-from reconciler.core.planner import Look, keys_in_view, partial_view
+from reconciler.core.planner import Look, keys_in_view, keys_owned_in_view, partial_view, unread
 from reconciler.core.retry import stopped_itself
 from reconciler.core.stack import DesiredJob, Stack
 
@@ -95,16 +95,14 @@ def make_drift_report(
     """Look at every key in view and at what the stack owns."""
     drift: list[Drift] = []
     pending: list[Pending] = []
-    keys = keys_in_view(stack, look.ownership)
+    keys = sorted({*keys_in_view(stack, look.ownership), *keys_owned_in_view(stack, look.ownership)})
     for key in keys:
         check = _Check(key, look.view(key), stack.jobs.get(key), look, situation)
         drift += check.drift()
         pending += check.pending()
     unknown = len({item.key for item in drift if item.class_ is DriftClass.UNKNOWN})
     whole = look.ownership.problem is None and not look.ownership.unattributed
-    warnings = partial_view(stack, look.ownership)
-    if look.ownership.problem is not None:
-        warnings.append(PlanWarning(what="the list could not be read", why=look.ownership.problem))
+    warnings = [*partial_view(stack, look.ownership), *unread(look.ownership)]
     summary = dict.fromkeys(DriftClass, 0)
     for item in drift:
         summary[item.class_] += 1
@@ -151,6 +149,7 @@ class _Check:
         for revision in self._view.owned:
             if revision.job.phase is None:
                 yield self._found(DriftClass.UNKNOWN, revision, f'unknown phase "{revision.job.phase_text}"')
+        yield from self._duplicates()
         if self._declared:
             yield from self._of_declared(self._declared)
         else:
@@ -165,17 +164,19 @@ class _Check:
             detail = f"the manifest is ahead of r{latest.number} ({latest.job.phase_text})"
             yield Pending(key=self._key, job=latest.job.id, detail=detail)
 
+    def _duplicates(self) -> Iterator[Drift]:
+        active = [revision for revision in self._view.owned if revision.job.is_active]
+        if len(active) > 1:
+            names = ", ".join(f"{r.job.name} ({r.job.phase_text})" for r in active)
+            yield self._found(DriftClass.DUPLICATE, self._latest, f"more than one active revision: {names}")
+
     def _of_declared(self, declared: DesiredJob) -> Iterator[Drift]:
         latest = self._latest
-        yield from self._unowned(latest)
+        yield from self._unowned()
         if latest is None:
             yield self._found(DriftClass.MISSING, None, "declared, and no job of it exists")
             return
-        active = [r for r in self._view.owned if r.job.is_active and r.job.phase is not Phase.TERMINATING]
-        if len(active) > 1:
-            names = ", ".join(f"{r.job.name} ({r.job.phase_text})" for r in active)
-            yield self._found(DriftClass.DUPLICATE, latest, f"more than one active revision: {names}")
-        yield from self._ended(latest, declared)
+        yield from self._ended(self._view.owned[-1], declared)
         if latest.job.phase is not None and latest.job.phase is not Phase.TERMINATING:
             yield from self._modified(latest, declared)
 
@@ -194,10 +195,9 @@ class _Check:
             fields = ", ".join(change.path for change in found.now)
             yield self._found(DriftClass.MODIFIED, latest, f"{fields} differs from what is declared")
 
-    def _unowned(self, latest: Revision | None) -> Iterator[Drift]:
-        number = latest.number if latest else 0
+    def _unowned(self) -> Iterator[Drift]:
         for stranger in self._view.strangers:
-            if stranger.standing is Standing.UNMANAGED and (stranger.number > number or latest is None):
+            if stranger.standing is Standing.UNMANAGED:
                 detail = f"{stranger.job.name} has our name and no marker of ours ({stranger.why})"
                 yield Drift.model_validate(
                     {"key": self._key, "class": DriftClass.UNOWNED, "job": stranger.job.id, "detail": detail}
@@ -205,13 +205,14 @@ class _Check:
 
     def _orphans(self) -> Iterator[Drift]:
         for revision in self._view.owned:
-            if revision.job.is_active and revision.job.phase is not Phase.TERMINATING:
+            if revision.job.is_active:
                 detail = f"{revision.job.name} is {revision.job.phase_text}, and not declared"
                 yield self._found(DriftClass.ORPHANED, revision, detail)
 
     def _stuck(self) -> Iterator[Drift]:
         for revision in self._view.owned:
-            since = revision.job.ended_at_s()
+            # Without a duration nothing says when the termination began, and nothing is guessed.
+            since = revision.job.ended_at_s() if revision.job.duration_s else None
             if revision.job.phase is Phase.TERMINATING and since is not None:
                 waited = self._situation.at_s - since
                 if waited > STUCK_AFTER_S:

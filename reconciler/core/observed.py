@@ -65,9 +65,10 @@ class ObservedJob:
         """How long the job has run until `at_s`, in seconds; 0 if it has not started."""
         if self.duration_s:
             return self.duration_s
-        if self.is_active and self.started_at_s:
-            return max(0.0, at_s - self.started_at_s)
-        return 0.0
+        # Where it runs and does not say since when, its creation is the earliest: rather too much than
+        # too little is said to be at stake.
+        begin = self.started_at_s or (self.created_at_s if self.phase is Phase.RUNNING else None)
+        return max(0.0, at_s - begin) if self.is_active and begin else 0.0
 
     def ended_at_s(self) -> float | None:
         """When the job ended, as far as the service says: its start (else its creation) plus its duration."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -22,11 +22,6 @@ class Status(StrEnum):
     CONFLICT = "conflict"
     UNKNOWN = "unknown"
     SKIPPED = "skipped"
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether the action was tried and its goal is not known to be reached."""
-        return self not in (Status.DONE, Status.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +90,6 @@ class Event(Frozen):
         if self.key is not None:
             document.setdefault("job", None)
         return document
-
-
-#: Takes what is to be told: a type, and the event's further fields.
-Tell = Callable[..., None]
 
 
 def skipped(actions: Iterable[PlannedAction], why: str = "") -> list[Outcome]:

@@ -50,8 +50,8 @@ class Stranger:
     @property
     def why(self) -> str:
         """Who holds the name."""
-        if self.standing is Standing.FOREIGN and self.job.marker:
-            return f"owned by stack {self.job.marker.stack}"
+        if self.standing is not Standing.UNMANAGED and self.job.marker:
+            return f"owned by key {self.job.marker.key} of stack {self.job.marker.stack}"
         return "copied marker" if self.job.claimed_marker else "unmanaged"
 
 
@@ -141,7 +141,9 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
             seen = view(key)
             if number > 1:
                 seen.highest_name = max(seen.highest_name, number)
-            if (whose := standing(job, stack)) is not Standing.OWNED:
+            whose = standing(job, stack)
+            # A key that differs in case only from ours has our name, too.
+            if whose is not Standing.OWNED or (job.marker and job.marker.key != key):
                 seen.strangers.append(Stranger(job, number, whose))
     for seen in views.values():
         seen.owned.sort(

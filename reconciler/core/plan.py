@@ -102,7 +102,6 @@ class Reason(StrEnum):
     PROTECTED = "protected"
     UNKNOWN_PHASE = "unknown_phase"
     UNKNOWN_DIGEST = "unknown_digest"
-    NOT_LEGAL = "not_legal"
     UNREADABLE = "unreadable"
 
 

@@ -52,6 +52,14 @@ def keys_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
     return tuple(sorted({*stack.jobs, *undeclared}))
 
 
+def keys_owned_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
+    """The keys in view of which something is, or may be, owned; `--only` may name undeclared ones."""
+    chosen = stack.chosen or frozenset()
+    return tuple(
+        key for key in ownership.concerned_keys if key in stack.jobs or key in chosen or not stack.is_partial
+    )
+
+
 def details_needed(stack: Stack, look: Look) -> tuple[str, ...]:
     """The ids of the jobs whose details the decisions need, sorted by key."""
     needed = (
@@ -113,7 +121,7 @@ def make_plan(
         complete=_is_complete(actions, look.ownership),
         summary=count(actions),
         actions=tuple(actions),
-        warnings=(*partial_view(stack, look.ownership), *warnings),
+        warnings=(*partial_view(stack, look.ownership), *unread(look.ownership), *warnings),
         refusals=refused,
     )
 
@@ -128,15 +136,15 @@ def make_destroy_plan(
     version: str,
 ) -> Plan:
     """Terminate what the stack owns, in view: as if every key said `state: absent`."""
-    keys = [key for key in look.ownership.concerned_keys if key in stack.jobs or not stack.is_partial]
-    absent = {key: _as_absent(key, stack.jobs.get(key)) for key in keys}
+    absent = {key: _as_absent(key, stack.jobs.get(key)) for key in keys_owned_in_view(stack, look.ownership)}
     emptied = Stack(
         name=stack.name,
         jobs=absent,
-        declared_keys=stack.declared_keys | set(keys),
+        declared_keys=stack.declared_keys | set(absent),
         limits=stack.limits,
         is_partial=True,
         left_out=stack.left_out,
+        chosen=stack.chosen,
     )
     return make_plan(
         emptied,
@@ -177,8 +185,18 @@ def partial_view(stack: Stack, ownership: Ownership) -> list[PlanWarning]:
     if not stack.is_partial:
         return []
     left_alone = sum(key not in stack.jobs for key in ownership.owned_keys)
-    told = [(stack.left_out, "declared, and left out of this view"), (left_alone, "owned, and left alone")]
-    return [PlanWarning(what="partial view", why=f"{_keys(count)} {said}") for count, said in told if count]
+    told = [f"{_keys(left_alone)} owned, and left alone"]
+    if stack.chosen is not None:
+        told.insert(0, f"{_keys(stack.left_out)} declared, and left out of this view")
+    return [PlanWarning(what="partial view", why=said) for said in told]
+
+
+def unread(ownership: Ownership) -> list[PlanWarning]:
+    """Say what could not be read, and belongs to no key that the plan could show it with."""
+    warnings = [PlanWarning(what="a job could not be read", why=lost.why) for lost in ownership.unattributed]
+    if ownership.problem is not None:
+        warnings.insert(0, PlanWarning(what="the list could not be read", why=ownership.problem))
+    return warnings
 
 
 def _keys(count: int) -> str:

@@ -16,6 +16,7 @@ from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, After, Change, PlannedAction, PlanWarning, Reason
 from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
+from reconciler.core.spelling import one_spelling
 from reconciler.core.stack import DesiredJob, OnChange
 
 Row = tuple[PlannedAction, list[PlanWarning]]
@@ -44,7 +45,7 @@ class Difference:
 def difference(desired: DesiredJob, details: ObservedJob) -> Difference:
     """Compare what details report with what is declared now (SEMANTICS 3.3)."""
     wanted = declared(split(canonical(manifest_form(desired.body or {}))).immutable, desired.lifecycle.rerun)
-    reported = split(canonical(manifest_form(details.body))).immutable
+    reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
     comparable = comparable_with_details(reported, wanted)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True) or comparable.secrets
     return Difference(changes, comparable.unreported)
@@ -105,7 +106,7 @@ class Present:
         """The newest revision has ended, or is about to, with what is declared now."""
         if self.phase is Phase.COMPLETED:
             return self._keep_or_update(Reason.COMPLETED, "completed")
-        if self.phase.is_terminal and stopped_itself(self.entry, self.latest.job):
+        if stopped_itself(self.entry, self.latest.job):
             return self._keep_or_update(Reason.AUTO_STOPPED, "stopped by its own auto_stop")
         if not self.phase.ended_badly and self.latest.marker.stopped:
             return self._next(Reason.DECLARED_AGAIN, "declared again after we stopped it"), []

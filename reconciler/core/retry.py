@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from reconciler.core.duration import spell
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
-from reconciler.core.plan import Reason
+from reconciler.core.plan import Reason, timestamp
 from reconciler.core.stack import DesiredJob, OnFailure, OnTerminated
 
 #: A run that ended this close to its auto_stop, or later, was stopped by it (SEMANTICS 5).
 AUTO_STOP_SLACK_S = 300.0
+_ENDED_OTHERWISE_THAN_WELL = frozenset({Phase.FAILED, Phase.ABNORMAL, Phase.TERMINATING, Phase.TERMINATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
     ended_at_s = (run[0].job.ended_at_s() if run else None) or 0.0
     due_s = ended_at_s + desired.lifecycle.retry_delay * 2 ** max(0, attempt - 1)
     if due_s > at_s:
-        return Attempt(Reason.RETRY_LATER, f"attempt {attempt} of {most} is due in {spell(due_s - at_s)}")
+        return Attempt(Reason.RETRY_LATER, f"attempt {attempt} of {most} is due at {timestamp(due_s)}")
     return Attempt(Reason.RETRY, f"attempt {attempt} of {most}")
 
 
@@ -61,7 +61,7 @@ def _ended_badly(revision: Revision, desired: DesiredJob) -> bool:
 def stopped_itself(desired: DesiredJob, job: ObservedJob) -> bool:
     """Whether the job ended by its own auto_stop: it ran for that long, give or take five minutes."""
     auto_stop = ((desired.body or {}).get("spec") or {}).get("auto_stop")
-    if not auto_stop or job.phase not in (Phase.FAILED, Phase.ABNORMAL, Phase.TERMINATED):
+    if not auto_stop or job.phase not in _ENDED_OTHERWISE_THAN_WELL:
         return False
     return (job.duration_s or 0.0) >= float(auto_stop["duration"]) * 3600 - AUTO_STOP_SLACK_S
 

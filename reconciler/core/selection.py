@@ -35,7 +35,8 @@ def narrow(stack: Stack, only: Sequence[str], owned: Iterable[str]) -> Stack:
     if unmatched:
         raise WrongUsage(*unmatched)
     jobs = {key: job for key, job in stack.jobs.items() if key in chosen}
-    return replace(stack, jobs=jobs, is_partial=True, left_out=stack.left_out + len(stack.jobs) - len(jobs))
+    left_out = stack.left_out + len(stack.jobs) - len(jobs)
+    return replace(stack, jobs=jobs, is_partial=True, left_out=left_out, chosen=frozenset(chosen))
 
 
 def _no_match(pattern: str, known: set[str]) -> Diagnostic:

@@ -165,7 +165,8 @@ class Stack:
 
     `jobs` are those in view, by key. `declared_keys` are all keys that any file of the stack declares
     as present. `is_partial` says that PATH or `--only` leaves something out, so that nothing is absent
-    because it was not seen; `left_out` counts the declared keys that `--only` leaves out.
+    because it was not seen; `left_out` counts the declared keys that `--only` leaves out, and `chosen`
+    are the keys that it names, declared or not (None: all).
     """
 
     name: str
@@ -174,4 +175,5 @@ class Stack:
     limits: Limits = field(default_factory=Limits)
     is_partial: bool = False
     left_out: int = 0
+    chosen: frozenset[str] | None = None
     warnings: tuple[Diagnostic, ...] = ()

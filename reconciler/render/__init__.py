@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.render.style import PLAIN, Style
+from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift import DriftReport
     from reconciler.core.plan import Plan
 
-#: Format → the module of this package that renders it; imported when it is used.
-FORMATS: dict[str, str] = {"text": "text", "json": "json"}
+
+class Format(NamedTuple):
+    """A format: the module of this package that renders it, imported when it is used.
+
+    `redacts` says that its module takes secrets out value by value: replacing them in the finished
+    text would break it.
+    """
+
+    module: str
+    redacts: bool = False
 
 
-def render_plan(plan: Plan, format_: str, style: Style = PLAIN, *, show_keep: bool = False) -> str:
+FORMATS: dict[str, Format] = {"text": Format("text"), "json": Format("json", redacts=True)}
+
+
+def render_plan(plan: Plan, format_: str, view: View | None = None) -> str:
     """Show a plan in a format of the table."""
-    module = import_module(f"reconciler.render.{FORMATS[format_]}")
-    if format_ == "text":
-        return str(module.render_plan(plan, style, show_keep=show_keep))
-    return str(module.render_plan(plan))
+    return str(_module(format_).render_plan(plan, view or View()))
 
 
-def render_drift(report: DriftReport, format_: str, style: Style = PLAIN) -> str:
+def render_drift(report: DriftReport, format_: str, view: View | None = None) -> str:
     """Show a drift report in a format of the table."""
-    module = import_module(f"reconciler.render.{FORMATS[format_]}")
-    return str(module.render_drift(report, style) if format_ == "text" else module.render_drift(report))
+    return str(_module(format_).render_drift(report, view or View()))
+
+
+def _module(format_: str) -> Any:
+    return import_module(f"reconciler.render.{FORMATS[format_].module}")

@@ -7,7 +7,6 @@ from dataclasses import asdict
 
 from reconciler.core.checkup import Check, Health
 from reconciler.core.printable import printable
-from reconciler.render.json import dump
 from reconciler.render.style import PLAIN, Style
 
 _COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}
@@ -27,10 +26,10 @@ def render_text(head: str, checks: Sequence[Check], style: Style = PLAIN) -> str
     return "\n".join([*lines, "", f"Doctor: {told}."]) + "\n"
 
 
-def render_json(head: Mapping[str, object], checks: Sequence[Check]) -> str:
-    """The same as a document."""
+def document(head: Mapping[str, object], checks: Sequence[Check]) -> dict[str, object]:
+    """The same as plain data."""
     is_well = all(check.health is not Health.WRONG for check in checks)
-    return dump({**head, "well": is_well, "checks": [_document(check) for check in checks]}) + "\n"
+    return {**head, "well": is_well, "checks": [_document(check) for check in checks]}
 
 
 def _document(check: Check) -> dict[str, object]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from reconciler.core.drift import DriftReport
-from reconciler.core.outcome import Event
 from reconciler.core.plan import Plan
 from reconciler.core.secret import show
+from reconciler.render.style import View
 
 # json.dumps escapes C0 only; a terminal that shows the document obeys C1 too.
 _C1 = re.compile("[\x7f-\x9f\u2028\u2029]")
@@ -21,16 +22,22 @@ def dump(value: Any, *, indent: int | None = 2) -> str:
     return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def render_plan(plan: Plan) -> str:
+def redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """Take secrets out of plain data, text by text: in the finished document it would break the JSON."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: redacted(member, redact) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(item, redact) for item in value]
+    return value
+
+
+def render_plan(plan: Plan, view: View) -> str:
     """The document of CLI.md 6."""
-    return dump(plan.document()) + "\n"
+    return dump(redacted(plan.document(), view.redact)) + "\n"
 
 
-def render_drift(report: DriftReport) -> str:
+def render_drift(report: DriftReport, view: View) -> str:
     """The document of `drift --json`."""
-    return dump(show(report.model_dump(mode="json", by_alias=True))) + "\n"
-
-
-def render_event(event: Event) -> str:
-    """One line of `apply --json`."""
-    return dump(event.document(), indent=None) + "\n"
+    return dump(redacted(show(report.model_dump(mode="json", by_alias=True)), view.redact)) + "\n"

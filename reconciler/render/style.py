@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from reconciler.core.plan import Action
@@ -33,3 +34,12 @@ class Style:
 
 
 PLAIN = Style()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a value is to be shown. `redact` takes every known secret out of one text."""
+
+    style: Style = PLAIN
+    show_keep: bool = False
+    redact: Callable[[str], str] = str

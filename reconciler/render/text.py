@@ -11,13 +11,14 @@ from reconciler.core.drift import Drift, DriftReport
 from reconciler.core.outcome import Result, Status
 from reconciler.core.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity, last_line
 from reconciler.core.printable import printable
-from reconciler.render.style import COLOURS, PLAIN, Style
+from reconciler.render.style import COLOURS, PLAIN, Style, View
 
 
-def render_plan(plan: Plan, style: Style = PLAIN, *, show_keep: bool = False) -> str:
+def render_plan(plan: Plan, view: View) -> str:
     """Show a plan; the last line is fixed by CLI.md 7."""
+    style = view.style
     lines = [style.paint(_head(plan.stack, plan.target), "bold"), ""]
-    shown = [a for a in plan.actions if show_keep or a.action is not Action.KEEP]
+    shown = [a for a in plan.actions if view.show_keep or a.action is not Action.KEEP]
     width = max((len(a.key) for a in shown), default=0)
     for action in shown:
         lines += _action(action, style, width)
@@ -71,8 +72,9 @@ def _value(value: Any) -> str:
     return "(none)" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def render_drift(report: DriftReport, style: Style = PLAIN) -> str:
+def render_drift(report: DriftReport, view: View) -> str:
     """Show a drift report; the last line counts."""
+    style = view.style
     lines = [style.paint(_head(report.stack, report.target), "bold"), ""]
     keys = [*(item.key for item in report.drift), *(item.key for item in report.pending)]
     width = max(map(len, keys), default=0)

@@ -579,6 +579,55 @@ def test_a_digest_of_a_newer_reconciler_is_blocked() -> None:
     assert "needs a newer reconciler" in found.detail
 
 
+@pytest.mark.parametrize("entries", [(), (absent(),), (a_job(),)])
+def test_a_digest_of_a_newer_reconciler_is_blocked_whatever_is_declared(
+    entries: tuple[DesiredJob, ...],
+) -> None:
+    jobs = [seen(a_job(), digest="z" + "0" * 12), seen(a_job(), revision=2, ran_s=999), seen(a_job("b"))]
+    actions = plan_for(a_stack(a_job("b"), *entries), *jobs).actions
+    assert [(a.key, a.action) for a in actions] == [("a", Action.BLOCKED), ("b", Action.KEEP)]
+
+
+def test_a_nameless_job_may_be_the_next_revision() -> None:
+    desired = a_job(lifecycle={"on_failure": "retry"})
+    plan = plan_for(a_stack(desired), seen(desired, phase=F), unreadable=(Unreadable("no name"),))
+    assert [action.action for action in plan.actions] == [Action.UNKNOWN]
+    assert [warning.why for warning in plan.warnings] == ["no name"]
+
+
+def test_a_job_that_its_auto_stop_is_ending_is_not_started_again() -> None:
+    desired = a_job(
+        spec__auto_stop={"time_unit": "HOURS", "duration": 1}, lifecycle={"on_terminated": "recreate"}
+    )
+    found = decided(desired, seen(desired, phase=T, ran_s=HOUR))
+    assert (found.action, found.reason) == (Action.KEEP, Reason.AUTO_STOPPED)
+
+
+@pytest.mark.parametrize(("phase", "action"), [(P, Action.DEFER), (C, Action.DEFER), (R, Action.TERMINATE)])
+def test_with_create_first_the_old_job_stays_until_the_new_one_runs(phase: Phase, action: Action) -> None:
+    desired = a_job(lifecycle={"replace_order": "create_first"})
+    old = seen(a_job(**OLD), revision=1, ran_s=LONG)
+    plan = plan_for(a_stack(desired), old, seen(desired, revision=2, phase=phase))
+    assert [a.action for a in plan.actions] == [action, Action.KEEP]
+
+
+def test_a_key_renamed_in_case_only_is_a_clash() -> None:
+    actions = plan_for(a_stack(a_job("Aa")), seen(a_job("aA"))).actions
+    assert [(a.key, a.action) for a in actions] == [("Aa", Action.CONFLICT), ("aA", Action.TERMINATE)]
+
+
+def test_a_defer_says_when_and_not_how_long() -> None:
+    desired = a_job(lifecycle={"on_failure": "retry"})
+    assert "is due at 2027-01-15T08:01:00Z" in decided(desired, seen(desired, phase=F, ended_s_ago=60)).detail
+
+
+def test_running_without_a_readable_start_counts_from_its_creation() -> None:
+    from dataclasses import replace
+
+    running = replace(seen(a_job(**OLD)), started_at_s=None, duration_s=None, created_at_s=NOW - LONG)
+    assert decided(a_job(), running).action is Action.CONFLICT
+
+
 def test_unknown_goes_before_blocked_and_blocked_before_conflict() -> None:
     frozen = seen(a_job(), phase="Frozen")
     stranger = seen(key="a", revision=2, description="")

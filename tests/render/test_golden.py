@@ -13,7 +13,7 @@ from reconciler.core.observed import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
 from reconciler.core.plan import Action, Plan, count, last_line
 from reconciler.render import render_drift, render_plan
-from reconciler.render.style import Style
+from reconciler.render.style import Style, View
 from reconciler.render.text import render_diagnostics, render_result
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.test_decision_table import OLD, plan_for
@@ -78,11 +78,11 @@ def drifted() -> DriftReport:
 def test_a_plan_with_every_action(format_: str) -> None:
     plan = every_action()
     assert {action.action for action in plan.actions} == set(Action)
-    check(f"plan.{format_}", render_plan(plan, format_, show_keep=True))
+    check(f"plan.{format_}", render_plan(plan, format_, View(show_keep=True)))
 
 
 def test_a_plan_in_colour() -> None:
-    check("plan.ansi", render_plan(every_action(), "text", Style(colour=True)))
+    check("plan.ansi", render_plan(every_action(), "text", View(Style(colour=True))))
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])

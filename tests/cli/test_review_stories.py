@@ -1,0 +1,156 @@
+"""Stories that went wrong once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reconciler.emulator import Effect, Fault
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler: Reconciler) -> None:
+    write(manifest("a", "b"))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a"))
+    said = reconciler("drift", "--only", "b", "--json")
+    assert (said.code, [(d["key"], d["class"]) for d in said.document["drift"]]) == (2, [("b", "orphaned")])
+    said = reconciler("destroy", "--only", "b", "--yes")
+    assert said.code == 0
+    assert "terminate b" in said.out
+    assert (
+        reconciler("plan").out.splitlines()[-1].startswith("Plan: 0 to create, 0 to update, 0 to replace, 0")
+    )
+
+
+def test_what_could_not_be_read_is_said_where_no_key_can_say_it(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest("a", url="http://127.0.0.1:9"))
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+    said = reconciler("destroy", "--yes")
+    assert said.code == 8
+    assert "cannot be reached" in said.out
+
+
+def test_skipped_actions_are_told_where_nothing_is_executed(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    [job] = service.store.jobs()
+    service.store.edit(job.id, lambda body: body["metadata"].update(description="by hand"))
+    said = reconciler("apply", "--yes", "--json")
+    assert said.code == 3
+    assert [event["type"] for event in said.events] == [
+        "version",
+        "planned",
+        "action_skipped",
+        "apply_completed",
+    ]
+    assert said.events[-1]["summary"]["skipped"] == 1
+    assert said.events[-1]["summary"]["done"] == 0
+
+
+def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Reconciler) -> None:
+    write(manifest(*"abcdef"))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a", "new"))
+    said = reconciler("apply", "--yes", "--json")
+    assert said.code == 3
+    assert said.events[-1]["summary"]["skipped"] == 6
+    assert said.events[-1]["summary"]["done"] == 0
+    assert reconciler("plan", "--json", "--force").document["summary"]["create"] == 1
+
+
+@pytest.mark.parametrize("secret", ["true", "name", 'quo"te\\d', "keep"])
+def test_a_secret_that_looks_like_json_breaks_no_document(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", secret)
+    text = manifest("a", url=service.url, more="variables:\n  token: {env: MY_TOKEN, sensitive: true}\n")
+    write(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
+    plan = reconciler("plan", "--json").document
+    assert plan["complete"] is True
+    assert plan["actions"][0]["after"]["name"] == "a"
+    message = f"refused: {json.dumps({'TOKEN': secret})}"
+    service.app.faults.add(Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, message=message))
+    said = reconciler("apply", "--yes", "--json")
+    [failed] = [event for event in said.events if event["type"] == "action_failed"]
+    assert secret not in failed["message"]
+    assert json.dumps(secret)[1:-1] not in failed["message"]
+
+
+def test_an_environment_that_is_gone_shows_no_value(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2secret")
+    more = "variables:\n  token: {env: MY_TOKEN, sensitive: true}\n"
+    text = manifest("a", url=service.url, more=more)
+    write(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
+    assert reconciler("apply", "--yes").code == 0
+    for without in (text, manifest("a", url=service.url)):
+        write(without)
+        for said in (reconciler("plan"), reconciler("plan", "--json")):
+            assert "hunter2secret" not in said.out + said.err
+            assert "environments" in said.out
+
+
+def test_drift_and_destroy_read_no_details(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a", "b", url=service.url, lr="0.5"))
+    service.app.requests.clear()
+    assert reconciler("drift").code == 0
+    assert reconciler("destroy").code == 3
+    assert {request.operation for request in service.app.requests} == {"ListTrainingJobs"}
+
+
+def test_a_value_with_spaces_in_the_environment_variable(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "variables:\n  words: {}\n  more: {}\n"
+    write(manifest("a", more=more).replace("a of the test", "${var.words} ${var.more}"))
+    monkeypatch.setenv("RECONCILER_VAR", "words=two words\nmore=x")
+    assert reconciler("apply", "--yes").code == 0
+
+
+def test_sigterm_while_the_service_is_asked_is_143(service: Service, tmp_path: Path) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(Fault(Effect.DELAY, operation="ListTrainingJobs", delay_s=5, count=99))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reconciler", "plan", "-vv"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    while not service.app.requests:
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert "Traceback" not in err
+
+
+def test_the_rest_of_the_plan_is_the_same_bytes_while_time_passes(
+    reconciler: Reconciler, service: Service
+) -> None:
+    text = manifest("a", url=service.url).replace(
+        "    spec:", "    lifecycle: {on_failure: retry, retry_delay: 9000d}\n    spec:"
+    )
+    write(text)
+    assert reconciler("apply", "--yes").code == 0
+    [job] = service.store.jobs()
+    service.store.set_phase(job.id, "Failed")
+    first = reconciler("plan", "--json").out
+    assert '"defer": 1' in first
+    assert re.sub('"created_at.*', "", first) == re.sub('"created_at.*', "", reconciler("plan", "--json").out)
