@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
-from reconciler.core.ports import Backend, Clock, RequestListener
+from reconciler.core.ports import Backend, Clock, RequestListener, ServiceFailure
 from reconciler.core.stack import Target, TargetKind
 
 if TYPE_CHECKING:
@@ -61,7 +61,12 @@ def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) 
     from reconciler.backends.connect import connect_inprocess
     from reconciler.emulator import Store, create_app
 
-    store = Store(str(records_directory(around.root) / "local.sqlite3"))
+    file = records_directory(around.root) / "local.sqlite3"
+    try:
+        store = Store(str(file))
+    except Exception as error:  # whatever its database says: not a database, read-only, locked, a directory
+        fix = f"remove {file}, if the jobs of the local target may be lost"
+        raise ServiceFailure(f"{file}: {error}", fix=fix) from error
     cleanup.callback(store.close)
     backend = connect_inprocess(
         create_app(store, project_id=LOCAL_PROJECT),

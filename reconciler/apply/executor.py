@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from reconciler.apply.steps import Steps
 from reconciler.core.marks import Cloud
@@ -30,13 +31,13 @@ class EventStream:
         self._sequence = 0
 
     def tell(self, type_: EventType, **fields: object) -> None:
-        """Tell what happened."""
+        """Tell what happened. A listener that has gone away (`| head`, a full disk) stops nothing."""
         with self._lock:
             self._sequence += 1
             ts = timestamp(self._clock.now())
-            self._listener(
-                Event.model_validate({"type": type_, "ts": ts, "sequence": self._sequence, **fields})
-            )
+            event = Event.model_validate({"type": type_, "ts": ts, "sequence": self._sequence, **fields})
+            with suppress(OSError, ValueError):
+                self._listener(event)
 
 
 def execute(
@@ -66,13 +67,19 @@ def execute(
         backend, clock, stack=plan.stack, cloud=cloud, timeout_s=timeout_s, tell_progress=tell_progress
     )
 
+    faults: list[Exception] = []
+
     def run(action: PlannedAction) -> Outcome:
         if plan.refusals or stop.is_set():
             [outcome] = skipped([action], REFUSED if plan.refusals else INTERRUPTED)
         else:
             job = action.before.id if action.before else None
             stream.tell(EventType.ACTION_STARTED, key=action.key, action=action.action, job=job)
-            outcome = steps.run(action)
+            try:
+                outcome = steps.run(action)
+            except Exception as fault:  # a fault of ours in one action must not stop the others
+                faults.append(fault)
+                outcome = Outcome(action, Status.FAILED, f"a fault of ours: {type(fault).__name__}", job=job)
         _tell(stream, outcome)
         return outcome
 
@@ -85,7 +92,7 @@ def execute(
         outcomes.append(outcome)
     order = {id(action): place for place, action in enumerate(plan.actions)}
     outcomes.sort(key=lambda outcome: order[id(outcome.action)])
-    return Result(tuple(outcomes), interrupted=stop.is_set())
+    return Result(tuple(outcomes), interrupted=stop.is_set(), faults=tuple(faults))
 
 
 def _tell(stream: EventStream, outcome: Outcome) -> None:

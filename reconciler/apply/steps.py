@@ -31,9 +31,11 @@ from reconciler.core.ports import (
     UnreadableAnswer,
     WrongPhase,
 )
-from reconciler.core.stack import ReplaceOrder
+from reconciler.core.retry import stopped_itself
+from reconciler.core.stack import DesiredJob, ReplaceOrder
 
-#: A call that answers "not now" or not at all is asked again so many times, if asking again is safe.
+#: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
+#: (reading, PUT, terminate) the backend repeats by itself.
 ATTEMPTS = 4
 #: Seconds between two looks at a job that is waited for: they grow from the first to the last.
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
@@ -112,7 +114,8 @@ class Steps:
     def _one_before(self, action: PlannedAction, before: str) -> tuple[str, str] | None:
         """See that the revision before has ended: the service may have restarted it since the plan.
 
-        Returns it if it has completed meanwhile with what is declared, so that nothing is left to do.
+        Returns it if it ran what is declared and has completed meanwhile, or turns out to have ended by
+        its own auto_stop: nothing is left to do.
         """
         try:
             job = self._backend.details(before)
@@ -124,24 +127,31 @@ class Steps:
         if not verdict:
             raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} again: {verdict.why}", job.id)
         digest = action.after.digest if action.after else None
-        if job.phase is Phase.COMPLETED and job.marker and job.marker.digest == digest:
+        if job.marker is None or job.marker.digest != digest:
+            return None
+        if job.phase is Phase.COMPLETED:
             return job.id, f"{job.name} has completed meanwhile"
+        if stopped_itself(DesiredJob(key=action.key, body=action.desired, digest=digest), job):
+            return job.id, f"{job.name} is {job.phase_text}: stopped by its own auto_stop"
         return None
 
     def _create_next(self, action: PlannedAction) -> tuple[str, str]:
         name, body = _after_name(action), action.desired or {}
         if found := self._settled(action, name):
             return found
-        for is_last in (False, True):
+        for attempt in range(ATTEMPTS):
             try:
                 return self._ask_to_create(body), ""
             except Unreachable:
                 raise
             except (NameTaken, *UNCERTAIN) as failure:
+                if not isinstance(failure, NameTaken):
+                    # Before the look, not after it: a create may take effect after its answer was lost.
+                    self._clock.sleep(2.0**attempt)
                 # The job may be there: a blind second POST is never sent.
                 if found := self._look_up_after(failure, action, name):
                     return found
-                if is_last:
+                if attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
@@ -193,7 +203,7 @@ class Steps:
 
         A filtered search proves presence only: ask the name check, or read the whole workspace.
         """
-        taken = self._backend.name_is_taken(name)
+        taken = self._name_check(name)
         if taken is not None:
             return taken
         seen = self._backend.observe()
@@ -201,6 +211,13 @@ class Steps:
             return True
         is_whole = seen.is_whole and not any(lost.name is None for lost in seen.unreadable)
         return False if is_whole else None
+
+    def _name_check(self, name: str) -> bool | None:
+        """Ask whether the name is held: a help that not everybody may use, so its failure says nothing."""
+        try:
+            return self._backend.name_is_taken(name)
+        except ServiceFailure:
+            return None
 
     def _is_ours(self, job: ObservedJob, action: PlannedAction) -> bool:
         marker, after = job.marker, action.after
@@ -220,9 +237,15 @@ class Steps:
         if not verdict or job.phase is None:
             raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
         body = _legal_now(action.desired or {}, job.phase, self._cloud)
-        self._put(job.id, body)
-        after = self._backend.details(job.id)
-        if missing := did_not_take(body, after):
+        failure = None
+        try:
+            self._backend.update(job.id, body)
+        except UNCERTAIN as uncertain:
+            failure = uncertain
+        missing = did_not_take(body, self._backend.details(job.id))
+        if missing and failure:
+            raise failure
+        if missing:
             raise Ended(Status.FAILED, f"the service did not take {', '.join(missing)}", job.id)
         return job.id, ""
 
@@ -233,17 +256,6 @@ class Steps:
             raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed meanwhile", job.id)
         if _takes_back_the_stop(action) and _has_ended(job):
             raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} by now, as we had asked", job.id)
-
-    def _put(self, job_id: str, body: dict[str, Any]) -> None:
-        """Write, and ask again where no answer came: the same text twice is the same text."""
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._backend.update(job_id, body)
-            except (*UNCERTAIN, Throttled) as failure:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                self._clock.sleep(failure.retry_after_s or 2.0**attempt)
-        raise AssertionError("the last attempt returns or raises")
 
     # --- terminate
 
@@ -265,20 +277,21 @@ class Steps:
                     return job
                 if not (verdict := may(Operation.TERMINATE, job.phase)):
                     raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
-                self._mark_stopped(job)
+                self._mark_stopped(action, job)
                 self._backend.terminate(job.id)
                 return self._look(action)
             except NotFound:
                 return None
             except ServiceFailure as failure:
-                may_pass = isinstance(failure, (*UNCERTAIN, Throttled, WrongPhase))
+                # The backend has repeated what may pass; these two it leaves to us: read again, ask again.
+                may_pass = isinstance(failure, (WrongPhase, UnreadableAnswer))
                 if not may_pass or attempt == ATTEMPTS - 1:
                     return self._ended_all_the_same(action, failure)
                 self._clock.sleep(failure.retry_after_s or float(attempt))
         raise AssertionError("the last attempt returns or raises")
 
     def _ended_all_the_same(self, action: PlannedAction, failure: ServiceFailure) -> ObservedJob | None:
-        """What was refused because it came too late has reached its goal."""
+        """What came too late, or had its effect without an answer, has reached its goal."""
         try:
             job = self._look(action)
         except NotFound:
@@ -289,13 +302,18 @@ class Steps:
             return job
         raise failure
 
-    def _mark_stopped(self, job: ObservedJob) -> None:
-        marker = job.marker
-        if marker is not None and not marker.stopped:
-            stopped = marker.with_stopped()
-            # Somebody may have written more than we leave room for; the mark matters more than the rest.
-            room = MAX_DESCRIPTION - len(f" {stopped}")
-            self._put(job.id, {"description": str(Description(job.text[:room], stopped))})
+    def _mark_stopped(self, action: PlannedAction, job: ObservedJob) -> None:
+        if job.marker is None or job.marker.stopped:
+            return
+        stopped = job.marker.with_stopped()
+        # Somebody may have written more than we leave room for; the mark matters more than the rest.
+        room = MAX_DESCRIPTION - len(f" {stopped}")
+        try:
+            self._backend.update(job.id, {"description": str(Description(job.text[:room], stopped))})
+        except UNCERTAIN:
+            marker = self._look(action).marker
+            if marker is None or not marker.stopped:
+                raise
 
     # --- replace
 
@@ -304,13 +322,15 @@ class Steps:
             return self._replace_create_first(action)
         name = _after_name(action)
         # Whoever holds the next name would leave us with no job at all.
-        is_there = self._settled(action, name)
-        if is_there is None and self._backend.name_is_taken(name):
-            is_there = self._holder(action, name)
-        job = self._end(action)
-        if job is not None and is_there is None:
+        new = self._settled(action, name)
+        if new is None and self._name_check(name):
+            new = self._holder(action, name)
+        old = self._end(action)
+        if new:
+            return new
+        if old:
             with suppress(NotFound):
-                self._wait(action, job, _has_ended)
+                self._wait(action, old, _has_ended)
         return self._create_next(action)
 
     def _replace_create_first(self, action: PlannedAction) -> tuple[str, str]:

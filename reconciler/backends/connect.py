@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
@@ -14,6 +13,7 @@ from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.session import Network, Session
 from reconciler.backends.waiting import RateLimiter
 from reconciler.backends.ways import Surroundings, find_credentials
+from reconciler.core.address import endpoint_problem, is_loopback
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import Clock, RequestListener
@@ -41,13 +41,15 @@ def connect(
     listener: RequestListener | None = None,
     clock: Clock | None = None,
     learn: Callable[[Iterable[str]], None] | None = None,
+    redact: Callable[[str], str] | None = None,
     limiter: RateLimiter | None = None,
     user_agent: str = "reconciler",
 ) -> ModelArtsBackend:
     """Return the backend of a target of kind `modelarts`.
 
     Nothing is sent yet, unless the project has to be learnt from IAM's token. `learn` is told each value
-    that must not be seen, e.g. `Redactor.learn`; `limiter` defaults to the one of this process.
+    that must not be seen, e.g. `Redactor.learn`, and `redact` takes all known ones out of a text, those of
+    the manifest too, before it is cut; `limiter` defaults to the one of this process.
 
     Raises:
         NoCredentials: there are none in `environ`, nor in a credentials file.
@@ -64,11 +66,12 @@ def connect(
             clock=clock,
             limiter=limiter or (None if is_loopback(urlsplit(endpoint).hostname or "") else PROCESS_LIMITER),
             learn=learn,
+            redact=redact,
             user_agent=user_agent,
         )
 
     def open_iam(url: str) -> Session:
-        if problem := _endpoint_problem(url, insecure=target.insecure):
+        if problem := endpoint_problem(url, target.insecure, takes_path=True):
             raise NoCredentials(f"OS_AUTH_URL: {problem[0]}", fix="set OS_AUTH_URL to https://…/v3")
         return open_session(url, Anonymous())
 
@@ -124,7 +127,7 @@ def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
             )
         variable = "HUAWEICLOUD_SDK_REGION_MODELARTS_" + region.upper().replace("-", "_")
         endpoint = environ.get(variable, "").strip().rstrip("/") or _endpoint_of_region(region)
-    if problem := _endpoint_problem(endpoint, insecure=target.insecure):
+    if problem := endpoint_problem(endpoint, target.insecure):
         raise _invalid("unusable endpoint", *problem)
     return endpoint
 
@@ -133,33 +136,6 @@ def _endpoint_of_region(region: str) -> str:
     if not region.replace("-", "").isalnum() or not region.isascii():
         raise _invalid("unusable endpoint", f"{region!r} is not a region", "a region looks like cn-north-4")
     return _ENDPOINTS.get(region) or f"https://modelarts.{region}.myhuaweicloud.com"
-
-
-def _endpoint_problem(endpoint: str, *, insecure: bool) -> tuple[str, str] | None:
-    try:
-        parts = urlsplit(endpoint)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        parts, host = urlsplit(""), None
-    if not host or parts.scheme not in {"http", "https"} or not endpoint.isascii() or " " in endpoint:
-        return "the endpoint is not a URL with a host", "write endpoint: https://host[:port]"
-    if parts.username is not None or parts.password is not None:
-        return "the endpoint holds a user name or a password", "give credentials by the environment"
-    if parts.query or parts.fragment:
-        return "the endpoint holds a query or a fragment", "write endpoint: https://host[:port]"
-    if parts.scheme == "http" and not (insecure or is_loopback(host)):
-        return f"credentials would go to {host} unencrypted", "use https, or say insecure: true in the target"
-    return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def project_of(target: Target, environ: Mapping[str, str], credentials: Credentials | None = None) -> str:
@@ -215,4 +191,12 @@ def _invalid(what: str, why: str, fix: str) -> ManifestInvalid:
     return ManifestInvalid(Diagnostic(what, why, fix))
 
 
-__all__ = ["NoCredentials", "cloud_of", "connect", "connect_inprocess", "endpoint_of", "project_of"]
+__all__ = [
+    "NoCredentials",
+    "cloud_of",
+    "connect",
+    "connect_inprocess",
+    "endpoint_of",
+    "is_loopback",
+    "project_of",
+]

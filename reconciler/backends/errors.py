@@ -132,33 +132,39 @@ def canonical_code(code: str) -> str:
     return "APIGW." + code[5:] if code.startswith("APIG.") else code
 
 
-def harmless(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    """Return foreign text on one line, without control and direction characters, cut to `longest`."""
-    line = " ".join(
-        "".join(c if c.isprintable() or c.isspace() else " " for c in text[: 4 * longest]).split()
-    )
+def harmless(text: str, longest: int = _LONGEST_MESSAGE, redact: Callable[[str], str] = str) -> str:
+    """Return foreign text on one line, without control and direction characters, cut to `longest`.
+
+    `redact` comes before all that, since a secret that is cut is not known any more, nor one whose
+    white space is gone; and again before the end, since cleaning may put one together.
+    """
+    text = redact(text)[: 4 * longest]
+    line = redact(" ".join("".join(c if c.isprintable() or c.isspace() else " " for c in text).split()))
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-def read_error(content: bytes) -> ErrorBody:
+def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
     """Level out the forms that an error body can have; never fails.
+
+    `redact` gets each text as the service sent it, before anything of it is cut or cleaned.
 
     Source: reference/modelarts-errors.yaml, body_forms.
     """
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
-        return ErrorBody("", _quote(content))
+        return ErrorBody("", _quote(content.decode("utf-8", "replace"), redact))
     for level in _levels(body):
         code, message = _first(level, "error_code", "errorCode", "code"), _first(level, *_MESSAGES)
         if code or message:
             return ErrorBody(
-                _NO_CODE.sub("", code)[:64],
-                harmless(message or _first(level, "title") or code),
-                harmless(_first(level, "error_solution")),
-                harmless(_first(level, "request_id") or _first(body, "request_id"), 128),
+                _code(code, redact),
+                harmless(message or _first(level, "title") or code, redact=redact),
+                harmless(_first(level, "error_solution"), redact=redact),
+                harmless(_first(level, "request_id") or _first(body, "request_id"), 128, redact),
             )
-    return ErrorBody("", _quote(content))
+    # Written anew: what was sent may spell a character in many ways, as `\/` and `\u002f`.
+    return ErrorBody("", _quote(json.dumps(body, ensure_ascii=False), redact))
 
 
 _MESSAGES = ("error_msg", "errorMsg", "error_message", "message", "error_description")
@@ -179,8 +185,14 @@ def _first(level: Mapping[str, Any], *names: str) -> str:
     return ""
 
 
-def _quote(content: bytes) -> str:
-    said = harmless(content[: 8 * _QUOTED].decode("utf-8", "replace"), _QUOTED)
+def _code(said: str, redact: Callable[[str], str]) -> str:
+    code = _NO_CODE.sub("", said)
+    # What we know is nobody's secret, and decides what the failure means.
+    return code if canonical_code(code) in CODES else redact(_NO_CODE.sub("", redact(said)))[:64]
+
+
+def _quote(text: str, redact: Callable[[str], str]) -> str:
+    said = harmless(text, _QUOTED, redact)
     return f"not an error of the service, but: {said}" if said else "no text"
 
 
@@ -196,19 +208,20 @@ def failure_of(
     """Return the failure that an answer other than 2xx stands for.
 
     The code decides before the status: 404 ModelArts.2786 is a matter of credentials, and *no such
-    job* is a 400. `fix` is what the caller knows better than the code does.
+    job* is a 400. `fix` is what the caller knows better than the code does. `redact` takes secrets out
+    of what the service says.
     """
-    error = read_error(content)
+    error = read_error(content, redact)
     meaning = CODES.get(canonical_code(error.code)) or Meaning(_by_status(status))
     if status >= 500 and meaning.failure is not Throttled:
         # A code must not make a call look harmless that a broken server may have carried out.
         meaning = Meaning(ServerFault, meaning.fix)
     return meaning.failure(
-        redact(error.message),
-        code=redact(error.code),
+        error.message,
+        code=error.code,
         status=status,
-        request_id=redact(harmless(request_id, 128) or error.request_id),
-        fix=fix or meaning.fix or redact(error.solution) or None,
+        request_id=harmless(request_id, 128, redact) or error.request_id,
+        fix=fix or meaning.fix or error.solution or None,
         retry_after_s=retry_after_s,
     )
 
@@ -219,10 +232,10 @@ def _by_status(status: int) -> type[ServiceFailure]:
     return ServerFault if status >= 500 else UnreadableAnswer
 
 
-def redirected(status: int, location: str) -> UnreadableAnswer:
+def redirected(status: int, location: str, redact: Callable[[str], str] = str) -> UnreadableAnswer:
     """Return the failure for a redirect: following one would hand the credentials to somebody else."""
     return UnreadableAnswer(
-        f"a redirect to {harmless(location, _QUOTED) or 'nowhere'}, which is never followed",
+        f"a redirect to {harmless(location, _QUOTED, redact) or 'nowhere'}, which is never followed",
         status=status,
         fix="check endpoint of the target: it must be the service itself, not a page that leads there",
     )

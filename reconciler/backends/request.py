@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from reconciler.core.ports import Rejected
+
 JSON = "application/json;charset=UTF-8"
 
 
@@ -32,7 +34,14 @@ class Request:
 
 
 def query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return query parameters as sorted text; None leaves one out."""
+    """Return query parameters as sorted text; None leaves one out.
+
+    Raises:
+        Rejected: one is no valid Unicode.
+    """
+    for value in parameters.values():
+        if isinstance(value, str):
+            _encoded(value)
     return tuple(sorted((key, _text(value)) for key, value in parameters.items() if value is not None))
 
 
@@ -41,5 +50,21 @@ def _text(value: Any) -> str:
 
 
 def json_bytes(body: Any) -> bytes:
-    """Return a body as it is sent."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    """Return a body as it is sent.
+
+    Raises:
+        Rejected: a text in it is no valid Unicode.
+    """
+    return _encoded(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(text[error.start]):04X}"
+    # Outside of `except`: that error holds the whole text.
+    raise Rejected(
+        f"a text of the request is no valid Unicode: it holds {half}, half of a character; nothing was sent",
+        fix=f"take {half} out of the manifest, or out of what it was read from",
+    )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import mktime_tz, parsedate_tz
 from typing import Any
+from urllib.parse import unquote
 
 import requests
 import urllib3
@@ -45,6 +46,12 @@ CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 #: How far our clock may be from the service's. Source: reference/modelarts-api.md 11.2.
 MAX_SKEW_S = 900.0
+#: An answer may take so many times READ_TIMEOUT_S, and may have so many bytes, decompressed.
+_READ_LIMITS_PER_ANSWER = 10
+LONGEST_ANSWER = 64 * 2**20
+_CHUNK = 2**16
+#: What a service asks for beyond this is not believed.
+_LONGEST_RETRY_AFTER_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +63,12 @@ class Answer:
     headers: Mapping[str, str]
     requests: int = 1
     seconds: float = 0.0
+    redact: Callable[[str], str] = field(default=str, repr=False, compare=False)
 
     @property
     def request_id(self) -> str:
         """What the service's support asks for, or ""."""
-        return harmless(self.headers.get("X-Request-Id", ""), 128)
+        return harmless(self.headers.get("X-Request-Id", ""), 128, self.redact)
 
     def json(self) -> Any:
         """Return the body, parsed.
@@ -97,7 +105,7 @@ class Session:
 
     `endpoint` is `scheme://host[:port][/prefix]`, `make_adapter` makes the transport of a thread,
     `listener` is told of each request, and `learn` of each value that must not be seen, tokens fetched
-    later included. `chance` is between 0 and 1; without a `limiter` requests go as fast as they can.
+    later included; `redact` takes values out that others know of. `chance` is between 0 and 1; without a `limiter` requests go as fast as they can.
     """
 
     def __init__(
@@ -113,6 +121,7 @@ class Session:
         backoff: Backoff | None = None,
         limiter: RateLimiter | None = None,
         learn: Callable[[Iterable[str]], None] | None = None,
+        redact: Callable[[str], str] | None = None,
         user_agent: str = "reconciler",
     ) -> None:
         self.endpoint = endpoint.rstrip("/")
@@ -134,7 +143,8 @@ class Session:
         self._chance = chance
         self._backoff = backoff or Backoff()
         self._limiter = limiter
-        self._redact = Redactor()
+        self._known = Redactor()
+        self._redact_elsewhere = redact
         self._learn_elsewhere = learn
         self._learned: set[str] = set()
         self._learn_secrets()
@@ -142,6 +152,7 @@ class Session:
         self._open: weakref.WeakSet[BaseAdapter] = weakref.WeakSet()
         self._opening = threading.Lock()
         self._dated: tuple[str, float] | None = None
+        self._unusable = _unusable_proxy(self._network.proxies)
 
     @property
     def skew_s(self) -> float | None:
@@ -149,8 +160,8 @@ class Session:
         if self._dated is None:
             return None
         date, now_s = self._dated
-        parsed = parsedate_tz(date)
-        return None if parsed is None else now_s - mktime_tz(parsed)
+        said_s = _moment_s(date)
+        return None if said_s is None else now_s - said_s
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -182,6 +193,9 @@ class Session:
         Raises:
             ServiceFailure: anything else happened, see `core.ports`.
         """
+        if self._unusable:
+            why, fix = self._unusable
+            raise Unreachable(why, fix=fix)
         content = None if body is None else json_bytes(body)
         kind = {} if content is None else {"Content-Type": JSON}
         request = Request(
@@ -200,7 +214,14 @@ class Session:
 
     def hide(self, values: Iterable[str]) -> None:
         """Keep values out of the texts of failures that are not part of the credentials."""
-        self._redact.learn(values)
+        values = list(values)
+        self._known.learn(values)
+        if self._learn_elsewhere:
+            # Also there, where a part of one may be known: the whole has to go first.
+            self._learn_elsewhere(values)
+
+    def _redact(self, text: str) -> str:
+        return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
 
     def _insist(self, request: Request, repeat: Repeat) -> Answer:
         attempt, requests_sent, has_renewed = 1, 0, False
@@ -234,7 +255,7 @@ class Session:
     def _learn_secrets(self) -> None:
         if new := [secret for secret in self.secrets() if secret not in self._learned]:
             self._learned.update(new)
-            self._redact.learn(new)
+            self._known.learn(new)
             if self._learn_elsewhere:
                 self._learn_elsewhere(new)
 
@@ -253,36 +274,60 @@ class Session:
         if 200 <= answer.status < 300:
             return answer
         if 300 <= answer.status < 400:
-            raise redirected(answer.status, self._redact(answer.headers.get("Location", "")))
+            raise redirected(answer.status, answer.headers.get("Location", ""), self._redact)
         raise failure_of(
             answer.status,
             answer.content,
-            request_id=answer.request_id,
+            request_id=answer.headers.get("X-Request-Id", ""),
             retry_after_s=_retry_after_s(answer.headers.get("Retry-After"), self._clock.now()),
             fix=_fix_of_clock(self.skew_s) if answer.status == 401 else None,
             redact=self._redact,
         )
 
     def _exchange(self, request: Request, headers: Mapping[str, str]) -> Answer:
+        ends_at_s = self._clock.now() + _READ_LIMITS_PER_ANSWER * self._network.read_timeout_s
         try:
             response = self._adapter().send(
                 _prepare(self._origin, request, headers),
+                stream=True,
                 timeout=(self._network.connect_timeout_s, self._network.read_timeout_s),
                 verify=self._network.ca_bundle or True,
                 proxies=dict(self._network.proxies),
             )
-            content = response.content
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        except _BROKEN as error:
             # `from None`: the library's own texts may quote what must not be seen.
-            raise self._unanswered(error) from None
-        return Answer(response.status_code, content or b"", response.headers)
+            raise self._unanswered(error, was_sent=False) from None
+        try:
+            content = self._content(response, ends_at_s)
+        except _BROKEN as error:
+            response.close()
+            raise self._unanswered(error, was_sent=True) from None
+        except ServiceFailure:
+            # What is left of the answer must not be taken for the next one.
+            response.close()
+            raise
+        return Answer(response.status_code, content, response.headers, redact=self._redact)
 
-    def _unanswered(self, error: Exception) -> Unanswered | UnreadableAnswer:
+    def _content(self, response: requests.Response, ends_at_s: float) -> bytes:
+        chunks, length = [], 0
+        for chunk in _chunks(response):
+            chunks.append(chunk)
+            length += len(chunk)
+            if length > LONGEST_ANSWER:
+                raise UnreadableAnswer(
+                    f"the body is longer than {LONGEST_ANSWER // 2**20} MB", status=response.status_code
+                )
+            if self._clock.now() > ends_at_s:
+                longest_s = _READ_LIMITS_PER_ANSWER * self._network.read_timeout_s
+                raise Unanswered(f"{self._origin}: the answer did not end within {spell(longest_s)}")
+        return b"".join(chunks)
+
+    def _unanswered(self, error: Exception, *, was_sent: bool) -> Unanswered | UnreadableAnswer:
         reason = _reason(error)
-        why = self._redact(harmless(str(reason) or type(reason).__name__, 300))
-        if isinstance(error, requests.exceptions.ContentDecodingError):
+        why = harmless(str(reason) or type(reason).__name__, 300, self._redact)
+        if isinstance(error, requests.exceptions.ContentDecodingError | urllib3.exceptions.DecodeError):
             return UnreadableAnswer(f"the body cannot be decompressed: {why}")
-        if _was_never_sent(error, reason):
+        if not was_sent and _was_never_sent(error, reason):
             return Unreachable(f"{self._origin}: {why}", fix=_fix_of(reason))
         return Unanswered(f"{self._origin}: {why}")
 
@@ -294,6 +339,18 @@ class Session:
                 self._open.add(adapter)
             self._of_thread.adapter = adapter
         return adapter
+
+
+#: All that a transport raises.
+_BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
+
+
+def _chunks(response: requests.Response) -> Iterator[bytes]:
+    raw = response.raw
+    if isinstance(raw, urllib3.HTTPResponse) and hasattr(raw, "read1"):
+        # `read1` returns what is there; `read` waits for a chunk to be full, however slowly it fills.
+        return iter(lambda: raw.read1(_CHUNK, decode_content=True), b"")
+    return response.iter_content(_CHUNK)
 
 
 def _prepare(origin: str, request: Request, headers: Mapping[str, str]) -> requests.PreparedRequest:
@@ -389,8 +446,37 @@ def _is_worth_renewing(failure: Unauthorized) -> bool:
 
 
 def _passwords(proxies: Mapping[str, str]) -> list[str]:
-    urls = [urllib3.util.parse_url(url) for url in proxies.values() if "@" in url]
-    return [url.auth.partition(":")[2] for url in urls if url.auth]
+    # Split by hand: a URL that cannot be parsed has a password all the same, and errors quote it.
+    found: dict[str, None] = {}
+    for url in proxies.values():
+        rest = url.partition("://")[2] or url
+        # A password may hold what ends the host elsewhere.
+        for upto in (rest, rest.partition("/")[0]):
+            user_info, at, _ = upto.rpartition("@")
+            password = user_info.partition(":")[2]
+            if at:
+                found |= dict.fromkeys((password, unquote(password), user_info, unquote(user_info)))
+    return [secret for secret in found if secret]
+
+
+_PROXY_SCHEMES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
+
+
+def _unusable_proxy(proxies: Mapping[str, str]) -> tuple[str, str] | None:
+    """What is wrong with a proxy, and a fix, without its URL."""
+    for scheme, url in proxies.items():
+        try:
+            parsed = urllib3.util.parse_url(url if "://" in url else f"http://{url}")
+            is_usable = bool(parsed.host) and parsed.scheme in _PROXY_SCHEMES
+        except ValueError:
+            is_usable = False
+        if not is_usable:
+            name = f"{scheme.upper()}_PROXY"
+            return (
+                f"unusable proxy: {name}, or ALL_PROXY, is not a URL with a host and a valid port",
+                f"set {name} to http://host:port, or unset it",
+            )
+    return None
 
 
 def _retry_after_s(text: str | None, now_s: float) -> float | None:
@@ -398,6 +484,15 @@ def _retry_after_s(text: str | None, now_s: float) -> float | None:
     if not text:
         return None
     if text.strip().isdecimal():
-        return float(text)
-    date = parsedate_tz(text)
-    return None if date is None else max(0.0, mktime_tz(date) - now_s)
+        return min(float(text), _LONGEST_RETRY_AFTER_S)
+    date_s = _moment_s(text)
+    return None if date_s is None else min(max(0.0, date_s - now_s), _LONGEST_RETRY_AFTER_S)
+
+
+def _moment_s(date: str) -> float | None:
+    """Read a date of a header; None if there is no such moment."""
+    try:
+        parsed = parsedate_tz(date)
+        return None if parsed is None else float(mktime_tz(parsed))
+    except (ArithmeticError, IndexError, TypeError, ValueError):
+        return None

@@ -81,7 +81,7 @@ def confirm(question: str) -> None:
     Raises:
         Refused: the answer is no, or there is no terminal to ask on.
     """
-    if not sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
         raise Refused(Diagnostic("not confirmed", "there is no terminal to ask on", "add --yes"))
     if not click.confirm(question, err=True):
         raise Refused(Diagnostic("not confirmed", "nothing was changed"))

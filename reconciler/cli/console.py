@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.secret import Redactor
 
 if TYPE_CHECKING:
@@ -47,8 +49,13 @@ class Console:
         return dump(redacted(value, self.redact), indent=indent) + "\n"
 
     def say(self, text: str) -> None:
-        """Write a line to stderr."""
-        print(_encodable(self.redact(text), sys.stderr), file=sys.stderr, flush=True)  # noqa: T201
+        """Write a line to stderr. Nobody reading it is no reason to stop."""
+        self._tell(self.redact(text) + "\n")
+
+    def _tell(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(_encodable(text, sys.stderr))
+            sys.stderr.flush()
 
     def detail(self, text: str, level: int = 1) -> None:
         """Write a line to stderr if `-v` (1) or `-vv` (2) asks for it."""
@@ -74,13 +81,26 @@ class Console:
             line |= {"why": diagnostic.why, "fix": diagnostic.fix, "path": diagnostic.path}
             place = diagnostic.location
             line["location"] = None if place is None else str(place)
-        sys.stderr.write(_encodable(self._json(line, None), sys.stderr))
+        self._tell(self._json(line, None))
 
     def write_file(self, path: Path, text: str, *, is_redacted: bool = False) -> None:
-        """Write a result to a file: under a temporary name, then renamed."""
+        """Write a result to a file: under a temporary name, then renamed; a device is written into."""
+        data = (text if is_redacted else self.redact(text)).encode("utf-8", "backslashreplace")
+        path = Path(os.path.realpath(path))
+        if path.is_dir():
+            raise WrongUsage(Diagnostic("not a file", f"{path} is a directory", "name a file behind ="))
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(text if is_redacted else self.redact(text), encoding="utf-8")
-        temporary.replace(path)
+        try:
+            temporary.write_bytes(data)
+            if mode is not None:
+                temporary.chmod(mode)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _encodable(text: str, stream: TextIO) -> str:

@@ -13,6 +13,7 @@ import click
 from reconciler.cli.console import console
 from reconciler.cli.running import Terminated
 from reconciler.core.diagnostic import ManifestInvalid, ReconcilerError, Refused, WrongUsage
+from reconciler.core.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from reconciler.core.drift import DriftReport
@@ -80,6 +81,8 @@ def of_result(plan: Plan, result: Result | None, signal: Exit | None = None) -> 
     codes = [Exit.DONE]
     if signal is not None:
         codes.append(signal)
+    if result is not None and result.faults:
+        codes.append(_our_fault(result.faults[0]))
     if result is not None:
         ended = {outcome.status for outcome in result.outcomes}
         by_status = {
@@ -139,10 +142,12 @@ def of_exception(error: BaseException) -> Exit:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return Exit.DONE
         case OSError():
-            console.say(
-                f"error: {error.strerror or error}" + (f"\n  --> {error.filename}" if error.filename else "")
-            )
+            where = f"\n  --> {printable(str(error.filename))}" if error.filename else ""
+            console.say(f"error: {error.strerror or type(error).__name__}{where}")
             return Exit.FAILED
+        case EOFError():
+            console.say("error: not confirmed\n  why: the input ended")
+            return Exit.REFUSED
     return _our_fault(error)
 
 
@@ -151,7 +156,7 @@ def _show_usage(error: click.ClickException) -> None:
     if context is not None:
         console.say(context.get_usage())
         console.say(f"Try '{context.command_path} --help' for help.\n")
-    console.say(f"error: {error.format_message()}")
+    console.say(f"error: {printable_lines(error.format_message())}")
 
 
 def _our_fault(error: BaseException) -> Exit:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -21,7 +23,18 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 def main(command: click.Command) -> NoReturn:
     """Run the command line of this process."""
     signal.signal(signal.SIGTERM, _terminated)
-    sys.exit(run(command, sys.argv[1:]))
+    # A stream that the caller closed is a stream that nobody reads.
+    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    code = run(command, sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            # Python would try again at its end, complain, and exit with a code of its own.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
 
 
 def run(command: click.Command, args: list[str]) -> int:

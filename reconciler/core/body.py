@@ -78,13 +78,12 @@ def _hide_sensitive(parameter: Any) -> Any:
 
 
 def _environment_value(name: str, value: Any) -> Any:
-    if isinstance(value, Mapping) and set(value) <= {"value", "sensitive"} and "value" in value:
-        return (
-            _secret(value["value"], f"environment.{name}")
-            if value.get("sensitive") is True
-            else value["value"]
-        )
-    return value
+    if not isinstance(value, Mapping) or "value" not in value or not set(value) <= {"value", "sensitive"}:
+        return value
+    sensitive = value.get("sensitive", False)
+    if not isinstance(sensitive, bool):
+        return value  # for the models to refuse: a secret must not slip through a typo
+    return _secret(value["value"], f"environment.{name}") if sensitive else value["value"]
 
 
 def _secret(value: Any, name: str) -> Any:

@@ -24,10 +24,10 @@ _KEY = r"[A-Za-z0-9_-]{1,58}"
 STACK_PATTERN = re.compile(_STACK)
 KEY_PATTERN = re.compile(_KEY)
 _REVISION_SUFFIX = re.compile(r"-r[0-9]+\Z", re.IGNORECASE | re.ASCII)
-_REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]*)\Z", re.ASCII | re.DOTALL)
+_REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]{0,3})\Z", re.ASCII | re.DOTALL)
 _DIGEST = r"[a-z][0-9a-f]{12}"
 _MARKER = re.compile(
-    rf"(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,8}})"
+    rf"(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,3}})"
     rf"\.(?P<digest>{_DIGEST})(?:\.id(?P<id>[0-9a-f]{{8}}))?(?P<protected>\.protected)?(?P<stopped>\.stopped)?\Z",
     re.ASCII,
 )
@@ -66,7 +66,8 @@ class RemoteName(NamedTuple):
 def parse_remote_name(name: str) -> RemoteName:
     """Read a name back into key and revision; the inverse of `remote_name`.
 
-    `x-r1`, `x-r0` and `x-r02` are never written by `remote_name`, so they are keys of their own.
+    `x-r1`, `x-r0`, `x-r02` and revisions of more than four digits are never written by `remote_name`,
+    so they are keys of their own.
     """
     match = _REMOTE_NAME.match(name)
     if match and int(match["revision"]) >= 2:

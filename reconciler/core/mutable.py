@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from reconciler.core.diff import changes_between
 from reconciler.core.identity import Description, Marker
 from reconciler.core.marks import Cloud
-from reconciler.core.normal import Canonical, canonical, mutable_paths, rule_at, scalar
+from reconciler.core.normal import Canonical, SecretName, canonical, mutable_paths, rule_at, scalar
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.plan import Change
+from reconciler.core.secret import REDACTED
 from reconciler.core.stack import DesiredJob
 
 DESCRIPTION = ("description",)
@@ -63,7 +64,9 @@ def mutable_changes(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud
 def _changes(path: tuple[str, ...], found: Any, wanted: Any) -> tuple[Change, ...]:
     if isinstance(found, dict) and isinstance(wanted, dict):
         return changes_between(_nest(path, found), _nest(path, wanted), forces_new_job=False)
-    return (Change(path=".".join(path), before=found, after=wanted),)
+    sensitive = isinstance(wanted, SecretName)
+    before = REDACTED if sensitive and found is not None else found
+    return (Change(path=".".join(path), before=before, after=wanted, sensitive=sensitive),)
 
 
 def _differing(
@@ -77,7 +80,7 @@ def _differing(
             continue
         seen = _at(reported, path)
         wanted, found = (_at(canonical(_nest(path, one)), path) for one in (value, seen))
-        if wanted != found:
+        if _sent(wanted) != found:
             # A default has no canonical form; people are shown what stands there.
             yield path, _shown(wanted, value), _shown(found, seen)
 
@@ -121,6 +124,15 @@ def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cl
                 place = place.setdefault(name, {})
             place[path[-1]] = value
     return body
+
+
+def _sent(form: Any) -> Any:
+    """A canonical form with the values of secrets, which the service got, for their names."""
+    if isinstance(form, SecretName):
+        return form.value
+    if isinstance(form, dict):
+        return {name: _sent(value) for name, value in form.items()}
+    return [_sent(item) for item in form] if isinstance(form, list) else form
 
 
 def _shown(form: Any, value: Any) -> Any:

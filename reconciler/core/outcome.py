@@ -39,10 +39,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a plan: an outcome per action that was tried or skipped, in the plan's order."""
+    """What became of a plan: an outcome per action that was tried or skipped, in the plan's order.
+
+    `faults` are exceptions that no action expects: faults of ours.
+    """
 
     outcomes: tuple[Outcome, ...] = field(default=())
     interrupted: bool = False
+    faults: tuple[Exception, ...] = ()
 
     def count(self, *statuses: Status) -> int:
         """How many actions ended in one of these ways."""

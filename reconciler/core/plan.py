@@ -282,5 +282,6 @@ def last_line(summary: dict[Action, int]) -> str:
 
 
 def timestamp(at_s: float) -> str:
-    """Seconds since 1970 as RFC 3339 in UTC, to the second."""
+    """Seconds since 1970 as RFC 3339 in UTC, to the second; a time beyond the calendar is its end."""
+    at_s = min(max(at_s, 0.0), 253_402_300_799.0)
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

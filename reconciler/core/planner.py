@@ -146,7 +146,7 @@ def make_destroy_plan(
         left_out=stack.left_out,
         chosen=stack.chosen,
     )
-    return make_plan(
+    plan = make_plan(
         emptied,
         look,
         replace(situation, destroys=True),
@@ -154,6 +154,9 @@ def make_destroy_plan(
         manifest_digest=manifest_digest,
         version=version,
         options=Options(force=True, allow_empty=True),
+    )
+    return plan.model_copy(
+        update={"warnings": (*partial_view(stack, look.ownership), *unread(look.ownership))}
     )
 
 

@@ -5,7 +5,9 @@ A file is read and parsed at most once, whoever asks for it first.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +40,7 @@ class _Reader:
     here: Path
     _read: dict[Path, Document] = field(default_factory=dict)
     _data: dict[Path, bytes] = field(default_factory=dict)
+    unlisted: dict[Path, OSError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._here = self.here.as_posix().rstrip("/") + "/"
@@ -53,6 +56,8 @@ class _Reader:
 
     def _bytes(self, path: Path) -> bytes:
         if path not in self._data:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
             self._data[path] = path.read_bytes()
         return self._data[path]
 
@@ -73,22 +78,30 @@ class _Reader:
             yield from self.below(inner)
 
     def _split(self, directory: Path) -> tuple[list[Path], list[Path]]:
+        """The manifest files of a directory, and the directories in it.
+
+        An entry that is named like a manifest and cannot be read as one (a link that leads nowhere, a
+        pipe) is one all the same: reading it says what is wrong. A directory that cannot be listed is
+        remembered in `unlisted`: above the stack it is none of our business, below it it is.
+        """
         files: list[Path] = []
         directories: list[Path] = []
         try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        directories.append(directory / entry.name)
-                    elif entry.name.endswith(SUFFIXES) and entry.is_file():
-                        path = directory / entry.name
-                        if path not in self.not_manifests:
-                            files.append(path)
-        except OSError:
-            # A directory that may not be listed, somewhere above the stack, is none of our business.
+            with os.scandir(directory) as scanned:
+                entries = [entry for entry in scanned if not entry.name.startswith(".")]
+        except OSError as error:
+            self.unlisted[directory] = error
             return [], []
+        for entry in entries:
+            path = directory / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(path)
+            elif (
+                entry.name.endswith(SUFFIXES)
+                and path not in self.not_manifests
+                and not _leads_to_directory(entry)
+            ):
+                files.append(path)
         return files, directories
 
     def roots_in(self, files: Iterable[Path]) -> list[Path]:
@@ -103,6 +116,13 @@ class _Reader:
             return b"stack" in self._bytes(path)
         except OSError:
             return False
+
+
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a loop of links
+        return False
 
 
 def _name(path: Path) -> str:
@@ -176,6 +196,10 @@ def _documents(root: Path, reader: _Reader) -> tuple[Document, ...]:
         document = reader.document(path)
         document.relative = "/".join(path.parts[below:])
         documents.append(document)
+    # What cannot be listed may hold jobs of the stack: they must not count as absent.
+    for directory, error in sorted(reader.unlisted.items(), key=lambda item: item[0].parts):
+        if directory == root or root in directory.parents:
+            documents.append(unreadable(directory, reader.shown(directory), error))
     return tuple(documents)
 
 

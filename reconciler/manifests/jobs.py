@@ -27,6 +27,10 @@ _NO_BODY = frozenset({"state", "lifecycle", "description"})
 _ECHOES = frozenset({"missing", "rule"})
 #: Fields that are shown or compared as names, so that a secret there could not be kept.
 _NAMES = ("name", "local_path")
+#: The key of no job: it stands for itself where `defaults` are looked at without a job.
+_ANY_KEY = "${job.key}"
+
+_Secrets = list[tuple[tuple[str | int, ...], SecretText]]
 
 
 @dataclass
@@ -40,6 +44,7 @@ class JobReader:
     problems: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
     _shared: tuple[dict[str, Any], bool] | None = None
+    _defaults_are_checked: bool = False
 
     def __post_init__(self) -> None:
         self._depends_on_job = any(_mentions_job(tree) for _, tree in self.defaults)
@@ -49,6 +54,20 @@ class JobReader:
         before = len(self.problems)
         job = self._read(entry)
         return job if len(self.problems) == before else None
+
+    def check_defaults(self) -> None:
+        """Look at `defaults` on their own, if no job was there to be read with them."""
+        if self._defaults_are_checked or not self.defaults:
+            return
+        tree, _ = self._defaults(self.expander.for_job(_ANY_KEY))
+        self._secrets_in(tree)
+        tree = _without_key(tree)
+        origin = Origin(tuple((document, ("defaults",)) for document, _ in self.defaults))
+        try:
+            JobEntry.model_validate(tree)
+        except ValidationError as error:
+            self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _ECHOES)
+        self.problems += _raw_problems(tree.get("raw"), origin)
 
     def _read(self, entry: Entry) -> DesiredJob | None:
         own = self._origin(entry, with_defaults=False)
@@ -62,6 +81,8 @@ class JobReader:
         has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
         if not has_body:
             under = {name: under[name] for name in ("lifecycle",) if name in under}
+        else:
+            self._defaults_are_checked = True
         merged = merge(under, desugar(value)) if under else desugar(value)
         _drop_removed(merged)
         return self._validated(entry, merged, has_body, is_whole and defaults_are_whole)
@@ -103,9 +124,10 @@ class JobReader:
     ) -> DesiredJob | None:
         is_absent = merged.get("state") == "absent"
         origin = self._origin(entry)
+        secrets = self._secrets_in(merged)
         try:
             lifecycle = JobEntry.model_validate(merged).lifecycle
-            problems = list(self._rule_problems(entry.name, merged, origin))
+            problems = list(self._rule_problems(entry.name, merged, origin, secrets))
         except ValidationError as error:
             skip = self.skip if is_whole and not is_absent else self.skip | _ECHOES
             problems = list(diagnostics(error, JobEntry, merged, origin, skip))
@@ -114,7 +136,7 @@ class JobReader:
                 return None
             # What is left was no error: an absent job needs no body, and a secret may be unknown offline.
             has_body = has_body and not is_absent
-            problems = list(self._rule_problems(entry.name, merged, origin))
+            problems = list(self._rule_problems(entry.name, merged, origin, secrets))
             lifecycle = Lifecycle() if problems else Lifecycle.model_validate(merged.get("lifecycle") or {})
         self.problems += problems
         body: dict[str, Any] | None = None
@@ -137,17 +159,24 @@ class JobReader:
             location=location_of_key(entry.document, entry.steps),
         )
 
-    def _rule_problems(self, key: str, merged: Mapping[str, Any], origin: Origin) -> Iterator[Diagnostic]:
+    def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
+        """The secrets in a tree with their places; from now on their values are known."""
+        secrets: _Secrets = []
+        _find_secrets(merged, (), secrets)
+        for _, secret in secrets:
+            if not str.__eq__(secret, secret.reference):  # offline, the name stands for the value
+                self.secrets.add(str.__str__(secret))
+        return secrets
+
+    def _rule_problems(
+        self, key: str, merged: Mapping[str, Any], origin: Origin, secrets: _Secrets
+    ) -> Iterator[Diagnostic]:
         description = merged.get("description") or ""
         room = room_for_description(self.stack, key)
         if len(description) > room:
             why = f"it has {len(description)} characters; beside our marker it may have {room}"
             yield origin.diagnose(("description",), "description too long", why)
-        secrets: list[tuple[tuple[str | int, ...], SecretText]] = []
-        _find_secrets(merged, (), secrets)
         for steps, secret in secrets:
-            if not str.__eq__(secret, secret.reference):  # offline, the name stands for the value
-                self.secrets.add(str.__str__(secret))
             if steps[0] in ("description", "lifecycle", "state", "kind") or steps[-1] in _NAMES:
                 why = f"{secret.reference} is sensitive, and what stands here is shown and compared"
                 yield origin.diagnose(steps_of(steps, merged), "secret out of place", why)
@@ -173,6 +202,15 @@ def _partly(tree: Any, expander: Expander) -> Any:
         return Unexpanded(tree)
 
 
+def _without_key(tree: Any) -> Any:
+    """The tree with those texts marked that depend on the job: nothing can be said of them."""
+    if isinstance(tree, dict):
+        return {key: _without_key(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_without_key(value) for value in tree]
+    return Unexpanded(tree) if type(tree) is str and _ANY_KEY in tree else tree
+
+
 def _drop_removed(merged: dict[str, Any]) -> None:
     """An environment variable that the entry sets to null takes the one of `defaults` away."""
     algorithm = merged.get("algorithm")
@@ -182,9 +220,7 @@ def _drop_removed(merged: dict[str, Any]) -> None:
             algorithm["environments"] = {name: v for name, v in environments.items() if v is not None}
 
 
-def _find_secrets(
-    tree: Any, steps: tuple[str | int, ...], into: list[tuple[tuple[str | int, ...], SecretText]]
-) -> None:
+def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> None:
     for step, value in tree.items() if tree.__class__ is dict else enumerate(tree):
         cls = value.__class__
         if cls is str:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from reconciler.core.desired import scalar_text
 from reconciler.core.diagnostic import (
     Diagnostic,
     ManifestInvalid,
@@ -36,7 +37,7 @@ from reconciler.manifests.merge import Entry, MergedManifest, merge_files
 from reconciler.manifests.positions import diagnose
 from reconciler.manifests.problems import Origin, diagnostics, found
 from reconciler.manifests.targets import Targets, default_problem
-from reconciler.manifests.variables import NAME, Values, unknown_names
+from reconciler.manifests.variables import NAME, NO_VALUE, Values, unknown_names
 
 #: What may be told only because a broken file does not say what it would say.
 _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
@@ -48,7 +49,7 @@ class LoadedStack:
     """A stack as its files declare it.
 
     `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name`
-    is the manifest's default, `secrets` every sensitive value that was looked up.
+    is the manifest's default, `secrets` every sensitive value that is known, used or not.
     """
 
     stack: Stack
@@ -132,7 +133,8 @@ class _Loading:
         self._problems = list(merged.problems)
         self._warnings: list[Diagnostic] = []
         for document in value_files:
-            self._problems += document.problems
+            # A line that cannot be read may hold a secret.
+            self._problems += [replace(problem, snippet=None) for problem in document.problems]
         self._is_broken = any(document.is_broken for document in (*files.documents, *value_files))
 
     def finish(self, given: Mapping[str, str], environ: Mapping[str, str], offline: bool) -> LoadedStack:
@@ -154,8 +156,10 @@ class _Loading:
             _ECHOES_OF_BROKEN if self._is_broken else frozenset(),
         )
         jobs = {key: job for key, entry in merged.jobs.items() if (job := reader.read(entry)) is not None}
+        reader.check_defaults()
         self._problems += reader.problems
-        secrets = values.secrets | reader.secrets
+        self._tell_missing_values(values)
+        secrets = reader.secrets | self._secrets(values)
         self._raise_problems(Redactor(secrets | literals))
         warnings = _redacted(_distinct(in_file_order(self._warnings)), Redactor(secrets))
         return LoadedStack(
@@ -178,6 +182,28 @@ class _Loading:
         if problems:
             raise ManifestInvalid(*_redacted(_distinct(in_file_order(problems)), redact))
 
+    def _tell_missing_values(self, values: Values) -> None:
+        """Each variable without a value is told once, where it is declared, however often it is used."""
+        self._problems = [problem for problem in self._problems if problem.what != NO_VALUE]
+        if any(document.is_broken for document in self._value_files):
+            return  # Who knows what it would have given.
+        for name, error in values.without_value():
+            entry = self._merged.variables[name]
+            self._problems.append(
+                diagnose(entry.document, entry.steps, error.what, error.why, error.fix, at_key=True)
+            )
+
+    def _secrets(self, values: Values) -> set[str]:
+        """Every value of a sensitive variable, of declarations that are wrong or contradict another too."""
+        secrets: set[str] = set()
+        for document in self._files.documents:
+            section = document.tree.get("variables")
+            for name, entry in section.items() if isinstance(section, dict) else ():
+                if isinstance(entry, dict) and entry.get("sensitive", False) is not False:
+                    for value in (entry.get("default"), *values.sources(name, entry.get("env"))):
+                        secrets.update(_texts(value))
+        return secrets
+
     def _stack(
         self, jobs: Mapping[str, DesiredJob], limits: Limits, warnings: tuple[Diagnostic, ...]
     ) -> Stack:
@@ -196,14 +222,15 @@ class _Loading:
         declared: dict[str, Variable] = {}
         for name, entry in self._merged.variables.items():
             origin = Origin(((entry.document, entry.steps),))
-            if not NAME.fullmatch(name):
+            is_named = NAME.fullmatch(name) is not None
+            if not is_named:
                 why = "a variable's name has letters, digits, _ and -, and begins with a letter or _"
                 self._problems.append(
                     origin.diagnose((), "invalid key", why, at_key=True, path=f"variables.{shorten(name)}")
                 )
             variable = self._validated(Variable, entry.value, origin)
-            # One that is invalid is declared all the same, or each use of it would be a problem too.
-            declared[name] = variable or Variable(default="")
+            # One that is invalid is declared all the same, and has a value, or that would be told too.
+            declared[name] = variable if variable is not None and is_named else Variable(default="")
             if variable is not None and variable.sensitive and variable.default is not None:
                 self._warnings.append(_literal_default(name, entry))
         return declared
@@ -232,6 +259,15 @@ class _Loading:
         if merged.target not in merged.targets and not self._is_broken:
             self._problems.append(default_problem(merged.target, merged.target_at, targets))
         return merged.target
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value; a number is a text as well, for a secret may look like one."""
+    if isinstance(value, dict | list):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _texts(member)
+    elif isinstance(text := scalar_text(value), str) and text:
+        yield text
 
 
 def _literal_default(name: str, entry: Entry) -> Diagnostic:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from reconciler.core.address import endpoint_problem, holds_credentials
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
@@ -101,10 +101,7 @@ class Targets:
             except NotExpanded:
                 tree[name] = Unexpanded(member) if isinstance(member, str) else member
                 for steps, problem in problems_in(member, self.expander, (name,)):
-                    if is_used or problem.what not in (
-                        "environment variable not set",
-                        "variable without a value",
-                    ):
+                    if is_used or problem.what != "environment variable not set":
                         problems.append(
                             origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
                         )
@@ -159,40 +156,13 @@ def _rule_problems(target: Target, tree: Mapping[str, Any], origin: Origin) -> I
 
 
 def _endpoint_problems(endpoint: str, target: Target, origin: Origin) -> Iterator[Diagnostic]:
-    def wrong(why: str, fix: str | None = None, *, show_line: bool = True) -> Diagnostic:
-        return origin.diagnose(("endpoint",), "value not allowed", why, fix, show_line=show_line)
-
-    try:
-        url = urlsplit(endpoint)
-        host, _ = url.hostname, url.port
-    except ValueError:
-        yield wrong("the endpoint is no address such as https://modelarts.example.com", show_line=False)
-        return
-    if "@" in url.netloc:
+    if holds_credentials(endpoint):
         yield origin.diagnose(
             ("endpoint",), "literal secret", f"the endpoint holds a user or a password: {_HIDDEN_LITERAL}",
             _WHERE_CREDENTIALS_BELONG, show_line=False,
         )  # fmt: skip
-    elif url.scheme not in ("http", "https") or not host:
-        yield wrong(f"found {found(endpoint)}; an address such as https://modelarts.example.com is wanted")
-    elif url.path.strip("/") or url.query or url.fragment:
-        yield wrong("an endpoint has no path, query or fragment", f"write {url.scheme}://{url.netloc}")
-    elif url.scheme == "http" and not target.insecure and not is_loopback(host):
-        yield wrong(
-            "plain http is for this machine only", f"write https://{url.netloc}, or add insecure: true"
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    elif problem := endpoint_problem(endpoint, target.insecure):
+        yield origin.diagnose(("endpoint",), "value not allowed", *problem)
 
 
 def default_problem(name: str, document: Any, targets: Targets) -> Diagnostic:

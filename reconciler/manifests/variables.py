@@ -7,7 +7,7 @@ environment variable that is empty counts as not there: CI systems hand a missin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from reconciler.manifests.document import Document, plain, shorten
 from reconciler.manifests.positions import diagnose
 
 NAME = re.compile(VARIABLE_NAME)
+NO_VALUE = "variable without a value"
 
 
 class NoValue(Exception):
@@ -32,17 +33,13 @@ class NoValue(Exception):
 
 @dataclass
 class Values:
-    """What `${var.NAME}` stands for. Values are looked up when they are used, each once.
-
-    `secrets` are the sensitive values that were given out.
-    """
+    """What `${var.NAME}` stands for. Values are looked up when they are used, each once."""
 
     declared: Mapping[str, Variable]
     given: Mapping[str, str] = field(default_factory=dict)
     from_files: Mapping[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     offline: bool = False
-    secrets: set[str] = field(default_factory=set)
     _known: dict[str, Any] = field(default_factory=dict)
 
     def get(self, name: str) -> Any:
@@ -55,6 +52,21 @@ class Values:
             self._known[name] = self._find(name)
         return self._known[name]
 
+    def without_value(self) -> Iterator[tuple[str, NoValue]]:
+        """Yield the declared variables that nothing gives a value, used or not."""
+        for name in self.declared:
+            try:
+                self.get(name)
+            except NoValue as error:
+                if error.what == NO_VALUE:
+                    yield name, error
+
+    def sources(self, name: str, env: Any) -> Iterator[Any]:
+        """Yield whatever is given for a name from outside, though another source may outdo it."""
+        yield self.given.get(name)
+        yield self.from_files.get(name)
+        yield self.environ.get(env) if isinstance(env, str) else None
+
     def _find(self, name: str) -> Any:
         variable = self.declared.get(name)
         if variable is None:
@@ -64,13 +76,12 @@ class Values:
         if value is None:
             if variable.sensitive and self.offline:
                 return SecretText(reference, reference)
-            raise NoValue("variable without a value", *_ways_to_give(name, variable))
+            raise NoValue(NO_VALUE, *_ways_to_give(name, variable))
         if not variable.sensitive:
             return value
         text = scalar_text(value)
         if not isinstance(text, str):
             raise NoValue("wrong type", f'the sensitive variable "{name}" is no text')
-        self.secrets.add(text)
         return SecretText(text, reference)
 
     def _lookup(self, name: str, variable: Variable) -> Any:
@@ -148,7 +159,15 @@ def unknown_names(
     ]
     for document in files:
         problems += [
-            diagnose(document, (name,), "unknown variable", *_not_declared(name, declared), at_key=True)
+            # Beside a name that is misspelt may stand a secret, and nobody knows that it is one.
+            diagnose(
+                document,
+                (name,),
+                "unknown variable",
+                *_not_declared(name, declared),
+                at_key=True,
+                show_line=False,
+            )
             for name in document.tree
             if name not in declared
         ]

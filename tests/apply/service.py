@@ -15,7 +15,7 @@ from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.core.marks import Cloud
 from reconciler.core.outcome import Event, Outcome, Result
 from reconciler.core.plan import Plan
-from reconciler.core.planner import NO_OPTIONS, Options
+from reconciler.core.planner import Options
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifests import LoadedStack
@@ -27,6 +27,10 @@ PROJECT = "local"
 
 CREATE, FIND, SHOW = "CreateTrainingJob", "ListTrainingJobs", "ShowTrainingJobDetails"
 UPDATE, STOP, CHECK_NAME = "ChangeTrainingJobDescription", "StopTrainingJob", "ValidateTrainingJobName"
+
+
+#: A stack without jobs is what a test means where it says so.
+UNFORCED = Options(allow_empty=True)
 
 
 class SharedTime:
@@ -135,7 +139,7 @@ class Service:
         target = Connected(self.backend, TARGET, self.cloud, self.time)
         return Context(loaded, target, only=only, parallelism=parallelism)
 
-    def plan(self, *jobs: DesiredJob, options: Options = NO_OPTIONS) -> Plan:
+    def plan(self, *jobs: DesiredJob, options: Options = UNFORCED) -> Plan:
         """What apply would do for a stack of these jobs."""
         return reconcile.plan(self.context(a_stack(*jobs)), options)
 

@@ -6,13 +6,16 @@ import pytest
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NewConnectionError
 
+from reconciler.apply.steps import ATTEMPTS
 from reconciler.core.outcome import Status
-from reconciler.core.plan import Action, Reason
+from reconciler.core.plan import Action, Plan, Reason
+from reconciler.core.stack import DesiredJob
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CHECK_NAME, CREATE, FIND, Service, marker, the_only
-from tests.builders import a_job
+from tests.builders import a_job, absent
 
 NO_ANSWER = [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER, Effect.ANSWER_AFTER]
+REFUSED_CHECKS = [400, 401, 403, 404, 500, 503]
 LOOK_UP_FAILS = Fault(Effect.ANSWER, operation=FIND, nth=2, count=None, status=503)
 
 
@@ -45,12 +48,60 @@ def test_a_second_post_waits_for_the_proof_that_the_first_had_no_effect(either: 
     assert asked[second - 1] == proof
 
 
-def test_a_create_that_is_lost_twice_is_not_asked_a_third_time(either: Service) -> None:
+def test_a_create_is_asked_again_until_its_attempts_are_used_up_each_after_a_proof(either: Service) -> None:
+    plan = either.plan(a_job())
+    either.forget_requests()
     either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE, count=None))
-    outcome = the_only(either.apply(a_job()))
-    assert either.asked(CREATE) == 2
+    outcome = the_only(either.carry_out(plan))
+    assert either.asked(CREATE) == ATTEMPTS
     assert outcome.status is Status.FAILED, "it is certain that nothing was created"
     assert not either.store.jobs()
+    assert [slept for slept in either.time.slept if slept >= 1] == [2.0**n for n in range(ATTEMPTS)]
+    asked = [served.operation for served in either.app.requests]
+    proof = CHECK_NAME if either.cloud == "huawei" else FIND
+    again = [place for place, operation in enumerate(asked) if operation == CREATE][1:]
+    assert [asked[place - 1] for place in again] == [proof] * (ATTEMPTS - 1)
+
+
+def test_a_create_that_is_lost_all_but_the_last_time_is_done(either: Service) -> None:
+    either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE, count=ATTEMPTS - 1))
+    outcome = the_only(either.apply(a_job()))
+    assert (outcome.status, outcome.job) == (Status.DONE, either.job("a").id)
+    assert either.asked(CREATE) == ATTEMPTS
+
+
+def test_absence_that_is_not_proven_after_a_later_attempt_ends_the_asking(otc: Service) -> None:
+    plan = otc.plan(a_job())
+    otc.fail(Fault(Effect.LOST_BEFORE, operation=CREATE, count=None))
+    asked: list[str] = []
+
+    def break_the_list_after_the_second() -> None:
+        asked.append("")
+        if len(asked) == 2:
+            otc.fail(Fault(Effect.ANSWER, operation=FIND, count=None, status=503))
+
+    otc.gate.before(CREATE, break_the_list_after_the_second, always=True)
+    assert the_only(otc.carry_out(plan)).status is Status.UNKNOWN
+    assert otc.asked(CREATE) == 2
+
+
+def test_a_create_that_takes_effect_after_its_answer_was_lost_is_found(either: Service) -> None:
+    plan = either.plan(a_job())
+    either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE))
+    either.time.at(0.9, lambda: either.put_job("a", marker("a", 1, a_job().digest)))
+    outcome = the_only(either.carry_out(plan))
+    assert (outcome.status, outcome.job) == (Status.DONE, either.job("a").id)
+    assert either.asked(CREATE) == 1
+
+
+@pytest.mark.parametrize("status", REFUSED_CHECKS)
+def test_without_a_name_check_that_works_the_whole_list_proves_absence(service: Service, status: int) -> None:
+    service.fail(
+        Fault(Effect.LOST_BEFORE, operation=CREATE),
+        Fault(Effect.ANSWER, operation=CHECK_NAME, count=None, status=status, code="ModelArts.0010"),
+    )
+    assert the_only(service.apply(a_job())).status is Status.DONE
+    assert service.asked(CREATE) == 2
 
 
 def test_a_create_that_is_lost_before_and_then_after_its_effect_is_found(either: Service) -> None:
@@ -268,7 +319,7 @@ def test_the_next_revision_follows_where_the_record_of_the_last_one_is_gone(serv
 
 def test_a_create_waits_for_a_termination_that_is_under_way(service: Service) -> None:
     first = service.run(a_job())
-    service.apply()
+    service.apply(absent())
     plan = service.plan(a_job())
     assert plan.actions[0].reason is Reason.WAITS_FOR_TERMINATION
     assert the_only(service.carry_out(plan)).status is Status.DONE
@@ -278,7 +329,7 @@ def test_a_create_waits_for_a_termination_that_is_under_way(service: Service) ->
 
 def test_a_create_does_not_wait_for_ever(service: Service) -> None:
     first = service.run(a_job())
-    service.apply()
+    service.apply(absent())
     service.store.hold(first.id)
     outcome = the_only(service.apply(a_job(), timeout_s=120))
     assert outcome.status is Status.TIMED_OUT
@@ -287,10 +338,52 @@ def test_a_create_does_not_wait_for_ever(service: Service) -> None:
 
 def test_a_job_that_completed_while_it_was_to_be_terminated_is_not_run_again(service: Service) -> None:
     first = service.run(a_job())
-    service.apply()
+    service.apply(absent())
     plan = service.plan(a_job())
     service.store.hold(first.id)
     service.time.at(5, lambda: service.store.set_phase(first.id, "Completed"))
     assert the_only(service.carry_out(plan)).status is Status.DONE
     assert service.phases() == {"a": "Completed"}
     assert service.plan(a_job()).actions[0].reason is Reason.COMPLETED
+
+
+# --- a termination that was under way turns out to be the job's own
+
+
+def test_a_job_that_was_stopped_by_its_own_auto_stop_is_not_run_again(service: Service) -> None:
+    plan = plan_while_terminating(service, auto_stop_h=1)
+    outcome = the_only(service.carry_out(plan))
+    assert (outcome.status, outcome.job) == (Status.DONE, service.job("a").id)
+    assert outcome.detail == "a is Terminated: stopped by its own auto_stop"
+    assert service.phases() == {"a": "Terminated"}
+
+
+def test_a_job_that_was_stopped_long_before_its_auto_stop_is_followed(service: Service) -> None:
+    plan = plan_while_terminating(service, auto_stop_h=2)
+    assert the_only(service.carry_out(plan)).status is Status.DONE
+    assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
+
+
+def test_what_is_declared_otherwise_is_run_though_the_last_was_stopped_by_auto_stop(service: Service) -> None:
+    plan = plan_while_terminating(service, auto_stop_h=1, lr=0.5)
+    assert the_only(service.carry_out(plan)).status is Status.DONE
+    assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
+
+
+def plan_while_terminating(service: Service, *, auto_stop_h: int, lr: float = 0.1) -> Plan:
+    """The plan made 54 minutes into a run that is terminating; it ends a few minutes later."""
+
+    def job(lr: float) -> DesiredJob:
+        return a_job(
+            spec__auto_stop={"time_unit": "HOURS", "duration": auto_stop_h}, algorithm__parameters={"lr": lr}
+        )
+
+    first = service.run(job(0.1))
+    service.time.sleep(54 * 60)
+    service.store.set_phase(first.id, "Terminating")
+    service.describe("a", marker("a", 1, job(0.1).digest, "stopped"))
+    service.store.hold(first.id)
+    plan = service.plan(job(lr))
+    assert plan.actions[0].reason is Reason.WAITS_FOR_TERMINATION
+    service.time.at(4 * 60, lambda: service.store.release(first.id))
+    return plan

@@ -11,7 +11,7 @@ from reconciler.core.outcome import EventType, Status
 from reconciler.core.plan import Action, Reason
 from reconciler.core.stack import DesiredJob
 from reconciler.emulator import Effect, Fault
-from tests.apply.service import CREATE, PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
+from tests.apply.service import CHECK_NAME, CREATE, PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job
 
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
@@ -98,6 +98,16 @@ def test_the_old_job_goes_on_where_the_next_name_is_taken(service: Service, who:
     assert outcome.status is Status.CONFLICT
     assert service.changes == []
     assert service.phases()["a"] == "Running"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 502, 503])
+def test_a_replace_needs_no_right_to_check_names(service: Service, status: int) -> None:
+    service.run(a_job())
+    plan = service.plan(changed())
+    service.fail(Fault(Effect.ANSWER, operation=CHECK_NAME, count=None, status=status, code="ModelArts.2771"))
+    outcome = the_only(service.carry_out(plan))
+    assert (outcome.status, outcome.job) == (Status.DONE, service.job("a-r2").id)
+    assert service.phases()["a"] == "Terminated"
 
 
 def test_a_new_job_that_somebody_sent_already_is_taken_and_the_old_one_ends(either: Service) -> None:

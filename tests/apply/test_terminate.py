@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from reconciler.backends.waiting import Backoff
 from reconciler.core.identity import MAX_DESCRIPTION
 from reconciler.core.outcome import Status
 from reconciler.core.plan import Action, Plan, Reason
@@ -111,6 +112,25 @@ def test_a_lost_answer_on_the_way_is_no_failure(
     either.fail(Fault(effect, operation=operation, status=503))
     assert the_only(either.carry_out(ending)).status is Status.DONE
     assert either.phases() == {"a": "Terminating"}
+    assert either.description("a").endswith(".stopped")
+
+
+@pytest.mark.parametrize("operation", [STOP, UPDATE])
+def test_what_gets_no_answer_is_repeated_by_the_backend_alone(
+    either: Service, ending: Plan, operation: str
+) -> None:
+    either.fail(Fault(Effect.ANSWER, operation=operation, status=503, code="ModelArts.4302", count=None))
+    outcome = the_only(either.carry_out(ending))
+    assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.4302")
+    assert either.asked(operation) == Backoff().attempts
+    assert either.phases() == {"a": "Running"}
+
+
+@pytest.mark.parametrize("operation", [STOP, UPDATE])
+def test_what_had_its_effect_without_an_answer_is_seen(either: Service, ending: Plan, operation: str) -> None:
+    either.fail(Fault(Effect.LOST_AFTER, operation=operation, count=None))
+    assert the_only(either.carry_out(ending)).status is Status.DONE
+    assert either.phases()["a"] in ("Terminating", "Terminated")
     assert either.description("a").endswith(".stopped")
 
 

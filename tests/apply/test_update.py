@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.backends.waiting import Backoff
 from reconciler.core.outcome import Status
 from reconciler.core.plan import Action, Reason
 from reconciler.core.stack import DesiredJob
@@ -94,6 +95,24 @@ def test_a_lost_answer_to_an_update_is_asked_again(either: Service, effect: Effe
     either.run(a_job())
     either.fail(Fault(effect, operation=UPDATE, status=503))
     assert the_only(either.apply(edited())).status is Status.DONE
+    assert either.description("a") == f"new {OURS}"
+
+
+def test_an_update_without_an_answer_is_repeated_by_the_backend_alone(either: Service) -> None:
+    either.run(a_job())
+    plan = either.plan(edited())
+    either.forget_requests()
+    either.fail(Fault(Effect.ANSWER, operation=UPDATE, status=503, code="ModelArts.4302", count=None))
+    outcome = the_only(either.carry_out(plan))
+    assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.4302")
+    assert either.asked(UPDATE) == Backoff().attempts
+
+
+def test_an_update_that_had_its_effect_without_an_answer_is_done(either: Service) -> None:
+    either.run(a_job())
+    plan = either.plan(edited())
+    either.fail(Fault(Effect.LOST_AFTER, operation=UPDATE, count=None))
+    assert the_only(either.carry_out(plan)).status is Status.DONE
     assert either.description("a") == f"new {OURS}"
 
 

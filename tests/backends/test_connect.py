@@ -28,6 +28,7 @@ def a_target(**said: Any) -> Target:
         ({"region": "eu-de"}, "https://modelarts.eu-de.otc.t-systems.com"),
         ({"region": "cn-north-4", "endpoint": "https://private.example/"}, "https://private.example"),
         ({"endpoint": "http://localhost:8080"}, "http://localhost:8080"),
+        ({"endpoint": "http://em.localhost:8080"}, "http://em.localhost:8080"),
         ({"endpoint": "http://[::1]:8080"}, "http://[::1]:8080"),
         ({"endpoint": "http://10.0.0.1", "insecure": True}, "http://10.0.0.1"),
     ],
@@ -53,6 +54,7 @@ def test_endpoint_of_a_region_may_be_set_as_for_the_vendors_sdk() -> None:
         {"endpoint": "modelarts.example"},
         {"endpoint": "https://me:secret@host"},
         {"endpoint": "https://host?x=1"},
+        {"endpoint": "https://host/v2"},
         {"endpoint": "https://host:port"},
         {"endpoint": "https://"},
     ],
@@ -110,6 +112,7 @@ def test_cloud(said: dict[str, Any], endpoint: str, cloud: Cloud) -> None:
         ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example"}, "https://h.example", {}),
         ({"HTTPS_PROXY": "http://p:1", "no_proxy": "*"}, "https://h.example", {}),
         ({"HTTP_PROXY": "http://p:1"}, "http://127.0.0.1:8080", {}),
+        ({"HTTP_PROXY": "http://p:1"}, "http://em.localhost:8080", {}),
     ],
 )
 def test_proxies(environ: dict[str, str], endpoint: str, proxies: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,106 @@ def test_the_rest_of_the_plan_is_the_same_bytes_while_time_passes(
     first = reconciler("plan", "--json").out
     assert '"defer": 1' in first
     assert re.sub('"created_at.*', "", first) == re.sub('"created_at.*', "", reconciler("plan", "--json").out)
+
+
+def broken_link(path: Path) -> None:
+    path.symlink_to("nowhere.yaml")
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [broken_link, loop, pipe])
+def test_a_file_that_cannot_be_read_is_no_absent_job(
+    reconciler: Reconciler, make: Callable[[Path], None]
+) -> None:
+    write(manifest("a"), "stack/jobs.yaml")
+    write("jobs:\n" + manifest("b").split("jobs:\n")[1], "stack/sub/more.yaml")
+    assert reconciler("apply", "--yes", "stack").code == 0
+    make(Path("stack/sub/another.yaml"))
+    said = reconciler("plan", "stack")
+    assert said.code == 65
+    assert "unreadable file" in said.err
+    Path("stack/sub/more.yaml").unlink()
+    make(Path("stack/sub/more.yaml"))
+    assert reconciler("apply", "--yes", "stack").code == 65
+
+
+@pytest.mark.parametrize("closed", ["stderr", "stdout"])
+def test_a_reader_that_goes_away_stops_no_apply(service: Service, tmp_path: Path, closed: str) -> None:
+    write(manifest(*(f"job-{n}" for n in range(12)), url=service.url))
+    arguments = [
+        sys.executable,
+        "-m",
+        "reconciler",
+        "apply",
+        "--yes",
+        *(["--json"] if closed == "stdout" else []),
+    ]
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.run(
+            arguments,
+            stdout=full if closed == "stdout" else subprocess.DEVNULL,
+            stderr=full if closed == "stderr" else subprocess.DEVNULL,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            timeout=60,
+        )
+    assert process.returncode == 0
+    assert len(service.store.jobs()) == 12
+
+
+def test_an_output_goes_into_a_device_and_through_a_link_and_keeps_a_mode(
+    reconciler: Reconciler, tmp_path: Path
+) -> None:
+    write(manifest("a"))
+    kept = tmp_path / "kept.json"
+    kept.write_text("old")
+    kept.chmod(0o600)
+    (tmp_path / "link.json").symlink_to("kept.json")
+    assert reconciler("plan", "-o", "json=/dev/null", "-o", "json=link.json").code == 0
+    assert Path("/dev/null").is_char_device()
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads(kept.read_text())["stack"] == "test"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert reconciler("plan", "-o", "json=.").code == 64
+    assert not list(tmp_path.glob(".*.[0-9]*"))
+
+
+def test_a_sensitive_value_in_a_mutable_field_converges(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOPIC", "urn:smn:secret-topic")
+    text = manifest("a", url=service.url, more="variables:\n  topic: {env: MY_TOPIC, sensitive: true}\n")
+    write(text + '      notification: {topic_urn: "${var.topic}", events: [JobFailed]}\n')
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("plan", "--detailed-exitcode").code == 0
+    monkeypatch.setenv("MY_TOPIC", "urn:smn:another-topic")
+    said = reconciler("apply", "--yes")
+    assert said.code == 0
+    assert "topic" not in said.out.replace("topic_urn", "").replace("var.topic", "")
+    assert reconciler("plan", "--detailed-exitcode").code == 0
+
+
+def test_a_sensitive_that_is_neither_true_nor_false_is_refused(reconciler: Reconciler) -> None:
+    text = manifest("a").replace(
+        "parameters: {lr: 0.1}", "environments: {T: {value: hunter2, sensitive: yes}}"
+    )
+    write(text)
+    assert reconciler("validate").code == 65
+
+
+def test_a_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("plan").code == 0
+    Path(".reconciler/local.sqlite3").write_bytes(b"this is no database" * 100)
+    for other in Path(".reconciler").glob("local.sqlite3-*"):
+        other.unlink()
+    said = reconciler("plan")
+    assert said.code == 8
+    assert "local.sqlite3" in said.err

@@ -154,12 +154,35 @@ def test_what_is_no_expression_is_an_error_at_its_place(
 
 
 def test_a_variable_without_a_value_names_every_way_to_give_one(place: Place) -> None:
-    place.write(head("v: {env: V}, unused: {}") + f"jobs:\n  a:{BODY % '${var.v}'}")
+    place.write(head("v: {env: V}") + f"jobs:\n  a:{BODY % '${var.v}'}")
     problem = place.problem()
     assert problem.what == "variable without a value"
     assert problem.fix is not None
     for way in ("--var v=VALUE", "--var-file", "environment variable V", "default:"):
         assert way in problem.fix
+
+
+def test_a_variable_without_a_value_is_told_once_whether_it_is_used_or_not(place: Place) -> None:
+    jobs = "".join(f"  {key}:{BODY % '${var.v}'}" for key in "abc")
+    place.write(head("v: {}, unused: {}, secret: {sensitive: true}") + f"jobs:\n{jobs}")
+    problems = place.problems()
+    assert {problem.what for problem in problems} == {"variable without a value"}
+    assert [problem.path for problem in problems] == [f"variables.{n}" for n in ("v", "unused", "secret")]
+    assert [marked(problem) for problem in problems] == ["v", "unused", "secret"]
+    assert [problem.path for problem in place.problems(offline=True)] == ["variables.v", "variables.unused"]
+
+
+def test_a_variable_that_only_a_target_uses_needs_a_value_too(place: Place) -> None:
+    place.write("stack: s\nvariables: {r: {}}\ntargets: {t: {kind: modelarts, region: '${var.r}'}}\n")
+    problem = place.problem()
+    assert (problem.what, place_of(problem)) == ("variable without a value", "main.yaml:2:13")
+    assert place.load(variables={"r": "cn-north-4"}).targets["t"].region == "cn-north-4"
+
+
+def test_a_variable_file_that_cannot_be_read_may_have_given_the_value(place: Place) -> None:
+    place.write(head("v: {}") + f"jobs:\n  a:{BODY % '${var.v}'}")
+    values = place.write("v: [\n", "values.yaml")
+    assert place.problem(var_files=[values]).what == "invalid YAML"
 
 
 def test_names_that_nobody_declares_are_errors(place: Place) -> None:
@@ -209,19 +232,69 @@ def test_rotating_a_secret_changes_no_digest(place: Place) -> None:
         return place.job(BODY % "'${var.token}'", head(SECRET), environ={"TOKEN": token}).digest
 
     assert digest("hunter2!") == digest("correct horse")
-    assert place.job(BODY % "hunter2!", head(SECRET)).digest != digest("hunter2!")
+    plain = place.job(BODY % "hunter2!", head(SECRET), environ={"TOKEN": "hunter2!"})
+    assert plain.digest != digest("hunter2!")
 
 
 def test_a_secret_that_reads_as_a_number_stays_text(place: Place) -> None:
     assert environment(place, "'${var.token}'", SECRET, environ={"TOKEN": "12345"}) == "12345"
 
 
-def test_what_was_looked_up_is_known_for_redaction(place: Place) -> None:
-    declared = SECRET + ", unused: {env: UNUSED, sensitive: true}"
+def test_every_sensitive_value_is_known_for_redaction(place: Place) -> None:
+    declared = (
+        SECRET
+        + ", unused: {env: UNUSED, sensitive: true}, option: {sensitive: true}, filed: {sensitive: true}"
+        + ", literal: {sensitive: true, default: in the file}, plain: {default: shown}"
+    )
     place.write(head(declared) + f"jobs:\n  a:{BODY % '${var.token}'}")
-    loaded = place.load(environ={"TOKEN": "hunter2!", "UNUSED": "not asked for"})
-    assert loaded.secrets == ("hunter2!",)
+    loaded = place.load(
+        variables={"option": "from option"},
+        var_files=[place.write("filed: 1234567\n", "values.yaml")],
+        environ={"TOKEN": "hunter2!", "UNUSED": "not asked for"},
+    )
+    assert set(loaded.secrets) == {"hunter2!", "not asked for", "from option", "1234567", "in the file"}
     assert "hunter2!" not in repr(loaded)
+    assert "not asked for" not in repr(loaded)
+
+
+def test_offline_too_a_sensitive_value_that_is_there_is_known(place: Place) -> None:
+    place.write(head(SECRET + ", other: {sensitive: true}"))
+    assert place.load(offline=True, environ={"TOKEN": "hunter2!"}).secrets == ("hunter2!",)
+
+
+def test_a_value_that_another_one_outdoes_is_still_a_secret(place: Place) -> None:
+    place.write(head("token: {env: TOKEN, sensitive: true, default: correct horse}"))
+    loaded = place.load(variables={"token": "hunter2!"}, environ={"TOKEN": "battery staple"})
+    assert set(loaded.secrets) == {"hunter2!", "battery staple", "correct horse"}
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "token: {sensitive: true, default: hunter2!, defualt: x}",
+        "token: {sensitive: 'yes', default: hunter2!}",
+        "token: {sensitive: true, default: [hunter2!], defualt: x}",
+    ],
+)
+def test_the_secret_of_a_declaration_that_is_wrong_is_not_shown(place: Place, declared: str) -> None:
+    place.write(head(declared))
+    assert "hunter2!" not in repr(place.problem())
+
+
+def test_the_secrets_of_files_that_disagree_are_not_shown(place: Place) -> None:
+    place.write(head("token: {sensitive: true, default: correct horse}"))
+    place.write("variables: {token: {sensitive: true, default: hunter2!}}\n", "more.yaml")
+    problem = place.problem()
+    assert problem.what == "files disagree"
+    assert "hunter2!" not in repr(problem)
+
+
+def test_a_value_marked_sensitive_is_not_shown_where_its_job_is_wrong(place: Place) -> None:
+    parameters = "parameters: {p: {value: hunter2!, sensitive: true}, q: {valeu: 1}}, engine:"
+    place.write(HEAD + f"jobs:\n  a:{JOB.replace('engine:', parameters)}")
+    problem = place.problem()
+    assert problem.what == "unknown field"
+    assert "hunter2!" not in repr(problem)
 
 
 def test_values_marked_sensitive_in_place_are_secrets_too(place: Place) -> None:

@@ -112,7 +112,7 @@ def test_a_variable_file_is_no_manifest_wherever_it_lies(stack: Place) -> None:
     stack.write("variables: {bucket: {}}\n", "vars.yaml")
     values = stack.write("bucket: data\n", "values.yaml")
     assert values not in stack.load(var_files=[values]).files
-    assert stack.problem().what == "unknown field"
+    assert [problem.what for problem in stack.problems()] == ["unknown field", "variable without a value"]
 
 
 def test_a_stray_yaml_file_is_an_error(stack: Place) -> None:

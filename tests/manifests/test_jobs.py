@@ -470,3 +470,47 @@ def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value:
         except ManifestInvalid:
             continue
         assert loaded.stack.jobs["a"].digest
+
+
+# Defaults that no job takes
+
+
+@pytest.mark.parametrize(
+    ("defaults", "what", "path"),
+    [
+        ("algoritm: {}", "unknown field", "defaults"),
+        ("algorithm: {code_dri: obs://b/}", "unknown field", "defaults.algorithm"),
+        ("spec: {resource: {node_count: two}}", "wrong type", "defaults.spec.resource.node_count"),
+        ("lifecycle: {on_change: replcae}", "value not allowed", "defaults.lifecycle.on_change"),
+        ("algorithm: {parameters: {lr: {valeu: 1}}}", "unknown field", "defaults.algorithm.parameters.lr"),
+        ("description: '${var.nonsense}'", "unknown variable", "defaults.description"),
+        ("raw: {status: {}}", "not allowed in raw", "defaults.raw.status"),
+    ],
+)
+@pytest.mark.parametrize("jobs", ["", "jobs: {gone: {state: absent}}\n"])
+def test_a_mistake_in_defaults_is_found_without_a_job(
+    place: Place, jobs: str, defaults: str, what: str, path: str
+) -> None:
+    place.write(HEAD + f"defaults:\n  {defaults}\n{jobs}")
+    problem = place.problem()
+    assert (problem.what, problem.path) == (what, path)
+    assert place_of(problem).startswith("main.yaml:4:")
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    [
+        "{}",
+        "{spec: {resource: {flavor_id: gpu}}}",
+        "{algorithm: {parameters: {lr: 0.1}, environments: {X: '${job.key}'}}}",
+        "{description: 'about ${job.key}', lifecycle: {rerun: '${job.key}'}, raw: {x: 1}}",
+    ],
+)
+def test_defaults_need_not_be_whole(place: Place, defaults: str) -> None:
+    place.write(HEAD + f"defaults: {defaults}\n")
+    assert place.load().stack.jobs == {}
+
+
+def test_a_secret_in_defaults_is_known_without_a_job(place: Place) -> None:
+    place.write(HEAD + "defaults: {algorithm: {parameters: {p: {value: hunter2!, sensitive: true}}}}\n")
+    assert place.load().secrets == ("hunter2!",)

@@ -1,0 +1,74 @@
+"""Addresses: which are this machine, and which an endpoint may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.core.address import endpoint_problem, is_loopback
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST", "em.localhost", "a.b.localhost", "127.0.0.1", "127.8.9.1", "::1"]
+)
+def test_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "10.0.0.1", "0.0.0.0", "localhost.example", "127.0.0.1.example", "mylocalhost", "::", "example.com"],
+)
+def test_other_machines(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "insecure"),
+    [
+        ("https://modelarts.example.com", False),
+        ("https://modelarts.example.com:443/", False),
+        (" https://modelarts.example.com ", False),
+        ("http://em.localhost:8080", False),
+        ("http://[::1]:8080", False),
+        ("http://10.0.0.1", True),
+    ],
+)
+def test_an_endpoint(endpoint: str, insecure: bool) -> None:
+    assert endpoint_problem(endpoint, insecure) is None
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        ("", "no address"),
+        ("modelarts.example.com", "no address"),
+        ("ftp://host", "no address"),
+        ("https://", "no address"),
+        ("https://host:port", "no address"),
+        ("https://host:99999", "no address"),
+        ("https://[::1", "no address"),
+        ("https://ho st", "no address"),
+        ("https://ho\nst", "no address"),
+        ("https://hö.example", "no address"),
+        ("https://me:hunter2@host", "a user or a password"),
+        ("https://me:hunter2@host:port", "a user or a password"),
+        ("me:hunter2@host", "a user or a password"),
+        ("https://host/v2", "path"),
+        ("https://host?a=b", "query"),
+        ("https://host#a", "fragment"),
+        ("http://10.0.0.1", "10.0.0.1 unencrypted"),
+        ("http://localhost.example", "localhost.example unencrypted"),
+    ],
+)
+def test_no_endpoint(endpoint: str, said: str) -> None:
+    problem = endpoint_problem(endpoint, insecure=False)
+    assert problem is not None
+    why, fix = problem
+    assert said in why
+    assert fix
+    assert "hunter2" not in why + fix
+
+
+def test_a_url_may_have_a_path_where_it_is_no_endpoint() -> None:
+    assert endpoint_problem("https://iam.example.com/v3", insecure=False, takes_path=True) is None
+    assert endpoint_problem("https://iam.example.com/v3?a=b", insecure=False, takes_path=True) is not None
