@@ -35,13 +35,15 @@ class Connected:
 class Surroundings:
     """What a target is opened with.
 
-    `root` is the directory of the stack's root file; `learn` is told each value that must not be seen.
+    `root` is the directory of the stack's root file; `learn` is told each value that must not be seen,
+    and `redact` takes all of them out of what the service says.
     """
 
     root: Path
     environ: Mapping[str, str]
     clock: Clock
     learn: Callable[[Iterable[str]], None] = lambda _: None
+    redact: Callable[[str], str] | None = None
     listener: RequestListener | None = None
 
 
@@ -99,7 +101,12 @@ def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitSta
     from reconciler.backends.connect import connect
 
     backend = connect(
-        target, around.environ, listener=around.listener, clock=around.clock, learn=around.learn
+        target,
+        around.environ,
+        listener=around.listener,
+        clock=around.clock,
+        learn=around.learn,
+        redact=around.redact,
     )
     cleanup.callback(backend.close)
     identity = _identity(name, target, backend.endpoint, backend.project_id)

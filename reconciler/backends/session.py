@@ -105,7 +105,8 @@ class Session:
 
     `endpoint` is `scheme://host[:port][/prefix]`, `make_adapter` makes the transport of a thread,
     `listener` is told of each request, and `learn` of each value that must not be seen, tokens fetched
-    later included; `redact` takes values out that others know of. `chance` is between 0 and 1; without a `limiter` requests go as fast as they can.
+    later included; `redact` takes out of a text what others know of. `chance` is between 0 and 1; without
+    a `limiter` requests go as fast as they can.
     """
 
     def __init__(

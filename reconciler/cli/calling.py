@@ -63,7 +63,7 @@ def called(
     loaded = load_stack(paths, variables, var_files, offline=True)
     name, chosen = loaded.target(target)
     clock = SystemClock()
-    around = Surroundings(loaded.root, os.environ, clock, console.redact.learn, tell_request)
+    around = Surroundings(loaded.root, os.environ, clock, console.redact.learn, console.redact, tell_request)
     with connected(name, chosen, around) as place:
         assert isinstance(place.backend, ModelArtsBackend), "every kind of target speaks this API"
         yield Called(loaded.stack.name, place.identity, place.backend, clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from pathlib import Path
 from types import FrameType
@@ -91,6 +92,8 @@ def serve(
     """
     from reconciler import emulator
     from reconciler.backends.connect import is_loopback
+
+    gc.enable()  # a server runs for long
 
     console.redact.learn(secret for secret in (token, secret_key) if secret)
     if bool(access_key) != bool(secret_key):

@@ -99,7 +99,9 @@ class Examination:
     def checks(self) -> Iterator[Check]:
         """Look at one thing after the other."""
         yield self._records()
-        around = Surroundings(self._loaded.root, os.environ, self._clock, console.redact.learn, tell_request)
+        around = Surroundings(
+            self._loaded.root, os.environ, self._clock, console.redact.learn, console.redact, tell_request
+        )
         with ExitStack() as cleanup:
             try:
                 place = cleanup.enter_context(connected(self._name, self._target, around))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,8 +25,6 @@ def load_stack(
     """Read the manifest; every secret in it is known to the console from then on."""
     from reconciler.manifests import load
 
-    # A run is short, and what it reads it keeps: a collection would find nothing and cost a tenth of it.
-    gc.disable()
     loaded = load(
         list(paths) or [Path()],
         variables=dict(variables),
@@ -58,7 +55,9 @@ def opened(
     from reconciler.reconcile import Context
     from reconciler.targets import Surroundings, connected
 
-    around = Surroundings(loaded.root, os.environ, SystemClock(), console.redact.learn, _tell_request)
+    around = Surroundings(
+        loaded.root, os.environ, SystemClock(), console.redact.learn, console.redact, _tell_request
+    )
     with connected(name, chosen, around) as place:
         yield Context(loaded, place, tuple(only), parallelism, console.detail)
 

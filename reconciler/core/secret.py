@@ -71,16 +71,16 @@ class Redactor:
 
 
 def _forms(secret: str) -> set[str]:
-    raw = secret.encode()
+    raw = secret.encode("utf-8", "surrogatepass")
     encoded = {base64.b64encode(raw), base64.urlsafe_b64encode(raw)}
     # An output may escape what a secret holds: JSON does, and so does text that is made printable.
     escaped = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
     escaped |= {secret.encode("unicode_escape").decode(), printable(secret)}
     return {
         secret,
-        quote(secret),
-        quote(secret, safe=""),
-        quote_plus(secret),
+        quote(raw),
+        quote(raw, safe=""),
+        quote_plus(raw),
         *(form.decode().rstrip("=") for form in encoded),
         *escaped,
     }

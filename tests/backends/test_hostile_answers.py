@@ -1,0 +1,284 @@
+"""Answers that nobody should give: secrets in them, no end, no sense; and proxies that are none."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reconciler.backends import session as session_module
+from reconciler.backends.connect import connect
+from reconciler.backends.credentials import Anonymous, StaticToken
+from reconciler.backends.inprocess import WsgiAdapter
+from reconciler.backends.request import json_bytes, query_of
+from reconciler.backends.session import Network, Session
+from reconciler.core.ports import (
+    NotFound,
+    Rejected,
+    ServiceFailure,
+    Throttled,
+    Unanswered,
+    Unreachable,
+    UnreadableAnswer,
+)
+from reconciler.core.secret import Redactor
+from reconciler.core.stack import Target
+from reconciler.emulator.server import running
+from tests.backends.building import PROJECT, TOKEN, StoppedClock
+from tests.backends.serving import Canned, a_socket
+
+LONG = "".join(f"Tk{n:04d}/" for n in range(500))  # 3,500 characters
+
+
+def a_session(*answers: Any, token: str = TOKEN, **options: Any) -> Session:
+    app = Canned(*answers)
+    return Session(
+        "http://localhost",
+        StaticToken(token, "TEST"),
+        make_adapter=lambda: WsgiAdapter(app),
+        clock=StoppedClock(),
+        **options,
+    )
+
+
+def failure_of(session: Session) -> ServiceFailure:
+    with pytest.raises(ServiceFailure) as failure:
+        session.call("GET", "/x").json()
+    return failure.value
+
+
+def all_of(failure: ServiceFailure) -> str:
+    return "".join(traceback.format_exception(failure)) + repr(failure.diagnostics) + repr(vars(failure))
+
+
+# ── secrets ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (401, json.dumps({"error_code": "APIG.0301", "error_msg": f"bad {LONG}"}), {}),
+        (400, json.dumps({"error_code": LONG, "error_msg": LONG, "error_solution": LONG}), {}),
+        (400, json.dumps({"error_msg": "no", "request_id": LONG}), {}),
+        (400, json.dumps({"said": {"deep": [LONG]}}), {}),
+        (400, json.dumps({"said": {"deep": [LONG]}}).replace("/", "\\/"), {}),
+        (502, f"<html>{LONG}</html>", {}),
+        (502, f"<html>{' ' * 300}{LONG}</html>", {}),
+        (400, "{}", {"X-Request-Id": LONG}),
+        (200, "no JSON", {"X-Request-Id": LONG}),
+        (302, "", {"Location": f"http://elsewhere.invalid/{LONG}"}),
+    ],
+)
+def test_long_token_that_the_service_repeats_is_not_seen_in_part(
+    status: int, body: str, headers: dict[str, str]
+) -> None:
+    said = all_of(failure_of(a_session((status, body, headers), token=LONG)))
+    assert "Tk0000" not in said
+    assert "sensitive" in said
+
+
+@pytest.mark.parametrize("secret", ["line one\nline two", "tab\tbed value", "two  spaces", "zero\x00byte"])
+@pytest.mark.parametrize("form", [lambda s: json.dumps({"error_msg": f"no: {s}"}), lambda s: f"<p>{s}</p>"])
+def test_secret_of_the_manifest_with_white_space_is_not_seen(secret: str, form: Callable[[str], str]) -> None:
+    failure = failure_of(a_session((400, form(secret)), redact=Redactor([secret])))
+    assert "(sensitive)" in failure.message
+    assert not any(word in failure.message for word in ("line", "value", "spaces", "byte"))
+
+
+def test_secret_whose_white_space_the_service_widened_is_not_seen() -> None:
+    said = json.dumps({"error_msg": "no: my  secret\n words"})
+    assert (
+        failure_of(a_session((400, said), redact=Redactor(["my secret words"]))).message == "no: (sensitive)"
+    )
+
+
+def test_session_redacts_what_it_knows_itself_too() -> None:
+    said = json.dumps({"error_msg": f"{TOKEN} and Manifest1"})
+    failure = failure_of(a_session((400, said), redact=Redactor(["Manifest1"])))
+    assert failure.message == "(sensitive) and (sensitive)"
+
+
+def test_part_of_a_hidden_value_does_not_show_the_rest() -> None:
+    elsewhere = Redactor(["Pass"])
+    session = a_session((400, '{"error_msg": "Pass1234"}'), redact=elsewhere, learn=elsewhere.learn)
+    session.hide(["Pass1234"])
+    assert failure_of(session).message == "(sensitive)"
+
+
+def test_secret_that_is_a_part_of_a_code_does_not_change_what_the_code_means() -> None:
+    body = '{"error_code": "ModelArts.2775", "error_msg": "x"}'
+    assert isinstance(failure_of(a_session((400, body), redact=Redactor(["2775"]))), NotFound)
+
+
+def test_connect_hands_the_redactor_over() -> None:
+    with running(Canned((400, '{"error_msg": "no: Manifest1"}'))) as url:
+        target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
+        environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
+        with connect(target, environ, redact=Redactor(["Manifest1"])) as backend:
+            assert failure_of(backend.session).message == "no: (sensitive)"
+
+
+# ── proxies ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "http://u:S3cretPass@127.0.0.1:99999",
+        "http://u:S3cretPass@[::1",
+        "http://u:S3cretPass@",
+        "u:S3cretPass@127.0.0.1:99999",
+        "nonsense://u:S3cretPass@127.0.0.1:80",
+        "http://S3cretPass@127.0.0.1:99999",
+        "http://u:S3cret%50ass@127.0.0.1:99999",
+    ],
+)
+def test_unusable_proxy_is_told_without_its_url(proxy: str) -> None:
+    learnt: list[str] = []
+    target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4", "project_id": PROJECT})
+    environ = {"MODELARTS_AUTH_TOKEN": TOKEN, "HTTPS_PROXY": proxy}
+    with connect(target, environ, learn=learnt.extend, clock=StoppedClock()) as backend:
+        failure = failure_of(backend.session)
+    assert isinstance(failure, Unreachable)
+    assert "unusable proxy" in failure.message
+    assert "HTTPS_PROXY" in (failure.diagnostics[0].fix or "")
+    assert not any(part in all_of(failure) for part in ("S3cret", "127.0.0.1", "99999"))
+    assert "S3cretPass" in learnt
+
+
+@pytest.mark.parametrize("password", ["p/a#s?s", "p@ssw0rd", "p:a:s:s"])
+def test_password_of_a_proxy_may_hold_anything(password: str) -> None:
+    network = Network(proxies={"https": f"http://u:{password}@127.0.0.1:1"})
+    with Session("https://modelarts.example", Anonymous(), network=network) as session:
+        assert password in session.secrets()
+
+
+# ── times of the service ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "99999999999999999999",
+        "9" * 5000,
+        "Thu, 06 Aug 99999999999 07:07:10 GMT",
+        "Thu, 99 Aug 9999 99:99:99 GMT",
+        "Thu, 06 Aug 9999 07:07:10 +99999999999999",
+        "Thu, 06 Aug 0000 07:07:10 GMT",
+        "1e9",
+        "-5",
+        "\u00b2",
+        ", , , :",
+    ],
+)
+def test_absurd_times_of_the_service_break_nothing(said: str) -> None:
+    session = a_session((429, "", {"Retry-After": said, "Date": said}))
+    failure = failure_of(session)
+    assert isinstance(failure, Throttled)
+    assert failure.retry_after_s is None or 0 <= failure.retry_after_s <= 3600
+    assert session.skew_s is None or session.skew_s
+
+
+# ── answers without end ────────────────────────────────────────────────────────────────────────────
+
+
+class TickingClock(StoppedClock):
+    """A second passes each time somebody looks."""
+
+    def now(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+def endless(head: bytes, piece: bytes) -> Callable[[socket.socket], None]:
+    pause = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65536)
+        try:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")
+            while True:
+                connection.sendall(piece)
+                if len(piece) < 100:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    pause.wait(0.01)
+        except OSError:
+            pass  # the client has gone
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (b"Content-Length: 9999999\r\n", b" "),
+        (b"", b" "),
+        (b"Transfer-Encoding: chunked\r\n", b"1\r\n \r\n"),
+    ],
+    ids=["length", "no length", "chunked"],
+)
+@pytest.mark.timeout(20)
+def test_answer_that_drips_is_unanswered(head: bytes, piece: bytes) -> None:
+    network = Network(read_timeout_s=3.0)
+    with (
+        a_socket(endless(head, piece)) as url,
+        Session(url, Anonymous(), network=network, clock=TickingClock()) as session,
+        pytest.raises(Unanswered, match="did not end within 30") as failure,
+    ):
+        session.call("POST", "/x", body={})
+    assert not isinstance(failure.value, Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [(b"", b" " * 65536), (b"Transfer-Encoding: chunked\r\n", b"10000\r\n" + b" " * 65536 + b"\r\n")],
+    ids=["no length", "chunked"],
+)
+@pytest.mark.timeout(20)
+def test_answer_that_is_too_long_is_unreadable(
+    head: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "LONGEST_ANSWER", 2**21)
+    with (
+        a_socket(endless(head, piece)) as url,
+        Session(url, Anonymous()) as session,
+        pytest.raises(UnreadableAnswer, match="longer than 2 MB"),
+    ):
+        session.call("GET", "/x")
+
+
+def test_connection_is_used_again_after_an_answer_was_read() -> None:
+    served: list[int] = []
+
+    def serve(connection: socket.socket) -> None:
+        while connection.recv(65536):
+            served.append(id(connection))
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b" " * 200_000)
+
+    with a_socket(serve) as url, Session(url, Anonymous()) as session:
+        assert [len(session.call("GET", "/x").content) for _ in range(3)] == [200_000] * 3
+        session.close()
+    assert len(set(served)) == 1
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000])
+@pytest.mark.parametrize("status", [200, 400])
+def test_json_without_a_bottom_is_a_failure_like_any_other(content: str, status: int) -> None:
+    failure = failure_of(a_session((status, content)))
+    assert isinstance(failure, UnreadableAnswer if status == 200 else Rejected)
+
+
+# ── what cannot be sent ────────────────────────────────────────────────────────────────────────────
+
+
+def test_text_that_is_no_unicode_is_rejected() -> None:
+    for make in (lambda: json_bytes({"a": "S3cret\ud800"}), lambda: query_of({"a": "S3cret\udfff"})):
+        with pytest.raises(Rejected, match="no valid Unicode") as failure:
+            make()
+        assert "S3cret" not in str(failure.value)
+        assert failure.value.diagnostics[0].fix
