@@ -15,7 +15,7 @@ from reconciler.core.draft import Situation
 from reconciler.core.mutable import mutable_changes
 from reconciler.core.ownership import KeyView, Revision, Standing
 from reconciler.core.phase import Phase
-from reconciler.core.plan import FORMAT_VERSION, Frozen, PlanWarning, TargetIdentity, timestamp
+from reconciler.core.plan import Frozen, Head, PlanWarning, TargetIdentity, timestamp
 from reconciler.core.planner import Look, keys_in_view, keys_owned_in_view, partial_view, unread
 from reconciler.core.retry import stopped_itself
 from reconciler.core.stack import DesiredJob, Stack
@@ -55,15 +55,9 @@ class Pending(Frozen):
     detail: str = Field("", description="What waits to be applied, for people.")
 
 
-class DriftReport(Frozen):
+class DriftReport(Head):
     """What changed on the service since the last apply."""
 
-    format_version: str = Field(FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Of this document.")
-    reconciler_version: str = Field(description="Version of the program that made it.")
-    created_at: str = Field(description="RFC 3339, UTC.")
-    stack: str = Field(description="The ownership scope.")
-    target: TargetIdentity = Field(description="Where the jobs live.")
-    manifest_digest: str = Field(description="Over the files of the stack.")
     complete: bool = Field(description="False when something could not be read.")
     drift: tuple[Drift, ...] = Field(description="Sorted by key.")
     pending: tuple[Pending, ...] = Field(description="Sorted by key.")

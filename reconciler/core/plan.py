@@ -223,8 +223,8 @@ class PlanWarning(Frozen):
 Summary = Annotated[dict[Action, int], Field(description="How many actions of each kind.")]
 
 
-class Plan(Frozen):
-    """The actions for one stack on one target, sorted by key, then revision."""
+class Head(Frozen):
+    """What every document about a stack on a target begins with."""
 
     format_version: str = Field(FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Of this document.")
     reconciler_version: str = Field(description="Version of the program that made it.")
@@ -232,6 +232,11 @@ class Plan(Frozen):
     stack: str = Field(description="The ownership scope.")
     target: TargetIdentity = Field(description="Where the jobs live.")
     manifest_digest: str = Field(description="Over the files of the stack.")
+
+
+class Plan(Head):
+    """The actions for one stack on one target, sorted by key, then revision."""
+
     applyable: bool = Field(description="At least one action would be executed and no guard refuses.")
     complete: bool = Field(description="False when something could not be read.")
     summary: Summary
