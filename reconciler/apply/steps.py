@@ -162,7 +162,7 @@ class Steps:
             except (Throttled, Unreachable) as failure:  # had no effect, so it may be asked again
                 if attempt == ATTEMPTS - 1:
                     raise
-                self._clock.sleep(failure.retry_after_s or 2.0**attempt)
+                self._clock.sleep(min(failure.retry_after_s or 2.0**attempt, self._timeout_s))
         raise AssertionError("the last attempt returns or raises")
 
     def _look_up_after(
@@ -287,7 +287,7 @@ class Steps:
                 may_pass = isinstance(failure, (WrongPhase, UnreadableAnswer))
                 if not may_pass or attempt == ATTEMPTS - 1:
                     return self._ended_all_the_same(action, failure)
-                self._clock.sleep(failure.retry_after_s or float(attempt))
+                self._clock.sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
         raise AssertionError("the last attempt returns or raises")
 
     def _ended_all_the_same(self, action: PlannedAction, failure: ServiceFailure) -> ObservedJob | None:

@@ -236,6 +236,12 @@ def test_a_throttled_create_is_asked_again_when_the_service_says(service: Servic
     assert 7 in service.time.slept
 
 
+def test_a_create_waits_no_longer_than_an_action_may(service: Service) -> None:
+    service.fail(Fault(Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", retry_after_s=3000))
+    assert the_only(service.apply(a_job(), timeout_s=60)).status is Status.DONE
+    assert max(service.time.slept) <= 60
+
+
 def test_a_create_that_is_throttled_for_ever_fails_in_the_end(service: Service) -> None:
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", count=None))
     outcome = the_only(service.apply(a_job()))
