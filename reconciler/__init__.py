@@ -28,7 +28,9 @@ from typing import TYPE_CHECKING, Any
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
+    from reconciler.backends.asked import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.clock import SystemClock
+    from reconciler.backends.reported import JobPage, ReportedJob
     from reconciler.core.drift import DriftReport
     from reconciler.core.plan import Plan
     from reconciler.manifests import LoadedStack, load
@@ -39,10 +41,17 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Context": "reconcile",
     "DriftReport": "core.drift",
+    "Filter": "backends.asked",
+    "JobPage": "backends.reported",
     "LoadedStack": "manifests",
     "Plan": "core.plan",
+    "ReportedJob": "backends.reported",
+    "Search": "backends.asked",
+    "SearchBody": "backends.asked",
     "Surroundings": "targets",
     "SystemClock": "backends.clock",
+    "TagFilter": "backends.asked",
+    "UpdateBody": "backends.asked",
     "apply": "reconcile",
     "connected": "targets",
     "drift": "reconcile",
@@ -53,10 +62,17 @@ _PUBLIC = {
 __all__ = [
     "Context",
     "DriftReport",
+    "Filter",
+    "JobPage",
     "LoadedStack",
     "Plan",
+    "ReportedJob",
+    "Search",
+    "SearchBody",
     "Surroundings",
     "SystemClock",
+    "TagFilter",
+    "UpdateBody",
     "__version__",
     "apply",
     "connected",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import reconciler
+from reconciler.backends.jobs import Jobs
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.operations import Operations
 from reconciler.cli import cli
@@ -29,6 +30,8 @@ ROWS = {
     if line.startswith("|")
     for cells in [[cell.strip() for cell in line.strip("|").split(" | ")]]
 }
+#: The calls of `backend` itself, and those of its groups.
+GROUPS = {"": ModelArtsBackend, "jobs": Jobs, "operations": Operations}
 #: The vendor's calls, from its documents. Source: reference/modelarts-api.md 13.
 VENDOR = (
     "get_job_info",
@@ -94,7 +97,8 @@ def test_every_python_name_resolves(name: str) -> None:
 def _resolve(name: str) -> Any:
     first, *rest = name.split(".")
     if first == "backend":
-        return getattr(*((Operations, rest[1]) if rest[0] == "operations" else (ModelArtsBackend, rest[0])))
+        *group, name = rest
+        return getattr(GROUPS[".".join(group)], name)
     if len(rest) == 1:
         return getattr(reconciler, rest[0])
     try:

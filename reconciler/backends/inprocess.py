@@ -12,11 +12,16 @@ import requests
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
+from reconciler.core.ports import ServiceFailure
+
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class WsgiAdapter(BaseAdapter):
-    """Calls `app` for each request. What the app raises is a connection that broke without an answer."""
+    """Calls `app` for each request. What the app raises is a connection that broke without an answer.
+
+    A `ServiceFailure` is what it says.
+    """
 
     def __init__(self, app: WsgiApp) -> None:
         super().__init__()
@@ -35,6 +40,7 @@ class WsgiAdapter(BaseAdapter):
 
         Raises:
             requests.ConnectionError: the app raised instead of answering.
+            ServiceFailure: the app raised it.
         """
         said: list[tuple[str, list[tuple[str, str]]]] = []
 
@@ -49,6 +55,8 @@ class WsgiAdapter(BaseAdapter):
                 if close := getattr(chunks, "close", None):
                     close()
             status, headers = said[-1]
+        except ServiceFailure:
+            raise
         except Exception as error:
             raise requests.ConnectionError(f"{type(error).__name__}: {error}") from error
         return _response(request, status, headers, content)

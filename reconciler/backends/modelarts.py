@@ -21,6 +21,7 @@ from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ports import NotFound, Rejected, Secrets, ServiceFailure, Unauthorized, UnreadableAnswer
 
 if TYPE_CHECKING:
+    from reconciler.backends.jobs import Jobs
     from reconciler.backends.operations import Operations
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -58,6 +59,13 @@ class ModelArtsBackend:
         from reconciler.backends.operations import Operations
 
         return Operations(self)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The calls about jobs, with typed questions and answers."""
+        from reconciler.backends.jobs import Jobs
+
+        return Jobs(self)
 
     def close(self) -> None:
         """Close all connections."""
@@ -152,12 +160,15 @@ class ModelArtsBackend:
         }
         if filters:
             body["filters"] = list(filters)
-        path = f"{self._root}/training-job-searches"
-        answer = self.session.call("POST", path, body=body, repeat=Repeat.SAFE)
+        answer = self.ask_for_page(body)
         page = page_of(answer.json(), answer.requests, answer.seconds)
         if isinstance(page, str):
             raise answer.unreadable(page)
         return page
+
+    def ask_for_page(self, body: Mapping[str, Any]) -> Answer:
+        """Send a search; the answer is one page of it."""
+        return self.session.call("POST", f"{self._root}/training-job-searches", body=body, repeat=Repeat.SAFE)
 
     def name_is_taken(self, name: str) -> bool | None:
         """Ask whether the name is held; None on a cloud that has no such call."""
@@ -222,9 +233,13 @@ class ModelArtsBackend:
             WrongPhase: it has ended, or its phase just changed: read it again.
             NotFound: there is no such job.
         """
+        self.act(job_id, {"action_type": "terminate"})
+
+    def act(self, job_id: str, action: Mapping[str, Any]) -> Answer:
+        """Ask for an action on a job; the answer is the job, as it is from then on. Raises as `terminate`."""
         # A second one finds the job Terminating, and is refused (WrongPhase): the caller reads again.
-        body = {"action_type": "terminate"}
-        self.session.call("POST", f"{self.path_of(job_id)}/actions", body=body, repeat=Repeat.SAFE)
+        path = f"{self.path_of(job_id)}/actions"
+        return self.session.call("POST", path, body=action, repeat=Repeat.SAFE)
 
     def delete(self, job_id: str) -> None:
         """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.

@@ -158,33 +158,47 @@ class Operations:
                 return found
             offset += len(page)
 
-    def tagged(self, tags: Mapping[str, Sequence[str]]) -> tuple[told.TaggedJob, ...]:
+    def tagged(
+        self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
+    ) -> tuple[told.TaggedJob, ...]:
         """Return all jobs of the workspace with these tags: all keys, for each one of its values.
 
-        No value for a key means any.
+        No value for a key means any. With `name` only jobs whose name holds that text; `without_any`
+        finds those without a tag.
         """
         self._only_on_huawei("tags")
+        asked = self._tag_search(tags, name, without_any)
         found: dict[str, told.TaggedJob] = {}
         offset = 0
         while True:
             query = {"limit": TAG_PAGE, "offset": offset}
             path = f"{self._tags}/resource-instances/filter"
-            page = _read(told.TaggedJobs, self._ask(path, self._tag_search(tags), query)).resources
+            page = _read(told.TaggedJobs, self._ask(path, asked, query)).resources
             fresh = {job.resource_id: job for job in page if job.resource_id not in found}
             found |= fresh
             if len(page) < TAG_PAGE or not fresh:
                 return tuple(found.values())
             offset += len(page)
 
-    def count_tagged(self, tags: Mapping[str, Sequence[str]]) -> int:
-        """Return how many jobs of the workspace have these tags."""
+    def count_tagged(
+        self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
+    ) -> int:
+        """Return how many jobs `tagged` would find."""
         self._only_on_huawei("tags")
-        answer = self._ask(f"{self._tags}/resource-instances/count", self._tag_search(tags))
+        asked = self._tag_search(tags, name, without_any)
+        answer = self._ask(f"{self._tags}/resource-instances/count", asked)
         return _read(told.TaggedCount, answer).total_count
 
-    def _tag_search(self, tags: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    def _tag_search(
+        self, tags: Mapping[str, Sequence[str]], name: str | None, without_any: bool
+    ) -> dict[str, Any]:
         conditions = [{"key": key, "values": list(values)} for key, values in tags.items()]
-        return {"workspace_id": self._backend.workspace_id, "tags": conditions}
+        asked: dict[str, Any] = {"workspace_id": self._backend.workspace_id, "tags": conditions}
+        if name is not None:
+            asked["matches"] = [{"key": "resource_name", "value": name}]
+        if without_any:
+            asked["without_any_tag"] = True
+        return asked
 
     # ── deleting ───────────────────────────────────────────────────────────────────────────────
 

@@ -1,8 +1,9 @@
 """HTTP to one endpoint: sends a `Request`, returns an `Answer`, or raises a failure of `core.ports`.
 
-Each worker thread has a transport adapter of `requests` of its own. The layer above it, its Session, is
-left out: it follows redirects, keeps cookies, reads proxies and `~/.netrc` anew for each call, and costs a
-quarter of the CPU of a call. Proxies and CA bundle are read once, from the environment handed in.
+A transport adapter of `requests` does one request at a time, and is kept with its connection for the next
+one, in whichever thread. The layer above it, its Session, is left out: it follows redirects, keeps cookies,
+reads proxies and `~/.netrc` anew for each call, and costs a quarter of the CPU of a call. Proxies and CA
+bundle are read once, from the environment handed in.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from __future__ import annotations
 import json
 import random
 import ssl
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import mktime_tz, parsedate_tz
@@ -20,11 +19,12 @@ from urllib.parse import unquote
 
 import requests
 import urllib3
-from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
 from reconciler.backends.clock import SystemClock
 from reconciler.backends.credentials import Credentials
+from reconciler.backends.deadline import PunctualAdapter
 from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.backends.request import JSON, Request, json_bytes, query_of
 from reconciler.backends.waiting import Backoff, RateLimiter, Repeat
@@ -46,8 +46,8 @@ CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 #: How far our clock may be from the service's. Source: reference/modelarts-api.md 11.2.
 MAX_SKEW_S = 900.0
-#: An answer may take so many times READ_TIMEOUT_S, and may have so many bytes, decompressed.
-_READ_LIMITS_PER_ANSWER = 10
+#: A whole answer may take so long, however steadily it comes, and may have so many bytes, decompressed.
+ANSWER_TIMEOUT_S = 600.0
 LONGEST_ANSWER = 64 * 2**20
 _CHUNK = 2**16
 #: What a service asks for beyond this is not believed.
@@ -94,6 +94,11 @@ class Network:
     ca_bundle: str | None = None
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     read_timeout_s: float = READ_TIMEOUT_S
+    answer_timeout_s: float = ANSWER_TIMEOUT_S
+
+    def adapter(self) -> BaseAdapter:
+        """Return a transport whose answers end in time."""
+        return PunctualAdapter(self.answer_timeout_s)
 
 
 def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
@@ -103,8 +108,8 @@ def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
 class Session:
     """Requests to one endpoint, from any thread.
 
-    `endpoint` is `scheme://host[:port][/prefix]`, `make_adapter` makes the transport of a thread,
-    `listener` is told of each request, and `learn` of each value that must not be seen, tokens fetched
+    `endpoint` is `scheme://host[:port][/prefix]`, `make_adapter` makes a transport for one request at a
+    time, `listener` is told of each request, and `learn` of each value that must not be seen, tokens fetched
     later included; `redact` takes out of a text what others know of. `chance` is between 0 and 1; without
     a `limiter` requests go as fast as they can.
     """
@@ -115,7 +120,7 @@ class Session:
         credentials: Credentials,
         *,
         network: Network | None = None,
-        make_adapter: Callable[[], BaseAdapter] = HTTPAdapter,
+        make_adapter: Callable[[], BaseAdapter] | None = None,
         listener: RequestListener | None = None,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
@@ -132,7 +137,7 @@ class Session:
         self._prefix = slash + prefix
         self._origin = f"{scheme}://{self.host}"
         self._network = network or Network()
-        self._make_adapter = make_adapter
+        self._make_adapter = make_adapter or self._network.adapter
         self._listener = listener or _ignore
         self._clock: Clock = clock or SystemClock()
         self._headers = {
@@ -149,9 +154,8 @@ class Session:
         self._learn_elsewhere = learn
         self._learned: set[str] = set()
         self._learn_secrets()
-        self._of_thread = threading.local()
-        self._open: weakref.WeakSet[BaseAdapter] = weakref.WeakSet()
-        self._opening = threading.Lock()
+        self._adapters: list[BaseAdapter] = []
+        self._idle: list[BaseAdapter] = []
         self._dated: tuple[str, float] | None = None
         self._unusable = _unusable_proxy(self._network.proxies)
 
@@ -165,10 +169,9 @@ class Session:
         return None if said_s is None else now_s - said_s
 
     def close(self) -> None:
-        """Close the connections of all threads."""
-        with self._opening:
-            for adapter in self._open:
-                adapter.close()
+        """Close all connections."""
+        for adapter in self._adapters:
+            adapter.close()
 
     def __enter__(self) -> Session:
         return self
@@ -280,16 +283,25 @@ class Session:
             answer.status,
             answer.content,
             request_id=answer.headers.get("X-Request-Id", ""),
-            retry_after_s=_retry_after_s(answer.headers.get("Retry-After"), self._clock.now()),
+            # A date is one of the service's clock, not of ours.
+            retry_after_s=_retry_after_s(
+                answer.headers.get("Retry-After"), self._clock.now() - (self.skew_s or 0.0)
+            ),
             fix=_fix_of_clock(self.skew_s) if answer.status == 401 else None,
             redact=self._redact,
         )
 
     def _exchange(self, request: Request, headers: Mapping[str, str]) -> Answer:
-        ends_at_s = self._clock.now() + _READ_LIMITS_PER_ANSWER * self._network.read_timeout_s
+        adapter = self._adapter()
         try:
-            response = self._adapter().send(
-                _prepare(self._origin, request, headers),
+            return self._exchanged(adapter, _prepare(self._origin, request, headers))
+        finally:
+            self._idle.append(adapter)
+
+    def _exchanged(self, adapter: BaseAdapter, prepared: requests.PreparedRequest) -> Answer:
+        try:
+            response = adapter.send(
+                prepared,
                 stream=True,
                 timeout=(self._network.connect_timeout_s, self._network.read_timeout_s),
                 verify=self._network.ca_bundle or True,
@@ -299,7 +311,7 @@ class Session:
             # `from None`: the library's own texts may quote what must not be seen.
             raise self._unanswered(error, was_sent=False) from None
         try:
-            content = self._content(response, ends_at_s)
+            content = _content(response)
         except _BROKEN as error:
             response.close()
             raise self._unanswered(error, was_sent=True) from None
@@ -308,20 +320,6 @@ class Session:
             response.close()
             raise
         return Answer(response.status_code, content, response.headers, redact=self._redact)
-
-    def _content(self, response: requests.Response, ends_at_s: float) -> bytes:
-        chunks, length = [], 0
-        for chunk in _chunks(response):
-            chunks.append(chunk)
-            length += len(chunk)
-            if length > LONGEST_ANSWER:
-                raise UnreadableAnswer(
-                    f"the body is longer than {LONGEST_ANSWER // 2**20} MB", status=response.status_code
-                )
-            if self._clock.now() > ends_at_s:
-                longest_s = _READ_LIMITS_PER_ANSWER * self._network.read_timeout_s
-                raise Unanswered(f"{self._origin}: the answer did not end within {spell(longest_s)}")
-        return b"".join(chunks)
 
     def _unanswered(self, error: Exception, *, was_sent: bool) -> Unanswered | UnreadableAnswer:
         reason = _reason(error)
@@ -333,25 +331,31 @@ class Session:
         return Unanswered(f"{self._origin}: {why}")
 
     def _adapter(self) -> BaseAdapter:
-        adapter: BaseAdapter | None = getattr(self._of_thread, "adapter", None)
-        if adapter is None:
+        try:
+            return self._idle.pop()
+        except IndexError:
             adapter = self._make_adapter()
-            with self._opening:
-                self._open.add(adapter)
-            self._of_thread.adapter = adapter
-        return adapter
+            self._adapters.append(adapter)
+            return adapter
 
 
 #: All that a transport raises.
 _BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
 
 
-def _chunks(response: requests.Response) -> Iterator[bytes]:
-    raw = response.raw
-    if isinstance(raw, urllib3.HTTPResponse) and hasattr(raw, "read1"):
-        # `read1` returns what is there; `read` waits for a chunk to be full, however slowly it fills.
-        return iter(lambda: raw.read1(_CHUNK, decode_content=True), b"")
-    return response.iter_content(_CHUNK)
+def _content(response: requests.Response) -> bytes:
+    chunks, length = [], 0
+    for chunk in response.iter_content(_CHUNK):
+        chunks.append(chunk)
+        length += len(chunk)
+        if length > LONGEST_ANSWER:
+            raise UnreadableAnswer(
+                f"the body is longer than {LONGEST_ANSWER // 2**20} MB", status=response.status_code
+            )
+    if getattr(response.raw, "length_remaining", None):
+        # The next major version of urllib3 says so itself.
+        raise urllib3.exceptions.ProtocolError("the answer broke off")
+    return b"".join(chunks)
 
 
 def _prepare(origin: str, request: Request, headers: Mapping[str, str]) -> requests.PreparedRequest:
@@ -418,7 +422,6 @@ def _is_before_sending(cause: BaseException) -> bool:
     return isinstance(
         cause,
         urllib3.exceptions.NewConnectionError
-        | urllib3.exceptions.NameResolutionError
         | urllib3.exceptions.ConnectTimeoutError
         | requests.exceptions.InvalidURL
         | requests.exceptions.InvalidHeader

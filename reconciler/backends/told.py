@@ -1,38 +1,16 @@
 """What the service tells beside its jobs: events, logs, metrics, flavors… under its documented names.
 
-Lenient: null is absent, numbers may be text and text numbers, unknown fields are kept in `model_extra`.
-
 Source: reference/modelarts-api.md 2 and 12.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
-
-class Told(BaseModel):
-    """An object of the service."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, coerce_numbers_to_str=True, protected_namespaces=())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: member for key, member in value.items() if member is not None}
-        return value
-
-
-def _number_or_none(value: Any) -> Any:
-    """An empty text is no number, and no mistake either."""
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-Number = Annotated[float | None, BeforeValidator(_number_or_none)]
-Count = Annotated[int | None, BeforeValidator(_number_or_none)]
+from reconciler.backends.lenient import Count, Lenient, Number, Texts, Told
 
 
 class Event(Told):
@@ -51,10 +29,12 @@ class Events(Told):
     limit: Count = None
     offset: Count = None
     order: str = ""
+    start_time: str = ""
+    end_time: str = ""
     events: tuple[Event, ...] = ()
 
 
-class Task(Told):
+class Task(Lenient):
     """A task of a job, and where it ran."""
 
     task: str = ""
@@ -68,14 +48,17 @@ class SubStage(Told):
 
     name: str = ""
     en_message: str = ""
+    zh_message: str = ""
     create_time: str = ""
 
 
 class Stage(Told):
     """A stage of a run: scheduling, preparing, running or end."""
 
+    job_id: str = ""
     name: str = ""
     en_message: str = ""
+    zh_message: str = ""
     start_time: str = ""
     end_time: str = ""
     stage_order: Count = None
@@ -92,6 +75,7 @@ class Run(Told):
 class Stages(Told):
     """The runs of a job."""
 
+    total_count: Count = None
     running_records: tuple[Run, ...] = ()
 
 
@@ -153,7 +137,7 @@ class Quotas(Told):
     quotas: tuple[Quota, ...] = ()
 
 
-class Accelerators(Told):
+class Accelerators(Lenient):
     """The cards of a node."""
 
     unit_num: Count = None
@@ -162,21 +146,21 @@ class Accelerators(Told):
     memory: str = ""
 
 
-class Cpu(Told):
+class Cpu(Lenient):
     """The processor of a node."""
 
     arch: str = ""
     core_num: Count = None
 
 
-class Capacity(Told):
+class Capacity(Lenient):
     """So much of it."""
 
     size: Number = None
     unit: str = ""
 
 
-class FlavorInfo(Told):
+class FlavorInfo(Lenient):
     """What a node of a flavor has; at most `max_num` of them."""
 
     max_num: Count = None
@@ -187,19 +171,40 @@ class FlavorInfo(Told):
     disk: Capacity | None = None
 
 
-class Flavor(Told):
+class Billing(Lenient):
+    """What is paid for."""
+
+    code: str = ""
+    unit_num: Count = None
+
+
+class Flavor(Lenient):
     """A kind of node."""
 
     flavor_id: str = ""
     flavor_name: str = ""
     flavor_type: str = ""
+    pool_id: str = ""
+    max_num: Count = None
+    support_engines: str = ""
+    support_groups: str = ""
+    billing: Billing | None = None
     flavor_info: FlavorInfo | None = None
+    attributes: Texts = Field(default_factory=dict)
 
 
 class Flavors(Told):
     """All flavors of the public pools."""
 
+    total_count: Count = None
     flavors: tuple[Flavor, ...] = ()
+
+
+class Tag(Told):
+    """A tag of a job or an engine."""
+
+    key: str
+    value: str = ""
 
 
 class ImageInfo(Told):
@@ -216,21 +221,17 @@ class Engine(Told):
     engine_id: str = ""
     engine_name: str = ""
     engine_version: str = ""
+    v1_compatible: bool | None = None
     run_user: str = ""
     image_info: ImageInfo | None = None
+    tags: tuple[Tag, ...] = ()
 
 
 class Engines(Told):
     """All engines."""
 
+    total: Count = None
     items: tuple[Engine, ...] = ()
-
-
-class Tag(Told):
-    """A tag of a job."""
-
-    key: str
-    value: str = ""
 
 
 class Tags(Told):
@@ -259,6 +260,7 @@ class TaggedJob(Told):
     resource_name: str = ""
     workspace_id: str = ""
     tags: tuple[Tag, ...] = ()
+    resource_detail: Any = None
 
 
 class TaggedJobs(Told):

@@ -8,11 +8,12 @@ Source: SEMANTICS 4 and 9.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconciler.backends.paging import PAGE_SIZE, SLOW_S, WIDTH, Listing, Page, PageReader, at_once
+from reconciler.backends.paging import PAGE_SIZE, SLOW_START_S, WIDTH, Listing, Page, PageReader, at_once
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.phase import ACTIVE
 from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
@@ -37,16 +38,18 @@ class _TooDear(Exception):
 
 @dataclass
 class _Purse:
-    """Counts requests, up to a limit (None: there is none)."""
+    """Counts requests of all threads, up to a limit (None: there is none)."""
 
     fetch: Fetch
     limit: int | None
     spent: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self, offset: int, filters: Sequence[Filter]) -> Page:
-        if self.limit is not None and self.spent >= self.limit:
-            raise _TooDear
-        self.spent += 1
+        with self._lock:
+            if self.limit is not None and self.spent >= self.limit:
+                raise _TooDear
+            self.spent += 1
         return self.fetch(offset, filters)
 
 
@@ -86,7 +89,7 @@ def observe(
     # Jobs may be many under few names, so the searches are given up half-way to the price of the scan.
     purse = _Purse(fetch, None if price is None else price // 2)
     try:
-        partial = _filtered(purse, reader, list(searches), is_slow=first.seconds > SLOW_S)
+        partial = _filtered(purse, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
     except (_TooDear, Rejected):
         return _dearer(_scan(fetch, reader, first), spent + purse.spent)
     partial = _dearer(partial, spent)

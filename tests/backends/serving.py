@@ -68,6 +68,14 @@ def a_socket(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         thread.join()
 
 
+def a_request(connection: socket.socket) -> bytes:
+    """Read a whole request with a body of JSON: who closes before that may take the answer along."""
+    said = b""
+    while not said.endswith(b"}") and (piece := connection.recv(65536)):
+        said += piece
+    return said
+
+
 @contextmanager
 def nobody() -> Iterator[str]:
     """Yield the URL of a port where nobody listens."""

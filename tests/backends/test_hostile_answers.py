@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,25 +190,20 @@ def test_absurd_times_of_the_service_break_nothing(said: str) -> None:
 # ── answers without end ────────────────────────────────────────────────────────────────────────────
 
 
-class TickingClock(StoppedClock):
-    """A second passes each time somebody looks."""
-
-    def now(self) -> float:
-        self.now_s += 1.0
-        return self.now_s
+OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def endless(head: bytes, piece: bytes) -> Callable[[socket.socket], None]:
+def endless(begin: bytes, piece: bytes) -> Callable[[socket.socket], None]:
     pause = threading.Event()
 
     def serve(connection: socket.socket) -> None:
         connection.recv(65536)
         try:
-            connection.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(begin)
             while True:
                 connection.sendall(piece)
                 if len(piece) < 100:
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     pause.wait(0.01)
         except OSError:
             pass  # the client has gone
@@ -213,25 +211,38 @@ def endless(head: bytes, piece: bytes) -> Callable[[socket.socket], None]:
     return serve
 
 
-@pytest.mark.parametrize(
-    ("head", "piece"),
-    [
-        (b"Content-Length: 9999999\r\n", b" "),
-        (b"", b" "),
-        (b"Transfer-Encoding: chunked\r\n", b"1\r\n \r\n"),
-    ],
-    ids=["length", "no length", "chunked"],
-)
-@pytest.mark.timeout(20)
-def test_answer_that_drips_is_unanswered(head: bytes, piece: bytes) -> None:
-    network = Network(read_timeout_s=3.0)
-    with (
-        a_socket(endless(head, piece)) as url,
-        Session(url, Anonymous(), network=network, clock=TickingClock()) as session,
-        pytest.raises(Unanswered, match="did not end within 30") as failure,
-    ):
-        session.call("POST", "/x", body={})
+DRIPPING = {
+    "status": (b"", b"H"),
+    "header": (OK + b"X-Request-Id: ", b"r"),
+    "headers": (OK, b"X: y\r\n"),
+    "100 Continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "length": (OK + b"Content-Length: 9999999\r\n\r\n", b" "),
+    "no length": (OK + b"\r\n", b" "),
+    "chunked": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "a chunk": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
+    "compressed": (OK + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"{}")[:10], b"\x00"),
+}
+HASTY = Network(answer_timeout_s=0.3)
+
+
+@pytest.mark.parametrize("dripping", DRIPPING)
+def test_answer_that_drips_is_unanswered(dripping: str) -> None:
+    with a_socket(endless(*DRIPPING[dripping])) as url, Session(url, Anonymous(), network=HASTY) as session:
+        began = time.monotonic()
+        with pytest.raises(Unanswered, match=r"did not end within 0\.3 s") as failure:
+            session.call("POST", "/x", body={})
+        assert time.monotonic() - began < 5
     assert not isinstance(failure.value, Unreachable)
+
+
+def test_proxy_that_drips_is_given_up() -> None:
+    with a_socket(endless(*DRIPPING["headers"])) as url:
+        network = replace(HASTY, proxies={"https": url})
+        with (
+            Session("https://far.example", Anonymous(), network=network) as session,
+            pytest.raises(Unanswered, match=r"did not end within 0\.3 s"),
+        ):
+            session.call("POST", "/x", body={})
 
 
 @pytest.mark.parametrize(
@@ -245,7 +256,18 @@ def test_answer_that_is_too_long_is_unreadable(
 ) -> None:
     monkeypatch.setattr(session_module, "LONGEST_ANSWER", 2**21)
     with (
-        a_socket(endless(head, piece)) as url,
+        a_socket(endless(OK + head + b"\r\n", piece)) as url,
+        Session(url, Anonymous()) as session,
+        pytest.raises(UnreadableAnswer, match="longer than 2 MB"),
+    ):
+        session.call("GET", "/x")
+
+
+def test_answer_that_swells_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "LONGEST_ANSWER", 2**21)
+    app = Canned((200, gzip.compress(b" " * 2**23), {"Content-Encoding": "gzip"}))
+    with (
+        running(app) as url,
         Session(url, Anonymous()) as session,
         pytest.raises(UnreadableAnswer, match="longer than 2 MB"),
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from reconciler.backends.paging import (
@@ -10,6 +12,8 @@ from reconciler.backends.paging import (
     MAX_READINGS,
     MOVED,
     PAGE_SIZE,
+    SLOW_S,
+    SLOW_START_S,
     Page,
     PageReader,
     page_of,
@@ -122,6 +126,49 @@ def test_failure_half_way_keeps_what_was_read(seconds: float) -> None:
     listing = PageReader().read(Service(jobs(200), before=break_down, seconds=seconds))
     assert isinstance(listing.problem, ServerFault)
     assert len(listing.jobs) >= 50
+
+
+def test_slow_list_is_read_without_a_pause() -> None:
+    """The next page is asked for as soon as one was read, not when the last of a batch was."""
+    asked = [threading.Event() for _ in range(20)]
+
+    def page(offset: int) -> Page:
+        asked[offset].set()
+        if 0 < offset < 17:
+            assert asked[offset + 3].wait(5), "six are asked for, and two of them were read"
+        return Page(jobs(50 if offset < 19 else 7, first=50 * offset), 957, seconds=SLOW)
+
+    listing = PageReader().read(page)
+    assert (len(listing.jobs), listing.problem, listing.requests) == (957, None, 20)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "alone"),
+    [(SLOW_S, 9), (2 * SLOW_S, 2), (SLOW_START_S, 2), (2 * SLOW_START_S, 1)],
+)
+def test_threads_are_for_a_slow_service_only(seconds: float, alone: int) -> None:
+    """A first page that took long may only have had to connect; a second one says more."""
+    threads = []
+
+    def note(service: Service, number: int) -> None:
+        threads.append(threading.current_thread())
+
+    PageReader().read(Service(jobs(420), before=note, seconds=seconds))
+    assert len(threads) == 9
+    assert threads.count(threading.current_thread()) == alone
+
+
+def test_item_offsets_of_a_slow_service_are_learnt_without_reading_again() -> None:
+    offsets = []
+    service = Service(jobs(420), counts_items=True, seconds=SLOW)
+
+    def page(offset: int) -> Page:
+        offsets.append(offset)
+        return service(offset)
+
+    assert len(PageReader().read(page).jobs) == 420
+    assert sorted(offsets[:7]) == [0, 1, 2, 3, 4, 5, 6]
+    assert sorted(offsets[7:]) == [51, 101, 151, 201, 251, 301, 351, 401]
 
 
 def test_whoever_may_not_read_is_told_so() -> None:

@@ -7,12 +7,15 @@ import json
 import logging
 import os
 import socket
+import threading
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from reconciler.backends.credentials import Anonymous, StaticToken
 from reconciler.backends.inprocess import WsgiAdapter
@@ -142,6 +145,77 @@ def test_retry_after_may_be_a_date() -> None:
     assert failure.value.retry_after_s == 30.0
 
 
+@pytest.mark.parametrize("behind_s", [-600, 600])
+def test_date_of_retry_after_is_one_of_the_services_clock(behind_s: float) -> None:
+    headers = {"Date": "Thu, 06 Aug 2026 07:06:40 GMT", "Retry-After": "Thu, 06 Aug 2026 07:07:10 GMT"}
+    with pytest.raises(Throttled) as failure:
+        a_session(Canned((429, "", headers)), clock=StoppedClock(1_786_000_000 - behind_s)).call("GET", "/x")
+    assert failure.value.retry_after_s == 30.0
+
+
+# ── which connections are used ─────────────────────────────────────────────────────────────────────
+
+
+def test_connection_is_used_again_by_other_threads() -> None:
+    app = Canned(JSON_OK)
+    with running(app) as url, Session(url, Anonymous()) as session:
+        for _ in range(3):
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(session.call, "GET", "/x").result()
+    assert len({environ["REMOTE_PORT"] for environ in app.environs}) == 1
+
+
+def test_transport_does_one_request_at_a_time() -> None:
+    at_work, together = set(), threading.Barrier(4, timeout=5)
+
+    class Alone(WsgiAdapter):
+        def send(self, *args: Any, **options: Any) -> requests.Response:
+            assert self not in at_work
+            at_work.add(self)
+            together.wait()
+            at_work.remove(self)
+            return super().send(*args, **options)
+
+    made = []
+
+    def make() -> Alone:
+        made.append(Alone(Canned(JSON_OK)))
+        return made[-1]
+
+    session = Session("http://localhost", Anonymous(), make_adapter=make)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            assert [a.status for a in pool.map(lambda _: session.call("GET", "/x"), range(4))] == [200] * 4
+    assert len(made) == 4
+
+
+def test_cookies_are_not_kept() -> None:
+    app = Canned((200, "{}", {"Set-Cookie": "session=1; Path=/"}))
+    with running(app) as url, Session(url, Anonymous()) as session:
+        for _ in range(2):
+            session.call("GET", "/x")
+    assert "HTTP_COOKIE" not in app.environs[1]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_proxy_is_told_its_own_password_and_no_more(scheme: str) -> None:
+    heard: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        heard.append(connection.recv(65536))
+        connection.sendall(b"HTTP/1.1 407 Who?\r\nContent-Length: 0\r\n\r\n")
+
+    with a_socket(serve) as url:
+        network = Network(proxies={scheme: url.replace("//", "//me:p%40ss@")})
+        with (
+            Session(f"{scheme}://far.example", StaticToken(TOKEN, "T"), network=network) as session,
+            pytest.raises(ServiceFailure),
+        ):
+            session.call("GET", "/x")
+    assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in heard[0]
+    assert (TOKEN.encode() in heard[0]) == (scheme == "http"), "plain http takes `insecure: true`"
+
+
 # ── what a broken connection means ─────────────────────────────────────────────────────────────────
 
 
@@ -268,14 +342,17 @@ def test_unreachable_service_is_given_up_sooner() -> None:
     assert clock.slept == [0.5, 1.0]
 
 
+@pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(("retry_after", "slept"), [("7", [7.0]), ("0", [0.5]), ("3600", [])])
-def test_retry_after_is_honoured_unless_it_is_too_long(retry_after: str, slept: list[float]) -> None:
+def test_retry_after_is_honoured_unless_it_is_too_long(
+    retry_after: str, slept: list[float], status: int
+) -> None:
     clock = StoppedClock()
-    session = a_session(Canned((429, "", {"Retry-After": retry_after}), JSON_OK), clock=clock)
+    session = a_session(Canned((status, "", {"Retry-After": retry_after}), JSON_OK), clock=clock)
     if slept:
         session.call("GET", "/x", repeat=Repeat.SAFE)
     else:
-        with pytest.raises(Throttled):
+        with pytest.raises(Throttled if status == 429 else ServerFault):
             session.call("GET", "/x", repeat=Repeat.SAFE)
     assert clock.slept == slept
 

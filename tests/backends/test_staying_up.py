@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ from reconciler.backends.connect import PROCESS_LIMITER, connect, connect_inproc
 from reconciler.backends.credentials import Anonymous
 from reconciler.backends.inprocess import WsgiAdapter
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Session
+from reconciler.backends.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Network, Session
 from reconciler.backends.waiting import RateLimiter
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.ports import Unanswered, Unreachable, UnreadableAnswer
 from reconciler.core.stack import Target
 from reconciler.emulator import Application, Effect, Fault, running
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock, a_body
-from tests.backends.serving import Canned, a_socket
+from tests.backends.serving import Canned, a_request, a_socket
 
 KEYS = {"HUAWEICLOUD_SDK_AK": ACCESS_KEY, "HUAWEICLOUD_SDK_SK": SECRET_KEY}
 EMPTY_PAGE = b'{"items": [], "total": 0}'
@@ -129,7 +130,7 @@ def test_proxy_of_the_environment_is_used(name: str) -> None:
     heard: list[bytes] = []
 
     def proxy(connection: socket.socket) -> None:
-        heard.append(connection.recv(65536))
+        heard.append(a_request(connection))
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(EMPTY_PAGE), EMPTY_PAGE))
 
     with a_socket(proxy) as url, connected("http://far.example", {name: url}, insecure=True) as backend:
@@ -174,7 +175,7 @@ def test_ca_bundle_of_the_environment_is_used(certificate: tuple[Path, Path], na
     def serve(connection: socket.socket) -> None:
         try:
             with server.wrap_socket(connection, server_side=True) as secured:
-                heard.append(secured.recv(65536))
+                heard.append(a_request(secured))
                 secured.sendall(
                     b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(EMPTY_PAGE), EMPTY_PAGE)
                 )
@@ -191,6 +192,30 @@ def test_ca_bundle_of_the_environment_is_used(certificate: tuple[Path, Path], na
             backend.create(a_body())
         assert "REQUESTS_CA_BUNDLE" in (refusal.value.diagnostics[0].fix or "")
     assert heard == [], "nothing is said to a server that we do not know"
+
+
+def test_answer_that_drips_through_tls_is_given_up(certificate: tuple[Path, Path]) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*certificate)
+    pause = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        try:
+            with server.wrap_socket(connection, server_side=True) as secured:
+                secured.recv(65536)
+                secured.sendall(b"HTTP/1.1 200 OK\r\nX-Request-Id: ")
+                while not pause.wait(0.01):
+                    secured.sendall(b"r")
+        except OSError:
+            pass  # the client has gone
+
+    network = Network(ca_bundle=str(certificate[0]), answer_timeout_s=0.3)
+    with (
+        a_socket(drip) as url,
+        Session(url.replace("http:", "https:"), Anonymous(), network=network) as session,
+        pytest.raises(Unanswered, match=r"did not end within 0\.3 s"),
+    ):
+        session.call("POST", "/x", body={})
 
 
 @pytest.mark.parametrize(

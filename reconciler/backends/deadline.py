@@ -1,0 +1,79 @@
+"""A transport of `requests` whose answers end in time, however slowly they come.
+
+The read timeout of requests holds for each piece: of a server that sends a byte now and then, be it of the
+status line or a header, one would wait for ever. Here all reading of an answer ends at one moment.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import time
+from functools import cache
+from typing import Any
+
+from requests.adapters import HTTPAdapter
+
+from reconciler.core.duration import spell
+
+
+class Overdue(OSError):
+    """An answer did not end in time. No TimeoutError: urllib3 would tell of its own limit instead."""
+
+
+class PunctualAdapter(HTTPAdapter):
+    """Gives each answer `longest_s` seconds, from the moment when the request has been sent."""
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        super().__init__()
+
+    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
+        """Return the connections to a host, which may be plain, TLS, or by a proxy of either kind."""
+        pool: Any = super().get_connection_with_tls_context(*args, **options)
+        pool.ConnectionCls = _punctual(type(pool).ConnectionCls, self._longest_s)
+        return pool
+
+
+@cache
+def _punctual(connection: type, longest_s: float) -> Any:
+    """The same class of connections; the answers of a proxy to CONNECT are read in the same way."""
+
+    class Response(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+            super().__init__(sock, *args, **options)
+            assert isinstance(self.fp, io.BufferedReader)
+            self.fp = io.BufferedReader(_Punctual(longest_s, sock, self.fp.detach()))
+
+    return type(connection.__name__, (connection,), {"response_class": Response})
+
+
+class _Punctual(io.RawIOBase):
+    """What comes out of a socket from now on, for so long; `raw` is the socket as a stream."""
+
+    def __init__(self, longest_s: float, sock: socket.socket, raw: io.RawIOBase) -> None:
+        super().__init__()
+        self._ends_at_s = time.monotonic() + longest_s
+        self._longest_s, self._sock, self._raw = longest_s, sock, raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._ends_at_s - time.monotonic()
+        if left_s > 0:
+            timeout_s = self._sock.gettimeout()
+            if timeout_s is None or left_s < timeout_s:
+                self._sock.settimeout(left_s)
+            try:
+                return self._raw.readinto(buffer)
+            except TimeoutError:
+                if time.monotonic() < self._ends_at_s:
+                    raise
+        raise Overdue(f"the answer did not end within {spell(self._longest_s)}")
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()

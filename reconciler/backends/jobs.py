@@ -1,0 +1,91 @@
+"""The calls about jobs, with typed questions and answers: what a program wants that calls the service itself.
+
+A plan reads a thousand jobs and looks at a few fields of each; it does without these models.
+
+Source: reference/modelarts-api.md 2, 3, 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.backends.asked import ActionBody, Search, SearchBody, UpdateBody
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.paging import page_of
+from reconciler.backends.reported import JobPage, ReportedJob
+from reconciler.core.marks import Cloud
+from reconciler.core.ports import Rejected, ServiceFailure, UnreadableAnswer
+
+_EVERY_JOB = Search()
+
+
+class Jobs:
+    """The jobs of one workspace, over the session of its backend."""
+
+    def __init__(self, backend: ModelArtsBackend) -> None:
+        self._backend = backend
+
+    def search(self, search: Search = _EVERY_JOB, limit: int | None = None) -> tuple[ReportedJob, ...]:
+        """Return the jobs that match, the oldest first unless `search` says otherwise; pages are turned here.
+
+        With a `limit` no page is read beyond the one that reaches it.
+
+        Raises:
+            UnreadableAnswer: the list moved, or one of its entries cannot be read. `backend.search` tells
+                of the others.
+        """
+        asked = search.conditions()
+        listing = self._backend.search(asked.pop("filters", ()), more=asked, limit=limit)
+        if isinstance(listing.problem, ServiceFailure):
+            raise listing.problem
+        if listing.problem or listing.unreadable:
+            raise UnreadableAnswer(listing.problem or f"an entry of the list: {listing.unreadable[0].why}")
+        return tuple(ReportedJob.of(job) for job in listing.jobs[:limit])
+
+    def page(self, search: SearchBody) -> JobPage:
+        """Return one page, as the service cuts it; of the target's workspace, if none is named.
+
+        Raises:
+            UnreadableAnswer: it is not a list of jobs.
+        """
+        body = {"workspace_id": self._backend.workspace_id, **search.body()}
+        answer = self._backend.ask_for_page(body)
+        told: Any = answer.json()
+        page = page_of(told)
+        if isinstance(page, str):
+            raise answer.unreadable(page)
+        if not all(isinstance(item, dict) for item in page.items):
+            raise answer.unreadable("an entry of the list is not an object")
+        return JobPage.model_validate(told)
+
+    def details(self, job_id: str) -> ReportedJob:
+        """Return all that the service tells of a job.
+
+        Raises:
+            NotFound: there is none with that id.
+        """
+        return ReportedJob.of(self._backend.details(job_id))
+
+    def update(self, job_id: str, changes: UpdateBody) -> None:
+        """Change fields of a job; on Open Telekom Cloud its description only.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        body = changes.body()
+        if self._backend.cloud is Cloud.OTC and body.keys() - {"description"}:
+            raise Rejected("Open Telekom Cloud changes nothing of a job but its description")
+        self._backend.update(job_id, body)
+
+    def terminate(self, job_id: str) -> ReportedJob:
+        """Ask for the end of a job; return it, Terminating.
+
+        Raises:
+            WrongPhase: it has ended, or its phase just changed: read it again.
+            NotFound: there is no such job.
+        """
+        answer = self._backend.act(job_id, ActionBody(action_type="terminate").body())
+        told = answer.json()
+        if not isinstance(told, dict):
+            raise answer.unreadable("the answer is not a job")
+        return ReportedJob.model_validate(told)

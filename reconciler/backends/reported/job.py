@@ -1,0 +1,224 @@
+"""The job as the service reports it, and a page of the search that finds it.
+
+A field that the documents spell in two ways stands in one place, that of the create body; a place in the
+model is named as the service names it. A member of the wrong type is kept aside, in the `model_extra` of
+its object: it hides no other. The answer itself, to the letter, is `ObservedJob.body`.
+
+Source: reference/modelarts-api.md 3, 5, 7, 12, modelarts-fields.yaml; the vendor's SDK, `JobResponse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from reconciler.backends.lenient import Count, Lenient, Number, Texts
+from reconciler.backends.reported.algorithm import Algorithm, Label, TaskAlgorithm
+from reconciler.backends.reported.spec import LogExportPath, Spec, TaskResource
+from reconciler.backends.told import Task
+from reconciler.core.observed import ObservedJob
+from reconciler.core.spelling import one_spelling
+
+
+class ExperimentReference(Lenient):
+    """The experiment that the job belongs to, and its number there."""
+
+    id: str = ""
+    name: str = ""
+    description: str = ""
+    serial_number: str = ""
+
+
+class Metadata(Lenient):
+    """What the job is called; times in milliseconds since 1970."""
+
+    id: str = ""
+    name: str = ""
+    workspace_id: str = ""
+    description: str = ""
+    create_time: Count = None
+    user_name: str = ""
+    annotations: Texts = Field(default_factory=dict)
+    training_experiment_reference: ExperimentReference | None = None
+    ai_project: str = ""
+    # Not documented, and seen in answers.
+    uuid: str = ""
+    update_time: Count = None
+    tags: tuple[Label, ...] = ()
+
+
+class TaskStatus(Lenient):
+    """How a task ended."""
+
+    task: str = ""
+    exit_code: Count = None
+    message: str = ""
+
+
+class RecoverRecord(Lenient):
+    """One attempt to recover from a fault; times in seconds since 1970."""
+
+    recover_start_at: Count = None
+    recover_end_at: Count = None
+    recover: str = ""
+    fault_scenario: str = ""
+    reason: str = ""
+    related_task: str = ""
+    recover_result: str = ""
+
+
+class RunningRecord(Lenient):
+    """One run of a job; times in seconds since 1970."""
+
+    start_at: Count = None
+    end_at: Count = None
+    xpu_start_at: Count = None
+    start_type: str = ""
+    end_reason: str = ""
+    end_related_task: str = ""
+    end_recover: str = ""
+    end_recover_before_downgrade: str = ""
+    recover_records: tuple[RecoverRecord, ...] = ()
+
+
+class Status(Lenient):
+    """Where the job is in its life; times and durations in milliseconds, 0 before the start.
+
+    `node_count_metrics` are pairs of a time and the nodes from then on. `secondary_phase` may be anything.
+    """
+
+    phase: str = ""
+    secondary_phase: str = ""
+    duration: Count = None
+    start_time: Count = None
+    node_count_metrics: tuple[tuple[Count, ...], ...] = ()
+    tasks: tuple[str, ...] = ()
+    task_statuses: tuple[TaskStatus, ...] = ()
+    running_records: tuple[RunningRecord, ...] = ()
+    task_ips: tuple[Task, ...] = ()
+    retention_time: Count = None
+
+
+class HeteroTask(Lenient):
+    """A task of a heterogeneous job."""
+
+    role: str = ""
+    algorithm: TaskAlgorithm | None = None
+    task_resource: TaskResource | None = None
+    log_export_path: LogExportPath | None = None
+
+
+class TaskUrl(Lenient):
+    """Where a task can be reached by SSH."""
+
+    task: str = ""
+    url: str = ""
+
+
+class Ssh(Lenient):
+    """Access to the job by SSH."""
+
+    key_pair_names: tuple[str, ...] = ()
+    task_urls: tuple[TaskUrl, ...] = ()
+
+
+class WebTool(Lenient):
+    """A web page beside the job; whoever has the token is in."""
+
+    url: str = ""
+    token: str = Field("", repr=False)
+
+
+class Endpoints(Lenient):
+    """Access to the running job."""
+
+    ssh: Ssh | None = None
+    jupyter_lab: WebTool | None = None
+    tensorboard: WebTool | None = None
+    mindstudio_insight: WebTool | None = None
+
+
+class Variable(Lenient):
+    """A variable of a fine-tune job."""
+
+    label: str = ""
+    des: str = ""
+    env_name: str = ""
+    env_type: str = ""
+    value: str = ""
+    modifiable: bool | None = None
+    displayable: bool | None = None
+    used_steps: tuple[str, ...] = ()
+
+
+class TaskEnvironment(Lenient):
+    """Environment of a fine-tune job."""
+
+    envs: tuple[Variable, ...] = ()
+
+
+class CheckpointConfig(Lenient):
+    """How checkpoints are kept."""
+
+    checkpoint_id: str = ""
+    save_checkpoints_max: Count = None
+    skipped_steps: Count = None
+    restore_training: Count = None
+
+
+class FineTuneConfig(Lenient):
+    """Settings of a fine-tune job."""
+
+    ft_job_uuid: str = ""
+    ft_train_type: str = ""
+    model_type: str = ""
+    train_output_path: str = ""
+    train_process: Number = None
+    checkpoint_id: str = ""
+    task_env: TaskEnvironment | None = None
+    checkpoint_config: CheckpointConfig | None = None
+
+
+class ReportedJob(Lenient):
+    """All that the service tells of a job: the answer of details and terminate, and an item of the search."""
+
+    kind: str = ""
+    metadata: Metadata = Field(default_factory=Metadata)
+    status: Status = Field(default_factory=Status)
+    algorithm: Algorithm | None = None
+    tasks: tuple[HeteroTask, ...] = ()
+    spec: Spec | None = None
+    endpoints: Endpoints | None = None
+    train_type: str = ""
+    ftjob_config: FineTuneConfig | None = None
+
+    @classmethod
+    def of(cls, job: ObservedJob) -> Self:
+        """Read the whole answer about a job."""
+        return cls.model_validate(job.body)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_one_spelling(cls, value: Any) -> Any:
+        return one_spelling(value) if isinstance(value, Mapping) else value
+
+
+class JobPage(Lenient):
+    """A page of the search: `items`, and what the service made of the question.
+
+    `total` and `count` are the service's; neither says whether there is another page.
+    """
+
+    total: Count = None
+    count: Count = None
+    limit: Count = None
+    offset: Count = None
+    sort_by: str = ""
+    order: str = ""
+    group_by: str = ""
+    workspace_id: str = ""
+    ai_project: str = ""
+    train_type: str = ""
+    items: tuple[ReportedJob, ...] = ()

@@ -1,0 +1,253 @@
+"""The calls about jobs with typed questions and answers, on every cloud and in every way of asking."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from reconciler import Filter, ReportedJob, Search, SearchBody, TagFilter, UpdateBody
+from reconciler.backends.asked import ActionBody, EndpointsUpdate, SpecUpdate, SshUpdate
+from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.jobs import Jobs
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.core.marks import Cloud
+from reconciler.core.ports import NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
+from reconciler.emulator.app import Application
+from tests.backends.building import PROJECT, StoppedClock, a_body, an_answer
+from tests.backends.places import NOBODY, Place
+from tests.backends.serving import Canned
+
+
+def named(text: str) -> Search:
+    return Search(filters=[Filter(key="name", operator="like", value=[text])])
+
+
+def answering(*answers: object, cloud: Cloud = Cloud.HUAWEI) -> tuple[Jobs, Canned]:
+    """The jobs of a service that answers so, whatever it is asked."""
+    app = Canned(*((200, json.dumps(answer)) for answer in answers))
+    return connect_inprocess(app, project_id=PROJECT, cloud=cloud).jobs, app
+
+
+def sent(app: Canned) -> Any:
+    return json.load(app.environs[-1]["wsgi.input"])
+
+
+# ── the contract ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_is_typed_wherever_it_is_told_of(place: Place) -> None:
+    job_id = place.create(description="for a test").id
+    jobs = place.backend.jobs
+    details = jobs.details(job_id)
+    [found] = jobs.search(named(place.name("resnet50")))
+    assert [job.metadata for job in (details, found)] == [details.metadata] * 2
+    assert (details.metadata.id, details.metadata.description) == (job_id, "for a test")
+    assert details.metadata.create_time is not None
+    assert details.spec is not None
+    assert details.spec.resource is not None
+    assert details.spec.resource.node_count == place.body()["spec"]["resource"]["node_count"]
+
+
+def test_a_job_is_changed_and_terminated(place: Place) -> None:
+    job_id = place.create().id
+    jobs = place.backend.jobs
+    jobs.update(job_id, UpdateBody(description="changed"))
+    assert jobs.details(job_id).metadata.description == "changed"
+    jobs.update(job_id, UpdateBody(description=""))
+    assert jobs.details(job_id).metadata.description == ""
+    assert jobs.terminate(job_id).status.phase in {"Terminating", "Terminated"}
+    place.wait(lambda: jobs.details(job_id).status.phase == "Terminated")
+    with pytest.raises(WrongPhase):
+        jobs.terminate(job_id)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jobs: jobs.details(NOBODY),
+        lambda jobs: jobs.update(NOBODY, UpdateBody(description="x")),
+        lambda jobs: jobs.terminate(NOBODY),
+        lambda jobs: jobs.details("../x"),
+    ],
+)
+def test_a_job_that_is_not_there(place: Place, call: Callable[[Jobs], object]) -> None:
+    with pytest.raises(NotFound):
+        call(place.backend.jobs)
+
+
+# ── searching ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def many(emulator: Application) -> Application:
+    """A workspace of 130 jobs."""
+    for n in range(130):
+        emulator.store.create(PROJECT, a_body(f"job-{n:03}"))
+        emulator.store.clock.advance(seconds=1)
+    return emulator
+
+
+@pytest.mark.parametrize(
+    ("search", "limit", "names", "requests"),
+    [
+        (Search(), None, [f"job-{n:03}" for n in range(130)], 3),
+        (Search(order="desc"), 60, [f"job-{n:03}" for n in range(129, 69, -1)], 2),
+        (SearchBody(offset=1, limit=1), 2, ["job-000", "job-001"], 1),  # pages are turned by us
+        (named("job-12"), 3, ["job-120", "job-121", "job-122"], 1),
+    ],
+)
+def test_pages_are_turned(
+    many: Application,
+    local: ModelArtsBackend,
+    search: Search,
+    limit: int | None,
+    names: list[str],
+    requests: int,
+) -> None:
+    assert [job.metadata.name for job in local.jobs.search(search, limit)] == names
+    assert len(many.requests) == requests
+
+
+def test_a_page_is_what_the_service_cuts(many: Application, local: ModelArtsBackend) -> None:
+    page = local.jobs.page(SearchBody(offset=2, limit=50, order="asc", sort_by="create_time"))
+    assert [job.metadata.name for job in page.items] == [f"job-{n}" for n in range(100, 130)]
+    assert (page.total, page.limit, page.offset, page.order, page.workspace_id) == (130, 50, 2, "asc", "0")
+
+
+def test_jobs_are_found_by_their_tags(emulator: Application, local: ModelArtsBackend) -> None:
+    ids = [emulator.store.create(PROJECT, a_body(name)).id for name in ("a", "b")]
+    emulator.store.tag(PROJECT, ids[1], {"team": "vision"})
+    for tag in (TagFilter(key="team"), TagFilter(key="team", values=["nlp", "vision"])):
+        assert [job.metadata.id for job in local.jobs.search(Search(tags=[tag]))] == ids[1:]
+    untagged = local.operations.tagged({}, without_any=True)
+    assert [job.resource_id for job in untagged] == ids[:1]
+    assert local.operations.count_tagged({}, name="B") == 1
+
+
+def test_the_whole_body_of_a_search_is_sent() -> None:
+    body = SearchBody(
+        offset=0,
+        limit=7,
+        sort_by="create_time",
+        order="desc",
+        group_by="",
+        workspace_id="w1",
+        train_type="job",
+        unified_jobs=False,
+        filters=[Filter(key="phase", operator="not", value=["Failed"])],
+        tags=[TagFilter(key="team")],
+        host_ips=["192.168.0.1"],
+    )
+    jobs, app = answering({"items": None, "count": 0})
+    assert jobs.page(body).items == ()
+    assert sent(app) == {
+        "offset": 0,
+        "limit": 7,
+        "sort_by": "create_time",
+        "order": "desc",
+        "group_by": "",
+        "workspace_id": "w1",
+        "train_type": "job",
+        "unified_jobs": False,
+        "filters": [{"key": "phase", "operator": "not", "value": ["Failed"]}],
+        "tags": [{"key": "team"}],
+        "host_ips": ["192.168.0.1"],
+    }
+    jobs.page(SearchBody())
+    assert sent(app) == {"workspace_id": "0"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Search.model_validate({"filter": []}),
+        lambda: Search(order="up"),
+        lambda: SearchBody(limit=51),
+        lambda: SearchBody(offset=-1),
+        lambda: Filter(key="name", operator="is", value=["x"]),
+        lambda: Filter(key="name", operator="in", value=["x"] * 11),
+        lambda: UpdateBody(description="x" * 257),
+        lambda: UpdateBody.model_validate({"desription": "x"}),
+        lambda: ActionBody(action_type="restart"),
+    ],
+)
+def test_a_question_that_cannot_be_asked(wrong: Callable[[], object]) -> None:
+    with pytest.raises(ValidationError):
+        wrong()
+
+
+@pytest.mark.parametrize("answer", [[], "x", {}, {"items": 7}, {"items": ["x"]}])
+def test_a_page_of_another_shape_is_unreadable(answer: object) -> None:
+    jobs, _ = answering(answer)
+    with pytest.raises(UnreadableAnswer):
+        jobs.page(SearchBody())
+    with pytest.raises(UnreadableAnswer):
+        jobs.search()
+
+
+def test_a_job_without_what_a_plan_needs_is_on_the_page_and_missed_by_the_search() -> None:
+    jobs, _ = answering(
+        {"items": [an_answer(status__phase=...), an_answer(metadata__id="b", status__duration={})], "new": 1}
+    )
+    page = jobs.page(SearchBody())
+    assert [job.status.phase for job in page.items] == ["", "Running"]
+    assert page.items[1].status.model_extra == {"duration": {}}
+    assert page.model_extra == {"new": 1}
+    with pytest.raises(UnreadableAnswer, match=r"status\.phase missing"):
+        jobs.search()
+
+
+def test_a_failure_of_the_service_is_raised(clock: StoppedClock) -> None:
+    app = Canned((429, "{}", {"Retry-After": "0"}))
+    with pytest.raises(Throttled):
+        connect_inprocess(app, project_id=PROJECT, clock=clock).jobs.search()
+
+
+# ── changing ───────────────────────────────────────────────────────────────────────────────────────
+
+KEYS = EndpointsUpdate(ssh=SshUpdate(key_pair_names=()))
+
+
+def test_only_what_was_said_is_changed() -> None:
+    jobs, app = answering(None)
+    changes = UpdateBody(
+        spec=SpecUpdate.model_validate({"schedule_policy": {"preemptible": False}}), endpoints=KEYS
+    )
+    jobs.update("job-1", changes)
+    assert sent(app) == {
+        "spec": {"schedule_policy": {"preemptible": False}},
+        "endpoints": {"ssh": {"key_pair_names": []}},
+    }
+
+
+def test_what_otc_does_not_change_is_not_sent() -> None:
+    jobs, app = answering(None, cloud=Cloud.OTC)
+    with pytest.raises(Rejected, match="nothing of a job but its description"):
+        jobs.update("job-1", UpdateBody(description="x", endpoints=KEYS))
+    assert app.environs == []
+
+
+def test_terminate_tells_of_the_job_as_it_is_now() -> None:
+    jobs, app = answering(an_answer(status__phase="Terminating"))
+    assert jobs.terminate("job-1") == ReportedJob.model_validate(an_answer(status__phase="Terminating"))
+    assert sent(app) == {"action_type": "terminate"}
+    jobs, _ = answering([])
+    with pytest.raises(UnreadableAnswer, match="not a job"):
+        jobs.terminate("job-1")
+
+
+def test_a_backend_that_only_plans_loads_none_of_these_models() -> None:
+    probe = "import sys, reconciler.reconcile, reconciler.backends.connect; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "reconciler.backends.modelarts" in loaded
+    assert (
+        not {f"reconciler.backends.{name}" for name in ("asked", "jobs", "lenient", "reported", "told")}
+        & loaded
+    )
