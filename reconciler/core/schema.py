@@ -10,31 +10,40 @@ from collections.abc import Iterator
 from typing import Any
 
 from reconciler.core.body import RAW_FORBIDDEN
+from reconciler.core.expression import VARIABLE_NAME
 from reconciler.core.identity import KEY_PATTERN, STACK_PATTERN
-from reconciler.core.stack import JobEntry, Limits, Manifest, Target, Variable
+from reconciler.core.stack import NOT_IN_DEFAULTS, JobEntry, Limits, Manifest, Target, Variable
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-#: How a variable may be named.
-VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 
 Schema = dict[str, Any]
 
+_RECORDS = r"^(?:postgres(?:ql)?(?:\+psycopg)?://|sqlite:///.|[^:]*\$\{)"
 _EXPRESSION: Schema = {"$ref": "#/$defs/Expression"}
 _NAMED_LISTS = {"parameters": "Parameter", "inputs": "Input", "outputs": "Output"}
 _SCALAR: Schema = {"type": ["string", "number", "boolean"]}
+
+
+def _whole(pattern: str) -> str:
+    return f"^(?:{pattern})$"
+
+
+_KEY: Schema = {"pattern": _whole(KEY_PATTERN.pattern), "not": {"pattern": "-[rR][0-9]+$"}}
 
 
 def manifest_schema() -> dict[str, Any]:
     """Return the schema of one manifest file, the same at every call."""
     definitions = _definitions()
     job = {"$ref": "#/$defs/JobEntry"}
+    defaults = {"allOf": [job, {"properties": dict.fromkeys(NOT_IN_DEFAULTS, False)}]}
     sections: dict[str, Schema] = {
         "stack": {"type": "string", "pattern": _whole(STACK_PATTERN.pattern)},
         "targets": _section({"$ref": "#/$defs/Target"}, {"minLength": 1}),
         "variables": _section({"$ref": "#/$defs/Variable"}, {"pattern": _whole(VARIABLE_NAME)}),
         "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, {"type": "null"}]},
-        "defaults": {"anyOf": [job, {"type": "null"}]},
-        "jobs": _section(job, {"pattern": _whole(KEY_PATTERN.pattern), "not": {"pattern": "-[rR][0-9]+$"}}),
+        "records": {"type": ["string", "null"], "pattern": _RECORDS},
+        "defaults": {"anyOf": [defaults, {"type": "null"}]},
+        "jobs": _section(job, _KEY),
     }
     properties = {}
     for name, member in _clean(Manifest.model_json_schema())["properties"].items():
@@ -48,10 +57,6 @@ def manifest_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": definitions,
     }
-
-
-def _whole(pattern: str) -> str:
-    return f"^(?:{pattern})$"
 
 
 def _section(member: Schema, names: Schema) -> Schema:
@@ -75,6 +80,8 @@ def _definitions() -> dict[str, Schema]:
     _relax_required(definitions)
     _add_mapping_forms(definitions)
     definitions["JobEntry"]["properties"]["raw"] |= _raw()
+    for name in NOT_IN_DEFAULTS:
+        definitions["JobEntry"]["properties"][name] |= _keys()
     return dict(sorted(definitions.items()))
 
 
@@ -243,6 +250,11 @@ def _environments(schema: Schema) -> None:
     mapping["patternProperties"] = {pattern: {"anyOf": [value, secret, {"type": "null"}]}}
     mapping["additionalProperties"] = False
     schema["anyOf"].insert(1, {"type": "array", "items": dict(mapping)})
+
+
+def _keys() -> Schema:
+    key: Schema = {"anyOf": [{"type": "string", **_KEY}, _EXPRESSION]}
+    return {"anyOf": [key, {"type": "array", "items": key}, {"type": "null"}]}
 
 
 def _raw() -> Schema:

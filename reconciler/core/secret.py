@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from reconciler.core.expression import Reference, escape, parts_of
 from reconciler.core.printable import printable
 
 #: Scanning outputs for shorter values would blank out half of every text, and hide nothing.
@@ -46,6 +47,46 @@ def show(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return [show(value) for value in tree]
     return tree
+
+
+def save(tree: Any) -> Any:
+    """Return a copy of plain data to be written down: each secret as its reference, other texts escaped.
+
+    `manifests.saved.resolve` is the inverse.
+    """
+    if isinstance(tree, SecretText):
+        return tree.reference
+    if isinstance(tree, str):
+        return escape(tree)
+    if isinstance(tree, Mapping):
+        return {key: save(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [save(value) for value in tree]
+    return tree
+
+
+def unsavable(tree: Any) -> tuple[str, ...]:
+    """The references, each once, of the secrets in plain data that cannot be found again by them.
+
+    These are values that a manifest marks as sensitive in place: they stand nowhere else.
+    """
+    return tuple(dict.fromkeys(one for one in _references_in(tree) if not _can_be_resolved(one)))
+
+
+def _references_in(tree: Any) -> Iterator[str]:
+    if isinstance(tree, SecretText):
+        yield tree.reference
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _references_in(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from _references_in(value)
+
+
+def _can_be_resolved(reference: str) -> bool:
+    parts = [part for part in parts_of(reference) if isinstance(part, Reference)]
+    return bool(parts) and all(part.variable for part in parts)
 
 
 class Redactor:

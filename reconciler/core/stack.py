@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from reconciler.core.desired import JobBody, Strict, Text
 from reconciler.core.diagnostic import Diagnostic, Location
@@ -67,6 +68,18 @@ class Lifecycle(Strict):
     rerun: Text | None = Field(None, description="Any text; edit it to run the same thing again.")
 
 
+def _as_list(value: Any) -> Any:
+    """One key is a list of one."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list | None):
+        raise PydanticCustomError("keys_type", "a key or a list of keys is wanted")
+    return value
+
+
+Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
+
+
 class JobEntry(JobBody):
     """One entry under `jobs`: the create body, and what is the reconciler's own."""
 
@@ -74,9 +87,19 @@ class JobEntry(JobBody):
         default_factory=lambda: Lifecycle(), description="When the job is replaced, retried, protected."
     )
     state: Literal["present", "absent"] = Field("present", description="absent: the job shall not run.")
+    needs: Keys | None = Field(
+        None, description="Keys of the jobs that have to be completed before this one starts."
+    )
+    formerly: Keys | None = Field(
+        None, description="Keys that the job had before; their runs count as its own."
+    )
     raw: dict[str, Any] | None = Field(
         None, description="Merged into the create body last, for fields that the models do not know."
     )
+
+
+#: What only makes sense below one job, and what it says there.
+NOT_IN_DEFAULTS = {"needs": "what one job waits for", "formerly": "the keys that one job had before"}
 
 
 class TargetKind(StrEnum):
@@ -114,6 +137,21 @@ class Variable(Strict):
     sensitive: bool = Field(False, description="Never show the value.")
 
 
+class VariableSource(Strict):
+    """Where the value of a sensitive variable came from, so that it can be had again; one of the four."""
+
+    env: str | None = Field(None, description="Environment variable that held the value.")
+    file: str | None = Field(None, description="File of values (--var-file) that gave it.")
+    given: bool = Field(False, description="It was given by --var.")
+    default: bool = Field(False, description="It stood in the manifest.")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if sum([self.env is not None, self.file is not None, self.given, self.default]) != 1:
+            raise PydanticCustomError("rule", "one of env, file, given and default is needed")
+        return self
+
+
 class Limits(Strict):
     """What a plan may do before somebody has to say --force."""
 
@@ -137,6 +175,11 @@ class Manifest(Strict):
         default_factory=dict, description="Values given from outside, by name."
     )
     limits: Limits = Field(default_factory=lambda: Limits(), description="What a plan may do unasked.")
+    records: str | None = Field(
+        None,
+        description="Where the record store is: postgresql://… or sqlite:///PATH; left out: a file in "
+        ".reconciler/ beside the root file.",
+    )
     defaults: dict[str, Any] = Field(default_factory=dict, description="Merged under every job of the stack.")
     jobs: dict[str, JobEntry] = Field(default_factory=dict, description="The jobs, by key.")
 
@@ -147,7 +190,8 @@ class DesiredJob:
 
     `body` is the create body without `metadata.name`, `metadata.workspace_id` and description; secrets
     in it are `SecretText`. It is None where the entry says `state: absent` and declares nothing else.
-    `description` is the text a person wrote, without our marker.
+    `description` is the text a person wrote, without our marker. `needs` are keys that have to be settled
+    before this one starts, `formerly` keys whose revisions count as this one's.
     """
 
     key: str
@@ -156,7 +200,23 @@ class DesiredJob:
     description: str = ""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     is_absent: bool = False
+    needs: tuple[str, ...] = ()
+    formerly: tuple[str, ...] = ()
     location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What was declared for a revision, for the history. A secret stands there by its name.
+
+    `immutable` is what the digest covers, in canonical form; `mutable` the fields that can be changed on
+    a job, without those that hold a secret; `description` the text without a marker.
+    """
+
+    immutable: Mapping[str, Any] = field(default_factory=dict)
+    mutable: Mapping[str, Any] = field(default_factory=dict)
+    description: str = ""
+    protect: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +226,8 @@ class Stack:
     `jobs` are those in view, by key. `declared_keys` are all keys that any file of the stack declares
     as present. `is_partial` says that PATH or `--only` leaves something out, so that nothing is absent
     because it was not seen; `left_out` counts the declared keys that `--only` leaves out, and `chosen`
-    are the keys that it names, declared or not (None: all).
+    are the keys that it names, declared or not (None: all). `whole` are the jobs of all files, in view
+    or not: what is needed may be out of view.
     """
 
     name: str
@@ -177,3 +238,13 @@ class Stack:
     left_out: int = 0
     chosen: frozenset[str] | None = None
     warnings: tuple[Diagnostic, ...] = ()
+    whole: Mapping[str, DesiredJob] = field(default_factory=dict)
+
+    def find(self, key: str) -> DesiredJob | None:
+        """The entry of a key, in view or not."""
+        return self.jobs.get(key) or self.whole.get(key)
+
+    @property
+    def former_keys(self) -> frozenset[str]:
+        """The keys that other ones had before."""
+        return frozenset(old for job in (self.whole or self.jobs).values() for old in job.formerly)

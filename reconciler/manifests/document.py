@@ -8,6 +8,7 @@ text. Whatever cannot be read is a problem with a place, never an exception of t
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -24,7 +25,10 @@ _MAX_DIGITS = 300
 #: What libyaml takes for the end of a line.
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_SAYS_STACK = re.compile(r"^stack[ \t]*:", re.MULTILINE)
+#: On the first level of a block, or of a flow mapping that is the whole file, as JSON is.
+_SAYS_STACK = re.compile(r"""^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:""", re.MULTILINE)
+#: How a file begins that an editor saved as UTF-16.
+UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -115,12 +119,11 @@ class Document:
         return Location(self.file, line + 1, column + 1)
 
     def snippet(self, line: int, column: int, length: int) -> Snippet | None:
-        """The line at a 0-based place, with nothing in it that a terminal would obey."""
+        """The line at a 0-based place, as it is: secrets are taken out before it is cut to be shown."""
         if line >= len(self.lines):
             return None
         text = self.lines[line]
-        harmless = "".join(char if char.isprintable() else " " for char in text)
-        return Snippet(harmless, max(1, min(length, len(text) - column)))
+        return Snippet(text, column, max(1, min(length, len(text) - column)))
 
     def diagnostic(
         self, line: int, column: int, what: str, why: str, *, fix: str | None = None, length: int = 1
@@ -153,7 +156,7 @@ def parse(data: bytes, path: Path, file: str) -> Document:
     try:
         document.text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        document.text = data.decode("utf-8-sig", "replace")
+        document.text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", "replace")
         before = LINE_BREAK.split(data[: error.start].decode("utf-8-sig", "replace"))
         why = f"byte 0x{data[error.start]:02x} is not UTF-8"
         return _broken(document, len(before) - 1, len(before[-1]), why, "save the file as UTF-8")

@@ -1,7 +1,8 @@
 """The expressions `${var.x}`, `${env.X}` and `${job.key}` in the values of a manifest.
 
-A text that is one expression keeps the value's type; `$${` is a literal `${`. A text that holds a
-sensitive value becomes a `SecretText`, shown with the name of the variable in place of the value.
+A text that is one expression keeps the value's type; `$${` is a literal `${`, and `${$}` a `$`, which is
+how a `$` stands directly before an expression. A text that holds a sensitive value becomes a `SecretText`,
+shown with the name of the variable in place of the value.
 """
 
 from __future__ import annotations
@@ -9,26 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from reconciler.core.desired import scalar_text
+from reconciler.core.expression import Reference, escape, parts_of
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import shorten
 from reconciler.manifests.positions import Step
 from reconciler.manifests.variables import NoValue, Values, did_you_mean
 
-_PART = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _ALLOWED = "${var.NAME}, ${env.NAME} and ${job.key} are allowed; $${ is a literal ${"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-class Reference(NamedTuple):
-    """One expression: what is between `${` and `}`, and its text as written."""
-
-    inner: str
-    text: str
-    is_closed: bool
 
 
 class Problem(NamedTuple):
@@ -46,21 +38,6 @@ class NotExpanded(Exception):
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         super().__init__(problem.why)
-
-
-@lru_cache(maxsize=65_536)
-def parts_of(text: str) -> tuple[str | Reference, ...]:
-    """Take a text apart into literal text and expressions."""
-    parts: list[str | Reference] = []
-    end = 0
-    for match in _PART.finditer(text):
-        if match.start() > end:
-            parts.append(text[end : match.start()])
-        parts.append("${" if match[1] is None else Reference(match[1].strip(), match[0], bool(match[2])))
-        end = match.end()
-    if end < len(text):
-        parts.append(text[end:])
-    return tuple(parts)
 
 
 @dataclass
@@ -108,7 +85,7 @@ class Expander:
     def _joined(self, parts: tuple[str | Reference, ...]) -> Any:
         if len(parts) == 1 and isinstance(parts[0], Reference):
             return self._value(parts[0])
-        shown, sent, is_secret = "", "", False
+        shown, sent, literal, is_secret = "", "", "", False
         for part in parts:
             value = self._value(part) if isinstance(part, Reference) else part
             text = scalar_text(value)
@@ -126,10 +103,11 @@ class Expander:
             sent += text
             if isinstance(text, SecretText):
                 is_secret = True
-                shown += text.reference
+                shown += escape(literal, before_expression=True) + text.reference
+                literal = ""
             else:
-                shown += text.replace("${", "$${")
-        return SecretText(sent, shown) if is_secret else sent
+                literal += text
+        return SecretText(sent, shown + escape(literal)) if is_secret else sent
 
     def _value(self, reference: Reference) -> Any:
         kind, _, name = reference.inner.partition(".")

@@ -1,6 +1,7 @@
 """Which files make a stack: the root file, and every manifest file below it that has no nearer root.
 
-A file is read and parsed at most once, whoever asks for it first.
+Links to directories are followed, wherever they lead, and no directory is read twice. A file is read and
+parsed at most once, whoever asks for it first.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
-from reconciler.manifests.document import Document, parse, unreadable
+from reconciler.manifests.document import UTF_16, Document, parse, unreadable
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -70,15 +72,37 @@ class _Reader:
         """The manifest files that lie directly in a directory."""
         return sorted(self._split(directory)[0], key=_name)
 
-    def below(self, directory: Path) -> Iterator[tuple[Path, list[Path]]]:
-        """Yield each directory from this one down, with its manifest files."""
-        files, directories = self._split(directory)
-        yield directory, sorted(files, key=_name)
-        for inner in sorted(directories, key=_name):
-            yield from self.below(inner)
+    def below(
+        self, top: Path, ends_at: Callable[[Path, list[Path]], bool] = lambda *_: False
+    ) -> Iterator[tuple[Path, list[Path]]]:
+        """Yield each directory from `top` down, with its manifest files; none below one where it `ends_at`.
 
-    def _split(self, directory: Path) -> tuple[list[Path], list[Path]]:
-        """The manifest files of a directory, and the directories in it.
+        Links to directories are followed after all the others, and each directory is met once, whatever
+        leads to it. A link to a directory that it lies in is a circle.
+        """
+        met: set[Path] = set()
+        # Each directory by the name that leads to it, and by its own.
+        waiting, links = [(top, top)], deque[Path]()
+        while waiting or links:
+            if waiting:
+                directory, real = waiting.pop()
+            else:
+                directory = links.popleft()
+                real = Path(os.path.realpath(directory))
+                if real in top.parents or real in Path(os.path.realpath(directory.parent)).parents:
+                    continue
+            if real in met:
+                continue
+            met.add(real)
+            files, directories, linked = self._split(directory)
+            if ends_at(directory, files):
+                continue
+            yield directory, sorted(files, key=_name)
+            waiting += [(inner, real / inner.name) for inner in directories]
+            links += sorted(linked, key=_name)
+
+    def _split(self, directory: Path) -> tuple[list[Path], list[Path], list[Path]]:
+        """The manifest files of a directory, the directories in it, and the links to directories.
 
         An entry that is named like a manifest and cannot be read as one (a link that leads nowhere, a
         pipe) is one all the same: reading it says what is wrong. A directory that cannot be listed is
@@ -86,23 +110,22 @@ class _Reader:
         """
         files: list[Path] = []
         directories: list[Path] = []
+        links: list[Path] = []
         try:
             with os.scandir(directory) as scanned:
                 entries = [entry for entry in scanned if not entry.name.startswith(".")]
         except OSError as error:
             self.unlisted[directory] = error
-            return [], []
+            return [], [], []
         for entry in entries:
             path = directory / entry.name
             if entry.is_dir(follow_symlinks=False):
                 directories.append(path)
-            elif (
-                entry.name.endswith(SUFFIXES)
-                and path not in self.not_manifests
-                and not _leads_to_directory(entry)
-            ):
+            elif _leads_to_directory(entry):
+                links.append(path)
+            elif entry.name.endswith(SUFFIXES) and path not in self.not_manifests:
                 files.append(path)
-        return files, directories
+        return files, directories, links
 
     def roots_in(self, files: Iterable[Path]) -> list[Path]:
         """Those of the files that say `stack:`."""
@@ -113,7 +136,8 @@ class _Reader:
             return True
         try:
             # Parsing every YAML file of the directories above would read other people's files.
-            return b"stack" in self._bytes(path)
+            data = self._bytes(path)
+            return b"stack" in data or data.startswith(UTF_16)
         except OSError:
             return False
 
@@ -181,15 +205,10 @@ def upwards(directory: Path) -> Iterator[Path]:
 
 
 def _documents(root: Path, reader: _Reader) -> tuple[Document, ...]:
-    paths: list[Path] = []
-    pruned: list[Path] = []
-    for directory, files in reader.below(root):
-        if any(other in directory.parents for other in pruned):
-            continue
-        if directory != root and reader.roots_in(files):
-            pruned.append(directory)
-            continue
-        paths += files
+    def is_another_stack(directory: Path, files: list[Path]) -> bool:
+        return directory != root and bool(reader.roots_in(files))
+
+    paths = [path for _, files in reader.below(root, is_another_stack) for path in files]
     below = len(root.parts)
     documents = []
     for path in sorted(paths, key=lambda path: path.parts):

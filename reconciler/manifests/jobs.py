@@ -17,15 +17,18 @@ from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, JobEntry, Lifecycle
 from reconciler.manifests.document import Document
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
+from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.merge import Entry
 from reconciler.manifests.positions import Member, Step, location_of_key
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
 
 #: What an absent entry may say without declaring a body.
-_NO_BODY = frozenset({"state", "lifecycle", "description"})
+_NO_BODY = frozenset({"state", "lifecycle", "description", "needs", "formerly"})
 #: Errors that may only be the echo of another one that has been told, or of something left out.
 _ECHOES = frozenset({"missing", "rule"})
-#: Fields that are shown or compared as names, so that a secret there could not be kept.
+#: Fields that are shown or compared, so that a secret there could not be kept.
+_SHOWN = ("description", "lifecycle", "state", "kind", "needs", "formerly")
+#: The same, on whatever level.
 _NAMES = ("name", "local_path")
 #: The key of no job: it stands for itself where `defaults` are looked at without a job.
 _ANY_KEY = "${job.key}"
@@ -39,6 +42,7 @@ class JobReader:
 
     stack: str
     expander: Expander
+    links: Links
     defaults: tuple[tuple[Document, dict[str, Any]], ...] = ()
     skip: frozenset[str] = frozenset()
     problems: list[Diagnostic] = field(default_factory=list)
@@ -77,6 +81,8 @@ class JobReader:
             return None
         expander = self.expander.for_job(entry.name)
         value, is_whole = self._expanded(entry.value, expander, own)
+        if "needs" in value or "formerly" in value:
+            self.links.take(entry, value)
         under, defaults_are_whole = self._defaults(expander)
         has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
         if not has_body:
@@ -156,6 +162,8 @@ class JobReader:
             description=merged.get("description") or "",
             lifecycle=lifecycle,
             is_absent=is_absent,
+            needs=keys_in(merged.get("needs")),
+            formerly=keys_in(merged.get("formerly")),
             location=location_of_key(entry.document, entry.steps),
         )
 
@@ -177,7 +185,7 @@ class JobReader:
             why = f"it has {len(description)} characters; beside our marker it may have {room}"
             yield origin.diagnose(("description",), "description too long", why)
         for steps, secret in secrets:
-            if steps[0] in ("description", "lifecycle", "state", "kind") or steps[-1] in _NAMES:
+            if steps[0] in _SHOWN or steps[-1] in _NAMES:
                 why = f"{secret.reference} is sensitive, and what stands here is shown and compared"
                 yield origin.diagnose(steps_of(steps, merged), "secret out of place", why)
 

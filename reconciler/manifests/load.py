@@ -12,32 +12,41 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from reconciler.core.desired import scalar_text
 from reconciler.core.diagnostic import (
     Diagnostic,
     ManifestInvalid,
     Severity,
     Snippet,
-    WrongUsage,
     in_file_order,
 )
 from reconciler.core.secret import Redactor
-from reconciler.core.stack import DesiredJob, Limits, Stack, Target, Variable
-from reconciler.manifests.document import Document, read, shorten
+from reconciler.core.stack import DesiredJob, Limits, Stack, Target, Variable, VariableSource
+from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.expand import Expander
 from reconciler.manifests.files import StackFiles, find_stack
 from reconciler.manifests.jobs import JobReader
+from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.merge import Entry, MergedManifest, merge_files
 from reconciler.manifests.positions import diagnose
 from reconciler.manifests.problems import Origin, diagnostics, found
+from reconciler.manifests.records import Records, looks_like_passwords
 from reconciler.manifests.targets import Targets, default_problem
-from reconciler.manifests.variables import NAME, NO_VALUE, Values, unknown_names
+from reconciler.manifests.variables import (
+    NAME,
+    NO_VALUE,
+    Values,
+    problems_of,
+    read_value_files,
+    texts_in,
+    unknown_names,
+)
 
 #: What may be told only because a broken file does not say what it would say.
 _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
@@ -49,7 +58,9 @@ class LoadedStack:
     """A stack as its files declare it.
 
     `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name`
-    is the manifest's default, `secrets` every sensitive value that is known, used or not.
+    is the manifest's default, `secrets` every sensitive value that is known, used or not, and `sources`
+    says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
+    record store without what is secret or comes from the environment; `records_url` gives it whole.
     """
 
     stack: Stack
@@ -61,7 +72,10 @@ class LoadedStack:
     secrets: tuple[str, ...] = field(repr=False)
     files: tuple[Path, ...]
     warnings: tuple[Diagnostic, ...]
+    records_reference: str | None = None
+    sources: Mapping[str, VariableSource] = field(default_factory=dict)
     _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
+    _records: Records = field(default_factory=Records, repr=False, compare=False)
 
     def target(self, name: str | None = None) -> tuple[str, Target]:
         """Return a target with its name; left out, the manifest's default.
@@ -70,7 +84,22 @@ class LoadedStack:
             WrongUsage: no target has that name, or none is named and there is no default.
             ManifestInvalid: its entry is invalid, or an expression in it has no value.
         """
-        return self._targets.target(self.target_name if name is None else name)
+        try:
+            return self._targets.target(self.target_name if name is None else name)
+        except ManifestInvalid as invalid:
+            raise ManifestInvalid(*_shown(invalid.diagnostics, Redactor(self.secrets))) from None
+
+    def records_url(self) -> str | None:
+        """Return where the record store is: `postgresql://…`, `sqlite:////absolute/path`, or None if no
+        file says it. A URL with a secret in it is a `SecretText`.
+
+        Raises:
+            ManifestInvalid: an expression in it has no value, or what comes out is no address of a store.
+        """
+        try:
+            return self._records.url()
+        except ManifestInvalid as invalid:
+            raise ManifestInvalid(*_shown(invalid.diagnostics, Redactor(self.secrets))) from None
 
 
 def load(
@@ -90,9 +119,6 @@ def load(
         ManifestInvalid: with all problems of all files, in file order.
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
-    missing = [path for path in var_files if not path.is_file()]
-    if missing:
-        raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r} is no file") for path in missing))
     with _no_garbage_collection():
         return _load(paths, variables, var_files, environ, offline)
 
@@ -104,8 +130,8 @@ def _load(
     environ: Mapping[str, str],
     offline: bool,
 ) -> LoadedStack:
+    value_files = read_value_files(var_files)
     files = find_stack(paths, var_files)
-    value_files = [read(path, path.as_posix()) for path in var_files]
     loading = _Loading(files, merge_files(files.documents), value_files)
     loaded = loading.finish(variables, environ, offline)
     for document in files.documents:
@@ -132,9 +158,7 @@ class _Loading:
         self._files, self._merged, self._value_files = files, merged, value_files
         self._problems = list(merged.problems)
         self._warnings: list[Diagnostic] = []
-        for document in value_files:
-            # A line that cannot be read may hold a secret.
-            self._problems += [replace(problem, snippet=None) for problem in document.problems]
+        self._problems += problems_of(value_files)
         self._is_broken = any(document.is_broken for document in (*files.documents, *value_files))
 
     def finish(self, given: Mapping[str, str], environ: Mapping[str, str], offline: bool) -> LoadedStack:
@@ -147,21 +171,25 @@ class _Loading:
         targets = Targets(merged.targets, Expander(values, environ, takes_secrets=False))
         readable, problems, literals = targets.check()
         self._problems += problems
+        records = self._records(values, environ)
+        self._problems += records.check()
         target_name = self._default_target(targets)
         limits = self._limits()
         reader = JobReader(
             merged.stack,
             Expander(values, environ),
+            Links(merged.jobs),
             merged.defaults,
             _ECHOES_OF_BROKEN if self._is_broken else frozenset(),
         )
         jobs = {key: job for key, entry in merged.jobs.items() if (job := reader.read(entry)) is not None}
         reader.check_defaults()
         self._problems += reader.problems
+        self._problems += reader.links.problems()
         self._tell_missing_values(values)
-        secrets = reader.secrets | self._secrets(values)
+        secrets = reader.secrets | self._secrets(values) | records.secrets()
         self._raise_problems(Redactor(secrets | literals))
-        warnings = _redacted(_distinct(in_file_order(self._warnings)), Redactor(secrets))
+        warnings = _shown(_distinct(in_file_order(self._warnings)), Redactor(secrets))
         return LoadedStack(
             stack=self._stack(jobs, limits, warnings),
             root=self._files.root,
@@ -172,15 +200,21 @@ class _Loading:
             secrets=tuple(sorted(secrets)),
             files=tuple(document.path for document in self._files.documents),
             warnings=warnings,
+            records_reference=records.reference(),
+            sources=self._sources(values),
             _targets=targets,
+            _records=records,
         )
 
     def _raise_problems(self, redact: Redactor) -> None:
         problems = self._problems
         if self._is_broken:
-            problems = [problem for problem in problems if problem.what != "unknown variable"]
+            # What a file that cannot be read declares is not known.
+            problems = [one for one in problems if one.what not in ("unknown variable", UNKNOWN)]
         if problems:
-            raise ManifestInvalid(*_redacted(_distinct(in_file_order(problems)), redact))
+            for document in self._files.documents:
+                redact.learn(looks_like_passwords(document.text))
+            raise ManifestInvalid(*_shown(_distinct(in_file_order(problems)), redact))
 
     def _tell_missing_values(self, values: Values) -> None:
         """Each variable without a value is told once, where it is declared, however often it is used."""
@@ -201,8 +235,24 @@ class _Loading:
             for name, entry in section.items() if isinstance(section, dict) else ():
                 if isinstance(entry, dict) and entry.get("sensitive", False) is not False:
                     for value in (entry.get("default"), *values.sources(name, entry.get("env"))):
-                        secrets.update(_texts(value))
+                        secrets.update(texts_in(value))
         return secrets
+
+    def _sources(self, values: Values) -> dict[str, VariableSource]:
+        """Where the value of each sensitive variable comes from."""
+        file_by_name = {name: document.file for document in self._value_files for name in document.tree}
+        found = {
+            name: values.source(name, file_by_name)
+            for name, variable in values.declared.items()
+            if variable.sensitive
+        }
+        return {name: source for name, source in found.items() if source is not None}
+
+    def _records(self, values: Values, environ: Mapping[str, str]) -> Records:
+        document = self._merged.records_at
+        if document is None:
+            return Records()
+        return Records(document, document.tree["records"], values, environ, self._files.root)
 
     def _stack(
         self, jobs: Mapping[str, DesiredJob], limits: Limits, warnings: tuple[Diagnostic, ...]
@@ -216,6 +266,7 @@ class _Loading:
             limits=limits,
             is_partial=self._files.is_partial,
             warnings=warnings,
+            whole=jobs,
         )
 
     def _variables(self) -> dict[str, Variable]:
@@ -261,15 +312,6 @@ class _Loading:
         return merged.target
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """The texts in a value; a number is a text as well, for a secret may look like one."""
-    if isinstance(value, dict | list):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from _texts(member)
-    elif isinstance(text := scalar_text(value), str) and text:
-        yield text
-
-
 def _literal_default(name: str, entry: Entry) -> Diagnostic:
     steps = (*entry.steps, "default")
     why = f'the sensitive variable "{name}" has its value in the file, for everybody to read'
@@ -305,15 +347,34 @@ def _distinct(problems: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(seen.values())
 
 
-def _redacted(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic, ...]:
-    """The same problems, with no known secret in their words or lines."""
+def _shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic, ...]:
+    """The same problems, with no known secret in their words or lines, and long lines cut."""
+    redact_line = cache(redact)  # all of a file may stand in one line
+
+    def cut(line: Snippet) -> Snippet:
+        text = redact_line(line.text)
+        if text is line.text:
+            return line.cut()
+        # The place has moved: what stands before it is shorter or longer now.
+        start = _length_in_common(redact(line.text[: line.start]), text)
+        length = len(redact(line.text[: line.start + line.length])) - start
+        return Snippet(text, start, length).cut()
+
     return tuple(
         replace(
             problem,
             why=redact(problem.why),
             fix=None if problem.fix is None else redact(problem.fix),
             path=redact(problem.path),
-            snippet=problem.snippet and Snippet(redact(problem.snippet.text), problem.snippet.length),
+            snippet=problem.snippet and cut(problem.snippet),
         )
         for problem in problems
     )
+
+
+def _length_in_common(before: str, text: str) -> int:
+    """How much of `before` the text begins with: less than all if a secret begins in it and ends behind."""
+    if text.startswith(before):
+        return len(before)
+    pairs = enumerate(zip(before, text, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), len(text))

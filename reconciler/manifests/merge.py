@@ -9,14 +9,14 @@ from typing import Any
 from reconciler.core.body import desugar
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.identity import key_problem, stack_problem
-from reconciler.core.stack import Manifest
+from reconciler.core.stack import NOT_IN_DEFAULTS, Manifest
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, Step, diagnose, location_of_key
 from reconciler.manifests.problems import NAMED_LISTS, found
 from reconciler.manifests.variables import did_you_mean
 
 _MAPPINGS = ("targets", "variables", "limits", "defaults", "jobs")
-_TEXTS = ("apiVersion", "stack", "target")
+_TEXTS = ("apiVersion", "stack", "target", "records")
 API_VERSION = "reconciler/v1"
 
 
@@ -42,6 +42,7 @@ class MergedManifest:
     stack: str = ""
     target: str | None = None
     target_at: Document | None = None
+    records_at: Document | None = None
     targets: dict[str, Entry] = field(default_factory=dict)
     variables: dict[str, Entry] = field(default_factory=dict)
     jobs: dict[str, Entry] = field(default_factory=dict)
@@ -91,7 +92,8 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
                 yield diagnose(document, (name,), "wrong type", f"found {found(value)}, a mapping is wanted")
         elif name in _TEXTS:
             if not isinstance(value, str | None):
-                yield diagnose(document, (name,), "wrong type", f"found {found(value)}, text is wanted")
+                why = f"found {found(value)}, text is wanted"
+                yield diagnose(document, (name,), "wrong type", why, show_line=name != "records")
         elif name != "policies" or value not in ([], None):
             why = f'"{shorten(name)}" is not one of {", ".join(known)}'
             yield diagnose(
@@ -105,7 +107,11 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
         for document in saying[1:]:
             # Every file that says stack: is reported as a root file of its own, see `load`.
             if name != "stack" and document.tree[name] != saying[0].tree[name]:
-                merged.problems.append(_disagreement(Entry(document, name, name, None), saying[0]))
+                entry = Entry(document, name, name, None)
+                # A password may stand in the URL of the records, though it should not.
+                merged.problems.append(_disagreement(entry, saying[0], show_line=name != "records"))
+        if saying and name == "records":
+            merged.records_at = saying[0]
         if saying and name == "target":
             merged.target, merged.target_at = saying[0].tree[name], saying[0]
         if name == "apiVersion":
@@ -160,7 +166,19 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
 
 def _take_defaults(merged: MergedManifest, documents: Sequence[Document]) -> None:
     having = _having(documents, "defaults")
-    merged.defaults = tuple((document, document.tree["defaults"]) for document in having)
+    merged.problems += [
+        diagnose(
+            document, ("defaults", name), "not allowed in defaults", f"{name} says {says}",
+            "write it below that job", at_key=True,
+        )
+        for document in having
+        for name, says in NOT_IN_DEFAULTS.items()
+        if name in document.tree["defaults"]
+    ]  # fmt: skip
+    merged.defaults = tuple(
+        (document, {k: v for k, v in document.tree["defaults"].items() if k not in NOT_IN_DEFAULTS})
+        for document in having
+    )
     united: dict[str, Any] = {}
     for document, tree in merged.defaults:
         merged.problems += _unite(united, desugar(tree), document, ("defaults",), having)
@@ -224,17 +242,20 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and (one == other or (one != one and other != other))
 
 
-def _disagreement(entry: Entry, first: Document) -> Diagnostic:
+def _disagreement(entry: Entry, first: Document, *, show_line: bool = True) -> Diagnostic:
     steps: tuple[Step, ...] = (entry.section,) if entry.section == entry.name else entry.steps
-    return _disagree(entry.document, steps, [first])
+    return _disagree(entry.document, steps, [first], show_line=show_line)
 
 
-def _disagree(document: Document, steps: tuple[Step, ...], earlier: Sequence[Document]) -> Diagnostic:
+def _disagree(
+    document: Document, steps: tuple[Step, ...], earlier: Sequence[Document], *, show_line: bool = True
+) -> Diagnostic:
     from reconciler.manifests.positions import find
 
     others = [other for other in earlier if other is not document]
     first = next((other for other in others if find(other, steps).found == len(steps)), others[0])
     why = f"{location_of_key(first, steps)} says something else"
     return diagnose(
-        document, steps, "files disagree", why, "say it in one file, or the same in both", at_key=True
-    )
+        document, steps, "files disagree", why, "say it in one file, or the same in both", at_key=True,
+        show_line=show_line,
+    )  # fmt: skip

@@ -76,6 +76,7 @@ _KINDS = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
     "list_type": "a list",
+    "keys_type": "a key or a list of keys",
 }
 
 
@@ -96,7 +97,7 @@ def found(value: Any) -> str:
 
 def _wrong_type(kind: str, finding: _Finding) -> _Words:
     value, fix = finding.value, None
-    if kind == "text" and isinstance(value, bool | int | float):
+    if kind in ("text", _KINDS["keys_type"]) and isinstance(value, bool | int | float):
         spelled = ("true" if value else "false") if isinstance(value, bool) else repr(value)
         fix = f'write it in quotes: "{spelled}"'
     elif kind in ("a whole number", "a number") and _reads_as_number(value):

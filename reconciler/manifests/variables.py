@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from reconciler.core.desired import scalar_text
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.schema import VARIABLE_NAME
+from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.core.expression import VARIABLE_NAME
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import Variable
-from reconciler.manifests.document import Document, plain, shorten
+from reconciler.core.stack import Variable, VariableSource
+from reconciler.manifests.document import Document, plain, read, shorten
 from reconciler.manifests.positions import diagnose
 
 NAME = re.compile(VARIABLE_NAME)
@@ -66,6 +67,17 @@ class Values:
         yield self.given.get(name)
         yield self.from_files.get(name)
         yield self.environ.get(env) if isinstance(env, str) else None
+
+    def source(self, name: str, file_by_name: Mapping[str, str]) -> VariableSource | None:
+        """Where the value of a declared variable comes from; None if nothing gives one."""
+        variable = self.declared[name]
+        if name in self.given:
+            return VariableSource(given=True)
+        if self.from_files.get(name) is not None:
+            return VariableSource(file=file_by_name[name])
+        if variable.env and self.environ.get(variable.env):
+            return VariableSource(env=variable.env)
+        return None if variable.default is None else VariableSource(default=True)
 
     def _find(self, name: str) -> Any:
         variable = self.declared.get(name)
@@ -135,6 +147,32 @@ def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
     if not variable.sensitive:
         ways.append(f"default: under variables.{name}")
     return f'nothing gives "{name}" a value', "give it by " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts in a value; a number is a text as well, for a secret may look like one."""
+    if isinstance(value, dict | list):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(member)
+    elif isinstance(text := scalar_text(value), str) and text:
+        yield text
+
+
+def read_value_files(paths: Sequence[Path]) -> list[Document]:
+    """Read the files of values (--var-file).
+
+    Raises:
+        WrongUsage: one of them does not exist.
+    """
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r} is no file") for path in missing))
+    return [read(path, path.as_posix()) for path in paths]
+
+
+def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
+    """What is wrong with files of values; a line that cannot be read may hold a secret."""
+    return [replace(problem, snippet=None) for document in files for problem in document.problems]
 
 
 def did_you_mean(name: str, known: Any, spelled: str = "{}") -> str | None:

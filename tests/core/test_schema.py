@@ -111,6 +111,13 @@ def test_defaults_are_spelled_as_people_write_them() -> None:
         a_manifest(
             an_entry(lifecycle={"on_change": "${var.x}", "max_retries": "${var.n}", "protect": "${var.p}"})
         ),
+        a_manifest({"needs": "a", "formerly": ["b", "${var.c}"]}),
+        a_manifest({"needs": ["a", "b"], "formerly": None}),
+        a_manifest({"needs": [], "formerly": "${job.key}-old"}),
+        a_manifest(records="postgresql://me@db/app"),
+        a_manifest(records="sqlite:///records.db"),
+        a_manifest(records="${env.RECORDS}"),
+        a_manifest(records=None),
         a_manifest(an_entry(raw={"anything": {"goes": [1]}, "metadata": {"labels": {}}})),
         a_manifest(
             an_entry(algorithm={"parameters": {"lr": 0.1, "n": None, "s": {"value": 1, "sensitive": True}}})
@@ -160,6 +167,14 @@ def test_what_loads_is_valid(manifest: dict[str, Any]) -> None:
         {"jobs": {"a-r2": {}}},
         {"jobs": {"a": None}},
         a_manifest(an_entry(descripton="x")),
+        a_manifest({"needs": 3}),
+        a_manifest({"needs": ["a b"]}),
+        a_manifest({"formerly": "a-r2"}),
+        a_manifest({"formerly": {"a": None}}),
+        a_manifest(defaults={"needs": ["a"]}),
+        a_manifest(defaults={"formerly": "a"}),
+        a_manifest(records="mysql://db"),
+        a_manifest(records=["sqlite:///r.db"]),
         a_manifest(an_entry(state="gone")),
         a_manifest(an_entry(lifecycle={"on_change": "replce"})),
         a_manifest(an_entry(lifecycle={"max_retries": "2"})),

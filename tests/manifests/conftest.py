@@ -65,9 +65,8 @@ def place_of(problem: Diagnostic) -> str:
 
 def marked(problem: Diagnostic) -> str:
     """The part of the line that the diagnostic points at."""
-    assert problem.location is not None
     assert problem.snippet is not None
-    start = problem.location.column - 1
+    start = problem.snippet.start
     return problem.snippet.text[start : start + problem.snippet.length]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.diagnostic import Snippet
 from reconciler.manifests.document import MAX_ALIASED_NODES, MAX_DEPTH, Document, parse, parser
 from tests.manifests.conftest import marked, place_of
 
@@ -171,7 +172,24 @@ def test_positions_count_characters_and_not_bytes() -> None:
 def test_the_line_that_is_shown_is_harmless() -> None:
     (problem,) = read("a: \x1b[31mred\n").problems
     assert problem.snippet is not None
-    assert "\x1b" not in problem.snippet.text
+    assert "\x1b" not in problem.snippet.cut().text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(0, 10_000), (3, 10_000), (10_000, 10_000), (10_000, 0), (60, 0), (30, 30)]
+)
+def test_of_a_long_line_what_surrounds_the_place_is_shown(before: int, after: int) -> None:
+    line = "." * before + "here" + "." * after
+    snippet = Snippet(line, before, 4).cut()
+    assert len(snippet.text) <= 122
+    assert snippet.text[snippet.start : snippet.start + snippet.length] == "here"
+    assert snippet.text.startswith("…") is (before > 100)
+    assert snippet.text.endswith("…") is (after > 100)
+
+
+def test_a_mark_ends_where_the_cut_line_does() -> None:
+    snippet = Snippet("x" * 10_000, 0, 10_000).cut()
+    assert (snippet.text, snippet.length) == ("x" * 120 + "…", 120)
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -295,6 +296,18 @@ def test_a_value_marked_sensitive_is_not_shown_where_its_job_is_wrong(place: Pla
     problem = place.problem()
     assert problem.what == "unknown field"
     assert "hunter2!" not in repr(problem)
+
+
+@pytest.mark.parametrize("filler", [0, 45, 10_000])
+def test_a_long_line_is_cut_after_its_secrets_are_taken_out(place: Place, filler: int) -> None:
+    declared = "{token: {sensitive: true, default: correct-horse-battery-staple}"
+    place.write(f"{{stack: s, variables: {declared}{' ' * filler}, typo: {{}}}}, jobs: {{}}, jbos: 1}}\n")
+    problems = place.problems()
+    for problem in problems:
+        assert problem.snippet is not None
+        assert len(problem.snippet.text) <= 122
+        assert not re.search("corr|orse|batt|apl", problem.snippet.text)
+    assert marked(problems[-1]) == "jbos"
 
 
 def test_values_marked_sensitive_in_place_are_secrets_too(place: Place) -> None:

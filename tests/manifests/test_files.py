@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from reconciler.core.diagnostic import WrongUsage
@@ -150,3 +153,98 @@ def test_each_file_is_parsed_once(stack: Place, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(document, "compose", lambda text: parsed.append(text) or compose(text))  # type: ignore[func-returns-value]
     stack.load()
     assert len(parsed) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"stack": "vision", "jobs": {',
+        '{\n  "apiVersion": "reconciler/v1",\n  "stack": "vision"\n  "jobs": {}\n}\n',
+        "{stack: vision, jobs: [}",
+    ],
+)
+def test_a_root_file_in_json_that_cannot_be_parsed_is_a_root_file(place: Place, text: str) -> None:
+    place.write(text)
+    assert place.problem().what == "invalid YAML"
+
+
+def test_what_lies_deeper_in_a_broken_file_says_no_stack(place: Place) -> None:
+    place.write(ROOT + entry("top"))
+    place.write('{"other": {"stack": 1', "other.yaml")
+    assert [problem.what for problem in place.problems()] == ["invalid YAML"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_root_file_in_utf_16_is_told_to_be_saved_as_utf_8(place: Place, encoding: str) -> None:
+    path = place.write("")
+    path.write_bytes(("\ufeff" + ROOT).encode(encoding))
+    problem = place.problem()
+    assert (problem.what, problem.fix) == ("invalid YAML", "save the file as UTF-8")
+
+
+# ── links to directories, and deep ones ────────────────────────────────────────────────────────────
+
+
+def test_a_link_to_a_directory_is_followed(stack: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = Place(tmp_path_factory.mktemp("elsewhere"))
+    elsewhere.write(entry("shared"), "deep/jobs.yaml")
+    (stack.root / "common").symlink_to(elsewhere.root)
+    loaded = stack.load()
+    assert loaded.stack.declared_keys == {"top", "inner", "shared"}
+    assert loaded.files[0].relative_to(stack.root).as_posix() == "common/deep/jobs.yaml"
+
+
+@pytest.mark.parametrize("target", [".", "..", "team", "team/..", "../.."])
+def test_a_link_in_a_circle_or_to_what_is_read_anyway_reads_nothing_twice(stack: Place, target: str) -> None:
+    (stack.root / "team" / "again").symlink_to(target, target_is_directory=True)
+    (stack.root / "first").symlink_to(target, target_is_directory=True)
+    loaded = stack.load()
+    assert loaded.stack.declared_keys == {"top", "inner"}
+    assert [path.relative_to(stack.root).as_posix() for path in loaded.files] == [
+        "main.yaml",
+        "team/jobs.yml",
+    ]
+
+
+def test_two_links_to_one_directory_are_one(stack: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = Place(tmp_path_factory.mktemp("elsewhere"))
+    elsewhere.write(entry("shared"), "jobs.yaml")
+    (elsewhere.root / "back").symlink_to(stack.root)
+    for name in ("b", "a"):
+        (stack.root / name).symlink_to(elsewhere.root)
+    assert stack.load().stack.declared_keys == {"top", "inner", "shared"}
+    assert stack.load().files[0] == stack.root / "a" / "jobs.yaml"
+
+
+def test_a_link_to_another_stack_is_not_read(stack: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = Place(tmp_path_factory.mktemp("elsewhere"))
+    elsewhere.write("stack: other\n" + entry("theirs"))
+    (stack.root / "other").symlink_to(elsewhere.root)
+    assert stack.load().stack.declared_keys == {"top", "inner"}
+
+
+@pytest.fixture
+def bottom(place: Place) -> Iterator[Path]:
+    """A directory deeper than Python recurses; pytest could not remove it."""
+    levels = [place.root]
+    for _ in range(1200):
+        levels.append(levels[-1] / "d")
+        levels[-1].mkdir()
+    yield levels[-1]
+    for level in reversed(levels[1:]):
+        for file in level.glob("*.yaml"):
+            file.unlink()
+        level.rmdir()
+
+
+@pytest.mark.parametrize("path", ["", "d", "d/jobs.yaml"])
+def test_files_may_lie_deeper_than_python_recurses(place: Place, bottom: Path, path: str) -> None:
+    place.write(ROOT + entry("top"))
+    place.write(entry("near"), "d/jobs.yaml")
+    (bottom / "jobs.yaml").write_text(entry("deep"), encoding="utf-8")
+    assert place.load(path).stack.declared_keys == {"top", "near", "deep"}
+
+
+def test_a_stack_may_lie_deeper_than_python_recurses(place: Place, bottom: Path) -> None:
+    (bottom / "main.yaml").write_text(ROOT + entry("deep"), encoding="utf-8")
+    assert place.load().root == bottom

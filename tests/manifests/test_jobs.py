@@ -326,7 +326,8 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "    matrix: {lr: [1]}\n    spec:",
             "unknown field",
             '"matrix" is not one of kind, description, annotations, training_experiment_reference, '
-            "algorithm, tasks, spec, endpoints, train_type, ftjob_config, lifecycle, state, raw",
+            "algorithm, tasks, spec, endpoints, train_type, ftjob_config, lifecycle, state, needs, "
+            "formerly, raw",
             None,
             "matrix",
             "jobs.a",

@@ -25,6 +25,7 @@ variables:
   bucket: {default: data}
   token: {env: TOKEN, sensitive: true}
 limits: {lost_time: 1h}
+records: postgresql://me:${var.token}@${env.DB}/app
 defaults: &d
   spec: {resource: {flavor_id: gpu, node_count: 1}}
 jobs:
@@ -44,13 +45,16 @@ jobs:
     spec:
     kind: hetero_job
     tasks: [{role: w, algorithm: {environments: {A: 1}}, task_resource: {node_count: 1}}]
-  gone: {state: absent}
+    needs: [train, gone]
+    formerly: chores
+  gone: {state: absent, formerly: [went]}
 """
 PIECES = st.sampled_from(
     [
         *"{}[]:,-?|>#%&*!'\"~@` \t\n\r\0\u2028\ufdd0é",
         *("<<:", "&a", "*a", "*d", "!!int", "!x", ": ", "- ", "---\n", "\n  ", "  a: 1\n", "spec: 3\n"),
         *("${", "$${", "${var.bucket}", "${var.token}", "${job.key}", "${var.none}", "null", "true", "0"),
+        *("needs", "formerly", "train", "tasks", "records: postgresql://a:b@c", "[train, went]"),
         *("1e999", ".nan", "obs://", "raw", "metadata", "spec", "tasks", "parameters", "inputs", "name"),
     ]
 )
@@ -114,6 +118,7 @@ FIELDS = st.sampled_from(
         *("kind", "description", "annotations", "algorithm", "tasks", "spec", "lifecycle", "state", "raw"),
         *("resource", "parameters", "inputs", "outputs", "environments", "engine", "volumes", "metadata"),
         *("name", "value", "sensitive", "remote", "obs", "obs_url", "local_path", "nfs", "endpoints"),
+        *("needs", "formerly"),
     ]
 )
 TREES = st.recursive(

@@ -1,0 +1,58 @@
+"""Expressions in texts: where `${…}` stands in a manifest or in saved data, and how to write what is none."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+#: How a variable may be named.
+VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+
+_NAME = re.compile(VARIABLE_NAME)
+_PART = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
+_LITERALS = {"$${": "${", "${$}": "$"}
+
+
+class Reference(NamedTuple):
+    """One expression: what is between `${` and `}`, and its text as written."""
+
+    inner: str
+    text: str
+    is_closed: bool
+
+    @property
+    def variable(self) -> str | None:
+        """The name of the variable if it is `${var.NAME}`."""
+        kind, _, name = self.inner.partition(".")
+        return name if self.is_closed and kind == "var" and _NAME.fullmatch(name) else None
+
+
+@lru_cache(maxsize=65_536)
+def parts_of(text: str) -> tuple[str | Reference, ...]:
+    """Take a text apart into literal text and expressions."""
+    parts: list[str | Reference] = []
+    end = 0
+    for match in _PART.finditer(text):
+        if match.start() > end:
+            parts.append(text[end : match.start()])
+        if literal := _LITERALS.get(match[0]):
+            parts.append(literal)
+        else:
+            parts.append(Reference(match[1].strip(), match[0], bool(match[2])))
+        end = match.end()
+    if end < len(text):
+        parts.append(text[end:])
+    return tuple(parts)
+
+
+def escape(text: str, *, before_expression: bool = False) -> str:
+    """Return a text so that `parts_of` finds no expression in it: `$${` is a literal `${`.
+
+    A `$` directly before an expression is written `${$}`, for `$${` would be taken for a literal.
+    """
+    escaped = text.replace("${", "$${")
+    if before_expression and escaped.endswith("$"):
+        bare = escaped.rstrip("$")
+        return bare + "${$}" * (len(escaped) - len(bare))
+    return escaped

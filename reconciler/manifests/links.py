@@ -1,0 +1,153 @@
+"""What one job says of others: the keys that it needs, and those that it had before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.identity import key_problem
+from reconciler.manifests.document import shorten
+from reconciler.manifests.merge import Entry
+from reconciler.manifests.positions import Step, diagnose, location_of_key
+from reconciler.manifests.variables import did_you_mean
+
+UNKNOWN = "unknown key"
+
+
+class Link(NamedTuple):
+    """One key that an entry names under `needs` or `formerly`, and where."""
+
+    entry: Entry
+    key: str
+    steps: tuple[Step, ...]
+
+    def diagnose(self, what: str, why: str, fix: str | None = None) -> Diagnostic:
+        """A problem with what is named."""
+        return diagnose(self.entry.document, (*self.entry.steps, *self.steps), what, why, fix)
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for the words of another problem."""
+        return str(self.diagnose("", "").location)
+
+
+def keys_in(value: Any) -> tuple[str, ...]:
+    """The keys that a text or a list names, each once, as far as it does."""
+    items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(dict.fromkeys(str(item) for item in items if isinstance(item, str)))
+
+
+@dataclass
+class Links:
+    """What the jobs of one stack say of each other; `entries` are all that its files declare, by key."""
+
+    entries: Mapping[str, Entry]
+    needs: list[Link] = field(default_factory=list)
+    formerly: list[Link] = field(default_factory=list)
+
+    def take(self, entry: Entry, value: Mapping[str, Any]) -> None:
+        """Take note of what an entry says, its expressions replaced."""
+        self.needs += _links(entry, "needs", value.get("needs"))
+        self.formerly += _links(entry, "formerly", value.get("formerly"))
+
+    def problems(self) -> Iterator[Diagnostic]:
+        """Yield what is wrong with them."""
+        if self.formerly:
+            yield from self._former_problems()
+        if self.needs:
+            yield from self._need_problems()
+
+    def _need_problems(self) -> Iterator[Diagnostic]:
+        owner_of = {link.key: link.entry.name for link in self.formerly}
+        nearest = cache(lambda key: did_you_mean(key, self.entries))
+        by_key: dict[str, dict[str, Link]] = {}
+        for link in self.needs:
+            if link.key in self.entries:
+                by_key.setdefault(link.entry.name, {}).setdefault(link.key, link)
+                continue
+            why = f'"{shorten(link.key)}" is declared by no file of the stack'
+            if link.key in owner_of:
+                yield link.diagnose(
+                    UNKNOWN, why, f'write "{owner_of[link.key]}", which was "{link.key}" before'
+                )
+            else:
+                yield link.diagnose(UNKNOWN, why, nearest(link.key))
+        for cycle in _cycles({key: tuple(links) for key, links in by_key.items()}, tuple(self.entries)):
+            why = " needs ".join(shorten(key) for key in (*cycle, cycle[0]))
+            link = by_key[cycle[0]][cycle[1 % len(cycle)]]
+            fix = "take one of them out" if len(cycle) > 1 else "take it out"
+            yield link.diagnose("circle of needs", f"{why}, so that nothing of it would ever start", fix)
+
+    def _former_problems(self) -> Iterator[Diagnostic]:
+        names = {name.lower(): name for name in self.entries}
+        claims: dict[str, Link] = {}
+        for link in self.formerly:
+            if why := key_problem(link.key):
+                yield link.diagnose("invalid key", why)
+            elif (name := names.get(link.key.lower())) is not None:
+                yield self._is_declared(link, name)
+            elif (first := claims.setdefault(link.key.lower(), link)) is not link:
+                yield _claimed_twice(link, first)
+
+    def _is_declared(self, link: Link, name: str) -> Diagnostic:
+        if name != link.key:
+            there = self.entries[name]
+            why = (
+                f'"{link.key}" and "{name}" at {location_of_key(there.document, there.steps)} '
+                "would be one job to the service"
+            )
+            return link.diagnose("keys differ only in case", why)
+        if name == link.entry.name:
+            return link.diagnose(
+                "former key still declared", f'"{name}" is the job\'s own key', "take it out"
+            )
+        there = self.entries[name]
+        why = f'"{name}" is declared at {location_of_key(there.document, there.steps)}'
+        return link.diagnose("former key still declared", why, f"take out that entry, or this {name}")
+
+
+def _links(entry: Entry, name: str, value: Any) -> Iterator[Link]:
+    if type(value) is str:
+        yield Link(entry, value, (name,))
+    elif isinstance(value, list):
+        met: set[str] = set()
+        for index, item in enumerate(value):
+            if type(item) is str and item not in met:
+                met.add(item)
+                yield Link(entry, item, (name, index))
+
+
+def _claimed_twice(link: Link, first: Link) -> Diagnostic:
+    if link.key != first.key:
+        why = f'"{link.key}" and "{first.key}" at {first.place} were one job to the service'
+        return link.diagnose("keys differ only in case", why)
+    why = f'"{first.entry.name}" says that it was "{link.key}", too, at {first.place}'
+    return link.diagnose("former key claimed twice", why, "keep one of them")
+
+
+def _cycles(needs: Mapping[str, tuple[str, ...]], order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield cycles, each once and from its first key on, such that without them none would be left.
+
+    All there are could be more than anybody can read.
+    """
+    rank = {key: number for number, key in enumerate(order)}
+    done: set[str] = set()
+    for start in order:
+        if start in done or start not in needs:
+            continue
+        path: dict[str, Iterator[str]] = {start: iter(needs[start])}
+        while path:
+            key = next(reversed(path))
+            below = next(path[key], None)
+            if below is None:
+                done.add(key)
+                del path[key]
+            elif below in path:
+                cycle = list(path)[list(path).index(below) :]
+                first = cycle.index(min(cycle, key=rank.__getitem__))
+                yield tuple(cycle[first:] + cycle[:first])
+            elif below not in done and below in needs:
+                path[below] = iter(needs[below])
