@@ -59,9 +59,17 @@ def _environment() -> dict[str, str]:
     return {**ours, "COLUMNS": _COLUMNS}
 
 
+_REPEATABLE = """\
+Of those that are repeatable, `RECONCILER_OUTPUT`, `RECONCILER_VAR`, `RECONCILER_FILTER` and
+`RECONCILER_TAG` hold one value a line, since each may hold spaces; `RECONCILER_VAR_FILE` and
+`RECONCILER_IN` separate paths as `PATH` does (a colon; on Windows a semicolon); the others separate their
+values by spaces.
+"""
+
+
 def _commands() -> str:
     parts = [f"# Commands\n\n{_GENERATED}\nEvery option can be given as an environment variable, too: "]
-    parts.append("`--target` as `RECONCILER_TARGET`.\n")
+    parts.append("`--target` as `RECONCILER_TARGET`.\n" + _REPEATABLE)
     for words in ([], *_names()):
         title = " ".join(["reconciler", *words])
         parts.append(f"\n## {title}\n\n{_fenced(_printed(*words, '--help'))}")

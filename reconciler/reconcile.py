@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.draft import Situation
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed import Observation, ObservedJob
@@ -25,11 +26,15 @@ from reconciler.core.planner import (
     make_destroy_plan,
     make_plan,
     rests_on_absence,
+    rests_on_memory,
 )
-from reconciler.core.ports import Backend, NotFound, ServiceFailure, Unauthorized
+from reconciler.core.ports import Backend, Journal, NotFound, ServiceFailure, Unauthorized
+from reconciler.core.record import NO_MEMORY, Ended, Memory, RunKind, Scope
+from reconciler.core.saved import StalePlan, movements
 from reconciler.core.selection import narrow
 from reconciler.core.stack import Stack
 from reconciler.manifests import LoadedStack
+from reconciler.recording import Recording
 from reconciler.targets import Connected
 from reconciler.version import __version__
 
@@ -40,7 +45,8 @@ if TYPE_CHECKING:
 class Context(NamedTuple):
     """One stack on one target.
 
-    `only` narrows the view, see `core.selection`; `tell` takes what `-v` shows.
+    `only` narrows the view, see `core.selection`; `tell` takes what `-v` shows. `recording` are its
+    records, if it has any; `remembers` says to write down there what is seen.
     """
 
     loaded: LoadedStack
@@ -48,6 +54,13 @@ class Context(NamedTuple):
     only: tuple[str, ...] = ()
     parallelism: int = 8
     tell: Callable[[str], None] = lambda _: None
+    recording: Recording | None = None
+    remembers: bool = False
+
+    @property
+    def scope(self) -> Scope:
+        """What the lock and the records are about."""
+        return Scope.of(self.loaded.stack.name, self.target.identity)
 
     def situation(self, *, force: bool = False) -> Situation:
         """What is the same for every key, as of now."""
@@ -63,8 +76,14 @@ class Context(NamedTuple):
 
 def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
     """Observe, and decide what apply would do. Nothing is changed."""
+    made, _ = plan_with_look(context, options)
+    return made
+
+
+def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Look]:
+    """The same, with what the plan rests on."""
     stack, look = observe(context, with_details=True)
-    return make_plan(
+    made = make_plan(
         stack,
         look,
         context.situation(force=options.force),
@@ -73,6 +92,7 @@ def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
         version=__version__,
         options=options,
     )
+    return made, look
 
 
 def destroy_plan(context: Context) -> Plan:
@@ -91,7 +111,7 @@ def destroy_plan(context: Context) -> Plan:
 def drift(context: Context) -> DriftReport:
     """Observe, and say what changed behind the manifest's back."""
     stack, look = observe(context)
-    return make_drift_report(
+    report = make_drift_report(
         stack,
         look,
         context.situation(),
@@ -99,24 +119,68 @@ def drift(context: Context) -> DriftReport:
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
     )
+    if context.remembers and context.recording:
+        counts = {name.value: count for name, count in report.summary.items() if count}
+        ended = Ended(context.target.clock.now(), report.word, {**counts, "pending": len(report.pending)})
+        context.recording.note(context.scope, RunKind.DRIFT, ended, report.manifest_digest)
+    return report
 
 
 def apply(
-    context: Context, plan: Plan, stream: EventStream, stop: threading.Event, *, timeout_s: float
+    context: Context,
+    plan: Plan,
+    stream: EventStream,
+    stop: threading.Event,
+    *,
+    timeout_s: float,
+    journal: Journal | None = None,
 ) -> Result:
-    """Carry a plan out."""
-    from reconciler.apply.executor import execute  # a plan needs none of it
+    """Carry a plan out, each call between two lines of the journal, if there is one."""
+    from reconciler.apply.executor import Execution  # a plan needs none of it
+    from reconciler.records.none import NoJournal
 
-    return execute(
-        plan,
+    execution = Execution(
         context.target.backend,
         context.target.clock,
         cloud=context.target.cloud,
         stream=stream,
         stop=stop,
+        journal=journal or NoJournal(),
         parallelism=context.parallelism,
         timeout_s=timeout_s,
     )
+    return execution.run(plan)
+
+
+def see_that_target_is_the_same(context: Context, plan: Plan) -> None:
+    """A saved plan is for one target: endpoint host, project and workspace, whatever its name.
+
+    Raises:
+        StalePlan: this is another one.
+    """
+    there, here = Scope.of(plan.stack, plan.target), context.scope
+    if there != here:
+        why = f"it was made for {there.place}; this is {here.place}"
+        raise StalePlan(Diagnostic("stale plan", why, "make a new plan"))
+
+
+def see_that_nothing_moved(context: Context, plan: Plan) -> None:
+    """Compare the preconditions of a saved plan's actions with what is there now, one by one.
+
+    Raises:
+        StalePlan: something moved that changes an action.
+        ServiceFailure: the workspace could not be read.
+    """
+    starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
+    stack = context.loaded.stack
+    seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)
+    if seen.problem is not None:
+        raise ServiceFailure(f"{seen.problem}: nobody knows whether the plan still holds")
+    ownership = sort_by_key(seen, stack.name, stack.declared_keys)
+    look = _Memories(context).add(Look(ownership))
+    if moved := movements(plan, look):
+        fix = "nothing was changed; make a new plan"
+        raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
 
 
 def observe(context: Context, *, with_details: bool = False) -> tuple[Stack, Look]:
@@ -130,17 +194,24 @@ def observe(context: Context, *, with_details: bool = False) -> tuple[Stack, Loo
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
     backend, whole = context.target.backend, context.loaded.stack
-    declared = whole.declared_keys | frozenset(whole.jobs)
-    situation = context.situation()
+    declared = whole.declared_keys | frozenset(whole.jobs) | whole.former_keys
+    situation, memories = context.situation(), _Memories(context)
+
+    def look_at(observation: Observation) -> Look:
+        look = Look(sort_by_key(observation, whole.name, declared))
+        # A report on drift needs what was last applied, whatever is declared now.
+        return memories.add(look) if not with_details or rests_on_memory(whole, look) else look
 
     def needs_absence(partial: Observation) -> bool:
-        return rests_on_absence(whole, Look(sort_by_key(partial, whole.name, declared), {}), situation)
+        return rests_on_absence(whole, look_at(partial), situation)
 
     seen = backend.observe(declared, needs_absence)
     context.tell(f"read {len(seen.jobs)} jobs by {seen.strategy} in {seen.requests} requests")
-    ownership = sort_by_key(seen, whole.name, declared)
-    stack = narrow(whole, context.only, ownership.owned_keys)
-    look = Look(ownership, {})
+    look = look_at(seen)
+    if context.remembers and context.recording:
+        owned = (revision for view in look.ownership.views.values() for revision in view.owned)
+        context.recording.remember(context.scope, owned, situation.at_s)
+    stack = narrow(whole, context.only, look.ownership.owned_keys)
     if not with_details:
         return stack, look
     asked: set[str] = set()
@@ -150,6 +221,21 @@ def observe(context: Context, *, with_details: bool = False) -> tuple[Stack, Loo
         details, gone = _read(backend, wanted, context.parallelism)
         look = look._replace(details={**look.details, **details}, gone=look.gone | gone)
     return stack, look
+
+
+class _Memories:
+    """What the history store knows, asked once, and only if something may rest on it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._memory: Memory | None = None
+
+    def add(self, look: Look) -> Look:
+        """The same look, with it."""
+        recording = self._context.recording
+        if self._memory is None:
+            self._memory = recording.memory(self._context.scope) if recording else NO_MEMORY
+        return look._replace(memory=self._memory)
 
 
 def _read(

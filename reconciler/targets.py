@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
-from reconciler.core.ports import Backend, Clock, RequestListener, ServiceFailure
+from reconciler.core.ports import Backend, Clock, Rejected, RequestListener
 from reconciler.core.stack import Target, TargetKind
 
 if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
     from reconciler.emulator import Store
 
 #: The local target has one project, whatever the stack.
@@ -53,6 +56,7 @@ def connected(name: str, target: Target, around: Surroundings) -> Iterator[Conne
 
     Raises:
         Unauthorized: no credentials were found.
+        LocalFileFailed: the file of a local target cannot be used.
         ManifestInvalid: the target says too little to find the service.
     """
     with ExitStack() as cleanup:
@@ -64,14 +68,17 @@ def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) 
     from reconciler.emulator import Store, create_app
 
     file = records_directory(around.root) / "local.sqlite3"
-    try:
+    with _telling_of(file):
         store = Store(str(file))
-    except Exception as error:  # whatever its database says: not a database, read-only, locked, a directory
-        fix = f"remove {file}, if the jobs of the local target may be lost"
-        raise ServiceFailure(f"{file}: {error}", fix=fix) from error
     cleanup.callback(store.close)
+    app = create_app(store, project_id=LOCAL_PROJECT)
+
+    def telling_app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        with _telling_of(file):
+            return app(environ, start_response)
+
     backend = connect_inprocess(
-        create_app(store, project_id=LOCAL_PROJECT),
+        telling_app,
         project_id=LOCAL_PROJECT,
         workspace_id=target.workspace_id,
         listener=around.listener,
@@ -82,6 +89,50 @@ def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) 
     return Connected(backend, identity, Cloud.HUAWEI, _LocalClock(store, around.clock))
 
 
+def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
+    """Who a target is; None if nobody but its credentials may know the project. Nothing is sent.
+
+    Raises:
+        ManifestInvalid: the target says too little to find the service.
+    """
+    if target.kind is TargetKind.LOCAL:
+        return _identity(name, target, TargetKind.LOCAL.value, LOCAL_PROJECT)
+    from reconciler.backends.connect import endpoint_of, project_of
+
+    endpoint = endpoint_of(target, environ)
+    try:
+        return _identity(name, target, endpoint, project_of(target, environ))
+    except ManifestInvalid:
+        return None
+
+
+class LocalFileFailed(Rejected):
+    """The file of the local target cannot be read or written; what was asked had no effect."""
+
+    what = "the file of the local target cannot be used"
+
+
+@contextmanager
+def _telling_of(file: Path) -> Iterator[None]:
+    from reconciler.emulator import StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise LocalFileFailed(f"{file}: {error}", fix=_fix_of(error, file)) from error
+
+
+def _fix_of(error: Exception, file: Path) -> str:
+    name = str(getattr(error, "sqlite_errorname", ""))
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return "another process holds it; run it again when that one has ended"
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return f"{file.name} has to be a file that you can write, and {file.parent} a directory"
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return "see whether the disk is full"
+    return f"remove {file}, if the jobs of the local target may be lost"
+
+
 class _LocalClock:
     """The time that the embedded service keeps: its jobs live, and are judged, by one clock."""
 
@@ -90,7 +141,12 @@ class _LocalClock:
 
     def now(self) -> float:
         """Seconds since 1970, as the service counts them."""
-        return self._store.clock.now_ms() / 1000
+        from reconciler.emulator import StoreError
+
+        try:
+            return self._store.clock.now_ms() / 1000
+        except StoreError:  # the next request will say what is wrong; a clock goes on
+            return self._clock.now()
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

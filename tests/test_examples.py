@@ -27,6 +27,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: pat
 def test_there_are_examples() -> None:
     assert [path.name for path in EXAMPLES] == [
         "first-job",
+        "pipeline",
         "protect",
         "replace-a-running-job",
         "retry-on-failure",

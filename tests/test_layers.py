@@ -12,9 +12,9 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "reconciler"
 
 CORE, EMULATOR, CLI = "core", "emulator", "cli"
-EDGES = frozenset({"manifests", "backends", "apply", "render"})
+EDGES = frozenset({"manifests", "backends", "apply", "records", "render"})
 #: The loop, and what puts edges together.
-LOOP = frozenset({"reconcile", "watch", "targets"})
+LOOP = frozenset({"reconcile", "recording", "rollout", "watch", "targets"})
 #: The version is a text; the package itself has the public API.
 FREE = frozenset({"version"})
 
@@ -35,9 +35,11 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "click": ("cli/",),
     "deepdiff": ("core/diff.py",),
     "huaweicloudsdkcore": ("backends/",),
+    "psycopg": ("records/",),
     "requests": ("backends/",),
     "rich": ("cli/", "render/"),
     "ruamel": ("manifests/",),
+    "sqlalchemy": ("records/",),
     "sqlite3": ("emulator/",),
     "urllib3": ("backends/",),
     "waitress": ("emulator/",),

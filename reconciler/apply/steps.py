@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from reconciler.core.identity import MAX_DESCRIPTION, Description, parse_description
@@ -18,19 +19,19 @@ from reconciler.core.outcome import Outcome, Status
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import Action, PlannedAction, Reason
 from reconciler.core.ports import (
+    UNCERTAIN,
     Backend,
     Clock,
     NameTaken,
     NotFound,
-    ServerFault,
     ServiceFailure,
     Throttled,
-    Unanswered,
     Unauthorized,
     Unreachable,
     UnreadableAnswer,
     WrongPhase,
 )
+from reconciler.core.record import LockLost, RecordsAway
 from reconciler.core.retry import stopped_itself
 from reconciler.core.stack import DesiredJob, ReplaceOrder
 
@@ -40,9 +41,6 @@ ATTEMPTS = 4
 #: Seconds between two looks at a job that is waited for: they grow from the first to the last.
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
 PROGRESS_EVERY_S = 10.0
-
-#: After these it is not known whether the call took effect.
-UNCERTAIN = (Unanswered, ServerFault, UnreadableAnswer)
 
 
 class Ended(Exception):
@@ -103,6 +101,9 @@ class Steps:
                 message=failure.message,
                 request_id=failure.request_id,
             )
+        except (LockLost, RecordsAway) as refusal:
+            why = refusal.diagnostics[0]
+            return Outcome(action, Status.FAILED, f"{why.what}: {why.why}; nothing was sent", job=_id(action))
 
     # --- create
 
@@ -252,6 +253,8 @@ class Steps:
     def _see_that_the_flags_stand(self, action: PlannedAction, job: ObservedJob) -> None:
         """The update writes the whole marker: what somebody wrote there since the plan would be lost."""
         marker, planned = job.marker, _flags_before(action)
+        if action.reason is Reason.MARKER_RESTORED:
+            return
         if marker is None or Flags(marker.protected, marker.stopped) != planned:
             raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed meanwhile", job.id)
         if _takes_back_the_stop(action) and _has_ended(job):
@@ -306,6 +309,9 @@ class Steps:
         if job.marker is None or job.marker.stopped:
             return
         stopped = job.marker.with_stopped()
+        if stopped.key != action.key:
+            # The key was renamed: the marker follows on the way.
+            stopped = replace(stopped, key=action.key).for_job(job.name, job.id)
         # Somebody may have written more than we leave room for; the mark matters more than the rest.
         room = MAX_DESCRIPTION - len(f" {stopped}")
         try:
@@ -351,7 +357,9 @@ class Steps:
         assert before is not None
         job = self._backend.details(before.id)
         marker = job.marker
-        if marker is None or (marker.stack, marker.key) != (self._stack, action.key):
+        if action.reason is Reason.MARKER_RESTORED and marker is None:
+            return job
+        if marker is None or marker.stack != self._stack or marker.key not in (action.key, action.formerly):
             raise Ended(Status.CONFLICT, f"{job.name} does not say any more that it is ours", job.id)
         if (marker.revision, marker.digest) != (before.revision, before.digest):
             raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed meanwhile", job.id)

@@ -1,35 +1,73 @@
-"""`reconciler apply`: make the service match the manifest."""
+"""`reconciler apply`: make the service match the manifest, or carry out a saved plan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from reconciler.cli.carrying_out import carry_out
-from reconciler.cli.opening import opened
+from reconciler.cli.carrying_out import Asked, carry_out, held
+from reconciler.cli.opening import LockOptions, opened
 from reconciler.cli.options import (
     ALLOW_EMPTY,
     FORCE,
+    LOCK,
     OUTPUT,
     TARGET,
     TIMEOUT,
+    WAIT,
     YES,
     OutputSpec,
+    option,
     with_options,
 )
+from reconciler.core.diagnostic import Diagnostic, WrongUsage
+
+if TYPE_CHECKING:
+    from reconciler.core.goal import Goal
+
+#: What shaped a saved plan, and cannot be said again when it is carried out.
+_OF_THE_PLAN = {
+    "paths": "PATH",
+    "target": "--target",
+    "only": "--only",
+    "force": "--force",
+    "allow_empty": "--allow-empty",
+}
 
 
 @click.command("apply")
-@with_options(TARGET, OUTPUT, YES, FORCE, ALLOW_EMPTY, TIMEOUT)
+@with_options(
+    TARGET,
+    option(
+        "--plan",
+        "plan_file",
+        default=None,
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Carry out this saved plan, as long as nothing has moved; no manifest is read.",
+    ),
+    OUTPUT,
+    YES,
+    FORCE,
+    ALLOW_EMPTY,
+    TIMEOUT,
+    WAIT,
+    LOCK,
+)
 def command(
+    plan_file: Path | None,
     outputs: Sequence[OutputSpec],
     as_json: bool,
     yes: bool,
     force: bool,
     allow_empty: bool,
     timeout_s: float,
+    goal: Goal | None,
+    lease_s: float,
+    without_records: bool,
     **options: Any,
 ) -> int:
     """Make the service match the manifest.
@@ -39,15 +77,23 @@ def command(
     """
     from reconciler import reconcile
     from reconciler.core.planner import Options
+    from reconciler.core.record import RunKind
 
-    with opened(**options) as context:
-        plan = reconcile.plan(context, Options(force=force, allow_empty=allow_empty))
-        return carry_out(
-            context,
-            plan,
-            question="Carry this plan out?",
-            outputs=outputs,
-            as_json=as_json,
-            yes=yes,
-            timeout_s=timeout_s,
-        )
+    asked = Asked("Carry this plan out?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
+    lock = LockOptions(lease_s, without_records)
+    if plan_file is not None:
+        _see_that_nothing_is_said_twice({"force": force, "allow_empty": allow_empty, **options})
+        from reconciler.cli.saved import apply_saved
+
+        return apply_saved(plan_file, asked, lock, **options)
+    planned = Options(force=force, allow_empty=allow_empty)
+    with opened(lock=lock, remembers=True, **options) as context, held(context) as interrupt:
+        plan = reconcile.plan(context, planned)
+        return carry_out(context, plan, asked, interrupt, planned)
+
+
+def _see_that_nothing_is_said_twice(options: dict[str, Any]) -> None:
+    said = [name for option_, name in _OF_THE_PLAN.items() if options.get(option_)]
+    if said:
+        why = f"{', '.join(said)}: the saved plan says that already"
+        raise WrongUsage(Diagnostic("not with --plan", why, "leave it out, or make a new plan"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.options import STACK, option
+from reconciler.cli.options import STACK, TARGET_NAME, option
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from reconciler.core.plan import TargetIdentity
     from reconciler.core.ports import Clock
 
-_TARGET = option("-t", "--target", default=None, metavar="NAME", help="Which of the manifest's targets.")
 #: Where the stack is, for a command whose arguments end in PATH….
-WHERE: Sequence[Callable[[Any], Any]] = (*STACK, _TARGET)
+WHERE: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME)
 #: The same for a command whose arguments are jobs, as many as one likes.
 BESIDE_JOBS: Sequence[Callable[[Any], Any]] = (
     option(
@@ -33,7 +32,7 @@ BESIDE_JOBS: Sequence[Callable[[Any], Any]] = (
         help="Where the stack is whose targets are meant; left out, here. Repeatable.",
     ),
     *STACK[1:],
-    _TARGET,
+    TARGET_NAME,
 )
 JSON = option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 

@@ -1,11 +1,12 @@
-"""Confirming a plan and carrying it out: what apply and destroy share."""
+"""Confirming a plan and carrying it out under the lock: what apply and destroy share."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -16,23 +17,45 @@ from reconciler.cli.options import OutputSpec
 from reconciler.cli.progress import json_lines, progress
 from reconciler.cli.showing import show_plan, wanted
 from reconciler.core.diagnostic import Diagnostic, Refused
+from reconciler.core.planner import NO_OPTIONS, Options
 
 if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
+    from reconciler.core.goal import Goal
     from reconciler.core.outcome import Result
     from reconciler.core.plan import Plan
+    from reconciler.core.record import RunKind
     from reconciler.reconcile import Context
 
 
+class Asked(NamedTuple):
+    """What the person who carries a plan out asked for. `goal` is what to wait for in the end."""
+
+    question: str
+    kind: RunKind
+    outputs: Sequence[OutputSpec]
+    as_json: bool
+    yes: bool
+    timeout_s: float
+    goal: Goal | None = None
+
+
+@contextmanager
+def held(context: Context) -> Iterator[Interrupt]:
+    """Hold the lock of the stack; losing it interrupts what is being done.
+
+    Raises:
+        LockHeld: somebody else holds it.
+        RecordsAway: the store of the lock is away, and nobody said to go on without.
+    """
+    interrupt = Interrupt()
+    assert context.recording is not None
+    with context.recording.locked(context.scope, interrupt.lock_lost):
+        yield interrupt
+
+
 def carry_out(
-    context: Context,
-    plan: Plan,
-    *,
-    question: str,
-    outputs: Sequence[OutputSpec],
-    as_json: bool,
-    yes: bool,
-    timeout_s: float,
+    context: Context, plan: Plan, asked: Asked, interrupt: Interrupt, options: Options = NO_OPTIONS
 ) -> int:
     """Show the plan, ask, do it, and say what became of it. Returns the exit code.
 
@@ -42,37 +65,62 @@ def carry_out(
     from reconciler.core.outcome import EventType, Result
     from reconciler.version import __version__
 
-    specs = wanted(outputs, as_json=as_json)
+    specs = wanted(asked.outputs, as_json=asked.as_json)
     tells_events = OutputSpec("json", None) in specs
     show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
-    interrupt, result = Interrupt(), None
+    result: Result | None = None
     with json_lines() if tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
         stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
         stream.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
         interrupt.last_words = partial(stream.tell, EventType.APPLY_COMPLETED, summary=Result().summary)
         try:
-            if plan.applyable and not yes:
-                confirm(question)
+            if plan.applyable and not asked.yes:
+                confirm(asked.question)
             listener.begin()
-            result = _execute(context, plan, stream, interrupt, timeout_s)
+            result = _execute(context, plan, asked, stream, interrupt, options)
         finally:
             # Readers wait for this line, also where somebody said no.
             stream.tell(EventType.APPLY_COMPLETED, summary=(result or Result()).summary)
-    if not tells_events and plan.applyable and result is not None:
+    if not tells_events and result is not None and (plan.applyable or result.waits):
         from reconciler.render.text import render_result
 
-        console.result("\n" + render_result(result, console.style(sys.stdout)))
+        at_s = context.target.clock.now()
+        console.result("\n" + render_result(result, console.style(sys.stdout), at_s))
+    if result is not None:
+        _show_ends_of_logs(context, result)
     return exits.of_result(plan, result, interrupt.exit)
 
 
-def _execute(
-    context: Context, plan: Plan, stream: EventStream, interrupt: Interrupt, timeout_s: float
-) -> Result:
-    from reconciler import reconcile
+def _show_ends_of_logs(context: Context, result: Result) -> None:
+    """Show the last lines of the log of each job that was waited for and ended badly."""
+    badly = [w.job for w in result.waits if w.end == "ended_badly" and w.job is not None]
+    if not badly:
+        return
+    from reconciler.backends.modelarts import ModelArtsBackend
+    from reconciler.cli.waiting import show_end_of_log
 
-    with interruptible(interrupt):
-        return reconcile.apply(context, plan, stream, interrupt.stop, timeout_s=timeout_s)
+    assert isinstance(context.target.backend, ModelArtsBackend), "every kind of target speaks this API"
+    for job in badly:
+        show_end_of_log(context.target.backend, job)
+
+
+def _execute(
+    context: Context,
+    plan: Plan,
+    asked: Asked,
+    stream: EventStream,
+    interrupt: Interrupt,
+    options: Options,
+) -> Result:
+    from reconciler.cli.live import live_table
+    from reconciler.rollout import Rollout
+
+    with interruptible(interrupt), live_table(context.target.clock, asked.goal) as show:
+        rollout = Rollout(
+            context, asked.kind, stream, interrupt.stop, asked.timeout_s, options, asked.goal, show
+        )
+        return rollout.run(plan)
 
 
 def confirm(question: str) -> None:

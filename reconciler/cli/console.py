@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.core.printable import printable
 from reconciler.core.secret import Redactor
 
 if TYPE_CHECKING:
@@ -48,40 +49,33 @@ class Console:
 
         return dump(redacted(value, self.redact), indent=indent) + "\n"
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, level: str = "info") -> None:
         """Write a line to stderr. Nobody reading it is no reason to stop."""
-        self._tell(self.redact(text) + "\n")
+        if self.log_format == "json":
+            self._tell(self._json({"level": level, "message": text}, None))
+        else:
+            self._tell(self.redact(text) + "\n")
 
     def _tell(self, text: str) -> None:
-        with suppress(OSError, ValueError):
+        # RuntimeError: a signal came while a line was being written, and its handler writes one, too.
+        with suppress(OSError, ValueError, RuntimeError):
             sys.stderr.write(_encodable(text, sys.stderr))
             sys.stderr.flush()
 
     def detail(self, text: str, level: int = 1) -> None:
         """Write a line to stderr if `-v` (1) or `-vv` (2) asks for it."""
         if self.verbosity >= level:
-            self._log("debug", text)
+            self.say(text if self.log_format == "json" else f"debug: {printable(text)}", "debug")
 
     def diagnostics(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Write problems to stderr."""
         if self.log_format == "json":
             for diagnostic in diagnostics:
-                self._log(diagnostic.severity.value, diagnostic.what, diagnostic)
+                self._tell(self._json(_log_line(diagnostic), None))
             return
         from reconciler.render.text import render_diagnostics
 
         self.say(render_diagnostics(diagnostics, self.style(sys.stderr)).rstrip("\n"))
-
-    def _log(self, level: str, message: str, diagnostic: Diagnostic | None = None) -> None:
-        if self.log_format != "json":
-            self.say(f"{level}: {message}")
-            return
-        line: dict[str, object] = {"level": level, "message": message}
-        if diagnostic is not None:
-            line |= {"why": diagnostic.why, "fix": diagnostic.fix, "path": diagnostic.path}
-            place = diagnostic.location
-            line["location"] = None if place is None else str(place)
-        self._tell(self._json(line, None))
 
     def write_file(self, path: Path, text: str, *, is_redacted: bool = False) -> None:
         """Write a result to a file: under a temporary name, then renamed; a device is written into."""
@@ -89,18 +83,39 @@ class Console:
         path = Path(os.path.realpath(path))
         if path.is_dir():
             raise WrongUsage(Diagnostic("not a file", f"{path} is a directory", "name a file behind ="))
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            temporary.write_bytes(data)
-            if mode is not None:
-                temporary.chmod(mode)
-            temporary.replace(path)
-        finally:
+            if path.exists() and not path.is_file():
+                path.write_bytes(data)
+            else:
+                _replace(path, data)
+        except OSError as error:
+            # The temporary name tells nobody anything, and some errors name no file at all.
+            raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    temporary = path.with_name(f".{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _log_line(diagnostic: Diagnostic) -> dict[str, object]:
+    place = diagnostic.location
+    return {
+        "level": diagnostic.severity.value,
+        "message": diagnostic.what,
+        "why": diagnostic.why,
+        "fix": diagnostic.fix,
+        "path": diagnostic.path,
+        "location": None if place is None else str(place),
+    }
 
 
 def _encodable(text: str, stream: TextIO) -> str:

@@ -7,29 +7,33 @@ from typing import Any
 
 import click
 
-from reconciler.cli.carrying_out import carry_out
-from reconciler.cli.opening import opened
-from reconciler.cli.options import OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
+from reconciler.cli.carrying_out import Asked, carry_out, held
+from reconciler.cli.opening import LockOptions, opened
+from reconciler.cli.options import LOCK, OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
 
 
 @click.command("destroy")
-@with_options(TARGET, OUTPUT, YES, TIMEOUT)
-def command(outputs: Sequence[OutputSpec], as_json: bool, yes: bool, timeout_s: float, **options: Any) -> int:
+@with_options(TARGET, OUTPUT, YES, TIMEOUT, LOCK)
+def command(
+    outputs: Sequence[OutputSpec],
+    as_json: bool,
+    yes: bool,
+    timeout_s: float,
+    lease_s: float,
+    without_records: bool,
+    **options: Any,
+) -> int:
     """Terminate what the stack owns. Records stay: they are the history.
 
     A protected job stays, blocked. With --only, or a PATH that does not cover the whole stack, only
     what is in view ends.
     """
     from reconciler import reconcile
+    from reconciler.core.record import RunKind
 
-    with opened(**options) as context:
+    lock = LockOptions(lease_s, without_records)
+    with opened(lock=lock, remembers=True, **options) as context, held(context) as interrupt:
         plan = reconcile.destroy_plan(context)
-        return carry_out(
-            context,
-            plan,
-            question=f"Terminate these jobs of stack {plan.stack}?",
-            outputs=outputs,
-            as_json=as_json,
-            yes=yes,
-            timeout_s=timeout_s,
-        )
+        question = f"Terminate these jobs of stack {plan.stack}?"
+        asked = Asked(question, RunKind.DESTROY, outputs, as_json, yes, timeout_s)
+        return carry_out(context, plan, asked, interrupt)

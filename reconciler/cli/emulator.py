@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import signal
 from pathlib import Path
@@ -11,13 +12,24 @@ from typing import TYPE_CHECKING
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.options import option, with_options
+from reconciler.cli.options import FiniteRange, option, with_options
+from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 
 if TYPE_CHECKING:
     from reconciler.emulator import Server
 
 
-@click.group("emulator")
+def _check_host(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        is_name = bool(value.encode("idna"))
+    except UnicodeError:
+        is_name = False
+    if not is_name:
+        raise click.BadParameter(f"{value!r} is neither an address nor the name of a host", ctx, param)
+    return value
+
+
+@click.group("emulator", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Run the embedded emulator of the ModelArts training-job API."""
 
@@ -25,7 +37,13 @@ def command() -> None:
 @command.command("serve")
 @with_options(
     (
-        option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+        option(
+            "--host",
+            default="127.0.0.1",
+            show_default=True,
+            callback=_check_host,
+            help="Address to listen on.",
+        ),
         option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 means any free one."),
         option(
             "--data",
@@ -39,7 +57,7 @@ def command() -> None:
         option("--secret-key", default=None, help="The secret key of --access-key."),
         option(
             "--speed",
-            type=click.FloatRange(min=0, min_open=True),
+            type=FiniteRange(min=0, min_open=True, max=1_000_000),
             default=None,
             help="How much faster than real time jobs live; 60 makes a second a minute.",
         ),
@@ -57,7 +75,7 @@ def command() -> None:
         ),
         option(
             "--chaos",
-            type=click.FloatRange(0, 1),
+            type=FiniteRange(0, 1),
             default=None,
             metavar="P",
             help="Let this share of the requests fail at random, e.g. 0.05: answers 429, 500, 503 and 504, "
@@ -124,6 +142,8 @@ def serve(
     try:
         emulator.serve(app, host, port, on_ready=ready)
     except OSError as error:
-        raise click.UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        reason = str(error.strerror or error).partition(" (while")[0]
+        fix = "choose another --port; 0 takes any free one" if error.errno == errno.EADDRINUSE else None
+        raise ReconcilerError(Diagnostic("cannot listen", f"{host}:{port}: {reason}", fix)) from error
     finally:
         store.close()

@@ -31,7 +31,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import Clock, NotFound, Rejected, ServiceFailure, Unauthorized
 from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
-from reconciler.targets import RECORDS, Surroundings, connected
+from reconciler.targets import RECORDS, LocalFileFailed, Surroundings, connected
 
 
 class _Probe(NamedTuple):
@@ -105,6 +105,9 @@ class Examination:
         with ExitStack() as cleanup:
             try:
                 place = cleanup.enter_context(connected(self._name, self._target, around))
+            except LocalFileFailed as failure:
+                yield of_failure("target", failure)
+                yield from unchecked(_STEPS, "the target cannot be opened")
             except ServiceFailure as failure:
                 yield of_failure("credentials", failure)
                 yield from unchecked(_STEPS, "there are no credentials to ask with")
@@ -134,7 +137,9 @@ class Examination:
         yield well("credentials", self._credentials(backend))
         listing = _list(backend)
         failure = listing.problem if isinstance(listing.problem, ServiceFailure) else None
-        if failure and not isinstance(failure, Unauthorized | Rejected):
+        if isinstance(failure, LocalFileFailed) or (
+            failure and not isinstance(failure, Unauthorized | Rejected)
+        ):
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("clock"), "the service does not answer")
             return

@@ -12,8 +12,8 @@ import click
 
 from reconciler.cli.console import console
 from reconciler.cli.running import Terminated
-from reconciler.core.diagnostic import ManifestInvalid, ReconcilerError, Refused, WrongUsage
-from reconciler.core.printable import printable, printable_lines
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, Refused, WrongUsage
+from reconciler.core.printable import printable_lines
 
 if TYPE_CHECKING:
     from reconciler.core.drift import DriftReport
@@ -76,7 +76,7 @@ def of_plan(plan: Plan, *, detailed: bool) -> Exit:
 
 def of_result(plan: Plan, result: Result | None, signal: Exit | None = None) -> Exit:
     """The code of `apply` and `destroy`; without a result nothing was executed."""
-    from reconciler.core.outcome import Status
+    from reconciler.core.outcome import Status, WaitEnd
 
     codes = [Exit.DONE]
     if signal is not None:
@@ -93,9 +93,17 @@ def of_result(plan: Plan, result: Result | None, signal: Exit | None = None) -> 
             Status.CONFLICT: Exit.REFUSED,
         }
         codes += [code for status, code in by_status.items() if status in ended]
+        by_wait = {
+            WaitEnd.ENDED_BADLY: Exit.ENDED_BADLY,
+            WaitEnd.TIMED_OUT: Exit.TIMED_OUT,
+            WaitEnd.BLOCKED: Exit.REFUSED,
+        }
+        codes += [by_wait[waited.end] for waited in result.waits if waited.end in by_wait]
+        if any(outcome.action.traits.stands_in_the_way for outcome in result.outcomes):
+            codes.append(Exit.REFUSED)
     if not plan.complete:
         codes.append(Exit.UNKNOWN)
-    if plan.refusals or plan.in_the_way:
+    if plan.refusals or (result is None and plan.in_the_way):
         codes.append(Exit.REFUSED)
     return first_of(codes)
 
@@ -110,12 +118,17 @@ def of_drift(report: DriftReport) -> Exit:
 def of_error(error: ReconcilerError) -> Exit:
     """The code of a run that an error ended."""
     from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
+    from reconciler.core.record import LockHeld, LockLost
+    from reconciler.core.saved import StalePlan
 
     table: tuple[tuple[type[ReconcilerError], Exit], ...] = (
         (ManifestInvalid, Exit.INVALID),
         (WrongUsage, Exit.WRONG_USE),
         (Refused, Exit.REFUSED),
         (Unauthorized, Exit.UNAUTHORIZED),
+        (LockHeld, Exit.LOCKED),
+        (LockLost, Exit.LOCKED),
+        (StalePlan, Exit.STALE),
         (Rejected, Exit.FAILED),
         (ServiceFailure, Exit.UNKNOWN),
     )
@@ -126,7 +139,7 @@ def of_exception(error: BaseException) -> Exit:
     """Show what ended a run, and return its code; never a traceback."""
     match error:
         case click.Abort() | KeyboardInterrupt():
-            console.say("\ninterrupted")
+            console.say("interrupted" if console.log_format == "json" else "\ninterrupted")
             return Exit.INTERRUPTED
         case Terminated():
             console.say("terminated")
@@ -142,17 +155,21 @@ def of_exception(error: BaseException) -> Exit:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return Exit.DONE
         case OSError():
-            where = f"\n  --> {printable(str(error.filename))}" if error.filename else ""
-            console.say(f"error: {error.strerror or type(error).__name__}{where}")
+            what = error.strerror or type(error).__name__
+            console.diagnostics([Diagnostic(what, path=str(error.filename or ""))])
             return Exit.FAILED
         case EOFError():
-            console.say("error: not confirmed\n  why: the input ended")
+            console.diagnostics([Diagnostic("not confirmed", "the input ended")])
             return Exit.REFUSED
     return _our_fault(error)
 
 
 def _show_usage(error: click.ClickException) -> None:
     context = getattr(error, "ctx", None)
+    if console.log_format == "json":
+        fix = f"{context.command_path} --help" if context is not None else None
+        console.diagnostics([Diagnostic(error.format_message(), fix=fix)])
+        return
     if context is not None:
         console.say(context.get_usage())
         console.say(f"Try '{context.command_path} --help' for help.\n")
@@ -171,8 +188,6 @@ def _our_fault(error: BaseException) -> Exit:
         "w", prefix="reconciler-report-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         file.write(f"reconciler {__version__}, Python {sys.version}\n\n{console.redact(report)}")
-    console.say(
-        f"error: a fault of ours\n  why: {type(error).__name__}\n"
-        f"  fix: please report it, with the file {file.name} (it holds no secrets)"
-    )
+    fix = f"please report it, with the file {file.name} (it holds no secrets)"
+    console.diagnostics([Diagnostic("a fault of ours", type(error).__name__, fix)])
     return Exit.OUR_FAULT

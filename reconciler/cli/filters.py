@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from reconciler.cli.options import ParamType, option
+from reconciler.cli.options import OnePerLine, ParamType, option
 
 if TYPE_CHECKING:
     from reconciler.core.observed import ObservedJob
@@ -68,7 +68,7 @@ class PhaseType(ParamType):
         return phase.value
 
 
-class FilterType(ParamType):
+class FilterType(OnePerLine):
     """KEY:OPERATOR:VALUE[,VALUE], as the service's search takes it."""
 
     name = "filter"
@@ -86,7 +86,7 @@ class FilterType(ParamType):
         return {"key": key, "operator": operator, "value": values.split(",")}
 
 
-class TagType(ParamType):
+class TagType(OnePerLine):
     """KEY, or KEY=VALUE[,VALUE]: one of these values."""
 
     name = "tag"

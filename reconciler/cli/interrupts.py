@@ -30,13 +30,22 @@ class Interrupt:
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Take a signal."""
         code = _EXITS[signal.Signals(number)]
-        if self.exit is not None:
+        if self.exit in _EXITS.values():
             self.last_words()
             sys.stdout.flush()
             os._exit(code)
         self.exit = code
         self.stop.set()
         console.say("interrupted: no new action begins, the ones in flight finish; once more stops at once")
+
+    def lock_lost(self) -> None:
+        """Somebody else may hold the lock by now: begin nothing more."""
+        if self.exit is None:
+            self.exit = Exit.LOCKED
+        self.stop.set()
+        console.say(
+            "error: the lock was lost: its lease ran out, or somebody broke it; no new action begins", "error"
+        )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from reconciler.cli.console import console
 from reconciler.cli.exits import Exit
 from reconciler.cli.filters import FILTERS
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
+from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.paging import Listing
@@ -23,7 +24,7 @@ _JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
 _TASK = option("--task", default=None, metavar="TASK", help="Which task; left out, the job's first.")
 
 
-@click.group("jobs", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("jobs", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Call the service about single jobs: what it offers, and nothing more clever than that.
 
@@ -91,7 +92,7 @@ def _show_list(
     console.result(render_jobs(jobs, now_s, console.style(sys.stdout)))
     if has_more:
         console.say(f"There are more than these {len(jobs)}; --limit shows more.")
-    elif not jobs:
+    elif not jobs and not listing.problem:
         console.say("No job matches.")
 
 
@@ -227,7 +228,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     head = ("METRIC", "LAST", "MEAN", "MAX", "MINUTES")
     console.result(render_table(head, rows, console.style(sys.stdout)))
     if measured is None:
-        console.say(f"{found.name} has no metrics yet: it is {found.phase_text}.")
+        console.say(printable(f"{found.name} has no metrics yet: it is {found.phase_text}."))
 
 
 @command.command("terminate")

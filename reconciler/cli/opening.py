@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.cli.console import console
+from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
+    from reconciler.core.ports import Clock
+    from reconciler.core.stack import Target
     from reconciler.manifests import LoadedStack
     from reconciler.reconcile import Context
+    from reconciler.recording import Origin, Recording
+
+
+class LockOptions(NamedTuple):
+    """How the lock is held, and whether to go on without a store."""
+
+    lease_s: float = 60.0
+    without_records: bool = False
+
+
+_NO_LOCK = LockOptions()
 
 
 def load_stack(
@@ -46,20 +61,58 @@ def opened(
     target: str | None,
     only: Sequence[str],
     parallelism: int,
+    records: str | None,
+    *,
+    lock: LockOptions = _NO_LOCK,
+    remembers: bool = False,
     **_: Any,
 ) -> Iterator[Context]:
-    """Load the stack and connect to its target."""
+    """Load the stack and connect to its target; `remembers`: what is seen is recorded."""
     loaded = load_stack(paths, variables, var_files)
     name, chosen = loaded.target(target)
+    url = records or loaded.records_url()
+    with opened_at(loaded, name, chosen, url, lock=lock) as context:
+        yield context._replace(only=tuple(only), parallelism=parallelism, remembers=remembers)
+
+
+@contextmanager
+def opened_at(
+    loaded: LoadedStack, name: str, target: Target, records: str | None, *, lock: LockOptions
+) -> Iterator[Context]:
+    """Connect to a target. `records` is the URL of the store, or None for the one beside the root file."""
     from reconciler.backends.clock import SystemClock
     from reconciler.reconcile import Context
     from reconciler.targets import Surroundings, connected
 
-    around = Surroundings(
-        loaded.root, os.environ, SystemClock(), console.redact.learn, console.redact, _tell_request
+    clock = SystemClock()
+    around = Surroundings(loaded.root, os.environ, clock, console.redact.learn, console.redact, _tell_request)
+    recording = recording_at(records, loaded.root, clock, lock)
+    with ExitStack() as cleanup:
+        cleanup.callback(recording.close)
+        place = cleanup.enter_context(connected(name, target, around))
+        yield Context(loaded, place, tell=console.detail, recording=recording)
+
+
+def recording_at(records: str | None, root: Path, clock: Clock, lock: LockOptions = _NO_LOCK) -> Recording:
+    """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
+    from reconciler.recording import Recording
+
+    return Recording(
+        records,
+        root,
+        clock,
+        console.redact,
+        partial(_origin, root),
+        lease_s=lock.lease_s,
+        goes_on_without=lock.without_records,
+        warn=lambda text: console.say(f"warning: {printable(text)}", "warning"),
     )
-    with connected(name, chosen, around) as place:
-        yield Context(loaded, place, tuple(only), parallelism, console.detail)
+
+
+def _origin(root: Path) -> Origin:
+    from reconciler.cli.origin import origin
+
+    return origin(root, os.environ)
 
 
 def _tell_request(method: str, path: str, status: int | None, seconds: float) -> None:

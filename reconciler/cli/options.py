@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -33,11 +34,29 @@ class DurationType(ParamType):
             self.fail(str(error), param, ctx)
 
 
-class AssignmentType(ParamType):
-    """NAME=VALUE; in the environment variable one a line, for a value may hold spaces."""
+class FiniteRange(click.FloatRange):
+    """A number in a range, which `nan` and `inf` never are."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
+
+
+class OnePerLine(ParamType):
+    """In the environment variable one a line, for each may hold spaces."""
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Split the lines; empty ones are none."""
+        return [line for line in rv.replace("\r\n", "\n").split("\n") if line]
+
+
+class AssignmentType(OnePerLine):
+    """NAME=VALUE."""
 
     name = "name=value"
-    envvar_list_splitter = "\n"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -59,7 +78,7 @@ class OutputSpec(NamedTuple):
     file: Path | None
 
 
-class OutputType(ParamType):
+class OutputType(OnePerLine):
     """FORMAT[=FILE]."""
 
     name = "format[=file]"
@@ -142,9 +161,17 @@ STACK: Sequence[Callable[[Any], Any]] = (
     ),
 )
 
+RECORDS = option(
+    "--records",
+    default=None,
+    metavar="URL",
+    help="Store of lock, journal and history: postgresql://… or sqlite:///…; left out, as the manifest says.",
+)
+
+TARGET_NAME = option("-t", "--target", default=None, metavar="NAME", help="Which of the manifest's targets.")
 TARGET: Sequence[Callable[[Any], Any]] = (
     *STACK,
-    option("-t", "--target", default=None, metavar="NAME", help="Which of the manifest's targets."),
+    TARGET_NAME,
     option(
         "--only", multiple=True, metavar="KEY", help="Only this key, or keys that match a glob; repeatable."
     ),
@@ -155,6 +182,51 @@ TARGET: Sequence[Callable[[Any], Any]] = (
         show_default=True,
         help="How much is done at once.",
     ),
+    RECORDS,
+)
+
+LOCK: Sequence[Callable[[Any], Any]] = (
+    option(
+        "--lease",
+        "lease_s",
+        type=DurationType(),
+        default="60s",
+        show_default=True,
+        help="How long the lock outlives a holder who died.",
+    ),
+    option("--without-records", is_flag=True, help="Go on without lock and journal if their store is away."),
+)
+
+
+class GoalType(ParamType):
+    """What to wait for."""
+
+    name = "goal"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it."""
+        from reconciler.core.goal import Goal
+
+        if value not in (Goal.RUNNING.value, Goal.COMPLETED.value):
+            self.fail(f"{value!r} is not one of running, completed", param, ctx)
+        return Goal(value)
+
+
+WAIT = option(
+    "--wait",
+    "goal",
+    default=None,
+    metavar="[running|completed]",
+    type=GoalType(),
+    help="Then wait for every declared job to get there; retry, and start what needs others, on the way.",
+)
+OUT = option(
+    "--out",
+    "plan_file",
+    default=None,
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Save the plan, to be applied by `reconciler apply --plan FILE`.",
 )
 
 OUTPUT: Sequence[Callable[[Any], Any]] = (
@@ -175,7 +247,7 @@ TIMEOUT = option(
     type=DurationType(),
     default="10m",
     show_default=True,
-    help="How long one action waits for a job.",
+    help="How long to wait for a job, each.",
 )
 YES = option("--yes", is_flag=True, help="Do not ask.")
 FORCE = option("--force", is_flag=True, help="Go on where a guard would refuse.")

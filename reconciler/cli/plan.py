@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from reconciler.cli.options import (
     ALLOW_EMPTY,
     DETAILED,
     FORCE,
+    OUT,
     OUTPUT,
     SHOW_KEEP,
     TARGET,
@@ -23,14 +25,16 @@ from reconciler.cli.showing import show_plan, wanted
 
 
 @click.command("plan")
-@with_options(TARGET, OUTPUT, SHOW_KEEP, DETAILED, FORCE, ALLOW_EMPTY)
+@with_options(TARGET, OUTPUT, OUT, SHOW_KEEP, DETAILED, FORCE, ALLOW_EMPTY)
 def command(
     outputs: Sequence[OutputSpec],
     as_json: bool,
+    plan_file: Path | None,
     show_keep: bool,
     detailed_exitcode: bool,
     force: bool,
     allow_empty: bool,
+    records: str | None,
     **options: Any,
 ) -> int:
     """Show what apply would do. Nothing is changed.
@@ -40,7 +44,11 @@ def command(
     from reconciler import reconcile
     from reconciler.core.planner import Options
 
-    with opened(**options) as context:
+    with opened(records=records, **options) as context:
         plan = reconcile.plan(context, Options(force=force, allow_empty=allow_empty))
+        if plan_file is not None:
+            from reconciler.cli.planfile import save_plan
+
+            save_plan(context, plan, plan_file, records=records, force=force, allow_empty=allow_empty)
     show_plan(plan, wanted(outputs, as_json=as_json), show_keep=show_keep)
     return exits.of_plan(plan, detailed=detailed_exitcode)

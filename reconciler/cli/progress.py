@@ -92,8 +92,8 @@ def json_lines() -> Iterator[Listener]:
 
 @contextmanager
 def progress(plan: Plan) -> Iterator[Listener]:
-    """Events for people: bars on a terminal only."""
-    if not sys.stderr.isatty():
+    """Events for people: bars on a terminal only, and where it is text that is wanted."""
+    if not sys.stderr.isatty() or console.log_format == "json":
         yield _Lines()
         return
     listener = _Bars(plan)

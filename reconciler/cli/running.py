@@ -46,12 +46,36 @@ def main(command: click.Command) -> NoReturn:
 def run(command: click.Command, args: list[str]) -> int:
     """Run a click command and return the exit code of CLI.md 3; nothing is raised."""
     try:
-        code = command.main(args, prog_name="reconciler", standalone_mode=False)
+        code = _invoke(command, args)
         sys.stdout.flush()
     except click.exceptions.Exit as error:
         return error.exit_code
     except (Exception, KeyboardInterrupt, Terminated) as error:
         from reconciler.cli.exits import of_exception
 
+        if isinstance(error, click.UsageError):
+            _heed_log_format(args)
         return of_exception(error)
     return int(code or 0)
+
+
+def _invoke(command: click.Command, args: list[str]) -> int | None:
+    if "_RECONCILER_COMPLETE" in os.environ:  # the shell asks how a line may go on
+        command.main(args, prog_name="reconciler", standalone_mode=False)
+    # Not `command.main`: it says things on stderr, and exits, where a reader is gone or Ctrl-C came.
+    with command.make_context("reconciler", list(args)) as context:
+        code: int | None = command.invoke(context)
+        return code
+
+
+def _heed_log_format(args: list[str]) -> None:
+    """Take the form of stderr from a command line that was too wrong to be parsed as far as that."""
+    from reconciler.cli.console import console
+
+    wanted = os.environ.get("RECONCILER_LOG_FORMAT")
+    words = args[: args.index("--")] if "--" in args else args
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--log-format":
+            wanted = value if equals else following
+    console.log_format = "json" if wanted == "json" else "text"

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.console import console
 from reconciler.cli.exits import Exit, first_of
+from reconciler.cli.live import live_table
 from reconciler.cli.watching import end_of_log
 from reconciler.core.goal import Goal, Judged, judge
+from reconciler.core.outcome import ENDS, Waited, WaitEnd
+from reconciler.core.plan import Action
 from reconciler.core.ports import NotFound, ServiceFailure, Unauthorized
 from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
+    from reconciler.backends.modelarts import ModelArtsBackend
     from reconciler.cli.calling import Called
     from reconciler.core.observed import ObservedJob
 
@@ -69,6 +73,11 @@ class _Watch:
     def _say(self, text: str) -> None:
         console.say(printable(f"{self.job.name}: {text}"))
 
+    def as_waited(self) -> Waited:
+        """The same, as a row of the table that is shown meanwhile."""
+        end = WaitEnd.WAITING if self.is_gone else ENDS[self.judged]
+        return Waited(self.job.name, Action.KEEP, end, job=self.job)
+
     @property
     def result(self) -> str:
         """The word for how the wait ended."""
@@ -93,14 +102,16 @@ def wait_for_all(
     watches = [_Watch(there, job, goal) for job in jobs]
     until_s = None if timeout_s is None else clock.now() + timeout_s
     wait_s = FIRST_WAIT_S
-    while open_ := [watch for watch in watches if not watch.is_over]:
-        left_s = wait_s if until_s is None else until_s - clock.now()
-        if left_s <= 0:
-            break
-        clock.sleep(min(wait_s, left_s))
-        wait_s = min(LONGEST_WAIT_S, wait_s * 1.5)
-        for watch in open_:
-            watch.look()
+    with live_table(clock, goal) as show:
+        while open_ := [watch for watch in watches if not watch.is_over]:
+            show(tuple(watch.as_waited() for watch in watches))
+            left_s = wait_s if until_s is None else until_s - clock.now()
+            if left_s <= 0:
+                break
+            clock.sleep(min(wait_s, left_s))
+            wait_s = min(LONGEST_WAIT_S, wait_s * 1.5)
+            for watch in open_:
+                watch.look()
     _report(there, watches, as_json=as_json)
     return first_of(_EXITS[watch.result] for watch in watches)
 
@@ -125,8 +136,17 @@ def _report(there: Called, watches: Sequence[_Watch], *, as_json: bool) -> None:
             ran = f", ran {spell(round(ran_s))}" if ran_s else ""
             word = watch.result.replace("_", " ")
             console.result(printable(f"{word}: {job.name} ({job.id}) is {job.phase_text}{ran}") + "\n")
-            if log:
-                console.say(f"The end of the log of {job.name}:")
-                console.say("\n".join(printable(f"  {line}") for line in log))
+            _say_log(job, log)
     if as_json:
         console.document({"jobs": documents})
+
+
+def show_end_of_log(backend: ModelArtsBackend, job: ObservedJob) -> None:
+    """Say the last lines of a job's log, if it has one."""
+    _say_log(job, end_of_log(backend, job, LOG_LINES))
+
+
+def _say_log(job: ObservedJob, log: Sequence[str]) -> None:
+    if log:
+        console.say(printable(f"The end of the log of {job.name}:"))
+        console.say("\n".join(printable(f"  {line}") for line in log))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.console import console
+from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend
@@ -31,7 +32,7 @@ def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> N
     if as_json:
         _dump({"job": job.id, "task": task, "url": url})
     elif url is not None:
-        console.result(f"{url}\n")
+        console.result(printable(url) + "\n")
     if url is None:
         _say_none(job, task)
 
@@ -75,7 +76,7 @@ def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_
             _say_none(job, task)
             is_first = False
         if has_ended:
-            console.say(f"{job.name} is {job.phase_text}.")
+            console.say(printable(f"{job.name} is {job.phase_text}."))
             return
         there.clock.sleep(EVERY_S)
 
@@ -125,7 +126,7 @@ def metric_row(metric: Metric) -> tuple[str, ...]:
 
 
 def _say_none(job: ObservedJob, task: str) -> None:
-    console.say(f"{job.name} has no log of {task} yet: it is {job.phase_text}.")
+    console.say(printable(f"{job.name} has no log of {task} yet: it is {job.phase_text}."))
 
 
 def _dump(document: Mapping[str, Any]) -> None:

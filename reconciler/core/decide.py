@@ -6,15 +6,17 @@ revision's phase and digest pick (`present.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from reconciler.core.digest import is_known
 from reconciler.core.draft import Draft, Situation
+from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision, Standing, Stranger
 from reconciler.core.phase import Operation, Phase, may
-from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason
-from reconciler.core.present import Present
+from reconciler.core.plan import Action, After, PlannedAction, PlanWarning, Reason, timestamp
+from reconciler.core.present import Present, declared_then
+from reconciler.core.record import PastRevision
 from reconciler.core.stack import DesiredJob
 
 Decision = tuple[list[PlannedAction], list[PlanWarning]]
@@ -31,6 +33,8 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
         return None
     digest = desired.digest if desired else None
     done = max((r.number for r in view.owned if _completed_with(r, digest)), default=0)
+    if past := completed_before(view, desired):
+        done = max(done, past.number)
     live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
     as_declared = [r for r in live if r.marker.digest == digest]
     if as_declared:
@@ -42,13 +46,22 @@ def _completed_with(revision: Revision, digest: str | None) -> bool:
     return revision.job.phase is Phase.COMPLETED and revision.marker.digest == digest
 
 
+def completed_before(view: KeyView, desired: DesiredJob | None) -> PastRevision | None:
+    """The newest revision, if it completed with what is declared and its record aged out of the service."""
+    past = view.newest_aged_out
+    is_done = past is not None and past.phase is Phase.COMPLETED
+    return past if desired and past and is_done and past.digest == desired.digest else None
+
+
 def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownership) -> str | None:
     """Return the id of the job whose details the decision needs: its declaration changed since."""
     latest = newest(view, desired)
     if desired is None or desired.is_absent or latest is None or _unreadable(view, ownership):
         return None
     digest = latest.marker.digest
-    return latest.job.id if digest != desired.digest and is_known(digest) else None
+    if digest == desired.digest or not is_known(digest) or declared_then(view, latest) is not None:
+        return None
+    return latest.job.id
 
 
 def decide(
@@ -75,10 +88,18 @@ def decide(
         return [draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=newer)], []
     if desired is None or desired.is_absent:
         return _absent(draft), []
+    if clash := _both_own(draft, desired):
+        return [draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)], []
     if stranger := _in_conflict(draft):
-        return [draft.name_taken(stranger)], []
+        past = next((r for r in view.remembered if r.job == stranger.job.id), None)
+        is_ours = past is not None and stranger.standing is Standing.UNMANAGED
+        if past is None or not is_ours or stranger.job.phase in (None, Phase.TERMINATING):
+            return [draft.name_taken(stranger)], []
+        return [draft.restored(stranger, past)], []
     warnings: list[PlanWarning] = []
-    if latest is None or latest.job.phase is None:
+    if past := completed_before(view, desired):
+        action = _aged_out(draft, past)
+    elif latest is None or latest.job.phase is None:
         action = draft.create(Reason.NOT_FOUND, "not found")
     else:
         present = Present(draft, desired, latest, latest.job.phase)
@@ -86,8 +107,47 @@ def decide(
     if action.traits.starts_a_job and not ownership.proves_absence:
         why = "not everything could be read, so it is not known whether a newer job of this key exists"
         action = draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)
-    superseded = [] if action.action is Action.UNKNOWN else _superseded(draft)
-    return [action, *superseded], warnings
+    if action.action is Action.UNKNOWN:
+        return [action], warnings
+    more = _superseded(draft, latest if action.reason is not Reason.AGED_OUT else None)
+    touched = {a.before.id for a in (action, *more) if a.before and a.traits.is_executed}
+    return [action, *more, *_renamed(draft, touched)], warnings
+
+
+def _aged_out(draft: Draft, past: PastRevision) -> PlannedAction:
+    when = f" on {timestamp(past.ended_at_s)[:10]}" if past.ended_at_s is not None else ""
+    detail = f"completed{when}; its record has aged out of the service"
+    after = After(name=past.name, revision=past.number, digest=past.digest)
+    action = draft.plain(Action.KEEP, Reason.AGED_OUT, detail, after=after)
+    return action.model_copy(update={"before": None})
+
+
+def _both_own(draft: Draft, desired: DesiredJob) -> str | None:
+    """Why a renaming cannot be, or None.
+
+    A revision of the new key that has a name of the old one shows that the renaming is under way.
+    """
+    old = sorted({r.marker.key for r in draft.view.owned} - {desired.key})
+    is_under_way = any(
+        parse_remote_name(r.job.name).key in desired.formerly
+        for r in draft.view.owned
+        if r.marker.key == desired.key
+    )
+    own = any(r.marker.key == desired.key for r in draft.view.owned)
+    if not old or not own or is_under_way:
+        return None
+    return f"formerly: {', '.join(old)}, but {desired.key} owns revisions of its own"
+
+
+def _renamed(draft: Draft, touched: Collection[str]) -> list[PlannedAction]:
+    """Every further revision that still bears the old key: its marker follows."""
+    return [
+        draft.renamed(revision)
+        for revision in draft.view.owned
+        if revision.marker.key != draft.view.key
+        and revision.job.id not in touched
+        and may(Operation.UPDATE_DESCRIPTION, revision.job.phase)
+    ]
 
 
 def _unreadable(view: KeyView, ownership: Ownership) -> str | None:
@@ -119,13 +179,12 @@ def _absent(draft: Draft) -> list[PlannedAction]:
     return [draft.end(r, reason, said) for r in draft.view.owned if may(Operation.TERMINATE, r.job.phase)]
 
 
-def _superseded(draft: Draft) -> list[PlannedAction]:
+def _superseded(draft: Draft, latest: Revision | None) -> list[PlannedAction]:
     """Every other active revision ends: a key has one.
 
     With `create_first` the old job stays until the new one has shown that it runs, also where an apply
     stopped waiting for that.
     """
-    latest = draft.latest
     others = [r for r in draft.view.owned if r is not latest and may(Operation.TERMINATE, r.job.phase)]
     if latest and draft.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
         detail = f"ends when r{latest.number} runs (replace_order: create_first)"

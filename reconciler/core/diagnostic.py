@@ -35,12 +35,26 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
 
+#: So much of a long line is shown, and so much of that before what is meant.
+_WIDTH, _BEFORE = 120, 50
+
+
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """The line a diagnostic points at, and how many characters of it are meant."""
+    """The line a diagnostic points at: `length` characters of it from `start` (0-based) on are meant."""
 
     text: str
+    start: int
     length: int
+
+    def cut(self) -> Snippet:
+        """As much of the line as a person can take in, with nothing in it that a terminal would obey."""
+        begin = max(0, min(self.start - _BEFORE, len(self.text) - _WIDTH))
+        end = min(len(self.text), begin + _WIDTH)
+        head, tail = "…" * (begin > 0), "…" * (end < len(self.text))
+        shown = "".join(char if char.isprintable() else " " for char in self.text[begin:end])
+        length = max(1, min(self.length, end - self.start))
+        return Snippet(head + shown + tail, self.start - begin + len(head), length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconciler.core.body import with_identity
+from reconciler.core.body import manifest_form, with_identity
+from reconciler.core.digest import declared
 from reconciler.core.duration import spell
 from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.marks import Cloud
-from reconciler.core.mutable import renewed_marker, update_body
+from reconciler.core.mutable import mutable_part, renewed_marker, update_body
+from reconciler.core.normal import Canonical, by_name, canonical, split
 from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
 from reconciler.core.phase import Operation, may
 from reconciler.core.plan import Action, After, Before, Change, PlannedAction, Reason, Source
-from reconciler.core.stack import DesiredJob, Limits, ReplaceOrder
+from reconciler.core.record import PastRevision
+from reconciler.core.secret import show
+from reconciler.core.stack import Declared, DesiredJob, Limits, ReplaceOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,14 @@ class Draft:
         **more: Any,
     ) -> PlannedAction:
         shown = revision or self.latest
+        is_renamed = shown is not None and shown.marker.key != self.view.key
         return PlannedAction(
             key=self.view.key,
             action=action,
             reason=reason,
             detail=detail,
-            before=_before(shown),
+            before=before_of(shown),
+            formerly=shown.marker.key if shown and is_renamed else None,
             changes=changes,
             source=Source.of(self.desired.location) if self.desired else None,
             **more,
@@ -101,12 +107,47 @@ class Draft:
         )
 
     def _release(self, revision: Revision) -> PlannedAction:
-        marker = replace(revision.marker, protected=False)
+        marker = self._as_own(replace(revision.marker, protected=False), revision)
+        detail = "protection released; the next plan terminates it"
+        return self._rewrite(revision, marker, Reason.PROTECTION_RELEASED, detail)
+
+    def renamed(self, revision: Revision) -> PlannedAction:
+        """Write the key's new name on a revision that bears the old one; nothing else of it is touched."""
+        marker = self._as_own(revision.marker, revision)
+        detail = f"formerly {revision.marker.key}"
+        change = Change(path="marker.key", before=revision.marker.key, after=marker.key)
+        return self._rewrite(revision, marker, Reason.RENAMED, detail, (change,))
+
+    def restored(self, stranger: Stranger, past: PastRevision) -> PlannedAction:
+        """Write the marker again on a job of ours that has lost it."""
+        assert self.desired is not None
+        protected = self.desired.lifecycle.protect is True
+        marker = past.marker(self.situation.stack, self.view.key, protected)
+        change = Change(path="marker", before=None, after=str(marker))
+        detail = f"{stranger.job.name} is ours by the history, and bears no marker"
+        revision = Revision(stranger.job, marker)
+        return self.update(revision, self.desired, Reason.MARKER_RESTORED, detail, (change,))
+
+    def _as_own(self, marker: Marker, revision: Revision) -> Marker:
+        if marker.key == self.view.key:
+            return marker
+        return replace(marker, key=self.view.key).for_job(revision.job.name, revision.job.id)
+
+    def _rewrite(
+        self,
+        revision: Revision,
+        marker: Marker,
+        reason: Reason,
+        detail: str,
+        changes: tuple[Change, ...] = (),
+    ) -> PlannedAction:
+        """Write another marker behind the text that the job has."""
         return self.plain(
             Action.UPDATE,
-            Reason.PROTECTION_RELEASED,
-            "protection released; the next plan terminates it",
+            reason,
+            detail,
             revision=revision,
+            changes=changes,
             after=After(name=revision.job.name, revision=revision.number, digest=marker.digest),
             desired={"description": str(Description(revision.job.text, marker))},
         )
@@ -120,6 +161,7 @@ class Draft:
                 "before": None,
                 "after": self.after(number),
                 "desired": self.body(number),
+                "declared": self.declared(),
                 "follows": self.latest.job.id if self.latest else None,
             }
         )
@@ -137,12 +179,33 @@ class Draft:
         after = After(name=revision.job.name, revision=revision.number, digest=marker.digest)
         body = update_body(desired, revision.job, marker, self.situation.cloud)
         return self.plain(
-            Action.UPDATE, reason, detail, revision=revision, changes=changes, after=after, desired=body
+            Action.UPDATE,
+            reason,
+            detail,
+            revision=revision,
+            changes=changes,
+            after=after,
+            desired=body,
+            declared=self.declared(is_of_digest=marker.digest == desired.digest),
         )
 
     def after(self, number: int) -> After:
         assert self.desired is not None
         return After(name=remote_name(self.view.key, number), revision=number, digest=self.desired.digest)
+
+    def declared(self, *, is_of_digest: bool = True) -> Declared:
+        """What the history keeps of the declaration.
+
+        Where the job keeps another digest, its immutable part is not what is declared now, and is left out.
+        """
+        desired = self.desired
+        assert desired is not None
+        return Declared(
+            immutable=by_name(declared_now(desired)) if is_of_digest else {},
+            mutable=mutable_part(desired.body or {}),
+            description=show(desired.description),
+            protect=desired.lifecycle.protect,
+        )
 
     def body(self, number: int) -> dict[str, Any]:
         desired = self.desired
@@ -163,7 +226,13 @@ class Draft:
         )
 
 
-def _before(revision: Revision | None) -> Before | None:
+def declared_now(desired: DesiredJob) -> Canonical:
+    """What the digest covers of a declaration."""
+    immutable = split(canonical(manifest_form(desired.body or {}))).immutable
+    return declared(immutable, desired.lifecycle.rerun)
+
+
+def before_of(revision: Revision | None) -> Before | None:
     if revision is None:
         return None
     job, marker = revision.job, revision.marker

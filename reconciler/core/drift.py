@@ -10,15 +10,15 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from reconciler.core.decide import newest
+from reconciler.core.decide import completed_before, newest
 from reconciler.core.draft import Situation
 from reconciler.core.mutable import mutable_changes
 from reconciler.core.ownership import KeyView, Revision, Standing
 from reconciler.core.phase import Phase
-from reconciler.core.plan import Frozen, Head, PlanWarning, TargetIdentity, timestamp
-from reconciler.core.planner import Look, keys_in_view, keys_owned_in_view, partial_view, unread
+from reconciler.core.plan import Change, Frozen, Head, PlanWarning, TargetIdentity, timestamp
+from reconciler.core.planner import Look, about_the_look, keys_in_view, keys_owned_in_view
 from reconciler.core.retry import stopped_itself
-from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.stack import Declared, DesiredJob, Lifecycle, Stack
 
 STUCK_AFTER_S = 3600.0
 
@@ -72,6 +72,11 @@ class DriftReport(Head):
         return any(item.class_ is not DriftClass.UNKNOWN for item in self.drift)
 
     @property
+    def word(self) -> str:
+        """How the check ended, in a word or two."""
+        return "unknown" if self.has_unknown else "drift" if self.has_drifted else "no drift"
+
+    @property
     def has_unknown(self) -> bool:
         """Whether something could not be read."""
         return not self.complete
@@ -91,12 +96,13 @@ def make_drift_report(
     pending: list[Pending] = []
     keys = sorted({*keys_in_view(stack, look.ownership), *keys_owned_in_view(stack, look.ownership)})
     for key in keys:
-        check = _Check(key, look.view(key), stack.jobs.get(key), look, situation)
+        desired = stack.jobs.get(key)
+        check = _Check(key, look.view(key, desired), desired, look, situation)
         drift += check.drift()
         pending += check.pending()
     unknown = len({item.key for item in drift if item.class_ is DriftClass.UNKNOWN})
     whole = look.ownership.problem is None and not look.ownership.unattributed
-    warnings = [*partial_view(stack, look.ownership), *unread(look.ownership)]
+    warnings = about_the_look(stack, look)
     summary = dict.fromkeys(DriftClass, 0)
     for item in drift:
         summary[item.class_] += 1
@@ -110,7 +116,7 @@ def make_drift_report(
         drift=tuple(drift),
         pending=tuple(pending),
         summary=summary,
-        warnings=tuple(warnings),
+        warnings=warnings,
         compared=0 if look.ownership.problem is not None else len(keys) - unknown,
     )
 
@@ -152,11 +158,24 @@ class _Check:
 
     def pending(self) -> Iterator[Pending]:
         latest, declared = self._latest, self._declared
-        if self._why_unknown is not None or declared is None or latest is None:
+        if self._why_unknown is not None or declared is None:
             return
-        if latest.marker.digest != declared.digest:
+        if latest is None:
+            if self._was_never_had:
+                yield Pending(key=self._key, job=None, detail="new in the manifest")
+        elif latest.marker.digest != declared.digest and not self._has_aged_out:
             detail = f"the manifest is ahead of r{latest.number} ({latest.job.phase_text})"
             yield Pending(key=self._key, job=latest.job.id, detail=detail)
+
+    @property
+    def _was_never_had(self) -> bool:
+        """Whether the history store, which knows the stack, says that it never had this key."""
+        return self._look.memory.knows_stack and not self._view.remembered
+
+    @property
+    def _has_aged_out(self) -> bool:
+        """Whether what is declared has completed, and the service does not list it any more."""
+        return completed_before(self._view, self._declared) is not None
 
     def _duplicates(self) -> Iterator[Drift]:
         active = [revision for revision in self._view.owned if revision.job.is_active]
@@ -167,8 +186,11 @@ class _Check:
     def _of_declared(self, declared: DesiredJob) -> Iterator[Drift]:
         latest = self._latest
         yield from self._unowned()
+        if self._has_aged_out:
+            return
         if latest is None:
-            yield self._found(DriftClass.MISSING, None, "declared, and no job of it exists")
+            if not self._was_never_had:
+                yield self._found(DriftClass.MISSING, None, "declared, and no job of it exists")
             return
         yield from self._ended(self._view.owned[-1], declared)
         if latest.job.phase is not None and latest.job.phase is not Phase.TERMINATING:
@@ -184,10 +206,29 @@ class _Check:
             yield self._found(DriftClass.TERMINATED, latest, f"{latest.job.name} was terminated, not by us")
 
     def _modified(self, latest: Revision, declared: DesiredJob) -> Iterator[Drift]:
-        found = mutable_changes(declared, latest.job, latest.marker, self._situation.cloud)
-        if found.now:
-            fields = ", ".join(change.path for change in found.now)
-            yield self._found(DriftClass.MODIFIED, latest, f"{fields} differs from what is declared")
+        past = next((r for r in self._view.remembered if r.job == latest.job.id), None)
+        applied = past.declared if past else None
+        changes, wanted = self._differing(latest, declared, applied)
+        if changes:
+            fields = ", ".join(change.path for change in changes)
+            yield self._found(DriftClass.MODIFIED, latest, f"{fields} differs from what {wanted}")
+
+    def _differing(
+        self, latest: Revision, declared: DesiredJob, applied: Declared | None
+    ) -> tuple[tuple[Change, ...], str]:
+        """The mutable fields that are not as they were last applied, or else not as they are declared."""
+        cloud = self._situation.cloud
+        if applied is None:
+            return mutable_changes(declared, latest.job, latest.marker, cloud).now, "is declared"
+        # A renaming that waits to be applied is no drift, so the key is the one on the marker.
+        then = DesiredJob(
+            key=latest.marker.key,
+            body=applied.mutable,
+            digest=latest.marker.digest,
+            description=applied.description,
+            lifecycle=Lifecycle(protect=applied.protect),
+        )
+        return mutable_changes(then, latest.job, latest.marker, cloud).now, "was last applied"
 
     def _unowned(self) -> Iterator[Drift]:
         for stranger in self._view.strangers:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.plan import PlannedAction
+from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.stack import Limits, Stack
 
 
@@ -14,12 +15,15 @@ def refusals(
     actions: Sequence[PlannedAction],
     *,
     active_jobs: int,
+    owns_nothing: bool = False,
+    memory: Memory = NO_MEMORY,
     force: bool = False,
     allow_empty: bool = False,
 ) -> tuple[Diagnostic, ...]:
     """Return the reasons for which the plan must not be applied; none if it may be.
 
-    `active_jobs` counts the whole stack, also where the plan is a partial view of it.
+    `active_jobs` counts the whole stack, also where the plan is a partial view of it. `owns_nothing`
+    says that no job of the stack was found on the target at all.
     """
     found = []
     if not stack.declared_keys and not stack.jobs and not allow_empty:
@@ -32,7 +36,23 @@ def refusals(
         )
     if not force:
         found += _too_many_terminations(stack.name, actions, active_jobs, stack.limits)
+        if owns_nothing:
+            found += _found_nothing(stack.name, actions, memory)
     return tuple(found)
+
+
+def _found_nothing(name: str, actions: Iterable[PlannedAction], memory: Memory) -> list[Diagnostic]:
+    """The wrong account, project or workspace looks like a stack of which nothing is left."""
+    starting = sum(action.traits.starts_a_job for action in actions)
+    if not starting or not (memory.knows_stack or memory.elsewhere):
+        return []
+    known = "on this target" if memory.knows_stack else f"on another target ({'; '.join(memory.elsewhere)})"
+    why = (
+        f"no job of stack {name} is here, though the history knows the stack {known}, and {starting} would "
+        "be started"
+    )
+    fix = "look whether target, account and workspace are the right ones, then add --force"
+    return [Diagnostic("nothing of the stack was found", why, fix)]
 
 
 def _too_many_terminations(

@@ -106,6 +106,11 @@ class Marker:
             return True
         return name == remote_name(self.key, self.revision)
 
+    def for_job(self, name: str, job_id: str) -> Marker:
+        """The same marker, with the `id` part if the job's name is not the one that key and revision give."""
+        is_natural = name == remote_name(self.key, self.revision)
+        return replace(self, id_part=None if is_natural else job_id[:8].lower())
+
     def with_stopped(self) -> Marker:
         """The same marker, saying that we are about to terminate the job ourselves."""
         return replace(self, stopped=True)

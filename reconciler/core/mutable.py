@@ -16,12 +16,12 @@ from reconciler.core.normal import Canonical, SecretName, canonical, mutable_pat
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.plan import Change
-from reconciler.core.secret import REDACTED
+from reconciler.core.secret import REDACTED, show
 from reconciler.core.stack import DesiredJob
 
 DESCRIPTION = ("description",)
-_PROTECT, _STOPPED = "lifecycle.protect", "marker.stopped"
-MARKER_PATHS = frozenset({_PROTECT, _STOPPED})
+_PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"
+MARKER_PATHS = frozenset({_PROTECT, _STOPPED, _KEY})
 
 
 def is_changeable(path: tuple[str, ...], phase: Phase, cloud: Cloud) -> bool:
@@ -87,6 +87,8 @@ def _differing(
 
 def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> tuple[Change, ...]:
     changes = []
+    if marker.key != desired.key:
+        changes.append(Change(path=_KEY, before=marker.key, after=desired.key))
     protect = desired.lifecycle.protect
     if protect is not None and protect != marker.protected:
         changes.append(_flag(_PROTECT, marker.protected, protect))
@@ -104,12 +106,15 @@ def renewed_marker(desired: DesiredJob, job: ObservedJob, marker: Marker, digest
     """The marker as an update writes it."""
     protect = desired.lifecycle.protect
     ended = job.phase is not None and job.phase.is_terminal
-    return replace(
+    renewed = replace(
         marker,
+        key=desired.key,
         digest=digest,
         protected=marker.protected if protect is None else protect,
         stopped=marker.stopped and ended,
     )
+    # Adopted jobs keep the part that says which job it is, whatever their name.
+    return renewed if marker.key == desired.key else renewed.for_job(job.name, job.id)
 
 
 def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud) -> dict[str, Any]:
@@ -124,6 +129,19 @@ def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cl
                 place = place.setdefault(name, {})
             place[path[-1]] = value
     return body
+
+
+def mutable_part(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The mutable fields of a create body, for the history; those that hold a secret are left out."""
+    part: dict[str, Any] = {}
+    for path in mutable_paths():
+        value = _at(body, path)
+        if path != DESCRIPTION and value is not None and show(value) == value:
+            place = part
+            for name in path[:-1]:
+                place = place.setdefault(name, {})
+            place[path[-1]] = value
+    return part
 
 
 def _sent(form: Any) -> Any:

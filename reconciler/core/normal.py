@@ -36,6 +36,15 @@ class SecretName(str):
         return self
 
 
+def by_name(form: Any) -> Any:
+    """A canonical form as plain data: of a secret only the name is left."""
+    if isinstance(form, SecretName):
+        return str(form)
+    if isinstance(form, Mapping):
+        return {name: by_name(value) for name, value in form.items()}
+    return [by_name(item) for item in form] if isinstance(form, list) else form
+
+
 @dataclass(frozen=True)
 class Rule:
     """What is known of one field: its members if it is an object, its item if it is a list."""

@@ -70,6 +70,14 @@ class ObservedJob:
         begin = self.started_at_s or (self.created_at_s if self.phase is Phase.RUNNING else None)
         return max(0.0, at_s - begin) if self.is_active and begin else 0.0
 
+    def queued_s(self, at_s: float) -> float:
+        """How long the job has waited to start, until `at_s` at most, in seconds; 0 if that is not known."""
+        if self.created_at_s is None:
+            return 0.0
+        is_waiting = self.is_active and self.started_at_s is None
+        until = self.started_at_s or (at_s if is_waiting else self.created_at_s)
+        return max(0.0, until - self.created_at_s)
+
     def ended_at_s(self) -> float | None:
         """When the job ended, as far as the service says: its start (else its creation) plus its duration."""
         begin = self.started_at_s or self.created_at_s

@@ -9,6 +9,9 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from reconciler.core.duration import spell
+from reconciler.core.goal import Judged
+from reconciler.core.observed import ObservedJob
 from reconciler.core.plan import Action, Frozen, PlannedAction
 
 
@@ -37,16 +40,65 @@ class Outcome:
     request_id: str = ""
 
 
+class WaitEnd(StrEnum):
+    """How the wait for a key stands, or ended."""
+
+    WAITING = "waiting"
+    REACHED = "reached"
+    ENDED_BADLY = "ended_badly"
+    TIMED_OUT = "timed_out"
+    BLOCKED = "blocked"
+
+
+#: What a look at a job means for the wait.
+ENDS: dict[Judged, WaitEnd] = {
+    Judged.WAITING: WaitEnd.WAITING,
+    Judged.REACHED: WaitEnd.REACHED,
+    Judged.ENDED_BADLY: WaitEnd.ENDED_BADLY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """A key that was waited for: its newest job as it was seen last, None where there is none yet."""
+
+    key: str
+    action: Action
+    end: WaitEnd
+    detail: str = ""
+    job: ObservedJob | None = None
+
+    def describe(self, at_s: float) -> str:
+        """How it is, for people."""
+        job = self.job
+        if job is None or self.action not in (Action.KEEP, Action.UPDATE):
+            return self.detail
+        queued_s, ran_s = round(job.queued_s(at_s)), round(job.ran_s(at_s))
+        queued = f", queued {spell(queued_s)}" if queued_s else ""
+        ran = f", ran {spell(ran_s)}" if ran_s else ""
+        return f"{job.name} is {job.phase_text}{queued}{ran}"
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What became of a plan: an outcome per action that was tried or skipped, in the plan's order.
 
-    `faults` are exceptions that no action expects: faults of ours.
+    `waits` are the keys that were waited for afterwards. `faults` are exceptions that no action expects:
+    faults of ours.
     """
 
     outcomes: tuple[Outcome, ...] = field(default=())
     interrupted: bool = False
     faults: tuple[Exception, ...] = ()
+    waits: tuple[Waited, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """How it ended, in a word."""
+        if self.interrupted:
+            return "interrupted"
+        failed = self.count(Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN)
+        return "partial" if failed or self.faults else "complete"
 
     def count(self, *statuses: Status) -> int:
         """How many actions ended in one of these ways."""

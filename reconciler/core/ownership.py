@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from reconciler.core.identity import Marker, parse_remote_name
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
+from reconciler.core.record import Memory, PastRevision
 
 
 class Standing(StrEnum):
@@ -57,23 +58,58 @@ class Stranger:
 
 @dataclass(slots=True)
 class KeyView:
-    """Everything that was seen of one key: owned revisions (oldest first), strangers, unreadable jobs."""
+    """Everything that was seen of one key: owned revisions (oldest first), strangers, unreadable jobs.
+
+    `remembered` are the revisions that the history store knows, oldest first, seen or not.
+    """
 
     key: str
     owned: list[Revision] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     highest_name: int = 0
+    remembered: tuple[PastRevision, ...] = ()
 
     @property
     def next_revision(self) -> int:
-        """1 + the highest number among owned jobs and the names `key-r<N>` seen."""
-        return 1 + max([self.highest_name, *(revision.number for revision in self.owned)])
+        """1 + the highest number among owned jobs, the history store, and the names `key-r<N>` seen."""
+        owned = (revision.number for revision in self.owned)
+        remembered = (revision.number for revision in self.remembered)
+        return 1 + max([self.highest_name, *owned, *remembered])
 
-    def without(self, job_id: str) -> KeyView:
-        """The same view without one job: it was deleted while we looked."""
-        left = [revision for revision in self.owned if revision.job.id != job_id]
-        return KeyView(self.key, left, self.strangers, self.unreadable, self.highest_name)
+    @property
+    def newest_aged_out(self) -> PastRevision | None:
+        """The newest revision, if only the history store knows it."""
+        highest = max((revision.number for revision in self.owned), default=0)
+        newest = self.remembered[-1] if self.remembered else None
+        return newest if newest and newest.number > highest else None
+
+    def ever_owned(self, stack: str) -> list[Revision]:
+        """The owned revisions, and in front of them those whose records have aged out of the service."""
+        seen = {revision.number for revision in self.owned}
+        aged_out = [
+            Revision(past.job_as_seen(), past.marker(stack, self.key))
+            for past in self.remembered
+            if past.number not in seen
+        ]
+        return sorted([*aged_out, *self.owned], key=lambda revision: revision.number)
+
+    def without(self, job_ids: Collection[str]) -> KeyView:
+        """The same view without some jobs: they were deleted while we looked."""
+        return replace(self, owned=[r for r in self.owned if r.job.id not in job_ids])
+
+    def joined(self, old: KeyView) -> KeyView:
+        """The same view with the revisions of a key that was renamed to this one."""
+        owned = sorted([*self.owned, *old.owned], key=lambda revision: revision.number)
+        return replace(self, owned=owned, unreadable=[*self.unreadable, *old.unreadable])
+
+    def remembering(self, memory: Memory, former_keys: Iterable[str]) -> KeyView:
+        """The same view with what the history store knows of the key, and of the keys it had before."""
+        # The newest name last: a renamed job is remembered under both, and counts once.
+        found = {r.job: r for key in (*former_keys, self.key) for r in memory.by_key.get(key, ())}
+        if not found:
+            return self
+        return replace(self, remembered=tuple(sorted(found.values(), key=lambda r: r.number)))
 
 
 @dataclass(frozen=True, slots=True)

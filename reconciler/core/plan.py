@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.secret import show
-from reconciler.core.stack import ReplaceOrder, TargetKind
+from reconciler.core.stack import Declared, ReplaceOrder, TargetKind
 
 FORMAT_VERSION = "1.0"
 
@@ -78,6 +78,7 @@ class Reason(StrEnum):
     NOT_FOUND = "not_found"
     UNCHANGED = "unchanged"
     COMPLETED = "completed"
+    AGED_OUT = "aged_out"
     MUTABLE_CHANGED = "mutable_changed"
     MARKER_CHANGED = "marker_changed"
     IMMUTABLE_CHANGED = "immutable_changed"
@@ -99,6 +100,11 @@ class Reason(StrEnum):
     DESTROYED = "destroyed"
     PROTECTION_RELEASED = "protection_released"
     NAME_TAKEN = "name_taken"
+    MARKER_RESTORED = "marker_restored"
+    RENAMED = "renamed"
+    RENAME_CLASH = "rename_clash"
+    NEEDS_PENDING = "needs_pending"
+    NEEDS_FAILED = "needs_failed"
     PROTECTED = "protected"
     UNKNOWN_PHASE = "unknown_phase"
     UNKNOWN_DIGEST = "unknown_digest"
@@ -180,6 +186,9 @@ class PlannedAction(Frozen):
     desired: dict[str, Any] | None = Field(None, exclude=True)
     replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
     follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
+    declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
+    formerly: str | None = Field(None, exclude=True, description="The key that the job's marker names yet.")
+    due_s: float | None = Field(None, exclude=True, description="When a deferred retry is due.")
     lost_s: float = Field(0.0, exclude=True)
     lost_nodes: int = Field(1, exclude=True)
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
-from reconciler.core.decide import decide, needs_details
+from reconciler.core.decide import decide, needs_details, newest
 from reconciler.core.draft import Situation
 from reconciler.core.guards import refusals
+from reconciler.core.needs import held_back
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership
+from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, PlanWarning, TargetIdentity, count, timestamp
+from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.stack import DesiredJob, Lifecycle, Stack
 
 
@@ -26,47 +30,89 @@ NO_OPTIONS = Options()
 
 
 class Look(NamedTuple):
-    """What was seen, and when: everything observed, sorted by key, and the details that were asked for.
+    """What was seen: everything observed, sorted by key, and the details that were asked for.
 
-    `gone` are jobs that the service listed and then did not know any more.
+    `gone` are jobs that the service listed and then did not know any more; `memory` is what the history
+    store knows, as far as it was asked.
     """
 
     ownership: Ownership
-    details: Mapping[str, ObservedJob]
+    details: Mapping[str, ObservedJob] = MappingProxyType({})
     gone: frozenset[str] = frozenset()
+    memory: Memory = NO_MEMORY
 
-    def view(self, key: str) -> KeyView:
-        """What was seen of a key, without the jobs that are gone."""
+    def view(self, key: str, desired: DesiredJob | None = None) -> KeyView:
+        """What was seen of a key and of those it had before, without the jobs that are gone."""
+        former_keys = desired.formerly if desired else ()
         view = self.ownership.view(key)
-        for job_id in self.gone:
-            view = view.without(job_id)
-        return view
+        for old in former_keys:
+            view = view.joined(self.ownership.view(old))
+        if self.gone:
+            view = view.without(self.gone)
+        return view.remembering(self.memory, former_keys) if self.memory.by_key else view
 
 
 def keys_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
     """The keys that the plan is about, sorted.
 
-    With a partial view nothing is absent because it was not seen.
+    With a partial view nothing is absent because it was not seen. A key that another one had before
+    is that one's.
     """
     undeclared = set() if stack.is_partial else set(ownership.concerned_keys) - stack.declared_keys
-    return tuple(sorted({*stack.jobs, *undeclared}))
+    return tuple(sorted({*stack.jobs, *(undeclared - stack.former_keys)}))
 
 
 def keys_owned_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
     """The keys in view of which something is, or may be, owned; `--only` may name undeclared ones."""
     chosen = stack.chosen or frozenset()
-    return tuple(
-        key for key in ownership.concerned_keys if key in stack.jobs or key in chosen or not stack.is_partial
-    )
+    concerned = set(ownership.concerned_keys)
+    owners = {key for key, job in stack.jobs.items() if concerned & {key, *job.formerly}}
+    others = {key for key in concerned - stack.former_keys if key in chosen or not stack.is_partial}
+    return tuple(sorted(owners | others))
 
 
 def details_needed(stack: Stack, look: Look) -> tuple[str, ...]:
     """The ids of the jobs whose details the decisions need, sorted by key."""
     needed = (
-        needs_details(look.view(key), stack.jobs.get(key), look.ownership)
-        for key in keys_in_view(stack, look.ownership)
+        needs_details(look.view(key, job), job, look.ownership)
+        for key in keys_with_upstream(stack, look.ownership)
+        for job in [stack.find(key)]
     )
     return tuple(job_id for job_id in needed if job_id)
+
+
+def keys_with_upstream(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
+    """The keys that the plan is about, and those that they need, in view or not."""
+    keys = set(keys_in_view(stack, ownership))
+    waiting = list(keys)
+    while waiting:
+        job = stack.find(waiting.pop())
+        more = set(job.needs if job and not job.is_absent else ()) - keys
+        keys |= more
+        waiting += more
+    return tuple(sorted(keys))
+
+
+def rests_on_memory(stack: Stack, look: Look) -> bool:
+    """Whether the history store could change a decision; it cannot where all is as declared.
+
+    An unchanged plan is spared the store.
+    """
+    return not all(
+        _is_as_declared(look, key, stack.find(key)) for key in keys_with_upstream(stack, look.ownership)
+    )
+
+
+def _is_as_declared(look: Look, key: str, desired: DesiredJob | None) -> bool:
+    if desired is None or desired.is_absent:
+        return True  # what is to be absent is judged by what is there
+    view = look.view(key, desired)
+    latest = newest(view, desired)
+    if latest is None or view.strangers or latest.marker.digest != desired.digest:
+        return False
+    phase = latest.job.phase
+    stands = phase is Phase.COMPLETED or (latest.job.is_active and phase is not Phase.TERMINATING)
+    return stands and latest is view.owned[-1]
 
 
 def rests_on_absence(stack: Stack, look: Look, situation: Situation) -> bool:
@@ -75,10 +121,10 @@ def rests_on_absence(stack: Stack, look: Look, situation: Situation) -> bool:
     A job is only ever started if nothing newer of its key exists, under whatever name.
     """
     for key, entry in stack.jobs.items():
-        view = look.view(key)
+        view = look.view(key, entry)
         if entry.is_absent:
             continue
-        if not view.owned or needs_details(view, entry, look.ownership):
+        if not (view.owned or view.remembered) or needs_details(view, entry, look.ownership):
             return True
         actions, _ = decide(view, entry, look.ownership, situation, look.details)
         if any(action.traits.starts_a_job for action in actions):
@@ -97,17 +143,14 @@ def make_plan(
     options: Options = NO_OPTIONS,
 ) -> Plan:
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
-    actions: list[PlannedAction] = []
-    warnings: list[PlanWarning] = []
-    for key in keys_in_view(stack, look.ownership):
-        decided, warned = decide(look.view(key), stack.jobs.get(key), look.ownership, situation, look.details)
-        actions += decided
-        warnings += warned
+    actions, warnings = _decide_all(stack, look, situation)
     actions.sort(key=_by_key_then_revision)
     refused = refusals(
         stack,
         actions,
         active_jobs=look.ownership.active_jobs,
+        owns_nothing=look.ownership.problem is None and not look.ownership.owned_keys,
+        memory=look.memory,
         force=options.force,
         allow_empty=options.allow_empty,
     )
@@ -121,9 +164,39 @@ def make_plan(
         complete=_is_complete(actions, look.ownership),
         summary=count(actions),
         actions=tuple(actions),
-        warnings=(*partial_view(stack, look.ownership), *unread(look.ownership), *warnings),
+        warnings=(*about_the_look(stack, look), *warnings),
         refusals=refused,
     )
+
+
+def _decide_all(
+    stack: Stack, look: Look, situation: Situation
+) -> tuple[list[PlannedAction], list[PlanWarning]]:
+    """Decide each key by itself, then hold back what needs another key."""
+    shown = frozenset(keys_in_view(stack, look.ownership))
+    decisions = {
+        key: decide(look.view(key, job), job, look.ownership, situation, look.details)
+        for key in keys_with_upstream(stack, look.ownership)
+        for job in [stack.find(key)]
+    }
+    own_action = {
+        key: actions[0] if actions and job and not job.is_absent else None
+        for key, (actions, _) in decisions.items()
+        for job in [stack.find(key)]
+    }
+    held = {
+        key: held_back(action, job, own_action)
+        for key, action in own_action.items()
+        for job in [stack.find(key)]
+        if action is not None and job is not None
+    }
+    actions: list[PlannedAction] = []
+    warnings: list[PlanWarning] = []
+    for key in sorted(shown):
+        decided, warned = decisions[key]
+        actions += [held[key], *decided[1:]] if key in held else decided
+        warnings += warned
+    return actions, warnings
 
 
 def make_destroy_plan(
@@ -137,14 +210,13 @@ def make_destroy_plan(
 ) -> Plan:
     """Terminate what the stack owns, in view: as if every key said `state: absent`."""
     absent = {key: _as_absent(key, stack.jobs.get(key)) for key in keys_owned_in_view(stack, look.ownership)}
-    emptied = Stack(
-        name=stack.name,
+    emptied = replace(
+        stack,
         jobs=absent,
+        whole=absent,
         declared_keys=stack.declared_keys | set(absent),
-        limits=stack.limits,
         is_partial=True,
-        left_out=stack.left_out,
-        chosen=stack.chosen,
+        warnings=(),
     )
     plan = make_plan(
         emptied,
@@ -155,9 +227,7 @@ def make_destroy_plan(
         version=version,
         options=Options(force=True, allow_empty=True),
     )
-    return plan.model_copy(
-        update={"warnings": (*partial_view(stack, look.ownership), *unread(look.ownership))}
-    )
+    return plan.model_copy(update={"warnings": about_the_look(stack, look)})
 
 
 def _as_absent(key: str, declared: DesiredJob | None) -> DesiredJob:
@@ -169,6 +239,7 @@ def _as_absent(key: str, declared: DesiredJob | None) -> DesiredJob:
         digest="",
         lifecycle=Lifecycle(protect=True if is_protected else None),
         is_absent=True,
+        formerly=declared.formerly if declared else (),
         location=declared.location if declared else None,
     )
 
@@ -181,6 +252,15 @@ def _by_key_then_revision(action: PlannedAction) -> tuple[str, int]:
 def _is_complete(actions: list[PlannedAction], ownership: Ownership) -> bool:
     nothing_unknown = not any(action.action is Action.UNKNOWN for action in actions)
     return nothing_unknown and ownership.problem is None and not ownership.unattributed
+
+
+def about_the_look(stack: Stack, look: Look) -> tuple[PlanWarning, ...]:
+    """Say what is not in view, and what could not be read or asked."""
+    warnings = [*partial_view(stack, look.ownership), *unread(look.ownership)]
+    if look.memory.problem is not None:
+        why = f"{look.memory.problem}; decided without it"
+        warnings.append(PlanWarning(what="the history could not be asked", why=why))
+    return tuple(warnings)
 
 
 def partial_view(stack: Stack, ownership: Ownership) -> list[PlanWarning]:

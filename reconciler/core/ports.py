@@ -17,11 +17,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.observed import Observation, ObservedJob
+
+if TYPE_CHECKING:
+    from reconciler.core.outcome import Outcome
+    from reconciler.core.ownership import Revision
+    from reconciler.core.record import (
+        Declared,
+        Ended,
+        Holder,
+        Memory,
+        PastRevision,
+        PastRun,
+        Run,
+        Scope,
+        Step,
+        StepEnd,
+    )
 
 
 class ServiceFailure(ReconcilerError):
@@ -113,6 +130,10 @@ class WrongPhase(Rejected):
     what = "the job is in another phase"
 
 
+#: After these it is not known whether the call took effect.
+UNCERTAIN = (Unanswered, ServerFault, UnreadableAnswer)
+
+
 class Clock(Protocol):
     """Time, as a value that is handed in."""
 
@@ -166,6 +187,91 @@ class Backend(Protocol):
 
     def terminate(self, job_id: str) -> None:
         """Ask for the end of a job; it is Terminating from then on."""
+        ...
+
+
+class Journal(Protocol):
+    """The lines of one run; each method returns when its line is safe on disk. Safe to call from threads."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why lines that no call waits for could not be written; None if all were."""
+        ...
+
+    def before(self, step: Step) -> int:
+        """Write down what is about to be asked; return the line's number.
+
+        Raises:
+            LockLost: the run no longer holds its lock, so the call must not be made.
+            RecordsAway: the line could not be written, so the call must not be made.
+        """
+        ...
+
+    def after(self, line: int, end: StepEnd) -> None:
+        """Write down how it went. A store that is away by now is no failure of the call."""
+        ...
+
+    def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
+        """Write down what became of an action; `declared` is that of the job it made or changed."""
+        ...
+
+    def end(self, ended: Ended) -> None:
+        """Close the run."""
+        ...
+
+
+class Records(Protocol):
+    """One store for journal, lock and history. Any method may raise `RecordsAway`."""
+
+    def locked(
+        self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """Hold the lock of a scope, and keep its lease alive; `on_lost` is called if that fails.
+
+        `since_s` and `expires_s` of the holder are the store's to set.
+
+        Raises:
+            LockHeld: somebody else does; the words say who, since when, from where, and for how long yet.
+        """
+        ...
+
+    def holder(self, scope: Scope) -> Holder | None:
+        """Who holds the lock; None if nobody does, or the holder is known to be dead."""
+        ...
+
+    def break_lock(self, scope: Scope) -> Holder | None:
+        """Take the lock away from whoever holds it, and return who that was."""
+        ...
+
+    def begin(self, run: Run) -> Journal:
+        """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any."""
+        ...
+
+    def memory(self, scope: Scope) -> Memory:
+        """What is known of a scope."""
+        ...
+
+    def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
+        """Write down owned revisions as they were seen: new ones, and new phases of those known."""
+        ...
+
+    def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
+        """The runs of a scope, newest first; with `key` those that did something about it."""
+        ...
+
+    def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
+        """The revisions of one key, oldest first."""
+        ...
+
+    def prune(self, scope: Scope, before_s: float) -> int:
+        """Delete runs that ended before a time; return how many.
+
+        Also the revisions that are neither the newest of their key nor younger than that.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what is held."""
         ...
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.body import manifest_form
 from reconciler.core.diff import changes_between, comparable_with_details
-from reconciler.core.digest import declared
-from reconciler.core.draft import Draft, spell_nodes, throws_away
+from reconciler.core.digest import digest_of, is_known
+from reconciler.core.draft import Draft, declared_now, spell_nodes, throws_away
 from reconciler.core.duration import spell
 from reconciler.core.mutable import mutable_changes
-from reconciler.core.normal import canonical, split
+from reconciler.core.normal import Canonical, canonical, split
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ownership import Revision
+from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, After, Change, PlannedAction, PlanWarning, Reason
 from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
@@ -42,9 +42,19 @@ class Difference:
         return f"{', '.join(change.path for change in self.changes)} changed"
 
 
+def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
+    """What was declared for a revision, if the history store has it and it is what the digest covers."""
+    marker = revision.marker
+    past = next((r for r in view.remembered if r.job == revision.job.id), None)
+    if past is None or past.declared is None or not is_known(marker.digest):
+        return None
+    then = dict(past.declared.immutable)
+    return then if digest_of(then, marker.digest[:1]) == marker.digest else None
+
+
 def difference(desired: DesiredJob, details: ObservedJob) -> Difference:
     """Compare what details report with what is declared now (SEMANTICS 3.3)."""
-    wanted = declared(split(canonical(manifest_form(desired.body or {}))).immutable, desired.lifecycle.rerun)
+    wanted = declared_now(desired)
     reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
     comparable = comparable_with_details(reported, wanted)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True) or comparable.secrets
@@ -61,12 +71,20 @@ class Present:
     phase: Phase
 
     def decide(self, details: ObservedJob | None) -> Row:
-        """Pick the row. `details` are those of the newest revision, needed where its digest differs."""
+        """Pick the row.
+
+        `details` are those of the newest revision, needed where its digest differs and the history store
+        does not know what was declared then.
+        """
         if self.latest.marker.digest == self.entry.digest:
             return self._same()
-        if details is None:
+        then = declared_then(self.draft.view, self.latest)
+        if then is not None:
+            found = Difference(changes_between(then, declared_now(self.entry), forces_new_job=True))
+        elif details is None:
             return self.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read"), []
-        found = difference(self.entry, details)
+        else:
+            found = difference(self.entry, details)
         if found.is_empty:
             return self._nothing_differs()
         if self.entry.lifecycle.on_change is OnChange.KEEP:
@@ -121,16 +139,20 @@ class Present:
         """A further attempt, if it is due and there is one left."""
         bad_end = Reason.RETRY if self.phase.ended_badly else Reason.RECREATE
         said = self.phase.value.lower() if self.phase.ended_badly else "terminated outside the manifest"
-        run = bad_run(self.draft.view.owned, self.entry)
+        run = bad_run(self._ever_owned, self.entry)
         attempt = next_attempt(run, self.entry, self.draft.situation.at_s)
         detail = f"{said}; {attempt.detail}"
         match attempt.reason:
             case Reason.RETRIES_EXHAUSTED:
                 return self._keep_or_update(Reason.RETRIES_EXHAUSTED, detail)
             case Reason.RETRY_LATER:
-                return self.draft.plain(Action.DEFER, Reason.RETRY_LATER, detail), []
+                return self.draft.plain(Action.DEFER, Reason.RETRY_LATER, detail, due_s=attempt.due_s), []
             case Reason.RETRY:
                 return self._next(bad_end, detail), []
+
+    @property
+    def _ever_owned(self) -> list[Revision]:
+        return self.draft.view.ever_owned(self.draft.situation.stack)
 
     def _next(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
         """Create the next revision; wait for a termination that is under way."""
@@ -200,6 +222,7 @@ class Present:
             changes=found.changes,
             after=draft.after(number),
             desired=draft.body(number),
+            declared=draft.declared(),
             replace_order=lifecycle.replace_order,
             lost_s=ran_s,
             lost_nodes=job.node_count,
@@ -210,7 +233,7 @@ class Present:
 
         Without this a `create_first` whose new job fails would be tried again by every apply.
         """
-        run = bad_run([r for r in self.draft.view.owned if r is not self.latest], self.entry)
+        run = bad_run([r for r in self._ever_owned if r.number != self.latest.number], self.entry)
         if not run:
             return None
         ended = f"what is declared ended as {run[0].job.phase_text} in r{run[0].number}"
@@ -222,6 +245,8 @@ class Present:
                 return self._keep(attempt.reason, f"{ended}; {attempt.detail}", found.changes)
             case Reason.RETRY_LATER:
                 detail = f"{ended}; {attempt.detail}"
-                return self.draft.plain(Action.DEFER, attempt.reason, detail, changes=found.changes)
+                return self.draft.plain(
+                    Action.DEFER, attempt.reason, detail, changes=found.changes, due_s=attempt.due_s
+                )
             case Reason.RETRY:
                 return None

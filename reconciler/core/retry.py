@@ -23,6 +23,7 @@ class Attempt:
 
     reason: Literal[Reason.RETRY, Reason.RETRY_LATER, Reason.RETRIES_EXHAUSTED]
     detail: str
+    due_s: float | None = None
 
 
 def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> Attempt:
@@ -36,7 +37,8 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
     ended_at_s = (run[0].job.ended_at_s() if run else None) or 0.0
     due_s = ended_at_s + desired.lifecycle.retry_delay * 2 ** max(0, attempt - 1)
     if due_s > at_s:
-        return Attempt(Reason.RETRY_LATER, f"attempt {attempt} of {most} is due at {timestamp(due_s)}")
+        said = f"attempt {attempt} of {most} is due at {timestamp(due_s)}"
+        return Attempt(Reason.RETRY_LATER, said, due_s)
     return Attempt(Reason.RETRY, f"attempt {attempt} of {most}")
 
 

@@ -16,6 +16,7 @@ jobs through the `Store` and makes requests fail with a `Fault`; `control` offer
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.clock import Clock, ManualClock
 from reconciler.emulator.control import Served
+from reconciler.emulator.database import StoreError
 from reconciler.emulator.errors import Refused
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, chaos
 from reconciler.emulator.lifecycle import Durations
@@ -37,6 +38,7 @@ __all__ = [
     "Served",
     "Server",
     "Store",
+    "StoreError",
     "chaos",
     "create_app",
     "running",

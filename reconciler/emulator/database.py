@@ -15,6 +15,9 @@ from typing import Any
 
 from reconciler.emulator.clock import milliseconds, wall_ms
 
+#: What any call of a store may raise: its file is locked, read-only, broken, or has no room.
+StoreError = sqlite3.Error
+
 # Large texts come last, so that a filter can be checked without reading them.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (

@@ -24,7 +24,7 @@ class Server:
     """
 
     def __init__(
-        self, app: WSGIApplication, host: str = "127.0.0.1", port: int = 0, *, threads: int = 8
+        self, app: WSGIApplication, host: str = "127.0.0.1", port: int = 0, *, threads: int = 32
     ) -> None:
         # More callers than threads is no trouble worth a line: they wait their turn.
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)

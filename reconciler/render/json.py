@@ -9,17 +9,23 @@ from typing import Any
 
 from reconciler.core.drift import DriftReport
 from reconciler.core.plan import Plan
+from reconciler.core.printable import COMMAND_MARK
 from reconciler.core.secret import show
 from reconciler.render.style import View
 
-# json.dumps escapes C0 only; a terminal that shows the document obeys C1 too.
-_C1 = re.compile("[\x7f-\x9f\u2028\u2029]")
+# json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
+# shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
+_HARMFUL = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
 
 
 def dump(value: Any, *, indent: int | None = 2) -> str:
-    """Plain data as JSON text that is safe to show on a terminal."""
+    """Plain data as JSON text that is safe to show on a terminal and in the log of a CI job."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = _HARMFUL.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return COMMAND_MARK.sub(r"\\u0023", text)
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:

@@ -66,23 +66,25 @@ def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: St
     }
     width = max(map(len, first))
     lines = [f"{name:<{width}}  {printable(value) or NOTHING}" for name, value in first.items()]
-    return "\n".join([*lines, "", style.paint("As the service tells it", "bold"), *_tree(body, 1)]) + "\n"
+    return (
+        "\n".join([*lines, "", style.paint("As the service tells it", "bold"), *render_tree(body, 1)]) + "\n"
+    )
 
 
-def _tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterator[str]:
+def render_tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterator[str]:
     """Nested data as indented lines, laid out as YAML is."""
     indent = "  " * depth
     if isinstance(value, Mapping):
         for name, member in value.items():
             if member and isinstance(member, Mapping | list):
                 yield printable(f"{indent}{name}:")
-                yield from _tree(member, depth + 1)
+                yield from render_tree(member, depth + 1)
             else:
                 yield printable(f"{indent}{name}: {_leaf(member)}")
         return
     for member in value:
         if member and isinstance(member, Mapping | list):
-            first, *others = _tree(member, depth + 1)
+            first, *others = render_tree(member, depth + 1)
             yield f"{indent}- {first.removeprefix(indent + '  ')}"
             yield from others
         else:

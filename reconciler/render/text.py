@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.drift import Drift, DriftReport
-from reconciler.core.outcome import Result, Status
+from reconciler.core.outcome import Result, Status, WaitEnd
 from reconciler.core.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity, last_line
 from reconciler.core.printable import printable
 from reconciler.render.style import COLOURS, PLAIN, Style, View
@@ -17,7 +17,7 @@ from reconciler.render.style import COLOURS, PLAIN, Style, View
 def render_plan(plan: Plan, view: View) -> str:
     """Show a plan; the last line is fixed by CLI.md 7."""
     style = view.style
-    lines = [style.paint(_head(plan.stack, plan.target), "bold"), ""]
+    lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
     shown = [a for a in plan.actions if view.show_keep or a.action is not Action.KEEP]
     width = max((len(a.key) for a in shown), default=0)
     for action in shown:
@@ -32,7 +32,8 @@ def render_plan(plan: Plan, view: View) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _head(stack: str, target: TargetIdentity) -> str:
+def render_head(stack: str, target: TargetIdentity) -> str:
+    """Say what a text is about."""
     where = f"{target.name} ({target.kind.value}"
     where += (
         f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind.value else ""
@@ -54,7 +55,7 @@ def _action(action: PlannedAction, style: Style, width: int) -> Iterator[str]:
     revision = f"r{shown.revision}" if shown else ""
     yield printable_line(f"{word} {name}  {revision:<4} ", action.detail)
     for change in action.changes:
-        yield " " * 8 + _change(change)
+        yield " " * 8 + render_change(change)
 
 
 def printable_line(ours: str, theirs: str) -> str:
@@ -62,7 +63,8 @@ def printable_line(ours: str, theirs: str) -> str:
     return f"{ours}{printable(theirs)}".rstrip()
 
 
-def _change(change: Change) -> str:
+def render_change(change: Change) -> str:
+    """One field with its value before and after."""
     mark = "  # forces a new job" if change.forces_new_job else ""
     note = "  # sensitive" if change.sensitive else ""
     return printable(f"{change.path}: {_value(change.before)} -> {_value(change.after)}") + mark + note
@@ -75,7 +77,7 @@ def _value(value: Any) -> str:
 def render_drift(report: DriftReport, view: View) -> str:
     """Show a drift report; the last line counts."""
     style = view.style
-    lines = [style.paint(_head(report.stack, report.target), "bold"), ""]
+    lines = [style.paint(render_head(report.stack, report.target), "bold"), ""]
     keys = [*(item.key for item in report.drift), *(item.key for item in report.pending)]
     width = max(map(len, keys), default=0)
     lines += [_drift_line(item, style, width) for item in report.drift]
@@ -98,9 +100,15 @@ def _drift_line(item: Drift, style: Style, width: int) -> str:
     return printable_line(f"{word} ", f"{item.key:<{width}}  {item.detail}{since}")
 
 
-def render_result(result: Result, style: Style = PLAIN) -> str:
-    """Show what became of a plan."""
+def render_result(result: Result, style: Style = PLAIN, at_s: float = 0.0) -> str:
+    """Show what became of a plan, and of the jobs that were waited for, as of `at_s`."""
     lines = [_outcome_line(o.status, o.action, o.detail, style) for o in result.outcomes]
+    width = max((len(waited.key) for waited in result.waits), default=0)
+    for waited in result.waits:
+        word = f"{waited.end.value.replace('_', ' '):<11}"
+        colour = "green" if waited.end is WaitEnd.REACHED else "red"
+        said = f"{waited.key:<{width}}  {waited.describe(at_s)}"
+        lines.append(printable_line(f"  {style.paint(word, colour)} ", said))
     counts = result.summary
     told = [f"{counts[Status.DONE]} done"]
     told += [
@@ -134,10 +142,10 @@ def _diagnostic(diagnostic: Diagnostic, style: Style) -> Iterator[str]:
         yield printable(f"  --> {diagnostic.location}" + (f"  {diagnostic.path}" if diagnostic.path else ""))
         if diagnostic.snippet is not None:
             number = str(diagnostic.location.line)
-            gap = " " * (diagnostic.location.column - 1)
+            snippet = diagnostic.snippet
             yield f"{' ' * len(number)} |"
-            yield f"{number} | {printable(diagnostic.snippet.text)}"
-            yield f"{' ' * len(number)} | {gap}{'^' * max(1, diagnostic.snippet.length)}"
+            yield f"{number} | {printable(snippet.text)}"
+            yield f"{' ' * len(number)} | {' ' * snippet.start}{'^' * snippet.length}"
     elif diagnostic.path:
         yield printable(f"  --> {diagnostic.path}")
     if diagnostic.why:

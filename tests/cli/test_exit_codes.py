@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,13 @@ def test_the_precedence_of_the_contract() -> None:
         ["apply", "--timeout", "soon"],
         ["schema", "nonsense"],
         ["explain", "nonsense"],
+        ["emulator"],
         ["emulator", "serve", "--access-key", "only-half"],
+        *(["emulator", "serve", "--host", host] for host in ("a..b", "x" * 70, "", "\udc80")),
+        *(["emulator", "serve", "--speed", speed] for speed in ("nan", "inf", "-1", "0", "1e7", "fast")),
+        ["emulator", "serve", "--chaos", "nan"],
+        ["jobs"],
+        ["jobs", "lst"],
     ],
 )
 def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str]) -> None:
@@ -43,8 +50,21 @@ def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str
     said = reconciler(*arguments)
     assert said.code == 64
     assert said.out == ""
-    assert "error" in said.err
+    assert "error: " in said.err
+    assert "Commands:" not in said.err, "where help is to be had is said, and enough"
     assert "Traceback" not in said.err
+
+
+def test_an_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = reconciler("emulator", "serve", "--port", port)
+    assert (said.code, said.out) == (1, "")
+    assert f"why: 127.0.0.1:{port}: Address already in use\n" in said.err
+    assert "fix: choose another --port" in said.err
+    said = reconciler("emulator", "serve", "--host", "nowhere.invalid")
+    assert said.code == 1
+    assert "error: cannot listen" in said.err
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,31 @@ def test_a_name_on_the_service_cannot_steer_the_terminal(reconciler: Reconciler,
         assert not set("\x1b\x9b") & set(out)
 
 
+def test_a_log_steers_neither_the_terminal_nor_a_ci_service(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(service)
+    hostile = [
+        "::error::a",
+        "  ::set-output name=a::b",
+        "c ##vso[task.setvariable]d",
+        "##[error]e",
+        "\u202ef",
+    ]
+    monkeypatch.setattr("reconciler.emulator.watching._log", lambda *_: hostile)
+    assert reconciler("jobs", "logs", "resnet50").out.splitlines() == [
+        r"\x3a:error::a",
+        r"  \x3a:set-output name=a::b",
+        r"c \x23#vso[task.setvariable]d",
+        r"\x23#[error]e",
+        r"\u202ef",
+    ]
+    said = reconciler("jobs", "logs", "resnet50", "--json")
+    assert "##" not in said.out
+    assert "\u202e" not in said.out
+    assert said.document["log"].splitlines() == hostile
+
+
 # ── show ───────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -6,10 +6,13 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -48,6 +51,7 @@ def test_skipped_actions_are_told_where_nothing_is_executed(reconciler: Reconcil
     assert reconciler("apply", "--yes").code == 0
     [job] = service.store.jobs()
     service.store.edit(job.id, lambda body: body["metadata"].update(description="by hand"))
+    rmtree(".reconciler")  # the history would know the job as ours
     said = reconciler("apply", "--yes", "--json")
     assert said.code == 3
     assert [event["type"] for event in said.events] == [
@@ -121,6 +125,32 @@ def test_a_value_with_spaces_in_the_environment_variable(
     write(manifest("a", more=more).replace("a of the test", "${var.words} ${var.more}"))
     monkeypatch.setenv("RECONCILER_VAR", "words=two words\nmore=x")
     assert reconciler("apply", "--yes").code == 0
+
+
+@pytest.mark.parametrize("file", ["nowhere/plan.json", "jobs.yaml/plan.json", "/dev/full", "x" * 300])
+def test_a_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
+    write(manifest("a"))
+    said = reconciler("plan", "-o", f"json={file}")
+    assert said.code == 1
+    assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
+
+
+def test_a_file_name_may_be_as_long_as_the_system_allows(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("plan", "-o", f"json={'x' * 255}").code == 0
+    assert Path("x" * 255).is_file()
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_file_name_with_spaces_in_the_environment_variable(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    write(manifest("a"))
+    monkeypatch.setenv("RECONCILER_OUTPUT", f"text\njson=the plan.json{end}")
+    said = reconciler("plan")
+    assert (said.code, said.err) == (0, "")
+    assert "1 to create" in said.out
+    assert json.loads(Path("the plan.json").read_text(encoding="utf-8"))["stack"] == "test"
 
 
 def test_sigterm_while_the_service_is_asked_is_143(service: Service, tmp_path: Path) -> None:
@@ -255,6 +285,26 @@ def test_a_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None
     Path(".reconciler/local.sqlite3").write_bytes(b"this is no database" * 100)
     for other in Path(".reconciler").glob("local.sqlite3-*"):
         other.unlink()
+    for arguments in (["plan"], ["apply", "--yes"], ["drift"], ["jobs", "list"]):
+        said = reconciler(*arguments)
+        assert said.code == 1
+        assert "error: the file of the local target cannot be used\n  why: " in said.err
+        assert "local.sqlite3: file is not a database\n  fix: remove " in said.err
+    said = reconciler("doctor")
+    assert said.code == 1
+    assert "wrong        target" in said.out
+    assert "not checked  credentials" not in said.out
+
+
+def test_a_local_store_that_breaks_later_is_said_to_be_broken(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("plan").code == 0
+    with closing(sqlite3.connect(".reconciler/local.sqlite3")) as file:
+        file.execute("DROP TABLE jobs")
     said = reconciler("plan")
     assert said.code == 8
-    assert "local.sqlite3" in said.err
+    assert "the file of the local target cannot be used" in said.out
+    said = reconciler("jobs", "list")
+    assert (said.code, said.out) == (1, "")
+    assert "no such table: jobs\n  fix: remove " in said.err
+    assert reconciler("doctor").code == 1

@@ -91,6 +91,25 @@ def test_nothing_printable_steers_a_terminal(text: str) -> None:
 
 def test_ordinary_text_is_left_as_it_is() -> None:
     assert printable("ResNet-50 训练 é") == "ResNet-50 训练 é"
+    for text in ("std::vector", "::1", "fe80::1", "# a comment", "## [a]", "#[derive]", "a ::b:: c"):
+        assert printable(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("::error::gone", r"\x3a:error::gone"),
+        ("  ::set-output name=a::b", r"  \x3a:set-output name=a::b"),
+        ("\t::stop-commands::x", "\t" + r"\x3a:stop-commands::x"),
+        ("##[error]gone", r"\x23#[error]gone"),
+        ("a ##vso[task.setvariable]b", r"a \x23#vso[task.setvariable]b"),
+        ("##VSO[task.setvariable]b", r"\x23#VSO[task.setvariable]b"),
+        ("###[x]", r"#\x23#[x]"),
+        ("##teamcity[x]", r"\x23#teamcity[x]"),
+    ],
+)
+def test_nothing_printable_steers_a_ci_service(text: str, shown: str) -> None:
+    assert printable(text) == shown
 
 
 STACK = a_stack(a_job("a-1"), a_job("a-2"), a_job("b"))

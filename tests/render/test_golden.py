@@ -121,7 +121,7 @@ def test_diagnostics() -> None:
             'did you mean "node_count"?',
             place,
             "jobs.resnet50.spec.resource",
-            Snippet("        node_cout: 2", 9),
+            Snippet("        node_cout: 2", 8, 9),
         ),
         Diagnostic("the service cannot be reached", "connection refused \x1b[2J"),
         Diagnostic("a literal secret", severity=Severity.WARNING, path="variables.token"),

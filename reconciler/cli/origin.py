@@ -1,0 +1,77 @@
+"""Who runs this, where, and from which commit: what is written beside an apply in the records."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import which
+
+from reconciler.recording import Origin
+
+#: Variables in which CI systems say who started the job, and for which commit; the first that is set.
+_WHO = ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_REQUESTEDFOR", "BUILD_USER_ID")
+_COMMIT = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILD_SOURCEVERSION", "GIT_COMMIT")
+_RUN = ("CI_JOB_URL", "BUILD_URL")
+
+
+def origin(root: Path, environ: Mapping[str, str]) -> Origin:
+    """Find it out; what cannot be found out is ""."""
+    return Origin(_who(environ), _where(environ), _command(), _commit(root, environ))
+
+
+def _first(names: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    return next((environ[name] for name in names if environ.get(name)), "")
+
+
+def _who(environ: Mapping[str, str]) -> str:
+    if found := _first(_WHO, environ):
+        return found
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name, as containers have them
+        return str(os.getuid()) if hasattr(os, "getuid") else ""
+
+
+def _where(environ: Mapping[str, str]) -> str:
+    place = f"{platform.node() or 'unknown host'}, process {os.getpid()}"
+    if {"GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"} <= environ.keys():
+        run = f"{environ['GITHUB_SERVER_URL']}/{environ['GITHUB_REPOSITORY']}/actions/runs/"
+        return f"{place}, {run}{environ['GITHUB_RUN_ID']}"
+    found = _first(_RUN, environ)
+    return f"{place}, {found}" if found else place
+
+
+def _command() -> str:
+    # The name of the command only: its options may hold values that must not be seen.
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+
+
+def _commit(root: Path, environ: Mapping[str, str]) -> str:
+    """The commit that the manifests are checked out at, with `+` where they are edited."""
+    git = which("git")
+    if git is None:
+        return _first(_COMMIT, environ)
+    commit = _ask_git(git, root, "rev-parse", "HEAD")
+    if not commit:
+        return _first(_COMMIT, environ)
+    return commit + "+" * bool(_ask_git(git, root, "status", "--porcelain", "--", "."))
+
+
+def _ask_git(git: str, root: Path, *question: str) -> str:
+    try:
+        # A hook or a file-system monitor of somebody's repository must not be run for this.
+        told = subprocess.run(  # noqa: S603 - a fixed program and fixed arguments
+            [git, "-c", "core.fsmonitor=false", "-C", str(root), *question],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return told.stdout.strip() if told.returncode == 0 else ""

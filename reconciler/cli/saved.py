@@ -1,0 +1,82 @@
+"""`reconciler apply --plan FILE`: carry a saved plan out, or nothing at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reconciler.cli.carrying_out import Asked, carry_out, held
+from reconciler.cli.console import console
+from reconciler.cli.opening import LockOptions, opened_at
+from reconciler.cli.planfile import read_plan
+from reconciler.core.saved import SavedPlan
+
+if TYPE_CHECKING:
+    from reconciler.manifests import LoadedStack
+
+
+def apply_saved(
+    file: Path,
+    asked: Asked,
+    lock: LockOptions,
+    *,
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    records: str | None,
+    parallelism: int,
+    **_: Any,
+) -> int:
+    """Carry a saved plan out. No manifest is read.
+
+    Raises:
+        StalePlan: something moved, or the plan was made for another place or by another version.
+        ManifestInvalid: the file is no plan, or a secret in it has no value now.
+    """
+    from reconciler import reconcile
+    from reconciler.manifests.saved import resolve, resolve_records
+
+    plan, options = read_plan(file, strict=True)
+    base = Path(os.path.realpath(file)).parent
+    known_now: dict[str, Any] = {
+        "variables": dict(variables),
+        "var_files": list(var_files),
+        "environ": os.environ,
+        "base": base,
+        "learn": console.redact.learn,
+    }
+    bodies = [action.desired if action.traits.is_executed else None for action in plan.actions]
+    bodies = resolve(bodies, options.sources, **known_now)
+    actions = (a.model_copy(update={"desired": body}) for a, body in zip(plan.actions, bodies, strict=True))
+    plan = plan.model_copy(update={"actions": tuple(actions)})
+    loaded = _as_loaded(SavedPlan(plan, options), base)
+    if records is None and options.records is not None:
+        records = resolve_records(options.records, options.sources, **known_now, root=loaded.root)
+    with opened_at(loaded, plan.target.name, options.target, records, lock=lock) as opened:
+        context = opened._replace(only=options.only, parallelism=parallelism, remembers=True)
+        reconcile.see_that_target_is_the_same(context, plan)
+        with held(context) as interrupt:
+            reconcile.see_that_nothing_moved(context, plan)
+            return carry_out(context, plan, asked, interrupt)
+
+
+def _as_loaded(saved: SavedPlan, base: Path) -> LoadedStack:
+    """What the rest of the program asks of a stack, without its manifest."""
+    from reconciler.core.stack import Limits, Stack
+    from reconciler.manifests import LoadedStack
+
+    plan = saved.plan
+    keys = {action.key for action in plan.actions} | {a.formerly for a in plan.actions if a.formerly}
+    none: Mapping[str, Any] = {}
+    return LoadedStack(
+        stack=Stack(plan.stack, none, frozenset(keys)),
+        root=(base / saved.options.root).resolve(),
+        targets={plan.target.name: saved.options.target},
+        target_name=plan.target.name,
+        limits=Limits(),
+        manifest_digest=plan.manifest_digest,
+        secrets=(),
+        files=(),
+        warnings=(),
+    )

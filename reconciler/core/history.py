@@ -1,0 +1,270 @@
+"""What was recorded of a stack, as a document: the runs, and the revisions of its jobs.
+
+`HistoryReport` crosses the process boundary (`history --json`), so it is a frozen model with a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import Field
+
+from reconciler.core.diff import changes_between
+from reconciler.core.plan import Change, Frozen, Head, TargetIdentity, timestamp
+from reconciler.core.record import Memory, PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.stack import Declared
+
+
+class HistoryAction(Frozen):
+    """What became of one action of a run."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    action: str = Field(description="What was to be done.")
+    reason: str = Field(description="Why, as in a plan.")
+    status: str = Field(description="How it ended: done, failed, denied, timed_out, skipped and so on.")
+    detail: str = Field("", description="For people.")
+    job: str | None = Field(None, description="Id of the job, or null where there is none.")
+    code: str = Field("", description="On failure: the service's error code.")
+
+
+class HistoryStep(Frozen):
+    """One call of a run. Without an end nobody knows whether it took effect: the process died in it."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    action: str = Field(description="The action that it was a part of.")
+    call: str = Field(description="create, update or terminate.")
+    name: str = Field(description="Name of the job on the service.")
+    job: str | None = Field(None, description="Id of the job, as far as it is known.")
+    began_at: str = Field(description="RFC 3339, UTC.")
+    duration_s: float | None = Field(None, description="How long the answer took; null: none was recorded.")
+    ok: bool | None = Field(None, description="Whether it was done; null: no answer was recorded.")
+    code: str = Field("", description="On failure: the service's error code.")
+    message: str = Field("", description="On failure: what went wrong.")
+    request_id: str = Field("", description="On failure: what the service's support asks for.")
+
+
+class HistoryRun(Frozen):
+    """One apply, destroy or drift check."""
+
+    id: int = Field(description="Counts up within the store.")
+    kind: str = Field(description="apply, destroy or drift.")
+    result: str | None = Field(
+        description="complete, partial, interrupted or failed; of a drift check drift, no drift or "
+        "unknown; null: no end was recorded."
+    )
+    began_at: str = Field(description="RFC 3339, UTC.")
+    ended_at: str | None = Field(None, description="RFC 3339, UTC; null: it died, or goes on.")
+    duration_s: float | None = Field(None, description="Seconds from its begin to its end.")
+    who: str = Field("", description="The person, or whom the CI service names.")
+    where: str = Field("", description="Machine and process, and the page of the CI run.")
+    command: str = Field("", description="The command, without its options.")
+    commit: str = Field("", description="Commit of the manifests, with + where they were edited.")
+    plan_digest: str = Field("", description="Digest of the plan; of a drift check that of the manifests.")
+    summary: dict[str, int] = Field(default_factory=dict, description="How many actions ended in each way.")
+    actions: tuple[HistoryAction, ...] = Field((), description="In the order of the plan.")
+    steps: tuple[HistoryStep, ...] = Field((), description="The calls, in the order in which they began.")
+
+
+class HistoryPhase(Frozen):
+    """A phase in which a revision was seen."""
+
+    phase: str = Field(description="The service's word.")
+    seen_at: str = Field(description="The first look that saw it, RFC 3339 in UTC.")
+
+
+class HistoryDeclared(Frozen):
+    """What was declared for a revision, in canonical form. A secret stands there by its name."""
+
+    immutable: dict[str, Any] = Field(description="What the digest covers.")
+    mutable: dict[str, Any] = Field(description="What can be changed on a job.")
+    description: str = Field(description="Without the marker.")
+    protect: bool | None = Field(description="lifecycle.protect.")
+
+
+class HistoryRevision(Frozen):
+    """One revision of a key: what it was, and as far as anybody looked, how it went."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    revision: int = Field(description="1 is the first.")
+    name: str = Field(description="Name of the job on the service.")
+    job: str = Field(description="Id of the job.")
+    digest: str = Field(description="Of what was declared when it was created.")
+    phase: str | None = Field(description="The phase in which it was seen last; null: nobody looked yet.")
+    created_at: str | None = Field(None, description="RFC 3339, UTC.")
+    started_at: str | None = Field(None, description="RFC 3339, UTC.")
+    ended_at: str | None = Field(None, description="RFC 3339, UTC; null while the job is active.")
+    duration_s: float | None = Field(None, description="How long it had run when it was seen last.")
+    node_count: int = Field(description="Nodes that it ran on.")
+    seen_at: str | None = Field(None, description="The last look that showed something new.")
+    phases: tuple[HistoryPhase, ...] = Field((), description="Oldest first; what no look saw is missing.")
+    declared: HistoryDeclared | None = Field(None, description="null: it was not recorded.")
+
+
+class HistoryDiff(Frozen):
+    """What was declared differently for two revisions of a key."""
+
+    before: int = Field(description="Number of the one revision.")
+    after: int = Field(description="Number of the other one.")
+    changes: tuple[Change, ...] = Field(description="Sorted by path.")
+
+
+class HistoryReport(Head):
+    """What was recorded of a stack on a target, newest first."""
+
+    key: str | None = Field(None, description="The key that was asked for; null: all of them.")
+    runs: tuple[HistoryRun, ...] = Field((), description="Applies, destroys and drift checks.")
+    revisions: tuple[HistoryRevision, ...] = Field((), description="What jobs there were.")
+    diff: HistoryDiff | None = Field(None, description="With --diff only.")
+
+
+def make_history(
+    stack: str,
+    target: TargetIdentity,
+    *,
+    manifest_digest: str,
+    version: str,
+    at_s: float,
+    key: str | None = None,
+    runs: Iterable[PastRun] = (),
+    revisions: Iterable[PastRevision] = (),
+    diff: HistoryDiff | None = None,
+) -> HistoryReport:
+    """Put a history together. Runs come newest first, revisions in any order."""
+    return HistoryReport(
+        reconciler_version=version,
+        created_at=timestamp(at_s),
+        stack=stack,
+        target=target,
+        manifest_digest=manifest_digest,
+        key=key,
+        runs=tuple(_run(run) for run in runs),
+        revisions=tuple(_revision(one) for one in sorted(revisions, key=_age, reverse=True)),
+        diff=diff,
+    )
+
+
+def newest(memory: Memory, limit: int) -> Sequence[PastRevision]:
+    """The revisions of any key that began last."""
+    every = (one for revisions in memory.by_key.values() for one in revisions)
+    return sorted(every, key=_age, reverse=True)[:limit]
+
+
+def _age(one: PastRevision) -> tuple[float, str, int]:
+    return one.created_at_s or one.seen_at_s or 0.0, one.key, one.number
+
+
+def _run(run: PastRun) -> HistoryRun:
+    return HistoryRun(
+        id=run.id,
+        kind=run.kind,
+        result=run.result or None,
+        began_at=timestamp(run.at_s),
+        ended_at=_maybe(run.ended_at_s),
+        duration_s=_span(run.at_s, run.ended_at_s),
+        who=run.who,
+        where=run.where,
+        command=run.command,
+        commit=run.commit,
+        plan_digest=run.plan_digest,
+        summary=dict(run.summary),
+        actions=tuple(_action(action) for action in run.actions),
+        steps=tuple(_step(step) for step in run.steps),
+    )
+
+
+def _action(action: PastAction) -> HistoryAction:
+    return HistoryAction.model_validate(asdict(action))
+
+
+def _step(step: PastStep) -> HistoryStep:
+    return HistoryStep(
+        key=step.key,
+        action=step.action,
+        call=step.call,
+        name=step.name,
+        job=step.job,
+        began_at=timestamp(step.at_s),
+        duration_s=_span(step.at_s, step.ended_at_s),
+        ok=step.ok,
+        code=step.code,
+        message=step.message,
+        request_id=step.request_id,
+    )
+
+
+def _revision(one: PastRevision) -> HistoryRevision:
+    phase = one.phase
+    has_ended = phase is not None and phase.is_terminal
+    return HistoryRevision(
+        key=one.key,
+        revision=one.number,
+        name=one.name,
+        job=one.job,
+        digest=one.digest,
+        phase=one.phase_text or None,
+        created_at=_maybe(one.created_at_s),
+        started_at=_maybe(one.started_at_s),
+        ended_at=_maybe(one.ended_at_s) if has_ended else None,
+        duration_s=one.duration_s,
+        node_count=one.node_count,
+        seen_at=_maybe(one.seen_at_s),
+        phases=tuple(HistoryPhase(phase=text, seen_at=timestamp(at_s)) for text, at_s in one.phases),
+        declared=one.declared and HistoryDeclared.model_validate(asdict(one.declared)),
+    )
+
+
+def _maybe(at_s: float | None) -> str | None:
+    return None if at_s is None else timestamp(at_s)
+
+
+def _span(begin_s: float, end_s: float | None) -> float | None:
+    return None if end_s is None else round(max(0.0, end_s - begin_s), 3)
+
+
+def changes_of(before: Declared, after: Declared) -> tuple[Change, ...]:
+    """The fields that were declared differently for two revisions, sorted by path."""
+    found = [
+        *changes_between(dict(before.immutable), dict(after.immutable), forces_new_job=True),
+        *changes_between(_on_the_job(before), _on_the_job(after), forces_new_job=False),
+    ]
+    return tuple(sorted(found, key=lambda change: change.path))
+
+
+def _on_the_job(declared: Declared) -> dict[str, Any]:
+    """What an edit changes on the job that is there, as canonical forms have it: what says nothing is not there."""
+    form = dict(declared.mutable)
+    if declared.description:
+        form["description"] = declared.description
+    if declared.protect:
+        form["lifecycle"] = {"protect": "true"}
+    return form
+
+
+class Prunable(Frozen):
+    """How much of a history began to be old."""
+
+    runs: int
+    revisions: int
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.revisions)
+
+
+def prunable(runs: Iterable[PastRun], memory: Memory, before_s: float) -> Prunable:
+    """Count what `Records.prune` would delete. A run without an end counts as ended when it began."""
+    old = sum((run.at_s if run.ended_at_s is None else run.ended_at_s) < before_s for run in runs)
+    return Prunable(runs=old, revisions=_old_revisions(memory.by_key, before_s))
+
+
+def _old_revisions(by_key: Mapping[str, Sequence[PastRevision]], before_s: float) -> int:
+    return sum(
+        one.phase is not None and one.phase.is_terminal and _last_sign_s(one) < before_s
+        for revisions in by_key.values()
+        for one in revisions[:-1]
+    )
+
+
+def _last_sign_s(one: PastRevision) -> float:
+    return max(one.ended_at_s or one.started_at_s or one.created_at_s or 0.0, one.seen_at_s or 0.0)

@@ -1,0 +1,272 @@
+"""What is written down of a stack: who holds its lock, what was done, what each revision was.
+
+Values only; the stores are in `records/`. No secret is in them: a sensitive value stands there by its
+name. Times are seconds since 1970, durations seconds; None where nobody knows.
+
+Source: SEMANTICS 5, 8 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from reconciler.core.diagnostic import ReconcilerError
+from reconciler.core.identity import Marker
+from reconciler.core.observed import ObservedJob
+from reconciler.core.outcome import Outcome
+from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.plan import PlannedAction, TargetIdentity
+from reconciler.core.stack import Declared as Declared
+
+#: How long a lock is held without a sign of life.
+LEASE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Scope:
+    """One stack on one target: what a lock and a history are about.
+
+    A target's identity is endpoint host, project and workspace, never its name.
+    """
+
+    stack: str
+    host: str
+    project_id: str
+    workspace_id: str
+
+    @classmethod
+    def of(cls, stack: str, target: TargetIdentity) -> Scope:
+        """The scope of a stack on a target."""
+        host = urlsplit(target.endpoint).netloc.lower() or target.endpoint
+        return cls(stack, host, target.project_id, target.workspace_id)
+
+    @property
+    def place(self) -> str:
+        """The target's identity, for people."""
+        return f"{self.host}, project {self.project_id}, workspace {self.workspace_id}"
+
+
+class RunKind(StrEnum):
+    """The commands that leave a record."""
+
+    APPLY = "apply"
+    DESTROY = "destroy"
+    DRIFT = "drift"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock: a person or a CI user, on which machine, with which command."""
+
+    who: str
+    where: str
+    command: str
+    since_s: float
+    expires_s: float
+
+
+class LockHeld(ReconcilerError):
+    """Somebody else holds the lock."""
+
+
+class LockLost(ReconcilerError):
+    """The lease of our lock ran out, or somebody broke it: nothing more may be sent."""
+
+
+class RecordsAway(ReconcilerError):
+    """The store cannot be reached, read or written."""
+
+
+class Call(StrEnum):
+    """The calls that change something, each between two lines of the journal."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    TERMINATE = "terminate"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call that is about to be made for an action. `declared` is that of the job it makes or changes."""
+
+    action: PlannedAction
+    call: Call
+    job: str | None = None
+    declared: Declared | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """How the call ended. `is_certain`: whether it is known that it took effect, or did not."""
+
+    ok: bool
+    is_certain: bool = True
+    job: str | None = None
+    code: str = ""
+    message: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One apply, destroy or drift check, as it begins."""
+
+    scope: Scope
+    kind: RunKind
+    who: str
+    where: str
+    command: str
+    commit: str
+    plan_digest: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PastStep:
+    """A line of the journal; `ended_at_s` is None where no second line followed: the process died."""
+
+    key: str
+    action: str
+    call: str
+    name: str
+    job: str | None
+    at_s: float
+    ended_at_s: float | None = None
+    ok: bool | None = None
+    code: str = ""
+    message: str = ""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PastAction:
+    """What became of one action."""
+
+    key: str
+    action: str
+    reason: str
+    status: str
+    detail: str = ""
+    job: str | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run that was recorded.
+
+    `ended_at_s` is None while it goes on, or where it died. `result` is a word: complete, partial,
+    interrupted, failed, or of a drift check drift, no drift, unknown.
+    """
+
+    id: int
+    kind: str
+    who: str
+    where: str
+    command: str
+    commit: str
+    plan_digest: str
+    at_s: float
+    ended_at_s: float | None = None
+    result: str = ""
+    summary: Mapping[str, int] = field(default_factory=dict)
+    actions: tuple[PastAction, ...] = ()
+    steps: tuple[PastStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PastRevision:
+    """A revision that was recorded: what it was, and as far as anybody looked, how it went.
+
+    `phases` are the phases in which it was seen, each with the time of the first look that saw it.
+    """
+
+    key: str
+    number: int
+    name: str
+    job: str
+    digest: str
+    phase_text: str = ""
+    created_at_s: float | None = None
+    started_at_s: float | None = None
+    duration_s: float | None = None
+    node_count: int = 1
+    seen_at_s: float | None = None
+    declared: Declared | None = None
+    phases: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def phase(self) -> Phase | None:
+        """The phase in which it was seen last."""
+        return parse_phase(self.phase_text)
+
+    @property
+    def ended_at_s(self) -> float | None:
+        """When it ended, as far as the service said."""
+        begin = self.started_at_s or self.created_at_s
+        return None if begin is None or self.duration_s is None else begin + self.duration_s
+
+    def job_as_seen(self) -> ObservedJob:
+        """The job as it was seen last, for rules that count ended revisions."""
+        return ObservedJob(
+            id=self.job,
+            name=self.name,
+            description="",
+            phase_text=self.phase_text,
+            created_at_s=self.created_at_s,
+            started_at_s=self.started_at_s,
+            duration_s=self.duration_s,
+            node_count=self.node_count,
+        )
+
+    def marker(self, stack: str, key: str, protected: bool = False) -> Marker:
+        """The marker that such a revision bears, as one of `key`."""
+        return Marker(stack, key, self.number, self.digest, protected=protected).for_job(self.name, self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the store knows of a stack on a target.
+
+    `by_key` holds the revisions of each key, oldest first. `elsewhere` are the other targets under
+    which the store knows the stack. `problem` says why it could not be asked.
+    """
+
+    by_key: Mapping[str, tuple[PastRevision, ...]] = field(default_factory=dict)
+    elsewhere: tuple[str, ...] = ()
+    problem: str | None = None
+
+    @property
+    def knows_stack(self) -> bool:
+        """Whether anything of the stack was ever recorded here."""
+        return bool(self.by_key)
+
+    def newest(self, key: str) -> PastRevision | None:
+        """The newest revision that was recorded of a key."""
+        revisions = self.by_key.get(key)
+        return revisions[-1] if revisions else None
+
+    def revision(self, key: str, number: int, digest: str) -> PastRevision | None:
+        """The record of one revision, if it is of that digest."""
+        found = (r for r in self.by_key.get(key, ()) if (r.number, r.digest) == (number, digest))
+        return next(found, None)
+
+    def knows_job(self, key: str, job_id: str) -> PastRevision | None:
+        """The revision whose job this was."""
+        return next((r for r in self.by_key.get(key, ()) if r.job == job_id), None)
+
+
+NO_MEMORY = Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended, with what became of its actions."""
+
+    at_s: float
+    result: str
+    summary: Mapping[str, int]
+    outcomes: tuple[Outcome, ...] = ()

@@ -1,0 +1,219 @@
+"""A saved plan: the plan, the bodies to send, and what shaped it. No manifest is read to apply it.
+
+It is the document of `plan --json` with, for each action that is carried out, what is needed for that;
+and `options`. A secret stands there by its name. Source of the format: CLI.md 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
+from reconciler.core.digest import is_known
+from reconciler.core.ownership import KeyView, Revision
+from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason
+from reconciler.core.planner import Look
+from reconciler.core.secret import save
+from reconciler.core.stack import Target, VariableSource
+
+#: What an action needs beside its line in `plan --json`; left out where it says nothing.
+_MORE = ("desired", "declared", "replace_order", "follows", "formerly", "lost_s", "lost_nodes")
+
+
+class StalePlan(ReconcilerError):
+    """The service, or the program, is not what the plan was made for: nothing was changed."""
+
+
+class Refusal(Frozen):
+    """A guard's word, as it was when the plan was made."""
+
+    what: str
+    why: str = ""
+    fix: str | None = None
+
+
+class SavedOptions(Frozen):
+    """What shaped the plan, and what is needed to carry it out."""
+
+    target: Target = Field(description="The target's entry, expanded; no secret may stand there.")
+    root: str = Field(description="Directory of the stack's root file, relative to the plan file.")
+    records: str | None = Field(None, description="The store, as the manifest names it.")
+    only: tuple[str, ...] = Field((), description="The keys that were asked for.")
+    force: bool = Field(False, description="Whether guards were told to let it pass.")
+    allow_empty: bool = Field(False, description="Whether an empty manifest was meant.")
+    sources: dict[str, VariableSource] = Field(
+        default_factory=dict, description="Where each secret's value came from."
+    )
+    refusals: tuple[Refusal, ...] = Field((), description="What the guards said.")
+
+
+class SavedPlan(NamedTuple):
+    """A plan as it was read from a file; secrets in its bodies are references yet."""
+
+    plan: Plan
+    options: SavedOptions
+
+
+def document(plan: Plan, options: SavedOptions) -> dict[str, Any]:
+    """The saved plan as plain JSON data. Texts of bodies are escaped: `${` only begins a reference."""
+    result = plan.document()
+    for shown, action in zip(result["actions"], plan.actions, strict=True):
+        if action.traits.is_executed:
+            shown |= _more(action)
+    refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
+    saved = options.model_copy(update={"refusals": refusals})
+    return {**result, "options": saved.model_dump(mode="json", exclude_none=True)}
+
+
+def _more(action: PlannedAction) -> dict[str, Any]:
+    declared = None if action.declared is None else asdict(action.declared)
+    values = {
+        **{name: getattr(action, name) for name in _MORE},
+        "desired": save(action.desired),
+        "declared": declared,
+    }
+    defaults = {name: PlannedAction.model_fields[name].default for name in _MORE}
+    return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
+    """Read a saved plan from plain JSON data.
+
+    `strict` is for one that is to be applied: another minor version of the program made it stale, and
+    a key that is not known makes it invalid. Readers who only show it ignore such keys.
+
+    Raises:
+        StalePlan: another version of the program made it.
+        ManifestInvalid: it is no saved plan, or damaged.
+    """
+    if not isinstance(data, Mapping) or "options" not in data:
+        raise ManifestInvalid(_invalid(file, "it is not what `plan --out` wrote"))
+    if strict:
+        _see_that_we_made_it(data, file, version)
+    content = dict(data)
+    try:
+        options = SavedOptions.model_validate(_known(SavedOptions, content.pop("options"), strict))
+        plan = Plan.model_validate(_known(Plan, content, strict))
+    except ValidationError as error:
+        raise ManifestInvalid(
+            *(
+                _invalid(file, f"{'.'.join(map(str, problem['loc'])) or 'the document'}: {problem['msg']}")
+                for problem in error.errors(include_input=False, include_url=False)
+            )
+        ) from None
+    if plan.format_version.partition(".")[0] != "1":
+        raise ManifestInvalid(_invalid(file, f"format_version {plan.format_version} is not known"))
+    refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
+    return SavedPlan(plan.model_copy(update={"refusals": refusals}), options)
+
+
+def _known(model: type[Frozen], value: Any, strict: bool) -> Any:
+    if strict or not isinstance(value, Mapping):
+        return value
+    known = {name: member for name, member in value.items() if name in model.model_fields}
+    if model is Plan and isinstance(actions := known.get("actions"), list):
+        known["actions"] = [_known(PlannedAction, action, strict) for action in actions]
+    return known
+
+
+def _see_that_we_made_it(data: Mapping[str, Any], file: str, version: str) -> None:
+    made_by = str(data.get("reconciler_version", ""))
+    if made_by and made_by.split(".")[:2] != version.split(".")[:2]:
+        why = f"{file} was made by reconciler {made_by}, this is {version}"
+        raise StalePlan(Diagnostic("stale plan", why, "make a new plan"))
+
+
+def _invalid(file: str, why: str) -> Diagnostic:
+    return Diagnostic("invalid plan file", f"{file}: {why}", "make a new plan: reconciler plan --out FILE")
+
+
+# --- whether it still holds
+
+_ACTIVE = "active"
+#: Phase → its class. A move within a class changes no action.
+_CLASSES: dict[Phase, str] = {
+    Phase.CREATING: _ACTIVE,
+    Phase.PENDING: _ACTIVE,
+    Phase.RUNNING: _ACTIVE,
+    Phase.ABNORMAL: Phase.FAILED.value,
+}
+#: Moves from one class to another that leave a keep what it is.
+_KEPT_ALL_THE_SAME = frozenset(
+    {(_ACTIVE, Phase.COMPLETED.value), (Phase.TERMINATING.value, Phase.TERMINATED.value)}
+)
+
+
+def movements(plan: Plan, look: Look) -> tuple[str, ...]:
+    """Compare each action's precondition with what is there now; what moved, for people, sorted by key."""
+    found: list[str] = []
+    for action in plan.actions:
+        view = look.view(action.key)
+        if action.formerly:
+            view = view.joined(look.ownership.view(action.formerly))
+        found += (f"{action.key}: {said}" for said in _moved(action, view))
+    known = {action.before.id for action in plan.actions if action.before}
+    keys = {action.key for action in plan.actions}
+    for key in sorted(keys):
+        for revision in look.view(key).owned:
+            if revision.job.is_active and revision.job.id not in known:
+                found.append(f"{key}: {revision.job.name} is there, which the plan does not know")
+    return tuple(found)
+
+
+def _moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
+    if action.action is Action.UNKNOWN:
+        return
+    if view.unreadable:
+        yield f"could not be read: {view.unreadable[0].why}"
+        return
+    if action.before is not None:
+        yield from _job_moved(action, view)
+    if action.after is not None and action.traits.starts_a_job:
+        yield from _name_moved(action, view)
+    digests = [shown.digest for shown in (action.before, action.after) if shown is not None]
+    yield from (f"digest {digest} needs another reconciler" for digest in digests if not is_known(digest))
+
+
+def _job_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
+    before = action.before
+    assert before is not None
+    if action.reason is Reason.MARKER_RESTORED:
+        if before.id not in {stranger.job.id for stranger in view.strangers}:
+            yield f"{before.name} ({before.id}) is not there without a marker any more"
+        return
+    revision = next((r for r in view.owned if r.job.id == before.id), None)
+    if revision is None:
+        yield f"{before.name} ({before.id}) is gone, or does not say any more that it is ours"
+        return
+    if (revision.marker.revision, revision.marker.digest) != (before.revision, before.digest):
+        yield f"the marker of {before.name} has changed"
+    then, now = _class(parse_phase(before.phase), before.phase), _class_of(revision)
+    is_kept = action.action is Action.KEEP and (then, now) in _KEPT_ALL_THE_SAME
+    if then != now and not is_kept:
+        yield f"{before.name} was {before.phase}, and is {revision.job.phase_text}"
+
+
+def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
+    after = action.after
+    assert after is not None
+    if any(stranger.job.name == after.name for stranger in view.strangers):
+        yield f"the name {after.name} is taken"
+    elif view.next_revision != after.revision:
+        yield f"r{after.revision} is not the next revision any more, r{view.next_revision} is"
+    elif action.follows is not None and (last := next((r for r in view.owned if r.job.is_active), None)):
+        is_ending = last.job.phase is Phase.TERMINATING
+        if action.before is None and not is_ending:
+            yield f"{last.job.name} is {last.job.phase_text} again"
+
+
+def _class_of(revision: Revision) -> str:
+    return _class(revision.job.phase, revision.job.phase_text)
+
+
+def _class(phase: Phase | None, text: str) -> str:
+    return text if phase is None else _CLASSES.get(phase, phase.value)

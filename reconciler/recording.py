@@ -1,0 +1,171 @@
+"""The records of one stack on one target: opened when they are first asked, and away at no plan's cost.
+
+A plan that changes nothing never opens them. A store that cannot be reached stops no plan, and stops
+an apply unless somebody says to go on without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.core.plan import Plan
+from reconciler.core.ports import Clock, Journal, Records
+from reconciler.core.record import LEASE_S, NO_MEMORY, Ended, Holder, Memory, RecordsAway, Run, RunKind, Scope
+from reconciler.targets import RECORDS, records_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.core.ownership import Revision
+
+DATABASE = "records.sqlite3"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who runs this, where, with which command, from which commit of the manifests; "" for unknown."""
+
+    who: str = ""
+    where: str = ""
+    command: str = ""
+    commit: str = ""
+
+
+@dataclass
+class Recording:
+    """Where the records of a stack are, and how to get at them.
+
+    `url` is None for the file beside the root file. `origin` is asked when it is first written down.
+    """
+
+    url: str | None
+    root: Path
+    clock: Clock
+    redact: Callable[[str], str] = str
+    origin: Callable[[], Origin] = Origin
+    lease_s: float = LEASE_S
+    goes_on_without: bool = False
+    warn: Callable[[str], None] = lambda _: None
+    _opened: Records | None = field(default=None, init=False, repr=False)
+
+    @cached_property
+    def _origin(self) -> Origin:
+        return self.origin()
+
+    def memory(self, scope: Scope) -> Memory:
+        """What the store knows of a scope. Where it cannot be asked, that is said in the answer."""
+        try:
+            records = self.reading()
+            return records.memory(scope) if records else NO_MEMORY
+        except RecordsAway as away:
+            why = away.diagnostics[0]
+            return Memory(problem=f"{why.what}: {why.why}")
+
+    def reading(self) -> Records | None:
+        """The store, or None where there is none yet.
+
+        Raises:
+            RecordsAway: there is one, and it cannot be asked.
+        """
+        if self._opened is None:
+            self._opened = self._open(create=False)
+        return self._opened
+
+    def writing(self) -> Records:
+        """The store, made where there is none.
+
+        Raises:
+            RecordsAway: it cannot be reached, read or written.
+        """
+        if self._opened is None:
+            try:
+                self._opened = self._open(create=True)
+            except RecordsAway as away:
+                if not self.goes_on_without:
+                    raise
+                self._opened = self._nothing(away)
+        assert self._opened is not None
+        return self._opened
+
+    def _open(self, *, create: bool) -> Records | None:
+        from reconciler.records import open_records
+
+        url = self.url
+        if url is None:
+            file = (self.root / RECORDS / DATABASE).resolve()
+            if create:
+                records_directory(self.root)
+            elif not file.exists():
+                return None
+            url = f"sqlite:///{file}"
+        return open_records(url, clock=self.clock, redact=self.redact, create=create)
+
+    def _nothing(self, away: RecordsAway) -> Records:
+        from reconciler.records import NoRecords
+
+        why = away.diagnostics[0]
+        problem = f"{why.what}: {why.why}"
+        self.warn(f"{problem}; going on without lock, journal and history")
+        return NoRecords(problem)
+
+    def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
+        """Write down how the jobs of a scope were seen, if there is a store; only an apply makes one.
+
+        A store that is away is said, and stops nothing.
+        """
+        try:
+            if records := self.reading():
+                records.remember(scope, seen, at_s)
+        except RecordsAway as away:
+            why = away.diagnostics[0]
+            self.warn(f"{why.what}: {why.why}; what was seen is not recorded")
+
+    @contextmanager
+    def locked(self, scope: Scope, on_lost: Callable[[], None]) -> Iterator[None]:
+        """Hold the lock of a scope.
+
+        Raises:
+            LockHeld: somebody else does.
+            RecordsAway: the store is away, and nobody said to go on without.
+        """
+        origin = self._origin
+        holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
+        with self.writing().locked(scope, holder, lease_s=self.lease_s, on_lost=on_lost):
+            yield
+
+    def begin(self, scope: Scope, kind: RunKind, plan_digest: str) -> Journal:
+        """Open the journal of a run."""
+        origin = self._origin
+        at_s = self.clock.now()
+        run = Run(scope, kind, origin.who, origin.where, origin.command, origin.commit, plan_digest, at_s)
+        return self.writing().begin(run)
+
+    def note(self, scope: Scope, kind: RunKind, ended: Ended, digest: str) -> None:
+        """Write down a run that changed nothing, if there is a store."""
+        try:
+            if self.reading():
+                self.begin(scope, kind, digest).end(ended)
+        except RecordsAway as away:
+            why = away.diagnostics[0]
+            self.warn(f"{why.what}: {why.why}; this check is not recorded")
+
+    def close(self) -> None:
+        """Let go of the store."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def plan_digest(plan: Plan) -> str:
+    """Name a plan by what it says, the time aside."""
+    import hashlib
+    import json
+
+    document = {key: value for key, value in plan.document().items() if key != "created_at"}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"

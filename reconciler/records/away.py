@@ -1,0 +1,93 @@
+"""What a store's failure means to a person: what, why, and how to fix it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sqlalchemy import exc
+
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.printable import printable
+from reconciler.core.record import RecordsAway
+from reconciler.records.address import Address
+
+UNREACHABLE = "the record store cannot be reached"
+UNREADABLE = "the record store cannot be read"
+UNWRITABLE = "the record store cannot be written"
+TOO_NEW = "the record store needs a newer reconciler"
+
+
+class _Row(NamedTuple):
+    """A text of a database in lower case, what it means, and the fix; `{place}` is the file or the URL."""
+
+    says: str
+    what: str
+    fix: str
+
+
+_SQLITE = (
+    _Row("readonly", UNWRITABLE, "let this user write to the file and its directory: chmod u+w {place}"),
+    _Row("unable to open", UNREACHABLE, "check the path, and that this user may open it: ls -l {place}"),
+    _Row("locked", UNWRITABLE, "another process is writing; try again. To see which: fuser {place}"),
+    _Row(
+        "not a database",
+        UNREADABLE,
+        "move it away; the next apply begins a new one: mv {place} {place}.broken",
+    ),
+    _Row("malformed", UNREADABLE, "move it away; the next apply begins a new one: mv {place} {place}.broken"),
+    _Row("is full", UNWRITABLE, "make room on the disk of {place}"),
+    _Row("disk i/o error", UNREADABLE, "check the disk of {place}"),
+    _Row("", UNREACHABLE, "check the file: ls -l {place}"),
+)
+_POSTGRESQL = (
+    _Row(
+        "authentication failed", UNREACHABLE, "check user and password of {place}, PGPASSWORD and ~/.pgpass"
+    ),
+    _Row("no password supplied", UNREACHABLE, "give the password in PGPASSWORD or ~/.pgpass"),
+    _Row("does not exist", UNREACHABLE, "check the names in {place}, and create what is missing"),
+    _Row("permission denied", UNWRITABLE, "GRANT the user of {place} the right to create and write tables"),
+    _Row("read-only transaction", UNWRITABLE, "name the primary server, not a standby, in {place}"),
+    _Row("lock timeout", UNWRITABLE, "another process is writing; try again"),
+    _Row("statement timeout", UNREACHABLE, "the server is too slow; try again"),
+    _Row("no answer within", UNREACHABLE, "the server hangs; try again, or look after it"),
+    _Row("cannot be imported", UNREACHABLE, "pip install 'psycopg[binary]'"),
+    _Row("", UNREACHABLE, "check that the server runs and can be reached: psql {place}"),
+)
+
+
+def away(error: Exception, address: Address, redact: Callable[[str], str]) -> RecordsAway:
+    """Say of a failure of SQLAlchemy, the driver or the file system what a person needs to know."""
+    said = _said(error)
+    rows = _POSTGRESQL if address.path is None else _SQLITE
+    place = shlex.quote(address.shown if address.path is None else str(address.path))
+    row = next(row for row in rows if row.says in said.casefold())
+    why = address.without_secrets(redact(f"{address.shown}: {said}"))
+    return RecordsAway(Diagnostic(row.what, why, row.fix.format(place=place)))
+
+
+def too_new(address: Address, found: int, known: int) -> RecordsAway:
+    """The store was written by a later version."""
+    why = f"{address.shown}: its tables are of version {found}; this reconciler knows version {known}"
+    return RecordsAway(Diagnostic(TOO_NEW, why, "pip install --upgrade reconciler"))
+
+
+def _said(error: Exception) -> str:
+    """The database's own words, on one line; never the statement, nor what was written with it."""
+    if isinstance(error, exc.DBAPIError) and error.orig is not None:
+        # PostgreSQL's first line is the message; DETAIL, which follows, quotes rows.
+        primary = getattr(getattr(error.orig, "diag", None), "message_primary", None)
+        text = str(primary or error.orig)
+    elif isinstance(error, exc.TimeoutError):
+        text = "every connection is in use"
+    elif isinstance(error, OSError):
+        text = error.strerror or type(error).__name__
+    elif isinstance(error, ImportError):
+        text = "the driver for PostgreSQL cannot be imported"
+    elif isinstance(error, exc.SQLAlchemyError):
+        text = type(error).__name__
+    else:
+        text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return printable("; ".join(lines)) or type(error).__name__

@@ -1,0 +1,203 @@
+"""The history of a scope: what each revision was, and in which phases it was seen."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Update,
+    bindparam,
+    case,
+    delete,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.dml import Insert
+
+from reconciler.core.phase import parse_phase
+from reconciler.core.record import Memory, PastRevision, Scope
+from reconciler.records.database import Database
+from reconciler.records.looking import News, Place
+from reconciler.records.schema import LINES, REVISIONS, RUNS, SCOPES
+from reconciler.records.texts import read_declared, read_phases
+
+#: So many keys are asked about in one statement.
+_AT_ONCE = 500
+
+
+class History:
+    """The revisions of a store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def memory(self, scope: Scope) -> Memory:
+        """What is known of a scope."""
+        of_stack = select(*SCOPES.c["stack", "host", "project_id", "workspace_id"])
+        of_stack = of_stack.where(SCOPES.c.stack == scope.stack)
+        known = of_stack.where(exists().where(REVISIONS.c.scope_id == SCOPES.c.id))
+        with self._database.reading() as connection:
+            rows = connection.execute(_of_scope(select(REVISIONS), scope)).all()
+            scopes = [Scope(*row) for row in connection.execute(known)]
+        by_key = defaultdict(list)
+        for row in rows:
+            by_key[row.key].append(_past(row))
+        elsewhere = sorted(found.place for found in scopes if found != scope)
+        return Memory({key: _oldest_first(past) for key, past in sorted(by_key.items())}, tuple(elsewhere))
+
+    def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
+        """The revisions of one key, oldest first."""
+        look = _of_scope(select(REVISIONS), scope).where(REVISIONS.c.key == key)
+        with self._database.reading() as connection:
+            return _oldest_first(_past(row) for row in connection.execute(look))
+
+    def known(self, scope: Scope) -> Mapping[Place, Row[Any]]:
+        """The rows of a scope, without what was declared."""
+        look = select(*(column for column in REVISIONS.c if column.name != "declared"))
+        with self._database.reading() as connection:
+            return {Place(row.key, row.number): row for row in connection.execute(_of_scope(look, scope))}
+
+    def write(self, scope_id: int, news: News) -> None:
+        """Write down what a look showed."""
+        with self._database.writing() as connection:
+            if news.moves:
+                connection.execute(_move(), [{"of_scope": scope_id, **move} for move in news.moves])
+            declared = _journalled(connection, scope_id, news.undeclared)
+            rows = [
+                {
+                    **row,
+                    "scope_id": scope_id,
+                    "declared": declared.get((row["key"], row["number"], row["digest"])),
+                }
+                for row in news.rows
+            ]
+            rows.sort(key=in_order)
+            connection.execute(_upsert(self._database), rows)
+
+    def prune(self, connection: Connection, scope_id: int, before_s: float) -> None:
+        """Delete the revisions that are neither the newest of their key, nor young, nor maybe active."""
+        newest: dict[str, int] = {}
+        old: list[Place] = []
+        columns = REVISIONS.c[
+            "key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"
+        ]
+        for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
+            newest[row.key] = max(row.number, newest.get(row.key, 0))
+            phase = parse_phase(row.phase)
+            if phase is not None and phase.is_terminal and _last_sign_s(row) < before_s:
+                old.append(Place(row.key, row.number))
+        gone = [
+            {"of_scope": scope_id, "at_key": key, "at_number": number}
+            for key, number in old
+            if number < newest[key]
+        ]
+        if gone:
+            connection.execute(delete(REVISIONS).where(_at()), gone)
+
+
+def is_scope(scope: Scope) -> ColumnElement[bool]:
+    """Whether a row of the scopes is this one."""
+    table = SCOPES.c
+    return (
+        (table.stack == scope.stack)
+        & (table.host == scope.host)
+        & (table.project_id == scope.project_id)
+        & (table.workspace_id == scope.workspace_id)
+    )
+
+
+def in_order(row: Mapping[str, Any]) -> tuple[str, int]:
+    """All who write revisions do so in this order, so that none waits for one who waits for it."""
+    return row.get("key", ""), row.get("number") or 0
+
+
+def declared_now(new: Any) -> ColumnElement[Any]:
+    """Of the same digest, what was declared stays known; of another one, only what is said now counts."""
+    old = REVISIONS.c
+    return case((old.digest == new.digest, func.coalesce(new.declared, old.declared)), else_=new.declared)
+
+
+def _of_scope(look: Select[Any], scope: Scope) -> Select[Any]:
+    return look.join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id).where(is_scope(scope))
+
+
+def _oldest_first(past: Iterable[PastRevision]) -> tuple[PastRevision, ...]:
+    return tuple(sorted(past, key=lambda revision: revision.number))
+
+
+def _past(row: Row[Any]) -> PastRevision:
+    return PastRevision(
+        key=row.key,
+        number=row.number,
+        name=row.name,
+        job=row.job,
+        digest=row.digest,
+        phase_text=row.phase,
+        created_at_s=row.created_at_s,
+        started_at_s=row.started_at_s,
+        duration_s=row.duration_s,
+        node_count=row.node_count,
+        seen_at_s=row.seen_at_s,
+        declared=read_declared(row.declared),
+        phases=read_phases(row.phases),
+    )
+
+
+def _journalled(
+    connection: Connection, scope_id: int, keys: Iterable[str]
+) -> dict[tuple[str, int | None, str], str]:
+    """What the journal says was declared for revisions: a run may have died before it could say more."""
+    found: dict[tuple[str, int | None, str], str] = {}
+    look = (
+        select(LINES.c.key, LINES.c.number, LINES.c.digest, LINES.c.declared)
+        .join(RUNS, RUNS.c.id == LINES.c.run_id)
+        .where(RUNS.c.scope_id == scope_id, LINES.c.declared.is_not(None))
+        # What certainly did not take effect was not declared of any job.
+        .where(or_(LINES.c.ok.is_not(false()), LINES.c.is_certain.is_(false())))
+        .order_by(LINES.c.run_id, LINES.c.line)
+    )
+    for some in _portions(sorted(keys)):
+        for row in connection.execute(look.where(LINES.c.key.in_(some))):
+            found[row.key, row.number, row.digest] = row.declared
+    return found
+
+
+def _portions(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
+
+
+def _at() -> ColumnElement[bool]:
+    return (
+        (REVISIONS.c.scope_id == bindparam("of_scope"))
+        & (REVISIONS.c.key == bindparam("at_key"))
+        & (REVISIONS.c.number == bindparam("at_number"))
+    )
+
+
+def _move() -> Update:
+    return update(REVISIONS).where(_at()).values(key=bindparam("to_key"), number=bindparam("to_number"))
+
+
+def _upsert(database: Database) -> Insert:
+    insertion = database.insert(REVISIONS)
+    new = insertion.excluded
+    seen = {c.name: new[c.name] for c in REVISIONS.c if not c.primary_key}
+    return insertion.on_conflict_do_update(
+        index_elements=[c.name for c in REVISIONS.primary_key],
+        set_={**seen, "declared": declared_now(new)},
+    )
+
+
+def _last_sign_s(row: Row[Any]) -> float:
+    begin = row.started_at_s or row.created_at_s or 0.0
+    return max(begin + (row.duration_s or 0.0), row.seen_at_s or 0.0)

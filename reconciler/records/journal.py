@@ -1,0 +1,211 @@
+"""The journal of one run: a line before each call, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from itertools import count
+from typing import Any
+
+from sqlalchemy import Executable, bindparam, case, func, insert, update
+
+from reconciler.core.outcome import Outcome, Status
+from reconciler.core.plan import After, Before
+from reconciler.core.record import Call, Declared, Ended, RecordsAway, Step, StepEnd
+from reconciler.records.database import Database
+from reconciler.records.gathering import Entry, Gathering
+from reconciler.records.history import declared_now, in_order
+from reconciler.records.lock import Lease
+from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
+from reconciler.records.texts import Texts, plain
+
+
+class Move(Enum):
+    """What is done to a table, in the order in which one transaction does it."""
+
+    BEFORE = auto()
+    AFTER = auto()
+    REVISION = auto()
+    OUTCOME = auto()
+    END = auto()
+
+
+class Rows(Entry):
+    """The rows that one call of the journal writes. A fenced one is refused if the lock is not ours."""
+
+    def __init__(self, *rows: tuple[Move, dict[str, Any]], is_fenced: bool = False) -> None:
+        super().__init__()
+        self.rows = rows
+        self.is_fenced = is_fenced
+
+
+class StoredJournal:
+    """What `core.ports.Journal` asks for."""
+
+    def __init__(
+        self, database: Database, texts: Texts, run_id: int, scope_id: int, lease: Lease | None
+    ) -> None:
+        self._database, self._texts = database, texts
+        self._run_id, self._scope_id, self._lease = run_id, scope_id, lease
+        self._problem: str | None = None
+        self._lines, self._positions = count(1), count(1)
+        self._told: set[tuple[object, ...]] = set()
+        self._statements = _statements(database)
+        self._gathering: Gathering[Rows] = Gathering(self._write)
+
+    @property
+    def problem(self) -> str | None:
+        """Why lines that no call waits for could not be written; None if all were."""
+        return self._problem
+
+    def before(self, step: Step) -> int:
+        """Write down what is about to be asked; return the line's number."""
+        line, action, about = next(self._lines), step.action, _about(step)
+        old = action.before.id if action.before and step.call is not Call.CREATE else None
+        row = {
+            "run_id": self._run_id,
+            "line": line,
+            "key": action.key,
+            "number": about.revision if about else None,
+            "digest": about.digest if about else "",
+            "action": action.action.value,
+            "call": step.call.value,
+            "name": plain(about.name) if about else "",
+            "job": _maybe(step.job or old),
+            "at_s": self._database.clock.now(),
+            "declared": self._texts.declared(step.declared),
+        }
+        self._gathering.hand_in(Rows((Move.BEFORE, row), is_fenced=True))
+        return line
+
+    def after(self, line: int, end: StepEnd) -> None:
+        """Write down how it went."""
+        row = {
+            "of_run": self._run_id,
+            "of_line": line,
+            "of_job": _maybe(end.job),
+            "ended_at_s": self._database.clock.now(),
+            "ok": end.ok,
+            "is_certain": end.is_certain,
+            "code": self._texts.text(end.code),
+            "message": self._texts.text(end.message),
+            "request_id": self._texts.text(end.request_id),
+        }
+        self._hand_in(Rows((Move.AFTER, row)))
+
+    def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
+        """Write down what became of an action, and the revision that it made or changed."""
+        rows = [(Move.OUTCOME, self._outcome(outcome))]
+        action = outcome.action
+        if outcome.status is Status.DONE and action.after is not None and outcome.job is not None:
+            revision = {
+                "scope_id": self._scope_id,
+                "key": action.key,
+                "number": action.after.revision,
+                "name": plain(action.after.name),
+                "job": plain(outcome.job),
+                "digest": action.after.digest,
+                "declared": self._texts.declared(declared),
+            }
+            rows.append((Move.REVISION, revision))
+        self._hand_in(Rows(*rows))
+
+    def end(self, ended: Ended) -> None:
+        """Close the run; outcomes that were not told one by one are written now."""
+        untold = [outcome for outcome in ended.outcomes if _identity(outcome) not in self._told]
+        end = {
+            "of_run": self._run_id,
+            "ended_at_s": ended.at_s,
+            "result": ended.result,
+            "summary": self._texts.document(ended.summary),
+        }
+        self._hand_in(Rows(*((Move.OUTCOME, self._outcome(one)) for one in untold), (Move.END, end)))
+
+    def _outcome(self, outcome: Outcome) -> dict[str, Any]:
+        self._told.add(_identity(outcome))
+        return {
+            "run_id": self._run_id,
+            "position": next(self._positions),
+            "key": outcome.action.key,
+            "action": outcome.action.action.value,
+            "reason": outcome.action.reason.value,
+            "status": outcome.status.value,
+            "detail": self._texts.text(outcome.detail or outcome.message),
+            "job": _maybe(outcome.job),
+            "code": self._texts.text(outcome.code),
+        }
+
+    def _hand_in(self, rows: Rows) -> None:
+        """Write what no call waits for: the work goes on if the store does not."""
+        try:
+            self._gathering.hand_in(rows)
+        except RecordsAway as away:
+            self._problem = self._problem or str(away)
+
+    def _write(self, entries: Sequence[Rows]) -> None:
+        lease = self._lease
+        with self._database.writing() as connection:
+            if lease and any(entry.is_fenced for entry in entries) and not lease.is_held(connection):
+                for entry in entries:
+                    entry.refusal = lease.lost() if entry.is_fenced else None
+            rows = [row for entry in entries if entry.refusal is None for row in entry.rows]
+            for move, statement in self._statements.items():
+                if mine := [row for kind, row in rows if kind is move]:
+                    connection.execute(statement, sorted(mine, key=in_order))
+
+
+def _maybe(text: str | None) -> str | None:
+    return None if text is None else plain(text)
+
+
+def _about(step: Step) -> Before | After | None:
+    """The revision that a call is about: a replace first marks and ends the job that is there."""
+    action = step.action
+    is_about_new = step.call is Call.CREATE or not action.traits.stops_a_job
+    return (action.after or action.before) if is_about_new else (action.before or action.after)
+
+
+def _identity(outcome: Outcome) -> tuple[object, ...]:
+    action = outcome.action
+    before, after = action.before, action.after
+    return action.key, action.action, before and before.id, after and after.revision
+
+
+def _statements(database: Database) -> Mapping[Move, Executable]:
+    return {
+        Move.BEFORE: insert(LINES),
+        Move.AFTER: update(LINES)
+        .where(LINES.c.run_id == bindparam("of_run"), LINES.c.line == bindparam("of_line"))
+        .values(
+            job=func.coalesce(bindparam("of_job", type_=LINES.c.job.type), LINES.c.job),
+            **{
+                name: bindparam(name, type_=LINES.c[name].type)
+                for name in ("ended_at_s", "ok", "is_certain", "code", "message", "request_id")
+            },
+        ),
+        Move.REVISION: _made_or_changed(database),
+        Move.OUTCOME: insert(OUTCOMES),
+        Move.END: update(RUNS)
+        .where(RUNS.c.id == bindparam("of_run"))
+        .values(
+            **{name: bindparam(name, type_=RUNS.c[name].type) for name in ("ended_at_s", "result", "summary")}
+        ),
+    }
+
+
+def _made_or_changed(database: Database) -> Executable:
+    """Write the revision of an action. What was seen of it stays, unless it is another job by now."""
+    insertion = database.insert(REVISIONS)
+    new, old = insertion.excluded, REVISIONS.c
+    is_same_job = old.job == new.job
+    seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s")
+    return insertion.on_conflict_do_update(
+        index_elements=["scope_id", "key", "number"],
+        set_={
+            "name": new.name,
+            "job": new.job,
+            "digest": new.digest,
+            "declared": declared_now(new),
+            **{name: case((is_same_job, old[name]), else_=new[name]) for name in seen},
+        },
+    )

@@ -1,0 +1,239 @@
+"""The lock of a scope: a row with a random token and a lease, kept alive by a heartbeat."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, update
+
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.plan import timestamp
+from reconciler.core.printable import printable
+from reconciler.core.record import Holder, LockHeld, LockLost, RecordsAway, Scope
+from reconciler.records.database import Database
+from reconciler.records.lifeline import Lifeline, seize
+from reconciler.records.schema import LOCKS
+from reconciler.records.texts import Texts
+
+_FREE: dict[str, Any] = {"token": "", "lifeline": ""}
+
+
+class Locks:
+    """The locks of a store: looking at them, breaking them."""
+
+    def __init__(self, database: Database, texts: Texts) -> None:
+        self._database, self._texts = database, texts
+
+    def lease(self, scope: Scope, scope_id: int, holder: Holder, lease_s: float) -> Lease:
+        """A lease that is not taken yet."""
+        said = {name: self._texts.text(getattr(holder, name)) for name in ("who", "where", "command")}
+        row = {"who": said["who"], "place": said["where"], "command": said["command"]}
+        return Lease(self._database, scope, scope_id, row, lease_s)
+
+    def holder(self, scope: Scope, scope_id: int) -> Holder | None:
+        """Who holds the lock; None if nobody does, or the holder is known to be dead."""
+        with self._database.reading() as connection:
+            row = _read(self._database, connection, scope_id)
+        if row is None or not _is_taken(row) or self._is_dead(row, scope, scope_id):
+            return None
+        return _holder(row)
+
+    def _is_dead(self, row: Row[Any], scope: Scope, scope_id: int) -> bool:
+        if not row.lifeline or self._database.path is None:
+            return False
+        # A taker of the lock tries the same file, inside the same kind of transaction: not at the same time.
+        with suppress(RecordsAway), self._database.writing():
+            return _proves_death(row, seize(_lifeline_path(self._database.path, scope)))
+        return False
+
+    def break_lock(self, scope: Scope, scope_id: int) -> Holder | None:
+        """Take the lock away from whoever holds it."""
+        found = self.holder(scope, scope_id)
+        with self._database.writing() as connection:
+            row = _read(self._database, connection, scope_id)
+            connection.execute(update(LOCKS).where(LOCKS.c.scope_id == scope_id).values(_FREE))
+        if row is None or not _is_taken(row):
+            return None
+        return found and _holder(row)
+
+
+class Lease:
+    """Our hold on the lock of one scope, from taking it to letting it go."""
+
+    def __init__(
+        self, database: Database, scope: Scope, scope_id: int, row: dict[str, str], lease_s: float
+    ) -> None:
+        self.scope, self.lease_s = scope, lease_s
+        self._database, self._scope_id, self._row = database, scope_id, row
+        self._token = secrets.token_hex(16)
+        self._ours = (LOCKS.c.scope_id == scope_id) & (LOCKS.c.token == self._token)
+        self._lifeline: Lifeline | None = None
+        self.is_lost = False
+        #: By our own clock; later than that nobody who asks may find it ours.
+        self.good_until_s = 0.0
+
+    def take(self) -> None:
+        """Take the lock if it is free, if its lease ran out, or if its holder is known to be dead.
+
+        Raises:
+            LockHeld: somebody else holds it.
+        """
+        database, begun_s = self._database, self._database.clock.now()
+        try:
+            with database.writing() as connection:
+                connection.execute(
+                    database.insert(LOCKS).values(scope_id=self._scope_id).on_conflict_do_nothing()
+                )
+                row = _read(database, connection, self._scope_id, hold_still=True)
+                assert row is not None
+                if database.path is not None:
+                    self._lifeline = seize(_lifeline_path(database.path, self.scope))
+                if _is_taken(row) and not _is_of_the_dead(row, self._lifeline):
+                    raise _held(self.scope, row)
+                values = {
+                    **self._row,
+                    "token": self._token,
+                    "since_s": row.now_s,
+                    "expires_s": row.now_s + self.lease_s,
+                    "lifeline": self._lifeline.name if self._lifeline else "",
+                }
+                connection.execute(update(LOCKS).where(LOCKS.c.scope_id == self._scope_id).values(values))
+        except BaseException:
+            self._let_go()
+            raise
+        self.good_until_s = begun_s + self.lease_s
+
+    def renew(self) -> None:
+        """Lengthen the lease, if it has not run out.
+
+        Raises:
+            LockLost: it ran out, or somebody broke the lock.
+        """
+        begun_s, now = self._database.clock.now(), self._database.now()
+        lengthen = (
+            update(LOCKS).where(self._ours, LOCKS.c.expires_s > now).values(expires_s=now + self.lease_s)
+        )
+        with self._database.writing() as connection:
+            renewed = connection.execute(lengthen).rowcount
+        if not renewed:
+            self.is_lost = True
+            raise self.lost()
+        self.good_until_s = begun_s + self.lease_s
+
+    def is_held(self, connection: Connection) -> bool:
+        """Whether the lock is ours, and stays ours until the transaction ends."""
+        if self.is_lost:
+            return False
+        look = select(LOCKS.c.scope_id).where(self._ours, LOCKS.c.expires_s > self._database.now())
+        # FOR SHARE: who wants to take or break the lock waits for the end of this transaction.
+        self.is_lost = connection.execute(look.with_for_update(read=True)).first() is None
+        return not self.is_lost
+
+    def release(self) -> None:
+        """Let the lock go, if it is still ours. A store that is away ends it by the lease."""
+        # The lifeline first: nobody is to find the lock free, and its lifeline held.
+        self._let_go()
+        with suppress(RecordsAway), self._database.writing() as connection:
+            connection.execute(update(LOCKS).where(self._ours).values(_FREE))
+
+    def _let_go(self) -> None:
+        if self._lifeline is not None:
+            self._lifeline.let_go()
+            self._lifeline = None
+
+    def lost(self) -> LockLost:
+        """Say that it is not ours any more."""
+        why = f"stack {self.scope.stack}: its lease of {self.lease_s:g} s ran out, or somebody broke it"
+        return LockLost(Diagnostic("the lock is lost", why, "see who works on it, then run it again"))
+
+
+class Heartbeat:
+    """Renews a lease every third of its length, from a thread of its own."""
+
+    def __init__(self, lease: Lease, clock_now: Callable[[], float], on_lost: Callable[[], None]) -> None:
+        self._lease, self._now, self._on_lost = lease, clock_now, on_lost
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reconciler-lease", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        wait_s: float | None = self._lease.lease_s / 3
+        while wait_s is not None and not self._stop.wait(wait_s):
+            wait_s = self.beat()
+
+    def beat(self) -> float | None:
+        """Renew once; return the seconds until the next time, None if the lock is lost."""
+        try:
+            self._lease.renew()
+        except LockLost:
+            pass
+        except Exception:  # whatever kept us from renewing, the lease goes on running out
+            if self._now() < self._lease.good_until_s:
+                return self._lease.lease_s / 10
+        else:
+            return self._lease.lease_s / 3
+        self._lease.is_lost = True
+        if not self._stop.is_set():
+            self._on_lost()
+        return None
+
+
+def _read(
+    database: Database, connection: Connection, scope_id: int, *, hold_still: bool = False
+) -> Row[Any] | None:
+    look = select(LOCKS, database.now().label("now_s")).where(LOCKS.c.scope_id == scope_id)
+    return connection.execute(look.with_for_update() if hold_still else look).first()
+
+
+def _is_taken(row: Row[Any]) -> bool:
+    return bool(row.token) and row.expires_s > row.now_s
+
+
+def _is_of_the_dead(row: Row[Any], lifeline: Lifeline | None) -> bool:
+    """Whether the lifeline that we got hold of is the one that the holder kept."""
+    return lifeline is not None and row.lifeline == lifeline.name
+
+
+def _proves_death(row: Row[Any], lifeline: Lifeline | None) -> bool:
+    try:
+        return _is_of_the_dead(row, lifeline)
+    finally:
+        if lifeline is not None:
+            lifeline.let_go()
+
+
+def _lifeline_path(database: Path, scope: Scope) -> Path:
+    """One file per scope, beside the database, by whichever path that was opened."""
+    database = database.resolve()
+    text = "\n".join([scope.stack, scope.host, scope.project_id, scope.workspace_id])
+    return database.with_name(f"{database.name}.lock-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
+
+
+def _holder(row: Row[Any]) -> Holder:
+    return Holder(row.who, row.place, row.command, row.since_s, row.expires_s)
+
+
+def _held(scope: Scope, row: Row[Any]) -> LockHeld:
+    left_s = max(1, round(row.expires_s - row.now_s))
+    who, where, command = (printable(text) for text in (row.who, row.place, row.command))
+    why = (
+        f"stack {scope.stack}: {who} on {where} has held it since {timestamp(row.since_s)} for: {command}; "
+        f"it ends by itself in {left_s} s unless renewed"
+    )
+    fix = "wait until that has ended; if that process is gone: reconciler unlock"
+    return LockHeld(Diagnostic("the lock is held by somebody else", why, fix))

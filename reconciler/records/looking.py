@@ -1,0 +1,99 @@
+"""What a look at the service adds to what is written down: a comparison of values, without a database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from reconciler.core.ownership import Revision
+from reconciler.records.texts import plain, read_phases
+
+#: A look that is older than the one written down by less than this came late; by more, a clock was wrong.
+_LATE_S = 3600.0
+#: PostgreSQL's integers go so far; the service's word is taken for what fits.
+_MOST = 2**31 - 1
+
+
+class Place(NamedTuple):
+    """Key and number of a revision."""
+
+    key: str
+    number: int
+
+
+class Known(Protocol):
+    """A revision as it is written down; a row of the table."""
+
+    job: str
+    digest: str
+    phases: str
+    duration_s: float | None
+    seen_at_s: float | None
+
+
+class News(NamedTuple):
+    """Rows to write, rows to move first, and keys of which the journal may know what was declared."""
+
+    rows: list[dict[str, Any]]
+    moves: list[dict[str, Any]]
+    undeclared: set[str]
+
+
+def news(known: Mapping[Place, Known], seen: Iterable[Revision], at_s: float) -> News:
+    """Compare a look with what is known.
+
+    A job that stands under another key or number now has been renamed (`formerly`): it takes its past along.
+    """
+    # Of two jobs that claim one revision the younger is meant.
+    by_place = {
+        Place(one.marker.key, one.number): one
+        for one in sorted(seen, key=lambda one: one.job.created_at_s or 0.0)
+    }
+    place_by_job = {row.job: place for place, row in known.items() if place not in by_place}
+    found = News([], [], set())
+    for place, one in by_place.items():
+        row, now = known.get(place), _now(place, one)
+        was = place_by_job.get(now["job"]) if row is None else None
+        if was is not None:
+            row = known[was]
+            to = {"to_key": place.key, "to_number": place.number}
+            found.moves.append({"at_key": was.key, "at_number": was.number, **to})
+        if was is None and row is not None and not _is_news(row, now, one, at_s):
+            continue
+        found.rows.append({**now, "seen_at_s": at_s, "phases": _phases(row, now, at_s)})
+        if row is None or row.digest != now["digest"]:
+            found.undeclared.add(place.key)
+    return found
+
+
+def _now(place: Place, one: Revision) -> dict[str, Any]:
+    """The columns that a look fills."""
+    job = one.job
+    return {
+        **place._asdict(),
+        "name": plain(job.name),
+        "job": plain(job.id),
+        "digest": one.marker.digest,
+        "phase": plain(job.phase_text),
+        "created_at_s": job.created_at_s,
+        "started_at_s": job.started_at_s,
+        "duration_s": job.duration_s,
+        "node_count": max(0, min(job.node_count, _MOST)),
+    }
+
+
+def _is_news(row: Known, now: Mapping[str, Any], one: Revision, at_s: float) -> bool:
+    """Whether the look shows something new. That an active job runs on is nothing new."""
+    if row.seen_at_s is not None and row.job == now["job"] and 0 < row.seen_at_s - at_s < _LATE_S:
+        return False
+    passed_over = {"duration_s"} if one.job.is_active else set()
+    return any(getattr(row, name) != value for name, value in now.items() if name not in passed_over)
+
+
+def _phases(row: Known | None, now: Mapping[str, Any], at_s: float) -> str:
+    """The phases seen so far, and this one if it is another than the last."""
+    past = list(read_phases(row.phases)) if row is not None and row.job == now["job"] else []
+    if not past or past[-1][0] != now["phase"]:
+        past.append((now["phase"], at_s))
+    return json.dumps(past)

@@ -1,0 +1,92 @@
+"""Records that remember nothing and lock nothing: for somebody who says to go on without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+from reconciler.core.outcome import Outcome
+from reconciler.core.ownership import Revision
+from reconciler.core.record import (
+    Declared,
+    Ended,
+    Holder,
+    Memory,
+    PastRevision,
+    PastRun,
+    Run,
+    Scope,
+    Step,
+    StepEnd,
+)
+
+
+class NoJournal:
+    """A journal that nobody will read."""
+
+    problem: str | None = None
+
+    def __init__(self) -> None:
+        self._lines = count(1)
+
+    def before(self, step: Step) -> int:
+        """Count the line."""
+        return next(self._lines)
+
+    def after(self, line: int, end: StepEnd) -> None:
+        """Forget it."""
+
+    def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
+        """Forget it."""
+
+    def end(self, ended: Ended) -> None:
+        """Forget it."""
+
+
+class NoRecords:
+    """What `core.ports.Records` asks for, without a store. `problem` says why there is none."""
+
+    def __init__(self, problem: str | None = None) -> None:
+        self._memory = Memory(problem=problem)
+
+    @contextmanager
+    def locked(
+        self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
+    ) -> Iterator[None]:
+        """Exclude nobody."""
+        yield
+
+    def holder(self, scope: Scope) -> Holder | None:
+        """Nobody."""
+        return None
+
+    def break_lock(self, scope: Scope) -> Holder | None:
+        """Nobody held it."""
+        return None
+
+    def begin(self, run: Run) -> NoJournal:
+        """Open a journal that nobody will read."""
+        return NoJournal()
+
+    def memory(self, scope: Scope) -> Memory:
+        """Nothing, and why."""
+        return self._memory
+
+    def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
+        """Forget it."""
+
+    def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
+        """No run."""
+        return ()
+
+    def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
+        """No revision."""
+        return ()
+
+    def prune(self, scope: Scope, before_s: float) -> int:
+        """There was nothing to delete."""
+        return 0
+
+    def close(self) -> None:
+        """Hold nothing."""

@@ -1,0 +1,86 @@
+"""The runs that were recorded, read back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, or_, select
+
+from reconciler.core.outcome import Status
+from reconciler.core.record import PastAction, PastRun, PastStep, Scope
+from reconciler.records.history import is_scope
+from reconciler.records.schema import LINES, OUTCOMES, RUNS, SCOPES
+from reconciler.records.texts import read_summary
+
+
+def read_runs(connection: Connection, scope: Scope, key: str | None, limit: int | None) -> Sequence[PastRun]:
+    """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
+    look = select(RUNS).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
+    if key is not None:
+        look = look.where(
+            or_(_has(LINES, key), _has(OUTCOMES, key, OUTCOMES.c.status != Status.SKIPPED.value))
+        )
+    look = look.order_by(RUNS.c.at_s.desc(), RUNS.c.id.desc()).limit(limit)
+    steps, actions = defaultdict(list), defaultdict(list)
+    for row in connection.execute(_of_runs(LINES, look, key).order_by(LINES.c.line)):
+        steps[row.run_id].append(_step(row))
+    for row in connection.execute(_of_runs(OUTCOMES, look, key).order_by(OUTCOMES.c.position)):
+        actions[row.run_id].append(_action(row))
+    return [_run(row, actions[row.id], steps[row.id]) for row in connection.execute(look)]
+
+
+def _has(table: Table, key: str, *more: ColumnElement[bool]) -> ColumnElement[bool]:
+    return exists().where(table.c.run_id == RUNS.c.id, table.c.key == key, *more)
+
+
+def _of_runs(table: Table, runs: Select[Any], key: str | None) -> Select[Any]:
+    look = select(table).where(table.c.run_id.in_(runs.with_only_columns(RUNS.c.id)))
+    return look if key is None else look.where(table.c.key == key)
+
+
+def _run(row: Row[Any], actions: Sequence[PastAction], steps: Sequence[PastStep]) -> PastRun:
+    return PastRun(
+        id=row.id,
+        kind=row.kind,
+        who=row.who,
+        where=row.place,
+        command=row.command,
+        commit=row.commit_id,
+        plan_digest=row.plan_digest,
+        at_s=row.at_s,
+        ended_at_s=row.ended_at_s,
+        result=row.result,
+        summary=read_summary(row.summary),
+        actions=tuple(actions),
+        steps=tuple(steps),
+    )
+
+
+def _step(row: Row[Any]) -> PastStep:
+    return PastStep(
+        key=row.key,
+        action=row.action,
+        call=row.call,
+        name=row.name,
+        job=row.job,
+        at_s=row.at_s,
+        ended_at_s=row.ended_at_s,
+        ok=row.ok,
+        code=row.code,
+        message=row.message,
+        request_id=row.request_id,
+    )
+
+
+def _action(row: Row[Any]) -> PastAction:
+    return PastAction(
+        key=row.key,
+        action=row.action,
+        reason=row.reason,
+        status=row.status,
+        detail=row.detail,
+        job=row.job,
+        code=row.code,
+    )

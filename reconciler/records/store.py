@@ -1,0 +1,185 @@
+"""An open record store: what `core.ports.Records` asks for, over a database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import ColumnElement, delete, func, insert, select
+
+from reconciler.core.ownership import Revision
+from reconciler.core.record import (
+    Holder,
+    Memory,
+    PastRevision,
+    PastRun,
+    Run,
+    Scope,
+)
+from reconciler.records import HasNow
+from reconciler.records.address import Address, parse_address
+from reconciler.records.away import away
+from reconciler.records.database import Database
+from reconciler.records.history import History, is_scope
+from reconciler.records.journal import StoredJournal
+from reconciler.records.lock import Heartbeat, Lease, Locks
+from reconciler.records.looking import news
+from reconciler.records.past import read_runs
+from reconciler.records.schema import RUNS, SCOPES
+from reconciler.records.texts import Texts
+
+
+class StoredRecords:
+    """Journal, lock and history in one database."""
+
+    def __init__(self, database: Database, redact: Callable[[str], str]) -> None:
+        self._database, self._texts = database, Texts(redact)
+        self._locks = Locks(database, self._texts)
+        self._history = History(database)
+        self._scope_ids: dict[Scope, int] = {}
+        self._leases: dict[Scope, Lease] = {}
+
+    @contextmanager
+    def locked(
+        self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
+    ) -> Iterator[None]:
+        """Hold the lock of a scope, and keep its lease alive; `on_lost` is called if that fails."""
+        lease = self._locks.lease(scope, self._id(scope), holder, lease_s)
+        heartbeat = Heartbeat(lease, self._database.clock.now, on_lost)
+        lease.take()
+        try:
+            self._leases[scope] = lease
+            heartbeat.start()
+            yield
+        finally:
+            heartbeat.stop()
+            self._leases.pop(scope, None)
+            lease.release()
+
+    def holder(self, scope: Scope) -> Holder | None:
+        """Who holds the lock; None if nobody does, or the holder is known to be dead."""
+        known = self._find(scope)
+        return None if known is None else self._locks.holder(scope, known)
+
+    def break_lock(self, scope: Scope) -> Holder | None:
+        """Take the lock away from whoever holds it, and return who that was."""
+        known = self._find(scope)
+        return None if known is None else self._locks.break_lock(scope, known)
+
+    def begin(self, run: Run) -> StoredJournal:
+        """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any."""
+        scope_id, text = self._id(run.scope), self._texts.text
+        row = {
+            "scope_id": scope_id,
+            "kind": run.kind.value,
+            "who": text(run.who),
+            "place": text(run.where),
+            "command": text(run.command),
+            "commit_id": text(run.commit),
+            "plan_digest": text(run.plan_digest),
+            "at_s": run.at_s,
+        }
+        with self._database.writing() as connection:
+            run_id = connection.execute(insert(RUNS).values(row).returning(RUNS.c.id)).scalar_one()
+        return StoredJournal(self._database, self._texts, run_id, scope_id, self._leases.get(run.scope))
+
+    def memory(self, scope: Scope) -> Memory:
+        """What is known of a scope."""
+        return self._history.memory(scope)
+
+    def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
+        """Write down owned revisions as they were seen: new ones, and new phases of those known."""
+        if seen := list(seen):
+            found = news(self._history.known(scope), seen, at_s)
+            if found.rows:
+                self._history.write(self._id(scope), found)
+
+    def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
+        """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
+        with self._database.reading() as connection:
+            return read_runs(connection, scope, key, limit)
+
+    def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
+        """The revisions of one key, oldest first."""
+        return self._history.revisions(scope, key)
+
+    def prune(self, scope: Scope, before_s: float) -> int:
+        """Delete runs that ended before a time, and old revisions; return how many runs.
+
+        A run that died counts as ended when it began, unless somebody holds the lock: it may be theirs.
+        """
+        known = self._find(scope)
+        if known is None:
+            return 0
+        ended: ColumnElement[float | None] = RUNS.c.ended_at_s
+        if self._locks.holder(scope, known) is None:
+            ended = func.coalesce(RUNS.c.ended_at_s, RUNS.c.at_s)
+        with self._database.writing() as connection:
+            gone = connection.execute(delete(RUNS).where(RUNS.c.scope_id == known, ended < before_s)).rowcount
+            self._history.prune(connection, known, before_s)
+        return gone
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        self._database.close()
+
+    def _find(self, scope: Scope) -> int | None:
+        if scope not in self._scope_ids:
+            with self._database.reading() as connection:
+                found = connection.execute(select(SCOPES.c.id).where(is_scope(scope))).scalar()
+            if found is None:
+                return None
+            self._scope_ids[scope] = found
+        return self._scope_ids[scope]
+
+    def _id(self, scope: Scope) -> int:
+        """The number of a scope, which is written down if it is new."""
+        found = self._find(scope)
+        if found is None:
+            values = {n: getattr(scope, n) for n in ("stack", "host", "project_id", "workspace_id")}
+            with self._database.writing() as connection:
+                connection.execute(self._database.insert(SCOPES).values(values).on_conflict_do_nothing())
+            found = self._find(scope)
+            assert found is not None
+        return found
+
+
+def open_store(
+    url: str, *, clock: HasNow, redact: Callable[[str], str], create: bool
+) -> StoredRecords | None:
+    """What `reconciler.records.open_records` does."""
+    address = parse_address(url)
+    if address.path is not None and not _is_there(address, address.path, redact):
+        if not create:
+            return None
+        _make(address, address.path, redact)
+    database = Database(address, clock, redact)
+    try:
+        if database.prepare(create=create):
+            return StoredRecords(database, redact)
+    except BaseException:
+        database.close()
+        raise
+    database.close()
+    return None
+
+
+def _is_there(address: Address, path: Path, redact: Callable[[str], str]) -> bool:
+    """Whether there is a file with something in it."""
+    try:
+        return path.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise away(error, address, redact) from None
+
+
+def _make(address: Address, path: Path, redact: Callable[[str], str]) -> None:
+    """Make an empty file that nobody else can read; what SQLite puts beside it is as private."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise away(error, address, redact) from None

@@ -1,0 +1,73 @@
+"""Texts and documents on their way into the store: redacted, and such that any database takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from reconciler.core.record import Declared
+from reconciler.core.secret import show
+
+
+def plain(text: str) -> str:
+    """PostgreSQL takes no NUL, and neither database half of a surrogate pair; ids and names can hold both."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+class Texts:
+    """What is written goes through here first."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+
+    def text(self, text: str) -> str:
+        """Redact a text."""
+        return plain(self._redact(text))
+
+    def document(self, tree: Mapping[str, Any]) -> str:
+        """Write plain data as JSON. Redaction is by value, so that the JSON stays readable."""
+        tree = show(tree)
+        text = _dump(tree)
+        return text if self._redact(text) == text else _dump(self._redacted(tree))
+
+    def _redacted(self, tree: Any) -> Any:
+        if isinstance(tree, Mapping):
+            return {self._redact(str(key)): self._redacted(value) for key, value in tree.items()}
+        if isinstance(tree, list):
+            return [self._redacted(value) for value in tree]
+        return self._redact(tree) if isinstance(tree, str) else tree
+
+    def declared(self, declared: Declared | None) -> str | None:
+        """Write down what was declared."""
+        if declared is None:
+            return None
+        return self.document(
+            {
+                "immutable": declared.immutable,
+                "mutable": declared.mutable,
+                "description": declared.description,
+                "protect": declared.protect,
+            }
+        )
+
+
+def _dump(tree: Any) -> str:
+    return json.dumps(tree, separators=(",", ":"))
+
+
+def read_declared(text: str | None) -> Declared | None:
+    """The inverse of `Texts.declared`."""
+    return None if text is None else Declared(**json.loads(text))
+
+
+def read_phases(text: str) -> tuple[tuple[str, float], ...]:
+    """The phases in which a revision was seen, each with the first time."""
+    return tuple((phase, at_s) for phase, at_s in json.loads(text or "[]"))
+
+
+def read_summary(text: str) -> dict[str, int]:
+    """How many actions ended in each way."""
+    return dict(json.loads(text or "{}"))

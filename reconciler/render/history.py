@@ -1,0 +1,204 @@
+"""What was recorded of a stack, as text for people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from reconciler.core.duration import spell
+from reconciler.core.history import (
+    HistoryAction,
+    HistoryDeclared,
+    HistoryDiff,
+    HistoryReport,
+    HistoryRevision,
+    HistoryRun,
+    HistoryStep,
+)
+from reconciler.core.printable import printable
+from reconciler.render.listing import render_table, render_tree
+from reconciler.render.style import PLAIN, Style
+from reconciler.render.text import render_change, render_head
+
+_COLUMNS = 100
+_COLOURS = {
+    "done": "green",
+    "complete": "green",
+    "no drift": "green",
+    "skipped": "dim",
+    "drift": "yellow",
+    "interrupted": "yellow",
+}
+#: So much of a digest or a commit tells it from others.
+_SHORT = 12
+NOTHING = "Nothing is recorded yet.\n"
+
+
+def render_history(report: HistoryReport, style: Style = PLAIN, *, with_steps: bool = False) -> str:
+    """Show a history: of one key its revisions and what was done to it, else the runs, and a table."""
+    if report.diff is not None:
+        return _diff(report, report.diff, style)
+    if not report.runs and not report.revisions:
+        return f"Nothing is recorded of {report.key} yet.\n" if report.key else NOTHING
+    parts = [[style.paint(_head(report), "bold")]]
+    if report.key is not None:
+        parts += [list(_revision(one, style)) for one in report.revisions]
+    parts += [list(_run(run, style, with_steps=with_steps)) for run in report.runs]
+    text = "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+    return text if report.key is not None else text + _table(report, style)
+
+
+def _head(report: HistoryReport) -> str:
+    head = render_head(report.stack, report.target)
+    return f"{head}, key {printable(report.key)}" if report.key else head
+
+
+def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
+    word = run.result or "died, or goes on"
+    took = "" if run.duration_s is None else f", took {spell(_round(run.duration_s))}"
+    painted = style.paint(printable(word), _COLOURS.get(word, "red"))
+    yield f"#{run.id} {printable(run.kind)} {painted} {run.began_at}{took}"
+    yield from _wrapped("    ", "by " + "; ".join(filter(None, _origin(run))))
+    if not run.actions and (counts := ", ".join(f"{n} {name}" for name, n in run.summary.items() if n)):
+        yield from _wrapped("    ", counts)
+    width = max((len(action.action) for action in run.actions), default=0)
+    for action in run.actions:
+        yield from _action(action, style, width)
+    lost = [step for step in run.steps if step.ok is None]
+    if with_steps:
+        yield from (line for step in run.steps for line in _step(step, style))
+    elif lost:
+        calls = "1 call has" if len(lost) == 1 else f"{len(lost)} calls have"
+        yield f"      {calls} no answer on record; -v shows the calls"
+
+
+def _origin(run: HistoryRun) -> Iterator[str]:
+    yield " on ".join(filter(None, (run.who or "somebody", run.where)))
+    if run.commit:
+        yield f"commit {_commit(run.commit)}"
+    if run.plan_digest:
+        what = "manifest" if run.kind == "drift" else "plan"
+        yield f"{what} {run.plan_digest.removeprefix('sha256:')[:_SHORT]}"
+
+
+def _commit(commit: str) -> str:
+    return commit.removesuffix("+")[:_SHORT] + "+" * commit.endswith("+")
+
+
+def _action(action: HistoryAction, style: Style, width: int) -> Iterator[str]:
+    status = action.status.replace("_", " ")
+    said = f": {action.detail}" if action.detail else ""
+    code = f" ({action.code})" if action.code and action.code not in action.detail else ""
+    lines = _wrapped(" " * 16, f"{action.action:<{width}} {action.key}{said}{code}")
+    word = style.paint(f"{printable(status):<9}", _COLOURS.get(action.status, "red"))
+    yield f"      {word} {next(lines).lstrip()}"
+    yield from lines
+
+
+def _step(step: HistoryStep, style: Style) -> Iterator[str]:
+    if step.ok is None:
+        how = style.paint("no answer is on record: the process died, or goes on", "red")
+        yield f"      call {printable(f'{step.call} {step.name}')} {step.began_at}: {how}"
+        return
+    took = "" if step.duration_s is None else f", took {spell(_round(step.duration_s))}"
+    marks = ", ".join(filter(None, (step.code, step.request_id and f"request {step.request_id}")))
+    end = "done" if step.ok else f"failed: {step.message}" + (f" ({marks})" if marks else "")
+    yield from _wrapped(" " * 6, f"call {step.call} {step.name} {step.began_at}{took}: {end}")
+
+
+def _revision(one: HistoryRevision, style: Style) -> Iterator[str]:
+    phase = printable(one.phase) if one.phase else "not looked at yet"
+    yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
+    nodes = "1 node" if one.node_count == 1 else f"{one.node_count} nodes"
+    yield from _wrapped("    ", f"job {one.job}, digest {one.digest}, {nodes}")
+    if told := ", ".join(_life(one)):
+        yield from _wrapped("    ", told)
+    if one.phases:
+        seen = ", ".join(f"{seen.phase} {seen.seen_at}" for seen in one.phases)
+        yield from _wrapped("    ", f"first seen as: {seen}")
+    if one.declared is None:
+        yield "    what was declared is not on record"
+    else:
+        yield "    declared:"
+        yield from render_tree(_spec(one.declared), 3)
+
+
+def _life(one: HistoryRevision) -> Iterator[str]:
+    if one.created_at:
+        yield f"created {one.created_at}"
+    if one.started_at:
+        yield f"started {one.started_at}"
+    if one.ended_at:
+        yield f"ended {one.ended_at}"
+    if one.duration_s is not None:
+        ran = f"ran {spell(_round(one.duration_s))}"
+        yield ran if one.ended_at or not one.seen_at else f"{ran} by {one.seen_at}"
+
+
+def _spec(declared: HistoryDeclared) -> dict[str, object]:
+    """What was declared, as a manifest would say it."""
+    lifecycle = {} if declared.protect is None else {"lifecycle": {"protect": declared.protect}}
+    text = {"description": declared.description} if declared.description else {}
+    return text | _merged(declared.immutable, declared.mutable) | lifecycle
+
+
+def _merged(one: dict[str, object], other: dict[str, object]) -> dict[str, object]:
+    result = dict(one)
+    for name, value in other.items():
+        below = result.get(name)
+        both = isinstance(below, dict) and isinstance(value, dict)
+        result[name] = _merged(below, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def _table(report: HistoryReport, style: Style) -> str:
+    head = ("KEY", "REVISION", "PHASE", "CREATED", "RAN", "NODES", "DIGEST")
+    rows = (
+        (
+            one.key,
+            f"r{one.revision}",
+            one.phase or "",
+            one.created_at or "",
+            "" if one.duration_s is None else spell(_round(one.duration_s)),
+            str(one.node_count),
+            one.digest,
+        )
+        for one in report.revisions
+    )
+    table = render_table(head, rows, style)
+    return f"\n{table}" if table else ""
+
+
+def _diff(report: HistoryReport, diff: HistoryDiff, style: Style) -> str:
+    head = f"{_head(report)}, r{diff.before} -> r{diff.after}"
+    lines = [style.paint(head, "bold"), "", *(f"    {render_change(change)}" for change in diff.changes)]
+    if diff.changes:
+        lines.append("")
+    count = len(diff.changes)
+    fields = "No field differs" if not count else "1 field differs" if count == 1 else f"{count} fields differ"
+    lines.append(f"{fields}.{_same(report) if not count else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def _same(report: HistoryReport) -> str:
+    """Why there are two revisions all the same."""
+    digests = {one.digest for one in report.revisions}
+    if len(digests) < 2:
+        return " The same was started again."
+    return " Yet the digests do: a field that holds a secret cannot be compared."
+
+
+def _wrapped(indent: str, text: str) -> Iterator[str]:
+    """Break a text of ours or of somebody's into lines of a readable length."""
+    yield from textwrap.wrap(
+        printable(text),
+        _COLUMNS,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _round(seconds: float) -> float:
+    return round(seconds, 1) if seconds < 10 else round(seconds)

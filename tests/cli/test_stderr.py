@@ -1,0 +1,151 @@
+"""What goes to stderr: lines for people or, with --log-format json, one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from reconciler.cli import exits
+from reconciler.cli.console import console
+from reconciler.cli.exits import Exit
+from tests.cli.conftest import Reconciler, Said, manifest, write
+
+
+@pytest.fixture(autouse=True)
+def _text_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "log_format", "text")
+
+
+def lines(said: Said) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.err.splitlines()]
+
+
+def test_the_progress_of_an_apply_is_json_lines(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    told = lines(reconciler("apply", "--yes", "--log-format", "json"))
+    assert {"level": "info", "message": "create a: started"} in told
+    assert all(line["level"] in ("info", "warning") for line in told)
+
+
+def test_an_error_is_a_json_line_that_says_what_where_why_and_how_to_fix_it(reconciler: Reconciler) -> None:
+    write(manifest("a").replace("spec:", "spce:"))
+    said = reconciler("validate", "--log-format", "json")
+    assert said.code == 65
+    errors = {line["message"]: line for line in lines(said)}
+    error = errors["unknown field"]
+    assert error["level"] == "error"
+    assert error["location"] == "jobs.yaml:13:5"
+    assert error["path"] == "jobs.a"
+    assert '"spce" is not one of' in error["why"]
+    assert error["fix"] == 'did you mean "spec"?'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (["pln", "--log-format", "json"], "reconciler --help"),
+        (["plan", "--nonsense", "--log-format", "json"], "reconciler plan --help"),
+        (["plan", "--nonsense", "--log-format=json"], "reconciler plan --help"),
+        (["plan", "--log-format", "text", "--nonsense", "--log-format=json"], "reconciler plan --help"),
+        (["plan", "--parallelism", "many", "--log-format", "json"], "reconciler plan --help"),
+        (["jobs", "--log-format", "json"], "reconciler jobs --help"),
+        (["explain", "nonsense", "--log-format", "json"], "reconciler explain --help"),
+    ],
+)
+def test_wrong_use_is_a_json_line(reconciler: Reconciler, arguments: list[str], fix: str) -> None:
+    said = reconciler(*arguments)
+    assert said.code == 64
+    (line,) = lines(said)
+    assert line["level"] == "error"
+    assert line["message"]
+    assert line["fix"] == fix
+
+
+def test_the_environment_says_the_form_of_wrong_use_too(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONCILER_LOG_FORMAT", "json")
+    assert len(lines(reconciler("plan", "--nonsense"))) == 1
+    assert "error: No such option" in reconciler("plan", "--nonsense", "--log-format", "text").err
+    monkeypatch.delenv("RECONCILER_LOG_FORMAT")
+    assert "error: No such option" in reconciler("plan", "--nonsense", "--", "--log-format=json").err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyboardInterrupt(), Exit.INTERRUPTED),
+        (click.Abort(), Exit.INTERRUPTED),
+        (PermissionError(13, "Permission denied", "a\x1b.yaml"), Exit.FAILED),
+        (EOFError(), Exit.REFUSED),
+        (RuntimeError("a secret perhaps"), Exit.OUR_FAULT),
+    ],
+)
+def test_whatever_ends_a_run_is_a_json_line(
+    error: BaseException,
+    code: Exit,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(console, "log_format", "json")
+    assert exits.of_exception(error) is code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"]
+
+
+def test_an_error_of_the_system_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    exits.of_exception(PermissionError(13, "Permission denied", "a\x1b.yaml"))
+    assert capsys.readouterr().err == "error: Permission denied\n  --> a\\x1b.yaml\n"
+
+
+_INTERRUPTED_IMPORT = """\
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv[1:] = ["validate"]
+from reconciler.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["reconciler.cli", "click", "reconciler.cli.validate", "ruamel"])
+def test_an_interrupt_while_modules_are_imported_is_130_without_a_traceback(
+    module: str, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_IMPORT.format(module=module)],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_gone_is_no_failure(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "reconciler", "explain", "fields"]
+    with os.fdopen(writing, "wb") as gone:
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,134 @@
+"""Stores for tests, each with a clock that stands still until it is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reconciler.core.outcome import Outcome, Status
+from reconciler.core.ownership import Revision
+from reconciler.core.plan import Action, After, Before, PlannedAction, Reason
+from reconciler.core.record import Call, Declared, Holder, Run, RunKind, Scope, Step
+from reconciler.core.secret import Redactor
+from reconciler.records import open_records
+from reconciler.records.store import StoredRecords
+from tests.builders import NOW, STACK, seen
+
+SCOPE = Scope(STACK, "modelarts.example", "p1", "0")
+OTHER_STACK = Scope("speech", "modelarts.example", "p1", "0")
+ELSEWHERE = Scope(STACK, "other.example", "p2", "0")
+ALICE = Holder("alice", "laptop", "reconciler apply", 0, 0)
+BOB = Holder("bob", "ci-7", "reconciler destroy", 0, 0)
+SECRET = "tell-nobody-1"
+LEASE_S = 60.0
+DIGEST, OTHER_DIGEST = "a" + "1" * 12, "a" + "2" * 12
+DECLARED = Declared(
+    {"algorithm": {"parameters": {"lr": "0.1"}}}, {"spec": {"priority": "1"}}, "nightly", protect=True
+)
+
+
+@dataclass
+class FileClock:
+    """A time that stands in a file, so that other processes can be told it too."""
+
+    path: Path
+
+    def now(self) -> float:
+        return float(self.path.read_text())
+
+    def set(self, at_s: float) -> None:
+        """Not truncated in place: others read it meanwhile."""
+        new = self.path.with_suffix(".new")
+        new.write_text(repr(at_s))
+        new.rename(self.path)
+
+
+@dataclass
+class Place:
+    """An address at which stores can be opened, any number at once, and the time there."""
+
+    kind: str
+    url: str
+    clock: FileClock
+    path: Path | None = None
+    #: The database's own clock follows.
+    on_move: Callable[[float], None] = lambda at_s: None
+    opened: list[StoredRecords] = field(default_factory=list)
+
+    def open(self, **options: Any) -> StoredRecords:
+        """Open the store, as another process would."""
+        records = self.maybe(**options)
+        assert records is not None
+        return records
+
+    def maybe(
+        self, *, create: bool = True, redact: Callable[[str], str] | None = None
+    ) -> StoredRecords | None:
+        """Open the store, if there is one."""
+        records = open_records(self.url, clock=self.clock, redact=redact or Redactor([SECRET]), create=create)
+        if records is not None:
+            self.opened.append(records)
+        return records
+
+    def move_to(self, at_s: float) -> None:
+        self.clock.set(at_s)
+        self.on_move(at_s)
+
+    def advance(self, seconds: float) -> None:
+        self.move_to(self.clock.now() + seconds)
+
+    def close(self) -> None:
+        for records in self.opened:
+            records.close()
+
+
+def nothing_lost() -> None:
+    """What `on_lost` is where the lock must not be lost."""
+    raise AssertionError("the lock was lost")
+
+
+def a_run(
+    scope: Scope = SCOPE, *, at_s: float = NOW, kind: RunKind = RunKind.APPLY, command: str = "apply"
+) -> Run:
+    return Run(scope, kind, "alice", "laptop", command, "c0ffee", "d1", at_s)
+
+
+def an_action(
+    key: str = "a",
+    action: Action = Action.CREATE,
+    *,
+    number: int = 1,
+    digest: str = DIGEST,
+    job: str | None = None,
+) -> PlannedAction:
+    """A create makes revision `number`, a replace the one after it; the others are about `job`."""
+    name = key if number == 1 else f"{key}-r{number}"
+    before = Before(id=job or f"job-{name}", name=name, revision=number, phase="Running", digest=digest)
+    after = After(name=name, revision=number, digest=digest)
+    following = After(name=f"{key}-r{number + 1}", revision=number + 1, digest=OTHER_DIGEST)
+    return PlannedAction(
+        key=key,
+        action=action,
+        reason=Reason.NOT_FOUND,
+        before=None if action is Action.CREATE else before,
+        after={Action.TERMINATE: None, Action.REPLACE: following}.get(action, after),
+    )
+
+
+def a_step(
+    action: PlannedAction | None = None, call: Call = Call.CREATE, declared: Declared | None = DECLARED
+) -> Step:
+    return Step(action or an_action(), call, declared=declared)
+
+
+def done(action: PlannedAction | None = None, job: str = "job-a") -> Outcome:
+    return Outcome(action or an_action(), Status.DONE, job=job)
+
+
+def owned(key: str = "a", number: int = 1, **said: Any) -> Revision:
+    """An owned revision, as `remember` takes it."""
+    job = seen(key=key, revision=number, **{"digest": DIGEST, **said})
+    assert job.marker is not None
+    return Revision(job, job.marker)

@@ -1,0 +1,230 @@
+"""A store that is away: said soon, with what, why and how to fix it, and never with a password."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.record import RecordsAway
+from reconciler.core.secret import Redactor
+from reconciler.records import database, impatient, open_records
+from tests.records import server
+from tests.records.places import ALICE, LEASE_S, SCOPE, SECRET, FileClock, Place, a_run, a_step, nothing_lost
+
+
+def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
+    with pytest.raises(RecordsAway) as away:
+        open_records(url, clock=clock, redact=Redactor([SECRET]), create=create)
+    (told,) = away.value.diagnostics
+    assert away.value.__cause__ is None
+    return told
+
+
+# --- a file
+
+
+def test_a_file_that_is_no_database(sqlite: Place) -> None:
+    assert sqlite.path is not None
+    sqlite.path.write_text("these are not the records you are looking for" * 100)
+    told = _refusal(sqlite.url, sqlite.clock, create=False)
+    assert told.what == "the record store cannot be read"
+    assert told.why == f"sqlite://{sqlite.path}: file is not a database"
+    assert told.fix == f"move it away; the next apply begins a new one: mv {sqlite.path} {sqlite.path}.broken"
+
+
+def test_a_file_that_is_damaged(sqlite: Place) -> None:
+    records = sqlite.open()
+    records.begin(a_run())
+    records.close()
+    assert sqlite.path is not None
+    content = sqlite.path.read_bytes()
+    sqlite.path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    with pytest.raises(RecordsAway) as away:
+        sqlite.open().runs(SCOPE)
+    assert away.value.diagnostics[0].what == "the record store cannot be read"
+
+
+def test_a_directory_in_the_place_of_the_file(sqlite: Place) -> None:
+    assert sqlite.path is not None
+    sqlite.path.mkdir()
+    assert _refusal(sqlite.url, sqlite.clock).what == "the record store cannot be reached"
+
+
+def test_a_file_in_the_place_of_the_directory(sqlite: Place) -> None:
+    told = _refusal(f"sqlite://{sqlite.clock.path}/records.db", sqlite.clock)
+    assert told.what == "the record store cannot be reached"
+    assert "Not a directory" in told.why or "File exists" in told.why
+
+
+@contextmanager
+def _as_somebody_else() -> Iterator[Path]:
+    """A directory that we may read and not write to; root may do everything."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        yield directory
+        os.seteuid(os.getuid())
+
+
+def _stop_being_root(directory: Path) -> None:
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    else:
+        directory.chmod(0o555)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o000])
+def test_a_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
+    with _as_somebody_else() as directory:
+        path = directory / "records.db"
+        place = Place("sqlite", f"sqlite://{path}", clock, path)
+        records = place.open()
+        place.close()
+        path.chmod(mode)
+        if os.geteuid() != 0 and mode:
+            path.chmod(0o444)
+        now = clock.now()
+        _stop_being_root(directory)
+        try:
+            clock.now = lambda: now  # type: ignore[method-assign]
+            with pytest.raises(RecordsAway) as away:
+                place.open().begin(a_run())
+            place.close()
+        finally:
+            if os.getuid() == 0:
+                os.seteuid(0)
+            directory.chmod(0o755)
+        assert str(path) in str(away.value)
+        assert away.value.diagnostics[0].fix
+        records.close()
+
+
+def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_BUSY_S", 0.05)
+    first, second = sqlite.open(), sqlite.open()
+    with first._database.writing(), pytest.raises(RecordsAway) as away:
+        second.begin(a_run())
+    (told,) = away.value.diagnostics
+    assert told.what == "the record store cannot be written"
+    assert told.fix == f"another process is writing; try again. To see which: fuser {sqlite.path}"
+
+
+def test_a_thread_that_does_not_end_is_not_waited_for(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_BUSY_S", 0.01)
+    records = sqlite.open()
+    with records._database.writing(), pytest.raises(RecordsAway):
+        records.begin(a_run())
+
+
+def test_a_full_disk(sqlite: Place) -> None:
+    journal = sqlite.open().begin(a_run())
+    with journal._database.reading() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+
+    def fill_it() -> None:
+        for _ in range(1000):
+            journal.before(a_step())
+
+    with pytest.raises(RecordsAway) as away:
+        fill_it()
+    (told,) = away.value.diagnostics
+    assert told.what == "the record store cannot be written"
+    assert "is full" in told.why
+    assert told.fix == f"make room on the disk of {sqlite.path}"
+
+
+# --- a server
+
+
+def _port_of_nobody() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_server_that_is_not_there(clock: FileClock, create: bool) -> None:
+    told = _refusal(f"postgresql://ann:hunter22@127.0.0.1:{_port_of_nobody()}/records", clock, create=create)
+    assert told.what == "the record store cannot be reached"
+    assert "refused" in told.why
+    assert (told.fix or "").startswith(
+        "check that the server runs and can be reached: psql postgresql://ann@"
+    )
+    assert "hunter22" not in str(told)
+
+
+def test_a_password_that_is_wrong(postgresql: Path, clock: FileClock) -> None:
+    url = server.url(postgresql, user=f"{server.CAREFUL}:hunter22")
+    told = _refusal(url, clock)
+    assert "password authentication failed" in told.why
+    assert "PGPASSWORD" in (told.fix or "")
+    assert "hunter22" not in str(told)
+
+
+def test_a_password_that_is_right(postgresql: Path, clock: FileClock) -> None:
+    from urllib.parse import quote
+
+    url = server.url(postgresql, user=f"{server.CAREFUL}:{quote(server.PASSWORD, safe='')}")
+    assert open_records(url, clock=clock, redact=str, create=False) is None
+    told = _refusal(url, clock)  # anybody may read, since PostgreSQL 15 not everybody may make tables
+    assert "permission denied" in told.why
+    assert (told.fix or "").startswith("GRANT")
+    assert server.PASSWORD not in str(told)
+
+
+def test_a_database_that_does_not_exist(postgresql: Path, clock: FileClock) -> None:
+    told = _refusal(server.url(postgresql).replace("/records?", "/nowhere?"), clock)
+    assert 'database "nowhere" does not exist' in told.why
+
+
+def test_a_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = on_postgresql.open()
+    monkeypatch.setattr(impatient, "ANSWER_S", 0.1)
+    with pytest.raises(RecordsAway) as away, records._database.reading() as connection:
+        connection.execute(text("SELECT pg_sleep(30)"))
+    assert "no answer within 0.1 s" in str(away.value)
+    monkeypatch.undo()
+    assert records.runs(SCOPE) == []  # another connection, another try
+
+
+def test_a_server_that_restarted_is_there_again(on_postgresql: Place, postgresql: Path) -> None:
+    records = on_postgresql.open()
+    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        journal = records.begin(a_run())
+        with server.connect(postgresql) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'reconciler'"
+            )
+        journal.before(a_step())
+
+
+def test_a_row_that_somebody_else_holds_is_not_waited_for(
+    on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(impatient, "ROW_S", 0.1)
+    first, second = on_postgresql.open(), on_postgresql.open()
+    with first.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        journal = first.begin(a_run())
+        with second._database.writing() as connection:
+            connection.execute(text("SELECT 1 FROM reconciler_locks FOR UPDATE"))
+            with pytest.raises(RecordsAway) as away:
+                journal.before(a_step())
+        assert "lock timeout" in str(away.value)
+        journal.before(a_step())
+
+
+def test_words_of_the_database_are_redacted(sqlite: Place) -> None:
+    records = sqlite.open(redact=Redactor(["nothing_of_the_kind"]))
+    with pytest.raises(RecordsAway) as away, records._database.reading() as connection:
+        connection.execute(text("SELECT :secret FROM nothing_of_the_kind"), {"secret": SECRET})
+    assert "nothing_of_the_kind" not in str(away.value)
+    assert SECRET not in str(away.value)

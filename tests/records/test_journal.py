@@ -1,0 +1,338 @@
+"""The journal: what is on disk before a call, after it, and when the store goes away in between."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.core.normal import SecretName
+from reconciler.core.outcome import Outcome, Status
+from reconciler.core.plan import Action
+from reconciler.core.record import Call, Declared, Ended, PastAction, PastStep, RecordsAway, RunKind, StepEnd
+from reconciler.core.secret import SecretText
+from reconciler.records import NoRecords
+from reconciler.records.journal import StoredJournal
+from reconciler.records.store import StoredRecords
+from tests.builders import NOW
+from tests.records.places import (
+    ALICE,
+    DECLARED,
+    DIGEST,
+    ELSEWHERE,
+    LEASE_S,
+    OTHER_DIGEST,
+    SCOPE,
+    SECRET,
+    Place,
+    a_run,
+    a_step,
+    an_action,
+    done,
+    nothing_lost,
+)
+
+
+def _lines(records: StoredRecords) -> tuple[PastStep, ...]:
+    (run,) = records.runs(SCOPE)
+    return run.steps
+
+
+def test_a_run_reads_back_as_it_was_written(place: Place) -> None:
+    records = place.open()
+    journal = records.begin(a_run())
+    place.advance(1)
+    line = journal.before(a_step())
+    place.advance(2)
+    journal.after(line, StepEnd(ok=True, job="job-a", request_id="req-1"))
+    journal.outcome(done(), DECLARED)
+    journal.end(Ended(NOW + 4, "complete", {"done": 1}))
+    (run,) = place.open().runs(SCOPE)
+    assert (run.kind, run.who, run.where, run.command) == ("apply", "alice", "laptop", "apply")
+    assert (run.commit, run.plan_digest, run.at_s, run.ended_at_s) == ("c0ffee", "d1", NOW, NOW + 4)
+    assert (run.result, run.summary) == ("complete", {"done": 1})
+    assert run.steps == (
+        PastStep("a", "create", "create", "a", "job-a", NOW + 1, NOW + 3, ok=True, request_id="req-1"),
+    )
+    assert run.actions == (PastAction("a", "create", "not_found", "done", job="job-a"),)
+    assert journal.problem is None
+
+
+def test_a_run_that_died_shows_what_it_was_about_to_do(place: Place) -> None:
+    place.open().begin(a_run()).before(a_step())
+    (run,) = place.open().runs(SCOPE)
+    assert (run.ended_at_s, run.result, run.actions) == (None, "", ())
+    assert [(step.call, step.ended_at_s, step.ok) for step in run.steps] == [("create", None, None)]
+
+
+def test_a_refused_call_keeps_its_code(place: Place) -> None:
+    records = place.open()
+    journal = records.begin(a_run())
+    end = StepEnd(ok=False, code="ModelArts.2751", message="the name is taken", request_id="req-2")
+    journal.after(journal.before(a_step()), end)
+    (line,) = _lines(records)
+    assert (line.ok, line.code, line.message, line.request_id) == (
+        False,
+        "ModelArts.2751",
+        "the name is taken",
+        "req-2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "call", "name", "job"),
+    [
+        (Action.CREATE, Call.CREATE, "a", None),
+        (Action.UPDATE, Call.UPDATE, "a", "job-a"),
+        (Action.TERMINATE, Call.TERMINATE, "a", "job-a"),
+        (Action.REPLACE, Call.UPDATE, "a", "job-a"),
+        (Action.REPLACE, Call.TERMINATE, "a", "job-a"),
+        (Action.REPLACE, Call.CREATE, "a-r2", None),
+    ],
+)
+def test_a_line_names_the_job_that_the_call_is_about(
+    place: Place, action: Action, call: Call, name: str, job: str | None
+) -> None:
+    records = place.open()
+    records.begin(a_run()).before(a_step(an_action("a", action), call))
+    (line,) = _lines(records)
+    assert (line.name, line.job) == (name, job)
+
+
+def test_what_was_not_told_one_by_one_is_written_at_the_end_once(place: Place) -> None:
+    records = place.open()
+    journal = records.begin(a_run())
+    journal.outcome(done(), DECLARED)
+    left = Outcome(an_action("b"), Status.SKIPPED, "interrupted before it began")
+    journal.end(Ended(NOW, "interrupted", {"done": 1, "skipped": 1}, (done(), left)))
+    (run,) = records.runs(SCOPE)
+    assert [(action.key, action.status, action.detail) for action in run.actions] == [
+        ("a", "done", ""),
+        ("b", "skipped", "interrupted before it began"),
+    ]
+
+
+def test_many_threads_write_every_line_once(place: Place) -> None:
+    records = place.open()
+
+    def one(number: int) -> None:
+        action = an_action(f"k{number}")
+        line = journal.before(a_step(action))
+        journal.after(line, StepEnd(ok=True, job=f"job-{number}"))
+        journal.outcome(done(action, f"job-{number}"), DECLARED)
+
+    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        journal = records.begin(a_run())
+        with ThreadPoolExecutor(64) as threads:
+            list(threads.map(one, range(256)))
+    (run,) = records.runs(SCOPE)
+    assert sorted((step.key, step.job) for step in run.steps) == sorted(
+        (f"k{n}", f"job-{n}") for n in range(256)
+    )
+    assert len({action.key for action in run.actions}) == 256
+    assert len(records.memory(SCOPE).by_key) == 256
+
+
+def test_runs_are_read_newest_first_by_scope_by_key_and_no_more_than_asked(place: Place) -> None:
+    records = place.open()
+    for number, key in enumerate(["a", "b", "a"]):
+        journal = records.begin(a_run(at_s=NOW + number))
+        journal.before(a_step(an_action(key)))
+        journal.end(Ended(NOW + number, "complete", {}, (Outcome(an_action("c"), Status.SKIPPED),)))
+    records.begin(a_run(ELSEWHERE))
+    records.begin(a_run(at_s=NOW + 9, kind=RunKind.DRIFT))
+    assert [run.at_s - NOW for run in records.runs(SCOPE)] == [9, 2, 1, 0]
+    assert [run.at_s - NOW for run in records.runs(SCOPE, limit=2)] == [9, 2]
+    assert [run.at_s - NOW for run in records.runs(SCOPE, key="a")] == [2, 0]
+    assert [run.at_s - NOW for run in records.runs(SCOPE, key="a", limit=1)] == [2]
+    assert records.runs(SCOPE, key="c") == []  # skipping is no doing
+    assert [run.kind for run in records.runs(SCOPE, limit=1)] == ["drift"]
+    assert records.runs(replace(SCOPE, stack="unheard-of")) == []
+
+
+# --- a store that goes away
+
+
+class _Gone(Exception):
+    pass
+
+
+@pytest.fixture(name="journal")
+def _journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> StoredJournal:
+    """The journal of a store that went away after the run began."""
+    journal = place.open().begin(a_run())
+
+    def writing() -> Any:
+        raise RecordsAway(*journal._database.away(OSError(5, "gone")).diagnostics)
+
+    monkeypatch.setattr(journal._database, "writing", writing)
+    return journal
+
+
+def test_no_call_is_made_that_is_not_on_disk(journal: StoredJournal) -> None:
+    with pytest.raises(RecordsAway):
+        journal.before(a_step())
+
+
+def test_what_comes_after_the_call_is_forgiven_and_remembered(journal: StoredJournal) -> None:
+    assert journal.problem is None
+    journal.after(1, StepEnd(ok=True))
+    assert journal.problem is not None
+    assert "cannot be reached" in journal.problem
+    journal.outcome(done(), DECLARED)
+    journal.end(Ended(NOW, "complete", {}))
+
+
+def test_an_interrupted_write_passes_for_written_with_nobody(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = place.open().begin(a_run())
+
+    def writing() -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(journal._database, "writing", writing)
+    with pytest.raises(KeyboardInterrupt):
+        journal.before(a_step())
+    monkeypatch.undo()
+    assert journal.before(a_step()) == 2  # the journal goes on
+
+
+# --- secrets, and texts that databases do not take
+
+
+def _everything_written(place: Place) -> bytes:
+    assert place.path is not None
+    return b"".join(file.read_bytes() for file in place.path.parent.glob("records.db*"))
+
+
+def test_no_secret_reaches_the_files(sqlite: Place) -> None:
+    records = sqlite.open()
+    declared = Declared(
+        {
+            "algorithm": {
+                "environments": {"TOKEN": SecretName("var.token", SECRET), "URL": f"https://{SECRET}@x"}
+            }
+        },
+        {"spec": {"notification": SecretText(f"Bearer {SECRET}", "Bearer ${var.token}")}},
+        f"about {SECRET}",
+    )
+    told = replace(ALICE, command=f"apply --var token={SECRET}")
+    with records.locked(SCOPE, told, lease_s=LEASE_S, on_lost=nothing_lost):
+        journal = records.begin(a_run(command=f"apply --var token={SECRET}"))
+        line = journal.before(a_step(declared=declared))
+        journal.after(line, StepEnd(ok=False, code=SECRET, message=f"bad token {SECRET}", request_id=SECRET))
+        journal.outcome(replace(done(), detail=f"said {SECRET}"), declared)
+        assert SECRET.encode() not in _everything_written(sqlite)
+        journal.end(Ended(NOW, "complete", {}, (Outcome(an_action("b"), Status.FAILED, message=SECRET),)))
+    records.close()
+    written = _everything_written(sqlite)
+    assert SECRET.encode() not in written
+    assert b"var.token" in written
+    kept = sqlite.open().memory(SCOPE).by_key["a"][0].declared
+    assert kept == Declared(
+        {"algorithm": {"environments": {"TOKEN": "var.token", "URL": "https://(sensitive)@x"}}},
+        {"spec": {"notification": "Bearer ${var.token}"}},
+        "about (sensitive)",
+    )
+
+
+def test_a_secret_that_is_json_breaks_no_json(place: Place) -> None:
+    records = place.open(redact=lambda text: text.replace('":', "(sensitive)"))
+    records.begin(a_run()).outcome(done(), DECLARED)
+    assert records.revisions(SCOPE, "a")[0].declared == DECLARED
+
+
+@pytest.mark.parametrize("text", ["nul \0 byte", "half a pair \ud800", "训练 🚂", "it's 100%; DROP TABLE x"])
+def test_any_text_can_be_written(place: Place, text: str) -> None:
+    records = place.open()
+    journal = records.begin(a_run(command=text))
+    journal.after(
+        journal.before(a_step(declared=Declared(description=text))), StepEnd(ok=False, message=text)
+    )
+    journal.outcome(Outcome(an_action(), Status.DONE, text, job="job-a"), Declared({"x": {text: text}}))
+    assert journal.problem is None
+    assert records.revisions(SCOPE, "a")[0].declared == Declared({"x": {text: text}})
+    if text.isprintable():
+        (run,) = records.runs(SCOPE)
+        assert (run.command, run.steps[0].message, run.actions[0].detail) == (text, text, text)
+
+
+# --- the revision that an action made or changed
+
+
+def test_a_done_create_is_a_revision(place: Place) -> None:
+    records = place.open()
+    records.begin(a_run()).outcome(done(), DECLARED)
+    (revision,) = records.revisions(SCOPE, "a")
+    assert (revision.name, revision.number, revision.job, revision.digest) == ("a", 1, "job-a", DIGEST)
+    assert revision.declared == DECLARED
+    assert (revision.phase, revision.seen_at_s, revision.phases) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(an_action(), Status.FAILED, job="job-a"),
+        Outcome(an_action(), Status.DONE, job=None),
+        Outcome(an_action("a", Action.TERMINATE), Status.DONE, job="job-a"),
+    ],
+    ids=["failed", "no job", "terminate"],
+)
+def test_what_made_no_job_is_no_revision(place: Place, outcome: Outcome) -> None:
+    records = place.open()
+    records.begin(a_run()).outcome(outcome, DECLARED)
+    assert records.revisions(SCOPE, "a") == ()
+
+
+def test_a_later_update_says_what_is_declared_now(place: Place) -> None:
+    records = place.open()
+    journal = records.begin(a_run())
+    journal.outcome(done(), DECLARED)
+    now = replace(DECLARED, mutable={"spec": {"priority": "3"}})
+    journal.outcome(done(an_action("a", Action.UPDATE, digest=OTHER_DIGEST)), now)
+    (revision,) = records.revisions(SCOPE, "a")
+    assert (revision.digest, revision.declared) == (OTHER_DIGEST, now)
+
+
+def test_an_update_that_does_not_say_leaves_what_was_declared(place: Place) -> None:
+    records = place.open()
+    journal = records.begin(a_run())
+    journal.outcome(done(), DECLARED)
+    journal.outcome(done(an_action("a", Action.UPDATE)), None)
+    assert records.revisions(SCOPE, "a")[0].declared == DECLARED
+
+
+# --- going on without records
+
+
+def test_without_records_everything_goes_on() -> None:
+    records = NoRecords("no disk")
+    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        journal = records.begin(a_run())
+        assert [journal.before(a_step()), journal.before(a_step())] == [1, 2]
+        journal.after(1, StepEnd(ok=True))
+        journal.outcome(done(), None)
+        journal.end(Ended(NOW, "complete", {}))
+    assert journal.problem is None
+    assert records.memory(SCOPE).problem == "no disk"
+    assert (records.holder(SCOPE), records.break_lock(SCOPE)) == (None, None)
+    assert (list(records.runs(SCOPE)), list(records.revisions(SCOPE, "a")), records.prune(SCOPE, NOW)) == (
+        [],
+        [],
+        0,
+    )
+    records.remember(SCOPE, (), NOW)
+    records.close()
+
+
+def test_both_are_what_the_protocols_ask_for() -> None:
+    from reconciler.core import ports
+
+    def check(records: ports.Records, journal: ports.Journal) -> None: ...
+
+    check(NoRecords(), NoRecords().begin(a_run()))
+    _: type[ports.Records] = StoredRecords
+    __: type[ports.Journal] = StoredJournal

@@ -1,0 +1,301 @@
+"""The lock: who has it, for how long, and what becomes of what its former holder still wants to do."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, nullcontext
+
+import pytest
+
+from reconciler.core.record import LockHeld, LockLost, RecordsAway
+from reconciler.records import lifeline
+from reconciler.records.lock import Heartbeat, Lease
+from reconciler.records.store import StoredRecords
+from tests.builders import NOW
+from tests.records.places import ALICE, BOB, LEASE_S, OTHER_STACK, SCOPE, Place, a_run, a_step, nothing_lost
+
+
+def _locked(records: StoredRecords, **options: object) -> ExitStack:
+    """Enter the lock, to be left by `close`."""
+    stack = ExitStack()
+    given = {"scope": SCOPE, "holder": ALICE, "lease_s": LEASE_S, "on_lost": nothing_lost, **options}
+    stack.enter_context(records.locked(**given))  # type: ignore[arg-type]
+    return stack
+
+
+def test_nobody_holds_a_lock_that_was_never_taken(place: Place) -> None:
+    assert place.open().holder(SCOPE) is None
+
+
+def test_the_holder_is_seen_by_everybody(place: Place) -> None:
+    with _locked(place.open()):
+        holder = place.open().holder(SCOPE)
+    assert holder is not None
+    assert (holder.who, holder.where, holder.command) == ("alice", "laptop", "reconciler apply")
+    assert (holder.since_s, holder.expires_s) == (NOW, NOW + LEASE_S)
+
+
+def test_a_second_taker_is_told_who_holds_it_since_when_and_for_how_long(place: Place) -> None:
+    with _locked(place.open()):
+        place.advance(18)
+        with pytest.raises(LockHeld) as refused:
+            _locked(place.open(), holder=BOB)
+    (told,) = refused.value.diagnostics
+    assert told.what == "the lock is held by somebody else"
+    assert "alice on laptop has held it since 2027-01-15T08:00:00Z for: reconciler apply" in told.why
+    assert "it ends by itself in 42 s unless renewed" in told.why
+    assert "reconciler unlock" in (told.fix or "")
+
+
+def test_the_words_steer_no_terminal(place: Place) -> None:
+    mallory = type(ALICE)("mallory\x1b[2J", "x", "y", 0, 0)
+    with _locked(place.open(), holder=mallory), pytest.raises(LockHeld) as refused:
+        _locked(place.open())
+    assert "\x1b" not in str(refused.value)
+
+
+def test_it_is_free_when_the_holder_has_left(place: Place) -> None:
+    records = place.open()
+    _locked(records).close()
+    assert records.holder(SCOPE) is None
+    _locked(place.open(), holder=BOB).close()
+
+
+def test_it_is_free_after_an_exception(place: Place) -> None:
+    records = place.open()
+    with pytest.raises(ZeroDivisionError), _locked(records):
+        raise ZeroDivisionError
+    assert records.holder(SCOPE) is None
+
+
+def test_one_store_excludes_itself_too(place: Place) -> None:
+    records = place.open()
+    with _locked(records):
+        with pytest.raises(LockHeld):
+            _locked(records)
+        records.begin(a_run()).before(a_step())  # the one who was refused took nothing from the holder
+
+
+def test_each_scope_has_a_lock_of_its_own(place: Place) -> None:
+    with _locked(place.open()), _locked(place.open(), scope=OTHER_STACK):
+        pass
+
+
+def test_a_lease_that_ran_out_is_taken_over(place: Place) -> None:
+    theirs, ours = place.open(), place.open()
+    with _locked(theirs):
+        place.advance(LEASE_S)
+        assert ours.holder(SCOPE) is None
+        with _locked(ours, holder=BOB):
+            holder = ours.holder(SCOPE)
+            assert holder is not None
+            assert holder.who == "bob"
+
+
+def test_leaving_late_takes_the_lock_from_nobody(place: Place) -> None:
+    theirs, ours = place.open(), place.open()
+    left = _locked(theirs)
+    place.advance(LEASE_S)
+    with _locked(ours, holder=BOB):
+        left.close()
+        assert ours.holder(SCOPE) is not None
+
+
+def test_a_broken_lock_is_free_and_its_holder_is_named(place: Place) -> None:
+    theirs, ours = place.open(), place.open()
+    with _locked(theirs):
+        broken = ours.break_lock(SCOPE)
+        assert broken is not None
+        assert broken.who == "alice"
+        assert ours.holder(SCOPE) is None
+        _locked(ours, holder=BOB).close()
+
+
+def test_breaking_a_free_lock_names_nobody(place: Place) -> None:
+    assert place.open().break_lock(SCOPE) is None
+
+
+# --- journal lines are fenced
+
+
+def test_lines_are_refused_once_the_lease_ran_out(place: Place) -> None:
+    records = place.open()
+    with _locked(records):
+        journal = records.begin(a_run())
+        journal.before(a_step())
+        place.advance(LEASE_S)
+        with pytest.raises(LockLost) as lost:
+            journal.before(a_step())
+    assert lost.value.diagnostics[0].what == "the lock is lost"
+
+
+@pytest.mark.parametrize("how", ["broken", "taken over"])
+def test_lines_are_refused_once_somebody_else_has_the_lock(place: Place, how: str) -> None:
+    theirs, ours = place.open(), place.open()
+    with _locked(theirs):
+        journal = theirs.begin(a_run())
+        if how == "broken":
+            ours.break_lock(SCOPE)
+        else:
+            place.advance(LEASE_S)
+        with _locked(ours, holder=BOB):
+            with pytest.raises(LockLost):
+                journal.before(a_step())
+            ours.begin(a_run()).before(a_step())
+
+
+def test_lines_are_refused_after_the_lock_was_left(place: Place) -> None:
+    records = place.open()
+    with _locked(records):
+        journal = records.begin(a_run())
+    with pytest.raises(LockLost):
+        journal.before(a_step())
+
+
+def test_a_journal_without_a_lock_is_not_fenced(place: Place) -> None:
+    with _locked(place.open()):
+        place.open().begin(a_run()).before(a_step())
+
+
+# --- the heartbeat
+
+
+def _lease(records: StoredRecords) -> Lease:
+    return records._leases[SCOPE]
+
+
+def test_a_beat_lengthens_the_lease(place: Place) -> None:
+    records = place.open()
+    with _locked(records):
+        heartbeat = Heartbeat(_lease(records), place.clock.now, nothing_lost)
+        place.advance(LEASE_S - 1)
+        assert heartbeat.beat() == LEASE_S / 3
+        place.advance(LEASE_S - 1)
+        with pytest.raises(LockHeld):
+            _locked(place.open())
+
+
+@pytest.mark.parametrize("how", ["broken", "taken over", "ran out"])
+def test_a_beat_notices_that_the_lock_is_lost(place: Place, how: str) -> None:
+    records, ours = place.open(), place.open()
+    lost: list[None] = []
+    with _locked(records):
+        heartbeat = Heartbeat(_lease(records), place.clock.now, lambda: lost.append(None))
+        if how == "broken":
+            ours.break_lock(SCOPE)
+        else:
+            place.advance(LEASE_S)
+        with _locked(ours, holder=BOB) if how == "taken over" else nullcontext():
+            assert heartbeat.beat() is None
+        assert len(lost) == 1
+        with pytest.raises(LockLost):
+            records.begin(a_run()).before(a_step())
+
+
+def test_a_store_that_is_away_loses_the_lock_only_when_the_lease_is_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = place.open()
+    lost: list[None] = []
+    with _locked(records):
+        heartbeat = Heartbeat(_lease(records), place.clock.now, lambda: lost.append(None))
+
+        def away() -> None:
+            raise RecordsAway
+
+        monkeypatch.setattr(_lease(records), "renew", away)
+        place.advance(LEASE_S - 1)
+        assert heartbeat.beat() == LEASE_S / 10  # sooner than otherwise
+        assert lost == []
+        place.advance(1)
+        assert heartbeat.beat() is None
+        assert len(lost) == 1
+
+
+def test_the_heart_beats_by_itself_and_tells_of_the_loss_once(place: Place) -> None:
+    records = place.open()
+    lost = threading.Event()
+    told: list[None] = []
+
+    def on_lost() -> None:
+        told.append(None)
+        lost.set()
+
+    with _locked(records, lease_s=0.03, on_lost=on_lost):
+        place.advance(0.03)
+        assert lost.wait(timeout=30)
+    assert len(told) == 1
+
+
+# --- a dead holder (SQLite only: the kernel tells)
+
+
+def _die(records: StoredRecords) -> None:
+    """What the kernel does when a process dies."""
+    held = _lease(records)._lifeline
+    assert held is not None
+    held.let_go()
+
+
+def test_a_dead_holder_holds_nothing(sqlite: Place) -> None:
+    theirs, ours = sqlite.open(), sqlite.open()
+    with _locked(theirs):
+        _die(theirs)
+        assert ours.holder(SCOPE) is None
+        assert ours.break_lock(SCOPE) is None
+        _locked(ours, holder=BOB).close()
+
+
+def test_looking_at_the_holder_does_not_disturb_it(sqlite: Place) -> None:
+    theirs, ours = sqlite.open(), sqlite.open()
+    with _locked(theirs):
+        for _ in range(3):
+            assert ours.holder(SCOPE) is not None
+        _die(theirs)
+        for _ in range(3):
+            assert ours.holder(SCOPE) is None
+
+
+def test_a_holder_of_another_boot_may_be_alive_elsewhere(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, ours = sqlite.open(), sqlite.open()
+    with _locked(theirs):
+        _die(theirs)
+        monkeypatch.setattr(lifeline, "_boot_id", lambda: "another-boot")
+        assert ours.holder(SCOPE) is not None
+        with pytest.raises(LockHeld):
+            _locked(ours)
+
+
+def test_a_machine_without_a_boot_id_waits_for_the_lease(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifeline, "_boot_id", lambda: "")
+    theirs, ours = sqlite.open(), sqlite.open()
+    with _locked(theirs):
+        with pytest.raises(LockHeld):
+            _locked(ours)
+        sqlite.advance(LEASE_S)
+        _locked(ours).close()
+
+
+def test_a_lifeline_that_was_removed_proves_nothing(sqlite: Place) -> None:
+    theirs, ours = sqlite.open(), sqlite.open()
+    with _locked(theirs):
+        assert sqlite.path is not None
+        (file,) = sqlite.path.parent.glob("records.db.lock-*")
+        file.unlink()
+        assert ours.holder(SCOPE) is not None
+        with pytest.raises(LockHeld):
+            _locked(ours)
+
+
+def test_a_stopped_holder_keeps_its_lifeline_but_not_the_lock(sqlite: Place) -> None:
+    theirs, ours, third = sqlite.open(), sqlite.open(), sqlite.open()
+    with _locked(theirs):
+        sqlite.advance(LEASE_S)
+        with _locked(ours, holder=BOB):
+            assert third.holder(SCOPE) is not None
+            with pytest.raises(LockHeld):
+                _locked(third)

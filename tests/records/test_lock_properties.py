@@ -1,0 +1,168 @@
+"""Whatever several holders do, and whatever befalls them, at most one of them may write at a time."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from sqlalchemy import event
+
+from reconciler.core.record import LockHeld, LockLost
+from reconciler.records.address import parse_address
+from reconciler.records.database import Database
+from reconciler.records.journal import StoredJournal
+from reconciler.records.lock import Lease, Locks
+from reconciler.records.store import StoredRecords
+from reconciler.records.texts import Texts
+from tests.builders import NOW
+from tests.records.places import ALICE, LEASE_S, SCOPE, a_run, a_step
+
+#: Not shrunk: that takes minutes, and a story of thirty steps can be read.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+HOLDERS = st.integers(0, 1)
+DEEDS = ["take", "take", "take", "write", "write", "renew", "release", "die", "break_it"]
+
+
+@dataclass
+class Moment:
+    at_s: float = NOW
+
+    def now(self) -> float:
+        return self.at_s
+
+
+@dataclass
+class Contender:
+    """One process: its own connections to the file, the lease it took last, and the journal under it."""
+
+    database: Database
+    records: StoredRecords
+    lease: Lease | None = None
+    journal: StoredJournal | None = None
+
+
+class LockMachine(RuleBasedStateMachine):
+    """The model is one sentence: who holds it, and until when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.TemporaryDirectory()
+        self._moment = Moment()
+        self._contenders = [self._contender() for _ in range(2)]
+        self._holder: int | None = None
+        self._until_s = 0.0
+        self._is_dead = False
+
+    def _contender(self) -> Contender:
+        address = parse_address(f"sqlite://{Path(self._directory.name) / 'records.db'}")
+        database = Database(address, self._moment, str)
+        # Nobody pulls the plug here.
+        event.listen(database._engine, "connect", lambda one, _: one.execute("PRAGMA synchronous = OFF"))
+        database.prepare(create=True)
+        return Contender(database, StoredRecords(database, str))
+
+    @property
+    def _is_held(self) -> bool:
+        return self._holder is not None and self._moment.at_s < self._until_s
+
+    def _has_it(self, number: int) -> bool:
+        return self._is_held and self._holder == number and not self._is_dead
+
+    def take(self, number: int) -> None:
+        contender = self._contenders[number]
+        if contender.lease is not None and not contender.lease.is_lost and self._has_it(number):
+            return
+        lease = Locks(contender.database, Texts(str)).lease(
+            SCOPE, contender.records._id(SCOPE), ALICE, LEASE_S
+        )
+        if self._is_held and not self._is_dead:
+            with pytest.raises(LockHeld):
+                lease.take()
+            return
+        lease.take()
+        if contender.lease is not None:
+            contender.lease._let_go()
+        contender.lease = lease
+        contender.records._leases[SCOPE] = lease
+        contender.journal = contender.records.begin(a_run())
+        self._holder, self._until_s, self._is_dead = number, self._moment.at_s + LEASE_S, False
+
+    def write(self, number: int) -> None:
+        journal = self._contenders[number].journal
+        if journal is None:
+            return
+        if self._has_it(number):
+            journal.before(a_step())
+        else:
+            with pytest.raises(LockLost):
+                journal.before(a_step())
+
+    def renew(self, number: int) -> None:
+        lease = self._contenders[number].lease
+        if lease is None:
+            return
+        if self._has_it(number):
+            lease.renew()
+            self._until_s = self._moment.at_s + LEASE_S
+        else:
+            with pytest.raises(LockLost):
+                lease.renew()
+
+    def release(self, number: int) -> None:
+        contender = self._contenders[number]
+        if contender.lease is None:
+            return
+        contender.lease.release()
+        if self._holder == number:
+            self._holder = None
+
+    def die(self, number: int) -> None:
+        """The kernel lets go of its lifeline, and nobody of the row."""
+        contender = self._contenders[number]
+        if contender.lease is None:
+            return
+        # One that took over from a stopped process has no lifeline, so that only its lease tells.
+        proves = contender.lease._lifeline is not None
+        contender.lease._let_go()
+        contender.lease = contender.journal = None
+        if self._has_it(number) and proves:
+            self._is_dead = True
+        elif self._has_it(number):
+            self._holder = -1
+
+    def break_it(self, by: int) -> None:
+        broken = self._contenders[by].records.break_lock(SCOPE)
+        assert (broken is not None) == (self._is_held and not self._is_dead)
+        self._holder, self._is_dead = None, False
+
+    @rule(number=HOLDERS, deed=st.sampled_from(DEEDS))
+    def somebody_acts(self, number: int, deed: str) -> None:
+        """One rule and not seven: runs in which nobody ever takes the lock say little."""
+        getattr(self, deed)(number)
+
+    @rule(seconds=st.sampled_from([1.0, LEASE_S / 3, LEASE_S - 1, LEASE_S]))
+    def time_passes(self, seconds: float) -> None:
+        self._moment.at_s += seconds
+
+    @invariant()
+    def everybody_sees_the_same_holder(self) -> None:
+        seen = {contender.records.holder(SCOPE) is not None for contender in self._contenders}
+        assert seen == {self._is_held and not self._is_dead}
+
+    def teardown(self) -> None:
+        for contender in self._contenders:
+            if contender.lease is not None:
+                contender.lease._let_go()
+            contender.records.close()
+        self._directory.cleanup()
+
+
+def test_at_most_one_may_write_at_a_time() -> None:
+    run_state_machine_as_test(
+        LockMachine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None, phases=PHASES)
+    )

@@ -1,0 +1,221 @@
+"""Opening a store: what is made, what is not, and what is brought up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import inspect, text
+
+from reconciler.core.diagnostic import WrongUsage
+from reconciler.core.record import RecordsAway
+from reconciler.records import open_records
+from reconciler.records.address import parse_address
+from reconciler.records.database import Database
+from reconciler.records.schema import RUNS, latest, stored_version
+from tests.builders import NOW
+from tests.records.places import DECLARED, SCOPE, Place, a_run
+
+NEXT = (("ALTER TABLE reconciler_runs ADD COLUMN note TEXT", "UPDATE reconciler_runs SET note = 'old'"),)
+VERSION_1 = Path(__file__).with_name("version-1.sql")
+
+
+def _database(place: Place) -> Database:
+    return Database(parse_address(place.url), place.clock, str)
+
+
+@pytest.mark.parametrize("size", [None, 0])
+def test_a_look_makes_no_file(sqlite: Place, size: int | None) -> None:
+    assert sqlite.path is not None
+    if size == 0:
+        sqlite.path.touch()
+    before = sorted(sqlite.path.parent.iterdir())
+    assert sqlite.maybe(create=False) is None
+    assert sorted(sqlite.path.parent.iterdir()) == before
+
+
+def test_a_look_makes_no_tables(place: Place) -> None:
+    assert place.maybe(create=False) is None
+    place.open().begin(a_run())
+    assert len(place.open(create=False).runs(SCOPE)) == 1
+
+
+def test_the_file_and_what_lies_beside_it_are_private(tmp_path: Path, sqlite: Place) -> None:
+    path = tmp_path / "new" / ".reconciler" / "records.db"
+    sqlite.url = f"sqlite://{path}"
+    sqlite.open().begin(a_run())
+    assert {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()} == {
+        "records.db": 0o600,
+        "records.db-wal": 0o600,
+        "records.db-shm": 0o600,
+    }
+
+
+def test_a_commit_is_on_disk(sqlite: Place) -> None:
+    sqlite.open()
+    database = _database(sqlite)
+    with database.reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+    database.close()
+
+
+@pytest.mark.parametrize("name", ["with space.db", "with?query.db", "with#hash.db", "50%25.db", "日.db"])
+def test_any_path_is_taken_as_it_stands(tmp_path: Path, sqlite: Place, name: str) -> None:
+    sqlite.url = f"sqlite://{tmp_path / name}"
+    sqlite.open()
+    assert (tmp_path / name).exists()
+
+
+def test_nothing_heavy_is_imported_before_a_store_is_opened() -> None:
+    probe = (
+        "import sys, reconciler.records, reconciler.core.ports, reconciler.core.record\n"
+        "assert not {'sqlalchemy', 'psycopg', 'sqlite3'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", probe], check=True)
+
+
+def test_sqlite_needs_no_driver_of_postgresql(tmp_path: Path) -> None:
+    probe = (
+        "import sys, time\n"
+        "from reconciler.records import open_records\n"
+        "class Clock: now = staticmethod(time.time)\n"
+        f"open_records('sqlite://{tmp_path}/x.db', clock=Clock(), redact=str, create=True).close()\n"
+        "assert 'psycopg' not in sys.modules and 'sqlalchemy.orm' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", probe], check=True)
+
+
+# --- versions
+
+
+def test_a_new_store_is_of_the_latest_version(place: Place) -> None:
+    place.open()
+    database = _database(place)
+    with database.reading() as connection:
+        assert stored_version(connection) == latest()
+    database.close()
+
+
+def test_a_store_of_version_1_is_read(sqlite: Place) -> None:
+    """Every version since must be able to; `version-1.sql` is never written again."""
+    assert sqlite.path is not None
+    old = sqlite3.connect(sqlite.path)
+    old.executescript(VERSION_1.read_text(encoding="utf-8"))
+    old.close()
+    records = sqlite.open(create=False)
+    (run,) = records.runs(SCOPE)
+    assert (run.who, run.result, run.summary, len(run.steps), len(run.actions)) == (
+        "alice",
+        "complete",
+        {"done": 1},
+        1,
+        1,
+    )
+    (revision,) = records.revisions(SCOPE, "a")
+    assert (revision.declared, revision.phases) == (DECLARED, (("Completed", NOW),))
+    assert records.holder(SCOPE) is None
+
+
+def test_an_older_store_is_migrated_and_keeps_what_it_holds(place: Place) -> None:
+    place.open().begin(a_run())
+    database = _database(place)
+    for _ in range(2):
+        assert database.prepare(create=False, migrations=NEXT)
+        with database.reading() as connection:
+            assert stored_version(connection) == 2
+            assert "note" in {column["name"] for column in inspect(connection).get_columns(RUNS.name)}
+            assert connection.execute(text("SELECT who, note FROM reconciler_runs")).all() == [
+                ("alice", "old")
+            ]
+    database.close()
+
+
+def test_a_migration_that_fails_changes_nothing(place: Place) -> None:
+    place.open()
+    database = _database(place)
+    broken = ((*NEXT[0], "ALTER TABLE of_nobody ADD COLUMN x TEXT"),)
+    with pytest.raises(RecordsAway):
+        database.prepare(create=False, migrations=broken)
+    with database.reading() as connection:
+        assert stored_version(connection) == 1
+        assert "note" not in {column["name"] for column in inspect(connection).get_columns(RUNS.name)}
+    database.close()
+
+
+def _at_once(place: Place, act: Callable[[Database], object]) -> None:
+    databases = [_database(place) for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(act, databases))
+    for database in databases:
+        database.close()
+
+
+def test_several_that_make_the_tables_at_once_make_them_once(place: Place) -> None:
+    _at_once(place, lambda database: database.prepare(create=True))
+    assert place.open(create=False).runs(SCOPE) == []
+
+
+def test_several_that_migrate_at_once_migrate_once(place: Place) -> None:
+    place.open()
+    _at_once(place, lambda database: database.prepare(create=False, migrations=NEXT))
+    database = _database(place)
+    with database.reading() as connection:
+        assert stored_version(connection) == 2
+    database.close()
+
+
+def test_a_newer_store_needs_a_newer_reconciler(place: Place) -> None:
+    place.open()
+    database = _database(place)
+    database.prepare(create=True, migrations=NEXT)
+    database.close()
+    with pytest.raises(RecordsAway) as refused:
+        place.open()
+    (told,) = refused.value.diagnostics
+    assert told.what == "the record store needs a newer reconciler"
+    assert "its tables are of version 2; this reconciler knows version 1" in told.why
+
+
+# --- addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("records.db", "it has no scheme"),
+        ("mysql://u:hunter22@h/d", "mysql is not one of sqlite, postgresql"),
+        ("://u:hunter22@h/d", "its scheme is not one of"),
+        ("sqlite://records.db", "absolute path"),
+        ("sqlite:///", "absolute path"),
+        ("postgresql://u:hunter22/d", "it cannot be read"),
+        ("postgresql://u:hun@hunter22@h/d", "it holds two @"),
+        ("postgresql://u:hunter22@h", "it names no database"),
+        ("postgresql://u:hunter22@h:port/d", "it cannot be read"),
+        ("hunter22://h", "is not one of"),
+    ],
+)
+def test_a_wrong_address_is_told_without_what_may_be_a_password(sqlite: Place, url: str, why: str) -> None:
+    with pytest.raises(WrongUsage) as wrong:
+        open_records(url, clock=sqlite.clock, redact=str, create=True)
+    (told,) = wrong.value.diagnostics
+    assert told.what == "not the address of a record store"
+    assert why in told.why
+    assert "hunter22" not in str(told) or url.startswith("hunter22")
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_an_address_is_shown_without_its_password(scheme: str) -> None:
+    address = parse_address(f"{scheme}://ann:hunter22@h:5433/d?sslpassword=swordfish&sslmode=require")
+    assert address.shown == "postgresql://ann@h:5433/d"
+    assert "hunter22" not in repr(address)
+    assert "swordfish" not in repr(address)
+    assert address.without_secrets("hunter22 swordfish") == "(sensitive) (sensitive)"
+    assert (address.url.drivername, address.url.password) == ("postgresql+psycopg", "hunter22")

@@ -1,0 +1,100 @@
+"""Real processes at one store: races, and holders that are killed or stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from reconciler.core.record import LockHeld
+from tests.records.places import BOB, LEASE_S, SCOPE, Place, nothing_lost
+from tests.records.process import Process
+
+ROUNDS = 40
+
+
+@pytest.fixture
+def start(place: Place) -> Iterator[Callable[[], Process]]:
+    """Start a process; it is ended with the test."""
+    with ExitStack() as started:
+
+        def start() -> Process:
+            process = Process(place)
+            started.callback(process.close)
+            return process
+
+        yield start
+
+
+def _take(place: Place) -> None:
+    with place.open().locked(SCOPE, BOB, lease_s=LEASE_S, on_lost=nothing_lost):
+        pass
+
+
+def test_of_two_that_race_for_the_lock_one_wins_each_time(place: Place, start: Callable[[], Process]) -> None:
+    # They also race for the making of the tables.
+    racers = [start(), start()]
+    for _ in range(ROUNDS):
+        for racer in racers:
+            racer.tell("take")
+        answers = [racer.answer() for racer in racers]
+        assert sorted(answers) == ["done", "held"]
+        winner = racers[answers.index("done")]
+        assert winner.ask("write") == "done"
+        assert winner.ask("leave") == "done"
+    assert len(place.open().runs(SCOPE)) == ROUNDS
+
+
+def test_a_killed_holder_is_followed_at_once_or_when_its_lease_is_over(
+    place: Place, start: Callable[[], Process]
+) -> None:
+    holder = start()
+    assert holder.ask("take") == "done"
+    with pytest.raises(LockHeld):
+        _take(place)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    if place.kind == "postgresql":  # it may have run on any machine
+        with pytest.raises(LockHeld):
+            _take(place)
+        place.advance(LEASE_S)
+    assert place.open().holder(SCOPE) is None
+    _take(place)
+
+
+def test_a_stopped_holder_wakes_up_without_the_lock(place: Place, start: Callable[[], Process]) -> None:
+    holder, successor = start(), start()
+    assert holder.ask("take") == "done"
+    assert holder.ask("write") == "done"
+    holder.send_signal(signal.SIGSTOP)
+    assert successor.ask("take") == "held"
+    place.advance(LEASE_S)
+    assert successor.ask("take") == "done"
+    holder.send_signal(signal.SIGCONT)
+    assert holder.ask("write") == "lost"
+    assert successor.ask("write") == "done"
+    assert holder.ask("leave") == "done"
+    assert successor.ask("write") == "done"
+
+
+def test_a_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> None:
+    """A forked child inherits what is open, the lifeline too."""
+    import os
+
+    with sqlite.open().locked(SCOPE, BOB, lease_s=LEASE_S, on_lost=nothing_lost):
+        from reconciler.records import lifeline
+
+        (held,) = lifeline._held
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writing, b"open" if held._descriptor is not None else b"closed")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reading, 10) == b"closed"
+        os.close(reading)
+        os.close(writing)
+        with pytest.raises(LockHeld):
+            _take(sqlite)

@@ -1,0 +1,238 @@
+"""A stack on the local target of which the next apply has something of every kind to do.
+
+The first manifest is applied, then the service and strangers do their part, and the second manifest is
+written down. Time stands still there unless somebody puts it forward.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reconciler.core.identity import Marker, parse_description
+from reconciler.emulator import Job, Store
+from reconciler.targets import LOCAL_PROJECT, RECORDS
+from tests.scenarios.zygote import Zygote
+
+STACK = "every"
+APPLY = ("apply", "--yes", "--parallelism", "1")
+ACTIVE = frozenset({"Creating", "Pending", "Running", "Terminating"})
+
+#: What the plan of the second manifest says of each key: action and reason.
+PLANNED = {
+    "again": ("create", "declared_again"),
+    "doubled": ("terminate", "superseded"),
+    "edited": ("update", "mutable_changed"),
+    "failed": ("create", "retry"),
+    "gone": ("terminate", "not_in_manifest"),
+    "guarded": ("update", "marker_changed"),
+    "lost": ("update", "marker_restored"),
+    "moved": ("update", "marker_changed"),
+    "moved-and-edited": ("replace", "immutable_changed"),
+    "new": ("create", "not_found"),
+    "overlapping": ("replace", "immutable_changed"),
+    "replaced": ("replace", "immutable_changed"),
+    "waiting": ("defer", "needs_pending"),
+}
+#: What nobody may touch: kept as declared, and what is not ours.
+KEPT = frozenset({"kept", "kept-done"})
+NOT_OURS = frozenset({"by-hand", "copy-of-kept", "failed-r3", "somebody-elses"})
+
+
+def _entry(lr: float = 0.1, **more: Any) -> dict[str, Any]:
+    return {
+        "algorithm": {
+            "code_dir": "obs://b/code/",
+            "boot_file": "obs://b/code/train.py",
+            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+            "parameters": {"lr": lr},
+            "environments": {"EMULATOR_RUN_SECONDS": "100000000"},
+        },
+        "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
+    } | more
+
+
+def _first() -> dict[str, Any]:
+    same = ("again", "doubled", "gone", "guarded", "kept", "kept-done", "lost")
+    changed = ("edited", "failed", "overlapping", "replaced", "was-edited", "was-here")
+    return {key: _entry(lifecycle={"on_failure": "retry", "retry_delay": "1s"}) for key in (*same, *changed)}
+
+
+def _second() -> dict[str, Any]:
+    jobs: dict[str, Any] = _first()
+    for key in ("gone", "was-here", "was-edited"):
+        del jobs[key]
+    replace = {"on_change": "replace"}
+    return jobs | {
+        "edited": _entry(description="another text"),
+        "guarded": _entry(lifecycle={"protect": True}),
+        "moved": _entry(formerly="was-here"),
+        "moved-and-edited": _entry(lr=0.2, formerly="was-edited", lifecycle=replace),
+        "new": _entry(),
+        "overlapping": _entry(lr=0.2, lifecycle=replace | {"replace_order": "create_first"}),
+        "replaced": _entry(lr=0.2, lifecycle=replace),
+        "waiting": _entry(needs=["kept"]),
+    }
+
+
+class Fate(NamedTuple):
+    """What a run left of a job."""
+
+    phase: str
+    description: str
+    past: tuple[str, ...]
+
+
+class Place(NamedTuple):
+    """A directory with the manifest, the records and the local target."""
+
+    home: Path
+
+    @property
+    def store(self) -> Store:
+        """The jobs of the local target."""
+        return Store(self.home / RECORDS / "local.sqlite3")
+
+    def declare(self, jobs: Mapping[str, Any]) -> None:
+        """Write a manifest; JSON is YAML."""
+        document = {
+            "apiVersion": "reconciler/v1",
+            "stack": STACK,
+            "targets": {"here": {"kind": "local"}},
+            "limits": {"terminations": 1000},
+            "jobs": dict(jobs),
+        }
+        (self.home / "jobs.yaml").write_text(json.dumps(document), encoding="utf-8")
+
+    def copy(self, to: Path) -> Place:
+        """The same place once more."""
+        shutil.copytree(self.home, to)
+        return Place(to)
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass there."""
+        with self.store as store:
+            store.clock.advance(seconds=seconds)
+
+    def jobs(self) -> list[Job]:
+        """Every job, the oldest first."""
+        with self.store as store:
+            return store.jobs()
+
+    def fates(self) -> dict[str, Fate]:
+        """How the jobs stand, by name."""
+        return {job.name: _fate(job) for job in self.jobs()}
+
+    def is_locked(self) -> bool:
+        """Whether somebody holds the lock, by the record store's word and lease."""
+        asked = "SELECT count(*) FROM reconciler_locks WHERE token <> '' AND expires_s > unixepoch()"
+        return self._ask_records(asked) == [(1,)]
+
+    def open_lines(self) -> list[tuple[str, str]]:
+        """The calls of which the journal says that they were about to be made, and no more: call, name."""
+        return self._ask_records("SELECT call, name FROM reconciler_lines WHERE ended_at_s IS NULL")
+
+    def _ask_records(self, query: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.home / RECORDS / "records.sqlite3")) as connection:
+            try:
+                return connection.execute(query).fetchall()
+            except sqlite3.OperationalError:  # there are no tables yet
+                return []
+
+    def untouchable(self) -> dict[str, tuple[str, object]]:
+        """All that is stored of the jobs that nobody may touch."""
+        return {job.name: (job.body_text, job.life) for job in self.jobs() if job.name in KEPT | NOT_OURS}
+
+
+def _fate(job: Job) -> Fate:
+    return Fate(
+        job.life.phase,
+        str(job.body["metadata"]["description"]),
+        tuple(step.phase for step in job.life.past),
+    )
+
+
+def marker_of(job: Job) -> Marker | None:
+    """The marker that is believed on a job."""
+    found = parse_description(str(job.body["metadata"]["description"])).marker
+    return found if found and found.is_on_its_own_job(job.name, job.id) else None
+
+
+def build(home: Path, zygote: Zygote, *, with_records: bool = True) -> Place:
+    """Make such a place; without records, as after the loss of the working directory."""
+    home.mkdir()
+    place = Place(home)
+    (home / RECORDS).mkdir()
+    with Store(home / RECORDS / "local.sqlite3", speed=1e-6):
+        pass
+    place.declare(_first())
+    _apply(place, zygote)
+    place.let_pass(60)
+    with place.store as store:
+        ids = {job.name: job.id for job in store.jobs()}
+        for key in ("doubled", "failed"):
+            store.set_phase(ids[key], "Failed")
+        for key in ("kept-done", "guarded"):
+            store.set_phase(ids[key], "Completed")
+    jobs = _first()
+    jobs["failed"]["lifecycle"]["on_failure"] = "keep"
+    del jobs["again"]
+    place.declare(jobs)
+    place.let_pass(3600)
+    _apply(place, zygote)
+    place.let_pass(60)
+    with place.store as store:
+        store.set_phase(ids["doubled"], "Running")
+        _strangers(store)
+        if with_records:
+            store.edit(ids["lost"], lambda body: body["metadata"].update(description="mine now"))
+        store.clock.advance(seconds=3600)
+    if not with_records:
+        for file in (home / RECORDS).glob("records.sqlite3*"):
+            file.unlink()
+    place.declare(_second())
+    return place
+
+
+def _apply(place: Place, zygote: Zygote) -> None:
+    run = zygote.run(place.home, "apply", "--yes")
+    assert run.code == 0, run.err
+
+
+def _strangers(store: Store) -> None:
+    kept = next(job for job in store.jobs() if job.name == "kept")
+    described = {
+        "by-hand": "nobody's",
+        "copy-of-kept": str(kept.body["metadata"]["description"]),
+        "failed-r3": "reconciler.other.failed.r3.a3f9a2c1b7d4e",
+        "somebody-elses": "reconciler.other.somebody-elses.r1.a3f9a2c1b7d4e",
+    }
+    for name, description in described.items():
+        body = kept.body
+        body["metadata"] = {"name": name, "workspace_id": "0", "description": description}
+        store.create(LOCAL_PROJECT, body)
+
+
+def see_that_none_is_there_twice(place: Place) -> None:
+    """What holds at any moment: one job was ever started for each revision."""
+    started: Counter[tuple[str, int]] = Counter()
+    for job in place.jobs():
+        if (marker := marker_of(job)) and marker.stack == STACK:
+            started[marker.key, marker.revision] += 1
+    assert set(started.values()) == {1}, started
+
+
+def see_that_one_is_active(place: Place) -> None:
+    """What holds after an apply: each key has one active revision at most."""
+    active = Counter(
+        marker.key
+        for job in place.jobs()
+        if (marker := marker_of(job)) and marker.stack == STACK and job.life.phase in ACTIVE
+    )
+    assert set(active.values()) == {1}, active

@@ -1,0 +1,192 @@
+"""Moments of a run, counted, and the accidents that happen at them.
+
+A process passes a *moment* right before and right after each request that it sends, and right before and
+right after each commit of its record store. A moment is named by what is done, to what, and the how
+manieth that is: `after StopTrainingJob a-r2 #1`, `before write #12`. Names, and not a bare count, since two
+threads look ahead while a third one acts: what they do is always the same, in which order is not.
+
+A run with a log says which moments there are; later runs take one of them each for an accident.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+import requests
+from requests.adapters import BaseAdapter
+from sqlalchemy import Connection
+
+BEFORE, AFTER = "before", "after"
+
+
+class Accident(NamedTuple):
+    """What happens at a moment: KILL or another signal; or to a request, by its name without `before`."""
+
+    at: str
+    what: str
+
+
+#: The process is gone, without a last word.
+KILL = "SIGKILL"
+#: To a request: it never arrives; it has its effect and the connection closes, or nothing ever comes back.
+LOST_BEFORE, LOST_AFTER, TIMED_OUT = "lost before", "lost after", "timed out"
+#: It is refused for now; a gateway gives up on it, although it has its effect; the answer is garbled.
+THROTTLED, GAVE_UP, GARBLED = "throttled", "gave up", "garbled"
+TO_REQUESTS = (LOST_BEFORE, LOST_AFTER, TIMED_OUT, THROTTLED, GAVE_UP, GARBLED)
+
+Send = Callable[..., requests.Response]
+
+
+def install(accidents: Sequence[Accident], log: str | None, clock_url: str | None) -> None:
+    """Watch the requests and the writes of this process, and let its clock run without waiting."""
+    from reconciler.backends.deadline import PunctualAdapter
+    from reconciler.backends.inprocess import WsgiAdapter
+    from reconciler.records.database import Database
+
+    watch = _Watch(accidents, log)
+    for adapter in (WsgiAdapter, PunctualAdapter):
+        _watch_requests(adapter, watch)
+    _watch_writes(Database, watch)
+    do_not_sleep(clock_url)
+
+
+class _Watch:
+    """Knows which moments have passed, and what is to happen at which."""
+
+    def __init__(self, accidents: Sequence[Accident], log: str | None) -> None:
+        self._what_at = {accident.at: accident.what for accident in accidents}
+        self._passed: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else None
+        self.names: dict[str, str] = {}
+
+    def count(self, what: str) -> str:
+        """Name the next one of its kind."""
+        with self._lock:
+            self._passed[what] += 1
+            return f"{what} #{self._passed[what]}"
+
+    def accident(self, name: str) -> str | None:
+        """What is to happen to it."""
+        return self._what_at.get(name)
+
+    def passes(self, when: str, name: str) -> None:
+        """A moment has come; it may be the last."""
+        moment = f"{when} {name}"
+        if self._log is not None:
+            os.write(self._log, (moment + "\n").encode())
+        if what := self.accident(moment):
+            os.kill(os.getpid(), signal.Signals[what])
+
+    def learn_names(self, response: requests.Response) -> None:
+        """Jobs are asked for by id, and named by name."""
+        try:
+            told = json.loads(response.content)
+            for job in told.get("items", [told]):
+                self.names[job["metadata"]["id"]] = job["metadata"]["name"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass  # an answer that is about no job
+
+    def name(self, request: requests.PreparedRequest) -> str:
+        """What a request asks for, and of which job."""
+        url, body = urlsplit(str(request.url)), json.loads(request.body or b"{}")
+        match url.path.split("/")[3:]:
+            case ["training-jobs"]:
+                return f"CreateTrainingJob {body['metadata']['name']}"
+            case ["training-job-searches"]:
+                filters = [f"{f['key']} {f['operator']} {','.join(f['value'])}" for f in body.get("filters", ())]
+                return " ".join(["ListTrainingJobs", *filters])
+            case ["training-job-names"]:
+                return f"ValidateTrainingJobName {parse_qs(url.query)['job_name'][0]}"
+            case ["training-jobs", job_id]:
+                operation = {"GET": "ShowTrainingJobDetails", "PUT": "ChangeTrainingJobDescription"}
+                return f"{operation[str(request.method)]} {self.names.get(job_id, job_id)}"
+            case ["training-jobs", job_id, "actions"]:
+                return f"StopTrainingJob {self.names.get(job_id, job_id)}"
+        raise AssertionError(f"no name for {request.method} {request.url}")
+
+
+def _watch_requests(adapter: type[BaseAdapter], watch: _Watch) -> None:
+    sends: Send = adapter.send
+
+    def send(self: BaseAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        name = watch.count(watch.name(request))
+        watch.passes(BEFORE, name)
+        response = _suffer(watch.accident(name), request, lambda: sends(self, request, **options))
+        watch.learn_names(response)
+        watch.passes(AFTER, name)
+        return response
+
+    adapter.send = send  # type: ignore[assignment, method-assign]
+
+
+def _suffer(
+    accident: str | None, request: requests.PreparedRequest, send: Callable[[], requests.Response]
+) -> requests.Response:
+    if accident == LOST_BEFORE:
+        raise requests.ConnectionError("Connection aborted.", ConnectionResetError("reset by peer"))
+    if accident == THROTTLED:
+        return _answer(request, 429, b'{"error_code":"APIGW.0308","error_msg":"too many requests"}')
+    response = send()
+    if accident == LOST_AFTER:
+        raise requests.ConnectionError("Connection aborted.", http.client.RemoteDisconnected("closed"))
+    if accident == TIMED_OUT:
+        raise requests.ReadTimeout("Read timed out.")
+    if accident == GAVE_UP:
+        return _answer(request, 504, b'{"error_code":"APIGW.0201","error_msg":"backend timeout"}')
+    if accident == GARBLED:
+        return _answer(request, response.status_code, response.content[: len(response.content) // 2] or b"{")
+    return response
+
+
+def _answer(request: requests.PreparedRequest, status: int, content: bytes) -> requests.Response:
+    response = requests.Response()
+    response.status_code, response._content, response.request = status, content, request
+    response.url = str(request.url)
+    if status == 429:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def _watch_writes(database: Any, watch: _Watch) -> None:
+    writing = database.writing
+
+    @contextmanager
+    def watched(self: Any) -> Iterator[Connection]:
+        name = ""
+        with writing(self) as connection:
+            yield connection
+            name = watch.count("write")
+            watch.passes(BEFORE, name)
+        watch.passes(AFTER, name)
+
+    database.writing = watched
+
+
+def do_not_sleep(clock_url: str | None) -> None:
+    """Put the clock of the service forward instead: that at a URL, or the one of the local target."""
+    from reconciler import targets
+    from reconciler.backends.clock import SystemClock
+
+    def put_local_clock_forward(clock: Any, seconds: float) -> None:
+        clock._store.clock.advance(seconds=seconds)
+
+    def put_clock_forward(clock: Any, seconds: float) -> None:
+        if clock_url is not None:
+            place = urlsplit(clock_url)
+            connection = http.client.HTTPConnection(place.netloc)
+            connection.request("POST", "/emulator/clock", json.dumps({"advance_s": seconds}))
+            connection.getresponse().read()
+            connection.close()
+
+    targets._LocalClock.sleep = put_local_clock_forward  # type: ignore[method-assign, assignment]
+    SystemClock.sleep = put_clock_forward  # type: ignore[method-assign, assignment]

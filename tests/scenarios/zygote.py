@@ -1,0 +1,240 @@
+"""The command line as real processes, many of them, quickly: `python -m tests.scenarios.zygote`.
+
+A zygote imports the whole program once and then forks a child for each run: the child is a process of its
+own, which can be killed, and does not pay for the imports. It has no threads when it forks. Each line on
+stdin is a request, each line on stdout its answer; when stdin ends, so does the zygote.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.scenarios import hooks
+
+ROOT = Path(__file__).parents[2]
+OUT, ERR = "stdout.txt", "stderr.txt"
+
+
+class Run(NamedTuple):
+    """How a process ended, by an exit code or -signal, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """stdout as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Zygote:
+    """The zygote, as a test sees it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.scenarios.zygote"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C is for the tests
+        )
+        assert self._answer() == "ready"
+
+    def close(self) -> None:
+        """End it; its children have ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def start(
+        self,
+        home: Path,
+        *arguments: str,
+        accidents: Sequence[hooks.Accident] = (),
+        log: Path | None = None,
+        clock_url: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        name: str = "",
+    ) -> Started:
+        """Begin a run of `reconciler ARGUMENTS` in the directory `home`.
+
+        `log` takes the moments that were passed, and the `accidents` are what happens at some of them.
+        Nobody sleeps: the clock of the service is put forward instead, that at `clock_url` or the one of
+        the local target. Output goes to files in `home` that begin with `name`.
+        """
+        order = {
+            "home": str(home),
+            "arguments": arguments,
+            "accidents": [accident._asdict() for accident in accidents],
+            "log": str(log) if log else None,
+            "clock_url": clock_url,
+            "environ": {**(environ or {}), "HOME": str(home), "TMPDIR": str(home), "PATH": ""},
+            "name": name,
+        }
+        return Started(self, self._ask(order), home, name)
+
+    def run(self, home: Path, *arguments: str, **more: Any) -> Run:
+        """Run `reconciler ARGUMENTS` to its end."""
+        return self.start(home, *arguments, **more).end()
+
+    def wait(self, pid: int) -> int:
+        """Wait for a child; returns its exit code, or -signal."""
+        return self._ask({"wait": pid})
+
+    def _ask(self, order: Mapping[str, Any]) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return int(self._answer())
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().strip()
+        assert answer, "the zygote has died"
+        return answer
+
+
+class Started(NamedTuple):
+    """A process that was started."""
+
+    zygote: Zygote
+    pid: int
+    home: Path
+    name: str
+
+    def end(self) -> Run:
+        """Wait until it ends."""
+        code = self.zygote.wait(self.pid)
+        out, err = (self.home / (self.name + file) for file in (OUT, ERR))
+        return Run(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
+
+
+# --- inside the zygote
+
+
+def _entry(**parameters: float) -> dict[str, Any]:
+    return {
+        "algorithm": {
+            "code_dir": "obs://b/code/",
+            "boot_file": "obs://b/code/train.py",
+            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+            "parameters": parameters,
+        },
+        "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
+    }
+
+
+#: Manifests, one after the other: jobs are created, updated, replaced, terminated, renamed.
+_WARM_UP = (
+    {"a": _entry(lr=1), "b": _entry(lr=1), "c": _entry(lr=1)},
+    {"a": {**_entry(lr=1), "description": "text"}, "b": _entry(lr=2), "d": {**_entry(lr=1), "formerly": "c"}},
+    {"b": {**_entry(lr=2), "needs": ["d"]}, "d": _entry(lr=1), "e": {**_entry(lr=2), "needs": ["d"]}},
+)
+
+
+def _obey() -> None:
+    _import_everything()
+    _warm_up()
+    assert threading.enumerate() == [threading.main_thread()]
+    gc.collect()
+    gc.freeze()
+    _say("ready")
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "wait" in order:
+            _, status = os.waitpid(order["wait"], 0)
+            _say(str(os.waitstatus_to_exitcode(status)))
+            continue
+        pid = os.fork()
+        if pid == 0:
+            _become(order)
+        _say(str(pid))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _import_everything() -> None:
+    import reconciler
+
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    for module in pkgutil.walk_packages(reconciler.__path__, "reconciler."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in ("sqlalchemy.dialects.sqlite", "traceback", "reconciler.__main__"):
+        importlib.import_module(name)
+
+
+def _warm_up() -> None:
+    """Do once what is slow only the first time: patterns and statements to compile, models to build."""
+    from reconciler.cli import cli
+    from reconciler.cli.running import run
+
+    hooks.do_not_sleep(None)
+    head = {"apiVersion": "reconciler/v1", "stack": "warm", "targets": {"here": {"kind": "local"}}}
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as directory, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        os.chdir(directory)
+        for jobs in _WARM_UP:
+            Path("jobs.yaml").write_text(json.dumps({**head, "jobs": jobs}), encoding="utf-8")
+            for arguments in (["apply", "--yes"], ["plan"]):
+                code = run(cli, arguments)
+                assert code == 0, f"{arguments} ended with {code}"
+        os.chdir(before)
+
+
+def _become(order: Mapping[str, Any]) -> None:
+    """From here on the child is a `reconciler` that somebody called."""
+    try:
+        home = Path(order["home"])
+        os.chdir(home)
+        os.environ.clear()
+        os.environ.update(order["environ"])
+        _redirect(0, os.devnull, os.O_RDONLY)
+        _redirect(1, home / (order["name"] + OUT), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        _redirect(2, home / (order["name"] + ERR), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - what a process begins with
+        sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        sys.argv = ["reconciler", *order["arguments"]]
+        warnings.simplefilter("ignore")
+        accidents = [hooks.Accident(**accident) for accident in order["accidents"]]
+        hooks.install(accidents, order["log"], order["clock_url"])
+        from reconciler.__main__ import main
+
+        main()
+    finally:
+        import traceback
+
+        traceback.print_exc()
+        os._exit(99)
+
+
+def _redirect(descriptor: int, path: str | Path, flags: int) -> None:
+    opened = os.open(path, flags, 0o600)
+    os.dup2(opened, descriptor)
+    os.close(opened)
+
+
+if __name__ == "__main__":
+    _obey()

@@ -1,0 +1,66 @@
+"""The local target when its file cannot be used any more."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.ports import Clock
+from reconciler.core.stack import Target, TargetKind
+from reconciler.emulator import StoreError
+from reconciler.targets import Connected, LocalFileFailed, Surroundings, _fix_of, connected
+
+
+class Frozen(Clock):
+    """The time of this machine."""
+
+    def now(self) -> float:
+        return 1.0
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing is tried again")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Connected]:
+    with connected("there", Target(kind=TargetKind.LOCAL), Surroundings(tmp_path, {}, Frozen())) as place:
+        yield place
+
+
+def run(directory: Path, sql: str) -> None:
+    with closing(sqlite3.connect(directory / ".reconciler" / "local.sqlite3")) as file:
+        file.execute(sql)
+
+
+def test_a_request_that_the_file_fails_is_told_at_once(local: Connected, tmp_path: Path) -> None:
+    run(tmp_path, "DROP TABLE jobs")
+    with pytest.raises(LocalFileFailed, match="no such table: jobs") as raised:
+        local.backend.details("00000000-0000-0000-0000-000000000000")
+    assert str(raised.value.diagnostics[0].fix).startswith("remove ")
+
+
+def test_the_clock_goes_on_without_the_file(local: Connected, tmp_path: Path) -> None:
+    assert local.clock.now() > 1.0
+    run(tmp_path, "DROP TABLE clock")
+    assert local.clock.now() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("SQLITE_BUSY", "another process holds it; run it again when that one has ended"),
+        ("SQLITE_BUSY_SNAPSHOT", "another process holds it; run it again when that one has ended"),
+        ("SQLITE_READONLY", "local.sqlite3 has to be a file that you can write, and r a directory"),
+        ("SQLITE_CANTOPEN", "local.sqlite3 has to be a file that you can write, and r a directory"),
+        ("SQLITE_FULL", "see whether the disk is full"),
+        ("SQLITE_CORRUPT", "remove r/local.sqlite3, if the jobs of the local target may be lost"),
+    ],
+)
+def test_a_file_that_is_only_held_is_not_to_be_removed(name: str, fix: str) -> None:
+    error = StoreError("said by the database")
+    error.sqlite_errorname = name
+    assert _fix_of(error, Path("r/local.sqlite3")) == fix
