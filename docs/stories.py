@@ -8,6 +8,7 @@ waits for nothing. `# exits 2` behind a command says which exit code it has, if 
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -55,6 +56,8 @@ class Story:
         world.enter_context(mock.patch.object(database, "wall_ms", side_effect=self._wall_ms))
         world.enter_context(mock.patch.object(SystemClock, "now", side_effect=self._now))
         world.enter_context(mock.patch.object(SystemClock, "sleep", side_effect=self._pass))
+        # Time leaps here, and whoever keeps the lock alive does so in real time.
+        world.enter_context(mock.patch.dict(os.environ, RECONCILER_LEASE="1000h"))
         return world
 
     def _now(self) -> float:

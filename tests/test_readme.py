@@ -71,9 +71,7 @@ def test_the_targets_shown_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_exit_codes_shown_are_those_of_the_program() -> None:
     shown = {int(code) for row in re.findall(r"^\| ([\d, ]+) \| ", README, re.M) for code in row.split(",")}
-    # Nothing ends with these yet.
-    unused = {Exit.STALE, Exit.LOCKED}
-    assert shown == {int(code) for code in Exit} - {int(code) for code in unused}
+    assert shown == {int(code) for code in Exit}
 
 
 def test_the_decision_table_names_every_action() -> None:
