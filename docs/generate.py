@@ -31,6 +31,8 @@ REFERENCE = Path("docs/reference")
 #: Page → the directory, below the root, in which its commands are run.
 STORIES: dict[Path, Path] = {
     Path("README.md"): Path(),
+    Path("docs/records.md"): Path("examples/first-job"),
+    Path("docs/saved-plans.md"): Path("examples/first-job"),
     **{page.relative_to(ROOT): page.parent.relative_to(ROOT) for page in ROOT.glob("examples/*/README.md")},
 }
 _GENERATED = "<!-- Written by `python -m docs.generate`; do not edit. -->\n"

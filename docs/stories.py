@@ -19,9 +19,10 @@ from unittest import mock
 from uuid import NAMESPACE_URL, uuid5
 
 from reconciler.backends.clock import SystemClock
-from reconciler.cli import cli
+from reconciler.cli import cli, origin
 from reconciler.cli.running import run
 from reconciler.emulator import database
+from reconciler.recording import Origin
 
 BEGIN_S = 1_795_000_000.0
 _BLOCKS = re.compile(
@@ -29,6 +30,8 @@ _BLOCKS = re.compile(
 )
 _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+#: A plan's digest covers the ids in it.
+_DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$", re.M)
 #: Setting the program up is no part of a story, nor is testing it.
 _NOT_RUN = ("{ [ -x .venv/", ".venv/bin/python -m ")
 
@@ -44,6 +47,7 @@ class Story:
         self._directory = directory
         self._now_s = BEGIN_S
         self._ids: dict[str, str] = {}
+        self._command = ""
 
     def told_again(self, page: str) -> str:
         """Return the page with what its commands print now."""
@@ -56,9 +60,13 @@ class Story:
         world.enter_context(mock.patch.object(database, "wall_ms", side_effect=self._wall_ms))
         world.enter_context(mock.patch.object(SystemClock, "now", side_effect=self._now))
         world.enter_context(mock.patch.object(SystemClock, "sleep", side_effect=self._pass))
+        world.enter_context(mock.patch.object(origin, "origin", side_effect=self._origin))
         # Time leaps here, and whoever keeps the lock alive does so in real time.
         world.enter_context(mock.patch.dict(os.environ, RECONCILER_LEASE="1000h"))
         return world
+
+    def _origin(self, root: Path, environ: object) -> Origin:
+        return Origin("alice", "laptop, process 4711", self._command, "3b1f0c64a7d2" + "0" * 28)
 
     def _now(self) -> float:
         return self._now_s
@@ -91,12 +99,14 @@ class Story:
 
     def _reconciler(self, command: str, arguments: list[str]) -> str:
         out, err = io.StringIO(), io.StringIO()
+        self._command = arguments[0]
         with redirect_stdout(out), redirect_stderr(err):
             code = run(cli, arguments)
         found = _EXITS.search(command)
         if code != int(found[1] if found else 0):
             raise WentWrong(f"{command}\nexits {code}\n{out.getvalue()}{err.getvalue()}")
-        return _UUID.sub(lambda found: self._id(found[0]), out.getvalue())
+        printed = _UUID.sub(lambda found: self._id(found[0]), out.getvalue())
+        return _DIGEST.sub(lambda found: self._id(found[0]).replace("-", "")[:12], printed)
 
     def _id(self, job_id: str) -> str:
         """Ids are chance; on a page the first one seen is always the same."""

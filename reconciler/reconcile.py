@@ -121,7 +121,7 @@ def drift(context: Context) -> DriftReport:
     )
     if context.remembers and context.recording:
         counts = {name.value: count for name, count in report.summary.items() if count}
-        ended = Ended(context.target.clock.now(), report.word, {**counts, "pending": len(report.pending)})
+        ended = Ended(context.recording.clock.now(), report.word, {**counts, "pending": len(report.pending)})
         context.recording.note(context.scope, RunKind.DRIFT, ended, report.manifest_digest)
     return report
 

@@ -7,15 +7,17 @@ whose upstream has completed, is started by the same rules as by the next apply.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.core.diagnostic import ReconcilerError
+from reconciler.core.draft import before_of
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed import ObservedJob
-from reconciler.core.outcome import ENDS, EventType, Outcome, Result, Waited, WaitEnd
+from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, WaitEnd, skipped
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planner import NO_OPTIONS, Look, Options
 from reconciler.core.record import Ended, RunKind
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Journal
 
 #: Seconds between two looks: they grow from the first to the last.
-FIRST_LOOK_S, LAST_LOOK_S = 1.0, 15.0
+FIRST_LOOK_S, LAST_LOOK_S = 1.0, 10.0
 PROGRESS_EVERY_S = 10.0
 
 Show = Callable[[tuple[Waited, ...]], None]
@@ -50,13 +52,23 @@ class Rollout:
         journal = self._begin(plan) if plan.applyable or (self.goal and not plan.refusals) else None
         result = self._apply(plan, journal)
         if self.goal is not None and not (result.interrupted or plan.refusals):
-            result = _Wait(self, plan, journal, self.goal).until_the_end(result)
-        if journal is not None:
-            now_s = self.context.target.clock.now()
-            journal.end(Ended(now_s, result.word, result.summary, result.outcomes))
-            if journal.problem and (recording := self.context.recording):
-                recording.warn(f"not everything could be recorded: {journal.problem}")
+            wait = _Wait(self, plan, journal, self.goal, result)
+            try:
+                result = wait.until_the_end()
+            except ReconcilerError:  # nobody may look any more, say: what was done is recorded
+                self._end(journal, wait.result)
+                raise
+        self._end(journal, result)
         return result
+
+    def _end(self, journal: Journal | None, result: Result) -> None:
+        if journal is not None:
+            recording = self.context.recording
+            # The run began by the clock of the records; the target may have one of its own.
+            now_s = (recording or self.context.target).clock.now()
+            journal.end(Ended(now_s, result.word, result.summary, result.outcomes))
+            if journal.problem and recording:
+                recording.warn(f"not everything could be recorded: {journal.problem}")
 
     def _begin(self, plan: Plan) -> Journal | None:
         recording = self.context.recording
@@ -80,97 +92,159 @@ class _Timer:
 
 @dataclass
 class _Wait:
-    """The wait of one apply."""
+    """The wait of one apply: `result` is what became of it so far, `failed` keys are not tried again."""
 
     rollout: Rollout
     plan: Plan
     journal: Journal | None
     goal: Goal
+    result: Result
+    failed: set[str] = field(default_factory=set)
     _timers: dict[str, _Timer] = field(default_factory=dict)
     _told: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def until_the_end(self, result: Result) -> Result:
+    def __post_init__(self) -> None:
+        self._keys = {a.key for a in self.plan.actions if _is_waited_for(a)}
+        # What was not shown as deferred is not replaced without being asked.
+        self._deferred = {a.key for a in self.plan.actions if a.action is Action.DEFER}
+        self._note_failures(self.result)
+
+    @property
+    def _now_s(self) -> float:
+        return self.rollout.context.target.clock.now()
+
+    @property
+    def _has_manifest(self) -> bool:
+        stack = self.rollout.context.loaded.stack
+        return bool(stack.whole or stack.jobs)
+
+    def until_the_end(self) -> Result:
         """Look again and again, until nothing is left to wait for."""
-        clock, stop = self.rollout.context.target.clock, self.rollout.stop
-        keys = {a.key for a in self.plan.actions if _is_waited_for(a)}
-        failed = {o.action.key for o in result.outcomes if o.status not in ("done", "skipped")}
+        stop = self.rollout.stop
         pause_s = FIRST_LOOK_S
         while True:
             plan, look = self._look()
-            due = [a for a in plan.actions if a.key in keys - failed and a.traits.starts_a_job]
+            own = _own_actions(plan, self._keys)
+            due = [action for action in own.values() if self._is_due(action)]
             if due and not plan.refusals and not stop.is_set():
                 more = self.rollout._apply(_only(plan, due), self.journal)
-                failed |= {o.action.key for o in more.outcomes if o.status != "done"}
-                result = _joined(result, more)
+                self._note_failures(more)
+                self.result = _joined(self.result, more)
                 pause_s = FIRST_LOOK_S
+                # The list may not show at once what was made.
+                self.rollout.context.target.clock.sleep(pause_s)
                 continue
-            waits = self._judged([a for a in plan.actions if a.key in keys], look)
-            self._tell(waits)
+            waits = self._judged(own, look)
+            self._tell(waits, pause_s)
             self.rollout.show(waits)
-            is_over = all(waited.end is not WaitEnd.WAITING for waited in waits)
-            if is_over or stop.is_set():
-                blocked = [o for o in _newly_blocked(plan, keys) if o.action.key not in failed]
-                result = _joined(result, Result(tuple(blocked)))
-                return replace(result, waits=waits, interrupted=stop.is_set())
-            clock.sleep(min(pause_s, *self._until_due(plan, clock.now())))
+            if stop.is_set() or all(waited.end is not WaitEnd.WAITING for waited in waits):
+                blocked = skipped(
+                    a
+                    for a in plan.actions
+                    if a.key in self._keys - self.failed and a.traits.stands_in_the_way
+                )
+                self.result = _joined(self.result, Result(tuple(blocked)))
+                return replace(self.result, waits=waits, interrupted=stop.is_set())
+            self.rollout.context.target.clock.sleep(min(pause_s, *self._moments(own.values())))
             pause_s = min(LAST_LOOK_S, pause_s * 1.5)
 
     def _look(self) -> tuple[Plan, Look]:
         """What is there now, and what the rules make of it; a saved plan has no manifest to ask."""
         context = self.rollout.context
-        if context.loaded.stack.whole or context.loaded.stack.jobs:
+        if self._has_manifest:
             return reconcile.plan_with_look(context, self.rollout.options)
         _, look = reconcile.observe(context)
         return _as_seen(self.plan, look), look
 
-    def _until_due(self, plan: Plan, now_s: float) -> list[float]:
-        return [LAST_LOOK_S, *(max(0.1, a.due_s - now_s) for a in plan.actions if a.due_s is not None)]
-
-    def _judged(self, actions: Iterable[PlannedAction], look: Look) -> tuple[Waited, ...]:
-        """How the wait for each key stands: by its own action, the first of the key."""
-        own: dict[str, PlannedAction] = {}
-        for action in actions:
-            if action.action is not Action.TERMINATE:
-                own.setdefault(action.key, action)
-        waits = [self._judge(action, _job_of(action, look)) for action in own.values()]
-        # Who waits for another key has time as long as that one is waited for.
-        others = {
-            w.key for w in waits if w.end is WaitEnd.WAITING and own[w.key].reason is not Reason.NEEDS_PENDING
+    def _note_failures(self, result: Result) -> None:
+        # Nothing depends on why: whoever wants it tried once more applies once more.
+        self.failed |= {
+            o.action.key for o in result.outcomes if o.status not in (Status.DONE, Status.SKIPPED)
         }
-        return tuple(self._in_time(waited, own[waited.key], bool(others)) for waited in waits)
 
-    def _judge(self, action: PlannedAction, job: ObservedJob | None) -> Waited:
-        end = WaitEnd.WAITING
-        if action.traits.stands_in_the_way:
-            end = WaitEnd.BLOCKED
-        elif action.reason is Reason.AGED_OUT:
-            end = WaitEnd.REACHED
-        elif action.action not in (Action.DEFER, Action.UNKNOWN):
-            phase = job.phase if job else None
-            end = ENDS[judge(self.goal, phase)]
-        return Waited(action.key, action.action, end, action.detail, job)
+    def _is_due(self, action: PlannedAction) -> bool:
+        """Whether a job is to be started now: a retry, or what waited for another key."""
+        is_asked_for = action.action is not Action.REPLACE or action.key in self._deferred
+        return action.traits.starts_a_job and is_asked_for and action.key not in self.failed
 
-    def _in_time(self, waited: Waited, action: PlannedAction, others_are_open: bool) -> Waited:
-        if waited.end is not WaitEnd.WAITING:
-            return waited
-        now_s = self.rollout.context.target.clock.now()
-        waits_for_others = action.reason is Reason.NEEDS_PENDING and others_are_open
-        what = (waited.job.id if waited.job else None, action.action, waits_for_others and now_s)
-        timer = self._timers.get(waited.key)
-        if timer is None or timer.what != what:
-            timer = self._timers[waited.key] = _Timer(what, now_s)
-        is_late = now_s - timer.since_s >= self.rollout.timeout_s
-        return replace(waited, end=WaitEnd.TIMED_OUT) if is_late else waited
+    def _moments(self, actions: Iterable[PlannedAction]) -> Iterator[float]:
+        """How long it is until something is due, or too late."""
+        yield LAST_LOOK_S
+        now_s = self._now_s
+        for action in actions:
+            if action.due_s is not None and action.due_s > now_s:
+                yield action.due_s - now_s
+        for timer in self._timers.values():
+            if (until_s := timer.since_s + self.rollout.timeout_s) > now_s:
+                yield until_s - now_s
 
-    def _tell(self, waits: Iterable[Waited]) -> None:
-        """Say of each key how it is, when that changes, and every ten seconds."""
-        now_s = self.rollout.context.target.clock.now()
+    # --- how each wait stands
+
+    def _judged(self, own: Mapping[str, PlannedAction], look: Look) -> tuple[Waited, ...]:
+        """How the wait for each key stands, by its own action; what a key needs is judged before it."""
+        found: dict[str, Waited | None] = {}
+
+        def judge_key(key: str) -> Waited | None:
+            if key not in found:
+                action = own[key]
+                upstream = [judge_key(needed) for needed in self._needs(action) if needed in own]
+                found[key] = self._judge(action, _job_of(action, look), upstream)
+            return found[key]
+
+        return tuple(waited for key in own if (waited := judge_key(key)) is not None)
+
+    def _needs(self, action: PlannedAction) -> Sequence[str]:
+        desired = self.rollout.context.loaded.stack.find(action.key)
+        return desired.needs if desired and action.reason is Reason.NEEDS_PENDING else ()
+
+    def _judge(
+        self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]
+    ) -> Waited | None:
+        """How one wait stands; None where it failed already, and nothing is there to be waited for."""
+        key = action.key
+        if key in self.failed and (action.traits.starts_a_job or job is None):
+            return None
+        end = self._end_of(action, job, upstream)
+        if end is not WaitEnd.WAITING or any(one and _goes_on(one) for one in upstream):
+            # Who waits for another key has time as long as that one is waited for, or runs.
+            self._timers.pop(key, None)
+        elif self._is_late(action, job):
+            end = WaitEnd.TIMED_OUT
+        return Waited(key, action.action, end, action.detail, job)
+
+    def _end_of(
+        self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]
+    ) -> WaitEnd:
+        if action.reason is Reason.AGED_OUT:
+            return WaitEnd.REACHED
+        if action.action in (Action.KEEP, Action.UPDATE):
+            return ENDS[judge(self.goal, job.phase if job else None)]
+        if action.action is Action.UNKNOWN:
+            return WaitEnd.WAITING
+        if action.action is not Action.DEFER or not self._has_manifest:
+            return WaitEnd.BLOCKED
+        # A key that is needed and not in view may come to be settled all the same.
+        in_view = len(upstream) == len(self._needs(action))
+        is_hopeless = upstream and in_view and not any(one and _goes_on(one) for one in upstream)
+        return WaitEnd.BLOCKED if is_hopeless else WaitEnd.WAITING
+
+    def _is_late(self, action: PlannedAction, job: ObservedJob | None) -> bool:
+        what = (job.id if job else None, action.action)
+        timer = self._timers.get(action.key)
+        # That a look failed gives nobody more time.
+        if timer is None or (timer.what != what and action.action is not Action.UNKNOWN):
+            timer = self._timers[action.key] = _Timer(what, self._now_s)
+        return self._now_s - timer.since_s >= self.rollout.timeout_s
+
+    def _tell(self, waits: Iterable[Waited], pause_s: float) -> None:
+        """Say of each key how it is: when that changes, and not to be silent for more than ten seconds."""
+        now_s = self._now_s
         for waited in waits:
             said = waited.describe(now_s)
             phase = waited.job.phase_text if waited.job else said
             told, at_s = self._told.get(waited.key, ("", 0.0))
             is_open = waited.end is WaitEnd.WAITING
-            if told == phase and (not is_open or now_s - at_s < PROGRESS_EVERY_S):
+            if told == phase and (not is_open or now_s + pause_s - at_s <= PROGRESS_EVERY_S):
                 continue
             self._told[waited.key] = (phase, now_s)
             job = waited.job.id if waited.job else None
@@ -179,9 +253,23 @@ class _Wait:
             )
 
 
+def _goes_on(waited: Waited) -> bool:
+    """Whether a key that is needed may come to be settled yet: it is waited for, or runs."""
+    runs_on = waited.end is WaitEnd.REACHED and waited.job is not None and waited.job.is_active
+    return waited.end is WaitEnd.WAITING or runs_on
+
+
 def _is_waited_for(action: PlannedAction) -> bool:
     """What is declared is waited for; what ends is not."""
     return action.action is not Action.TERMINATE and action.reason is not Reason.PROTECTION_RELEASED
+
+
+def _own_actions(plan: Plan, keys: Collection[str]) -> dict[str, PlannedAction]:
+    """What a plan says of each key's newest revision; of the others it says why they end or are renamed."""
+    of_others = {Reason.SUPERSEDED, Reason.RENAMED}
+    return {
+        a.key: a for a in plan.actions if a.key in keys and a.reason not in of_others and _is_waited_for(a)
+    }
 
 
 def _only(plan: Plan, actions: list[PlannedAction]) -> Plan:
@@ -189,9 +277,15 @@ def _only(plan: Plan, actions: list[PlannedAction]) -> Plan:
 
 
 def _joined(first: Result, more: Result) -> Result:
-    """The later word on a key takes the place of the earlier one."""
+    """The later word on a key, or on one of its revisions, takes the place of the earlier one."""
     again = {outcome.action.key for outcome in more.outcomes}
-    kept = [o for o in first.outcomes if not (o.action.key in again and o.action.traits.is_skipped)]
+    made = {(o.action.key, o.action.after) for o in more.outcomes if o.action.traits.starts_a_job}
+    kept = [
+        o
+        for o in first.outcomes
+        if not (o.action.key in again and o.action.traits.is_skipped)
+        and (o.action.key, o.action.after) not in made
+    ]
     return replace(
         first,
         outcomes=(*kept, *more.outcomes),
@@ -200,28 +294,23 @@ def _joined(first: Result, more: Result) -> Result:
     )
 
 
-def _newly_blocked(plan: Plan, keys: set[str]) -> list[Outcome]:
-    from reconciler.core.outcome import skipped
-
-    return skipped(a for a in plan.actions if a.key in keys and a.traits.stands_in_the_way)
-
-
 def _job_of(action: PlannedAction, look: Look) -> ObservedJob | None:
     if action.before is None:
         return None
-    views = [look.view(key) for key in (action.key, action.formerly) if key]
-    found = (r.job for view in views for r in view.owned if r.job.id == action.before.id)
-    return next(found, None)
+    owned = look.view_of(action.key, action.former_keys).owned
+    return next((r.job for r in owned if r.job.id == action.before.id), None)
 
 
 def _as_seen(plan: Plan, look: Look) -> Plan:
-    """A saved plan's keys as they are now: each is kept, with its newest job."""
-    from reconciler.core.draft import before_of
-
+    """A saved plan's keys as they are now: the job that was kept or made, or what stood in its way."""
     actions = []
     for action in plan.actions:
-        if action.traits.is_executed or action.action is Action.KEEP:
-            owned = look.view(action.key).owned
-            kept = {"action": Action.KEEP, "before": before_of(owned[-1]) if owned else None}
-            actions.append(action.model_copy(update=kept))
+        is_made = action.traits.starts_a_job
+        if is_made or action.action is Action.UPDATE:
+            made = action.after.revision if is_made and action.after else 0
+            owned = look.view_of(action.key, action.former_keys).owned
+            newest = owned[-1] if owned and owned[-1].number >= made else None
+            before = before_of(newest) if is_made else action.before
+            action = action.model_copy(update={"action": Action.KEEP, "before": before})
+        actions.append(action)
     return _only(plan, actions)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+#: Under this name a test records what it counted: `record_property("figure", [what, how many])`.
+FIGURE = "figure"
 _PERSONAL = ("RECONCILER_", "HUAWEICLOUD_", "HW_", "OS_", "MODELARTS_")
 
 
@@ -21,3 +24,16 @@ def _nobodys_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             for name in [name for name in os.environ if name.startswith(_PERSONAL)]:
                 patch.delenv(name)
         yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what was counted, the sum over all tests, so that a log says how much a green run proves."""
+    sums: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == FIGURE and isinstance(value, list):
+                sums[value[0]] += value[1]
+    if sums:
+        terminalreporter.section("counted")
+        for what, many in sums.items():
+            terminalreporter.write_line(f"{many:>6} {what}")

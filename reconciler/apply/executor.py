@@ -17,6 +17,7 @@ from reconciler.core.order import waves
 from reconciler.core.outcome import Event, EventType, Outcome, Result, Status, skipped
 from reconciler.core.plan import Plan, PlannedAction, timestamp
 from reconciler.core.ports import Backend, Clock, Journal
+from reconciler.core.record import LockLost
 
 Listener = Callable[[Event], None]
 
@@ -32,13 +33,23 @@ class EventStream:
 
     def __init__(self, clock: Clock, listener: Listener) -> None:
         self._clock, self._listener = clock, listener
-        # A signal handler may tell something while its own thread is telling.
+        # Reentrant: an outcome is remembered and told in one step.
         self._lock = threading.RLock()
         self._sequence = 0
+        self._outcomes: dict[str, list[Outcome]] = {}
+        self._is_complete = False
+
+    @property
+    def so_far(self) -> Result:
+        """What became of the actions that have ended."""
+        with self._lock:
+            return Result(tuple(outcome for of_key in self._outcomes.values() for outcome in of_key))
 
     def tell(self, type_: EventType, **fields: object) -> None:
         """Tell what happened. A listener that has gone away (`| head`, a full disk) stops nothing."""
         with self._lock:
+            if self._is_complete:
+                return  # what goes on while the program stops at once comes too late
             self._sequence += 1
             ts = timestamp(self._clock.now())
             event = Event.model_validate({"type": type_, "ts": ts, "sequence": self._sequence, **fields})
@@ -46,7 +57,23 @@ class EventStream:
                 self._listener(event)
 
     def outcome(self, outcome: Outcome) -> None:
-        """Tell what became of an action."""
+        """Tell what became of an action, and remember it."""
+        with self._lock:
+            self._remember(outcome)
+            self._tell_outcome(outcome)
+
+    def complete(self, result: Result | None = None, message: str | None = None) -> None:
+        """Tell how it ended, by its result or else by what is known so far: nothing is told after that.
+
+        `message` says what kept it from beginning.
+        """
+        with self._lock:
+            ended = result or self.so_far
+            waits = [waited.document() for waited in ended.waits] or None
+            self.tell(EventType.APPLY_COMPLETED, summary=ended.summary, message=message, waits=waits)
+            self._is_complete = True
+
+    def _tell_outcome(self, outcome: Outcome) -> None:
         fields: dict[str, object] = {
             "key": outcome.action.key,
             "action": outcome.action.action,
@@ -60,6 +87,13 @@ class EventStream:
         else:
             fields |= {"code": outcome.code, "message": outcome.message or outcome.detail}
             self.tell(EventType.ACTION_FAILED, **fields, request_id=outcome.request_id)
+
+    def _remember(self, outcome: Outcome) -> None:
+        of_key = self._outcomes.get(outcome.action.key, [])
+        if outcome.action.traits.is_executed:
+            # What was put off when it was looked at first has been done now.
+            of_key = [earlier for earlier in of_key if not earlier.action.traits.is_skipped]
+        self._outcomes[outcome.action.key] = [*of_key, outcome]
 
 
 class Execution:
@@ -84,6 +118,7 @@ class Execution:
         self._stream, self._stop, self._journal = stream, stop, journal
         self._parallelism, self._timeout_s = max(1, parallelism), timeout_s
         self._faults: list[Exception] = []
+        self._lost_lock = False
         #: Keys of which an action did not succeed: what comes after it would rest on it.
         self._held_up: set[str] = set()
 
@@ -104,7 +139,12 @@ class Execution:
             outcomes.append(outcome)
         order = {id(action): place for place, action in enumerate(plan.actions)}
         outcomes.sort(key=lambda outcome: order[id(outcome.action)])
-        return Result(tuple(outcomes), interrupted=self._stop.is_set(), faults=tuple(self._faults))
+        return Result(
+            tuple(outcomes),
+            interrupted=self._stop.is_set(),
+            lost_lock=self._lost_lock,
+            faults=tuple(self._faults),
+        )
 
     def _run(self, plan: Plan, turns: Turns, place: int, action: PlannedAction) -> Outcome:
         why_not = REFUSED if plan.refusals else INTERRUPTED if self._stop.is_set() else None
@@ -135,6 +175,12 @@ class Execution:
                 outcome = steps.run(action)
             except _LookAgain:
                 outcome = steps.run(action)
+        except LockLost as lost:
+            # Whoever holds the lock by now does the rest.
+            self._lost_lock = True
+            self._stop.set()
+            said = f"{lost.diagnostics[0].what}: {lost.diagnostics[0].why}; nothing was sent"
+            outcome = Outcome(action, Status.FAILED, said, job=action.before.id if action.before else None)
         except Exception as fault:  # a fault of ours in one action must not stop the others
             self._faults.append(fault)
             job = action.before.id if action.before else None

@@ -31,7 +31,7 @@ from reconciler.core.ports import (
     UnreadableAnswer,
     WrongPhase,
 )
-from reconciler.core.record import LockLost, RecordsAway
+from reconciler.core.record import RecordsAway
 from reconciler.core.retry import stopped_itself
 from reconciler.core.stack import DesiredJob, ReplaceOrder
 
@@ -69,7 +69,7 @@ class Steps:
         self._tell_progress = tell_progress
 
     def run(self, action: PlannedAction) -> Outcome:
-        """Do it. What goes wrong is said in the outcome, never raised."""
+        """Do it. What goes wrong is said in the outcome, and only the loss of the lock is raised."""
         do = {
             Action.CREATE: self._create,
             Action.UPDATE: self._update,
@@ -80,15 +80,15 @@ class Steps:
             job, detail = do(action)
             return Outcome(action, Status.DONE, detail, job=job)
         except Ended as end:
-            cause = end.__cause__ if isinstance(end.__cause__, ServiceFailure) else None
+            met = _met_before(end)
             return Outcome(
                 action,
                 end.status,
                 end.detail,
                 job=end.job or _id(action),
-                code=cause.code if cause else "",
+                code=met.code if met else "",
                 message=end.detail,
-                request_id=cause.request_id if cause else "",
+                request_id=met.request_id if met else "",
             )
         except ServiceFailure as failure:
             why = failure.diagnostics[0]
@@ -101,7 +101,7 @@ class Steps:
                 message=failure.message,
                 request_id=failure.request_id,
             )
-        except (LockLost, RecordsAway) as refusal:
+        except RecordsAway as refusal:
             why = refusal.diagnostics[0]
             return Outcome(action, Status.FAILED, f"{why.what}: {why.why}; nothing was sent", job=_id(action))
 
@@ -388,6 +388,12 @@ class Steps:
             except (*UNCERTAIN, Throttled):
                 continue  # one look more; the time limit ends it
         return job
+
+
+def _met_before(end: Ended) -> ServiceFailure | None:
+    """The failure that led to an end: a name that is taken, say, by whom the look after it showed."""
+    met = end.__cause__ or (None if end.__suppress_context__ else end.__context__)
+    return met if isinstance(met, ServiceFailure) else None
 
 
 def _has_ended(job: ObservedJob) -> bool:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from reconciler.core.duration import spell
 from reconciler.core.ports import (
     NameTaken,
     NotFound,
@@ -39,14 +40,21 @@ class Meaning(NamedTuple):
 
 
 _WRONG_PROJECT = Meaning(
-    Unauthorized, "the credentials are of another project: check project_id of the target, and its region"
+    Unauthorized,
+    "the credentials are of another project: check its project_id, or check the region of the target",
 )
-_NEW_TOKEN = Meaning(Unauthorized, "get a new token; a token is valid for 24 hours, in one region")
+_NEW_TOKEN = Meaning(
+    Unauthorized,
+    "get a new token, valid for 24 hours and in one region, or check the region of the target",
+)
 _NO_TOKEN = Meaning(Unauthorized, "give credentials of this project, see `reconciler doctor`")
 _NO_RIGHT = Meaning(Unauthorized, "ask for a role with the right to do this in ModelArts")
 _AGENCY = Meaning(Unauthorized, "grant ModelArts an agency: console, ModelArts, Permission Management")
 _ACCOUNT = Meaning(Unauthorized, "the account itself is restricted: see its bills in the console")
-_BUSY = Meaning(Throttled, "use a smaller --parallelism")
+_BUSY = Meaning(
+    Throttled,
+    "run it again later; plan, apply, destroy and drift send less at once with a smaller --parallelism",
+)
 _PHASE = Meaning(WrongPhase)
 
 #: Codes that say more than their status does; the prefix APIG is APIGW.
@@ -216,14 +224,26 @@ def failure_of(
     if status >= 500 and meaning.failure is not Throttled:
         # A code must not make a call look harmless that a broken server may have carried out.
         meaning = Meaning(ServerFault, meaning.fix)
+    wish = f"; the service asks to wait {spell(retry_after_s)}" if retry_after_s else ""
     return meaning.failure(
-        error.message,
+        error.message + wish,
         code=error.code,
         status=status,
         request_id=harmless(request_id, 128, redact) or error.request_id,
         fix=fix or meaning.fix or error.solution or None,
         retry_after_s=retry_after_s,
     )
+
+
+def is_missing_right(failure: ServiceFailure) -> bool:
+    """Whether the service knows the caller, who may not make this call; others may well be allowed.
+
+    The code decides: HTTP 403 stands for invalid keys and restricted accounts as well.
+    """
+    if not isinstance(failure, Unauthorized):
+        return False
+    meaning = CODES.get(canonical_code(failure.code))
+    return failure.status == 403 if meaning is None else meaning is _NO_RIGHT
 
 
 def _by_status(status: int) -> type[ServiceFailure]:

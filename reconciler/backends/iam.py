@@ -17,8 +17,18 @@ from reconciler.backends.session import Answer, Session
 from reconciler.backends.waiting import Repeat
 from reconciler.core.ports import Clock, Rejected, Secrets, ServiceFailure, Unauthorized, Unreachable
 
+_WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"
+
 #: A token this near its end, in seconds, is renewed before it is used.
 RENEW_BEFORE_END_S = 300.0
+
+
+class LoginRefused(Unauthorized):
+    """IAM gave no token for the login, so the service itself was not asked."""
+
+
+class IamUnreachable(Unreachable):
+    """IAM gave no answer, so the service itself was not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +85,8 @@ class PasswordToken:
         """Return the token; it is fetched if there is none, or if it is about to end.
 
         Raises:
-            Unauthorized: IAM refuses the login.
-            Unreachable: IAM gave no token, so the request itself was not sent.
+            LoginRefused: IAM refuses the login.
+            IamUnreachable: IAM gave no token, so the request itself was not sent.
         """
         return {"X-Auth-Token": self._current(now_s).value}
 
@@ -119,18 +129,12 @@ class PasswordToken:
                 body=self._login.body(),
                 repeat=Repeat.SAFE,
             )
-        except Unauthorized:
-            raise
+        except Unauthorized as refusal:
+            raise _refused(refusal, f"check {_WHAT_IAM_LOOKS_AT}") from None
         except Rejected as refusal:
-            raise Unauthorized(
-                f"IAM refuses the login: {refusal.message}",
-                code=refusal.code,
-                status=refusal.status,
-                request_id=refusal.request_id,
-                fix="check OS_AUTH_URL, OS_USERNAME, OS_USER_DOMAIN_NAME and the project",
-            ) from None
+            raise _refused(refusal, f"check OS_AUTH_URL, {_WHAT_IAM_LOOKS_AT}") from None
         except ServiceFailure as failure:
-            raise Unreachable(
+            raise IamUnreachable(
                 f"no token from IAM: {failure.message}", status=failure.status, fix="check OS_AUTH_URL"
             ) from None
         finally:
@@ -138,10 +142,20 @@ class PasswordToken:
             self._iam.close()
 
 
+def _refused(refusal: ServiceFailure, fix: str) -> LoginRefused:
+    return LoginRefused(
+        f"IAM refuses the login: {refusal.message}",
+        code=refusal.code,
+        status=refusal.status,
+        request_id=refusal.request_id,
+        fix=fix,
+    )
+
+
 def _token(answer: Answer) -> _Token:
     value = answer.headers.get("X-Subject-Token", "")
     if not value:
-        raise Unauthorized("IAM answered without a token", status=answer.status, fix="check OS_AUTH_URL")
+        raise LoginRefused("IAM answered without a token", status=answer.status, fix="check OS_AUTH_URL")
     told = answer.json()
     token = told.get("token") if isinstance(told, dict) else None
     about = token if isinstance(token, dict) else {}

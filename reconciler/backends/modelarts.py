@@ -28,6 +28,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 #: Paths that look like a job's.
 _NOT_IDS = frozenset({"batch-delete", "autosearch"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+#: Fields of the search that Open Telekom Cloud does not know: it would answer as if nobody had asked.
+_HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
 
 
 class ModelArtsBackend:
@@ -134,8 +136,10 @@ class ModelArtsBackend:
 
         Raises:
             Unauthorized: nobody is allowed to read it.
+            Rejected: the cloud does not know one of these fields; nothing was sent.
         """
         asked = {"sort_by": sort_by, "order": order, **more}
+        self._check_search(asked)
 
         def fetch(offset: int) -> Page:
             return self._page(offset, filters, asked)
@@ -167,8 +171,20 @@ class ModelArtsBackend:
         return page
 
     def ask_for_page(self, body: Mapping[str, Any]) -> Answer:
-        """Send a search; the answer is one page of it."""
+        """Send a search; the answer is one page of it.
+
+        Raises:
+            Rejected: also if the cloud does not know one of these fields; then nothing was sent.
+        """
+        self._check_search(body)
         return self.session.call("POST", f"{self._root}/training-job-searches", body=body, repeat=Repeat.SAFE)
+
+    def _check_search(self, asked: Mapping[str, Any]) -> None:
+        if self.cloud is not Cloud.OTC:
+            return
+        for field in _HUAWEI_ONLY:
+            if asked.get(field) not in (None, "", [], ()):
+                raise Rejected(f"Open Telekom Cloud does not offer searches by {field}")
 
     def name_is_taken(self, name: str) -> bool | None:
         """Ask whether the name is held; None on a cloud that has no such call."""

@@ -53,8 +53,14 @@ class Operations:
     ) -> told.Events:
         """Return a page of events. `limit` is 1 to 100 (50), `level` Info, Error or Warning.
 
-        `source` (K8S, Job, Task) is known to OTC only.
+        `start_time` and `end_time` go together, in RFC 3339. `source` (K8S, Job, Task) is known to Open
+        Telekom Cloud only.
+
+        Raises:
+            Rejected: another cloud would ignore the `source`, so nothing was sent.
         """
+        if source is not None and self._backend.cloud is not Cloud.OTC:
+            raise Rejected("only Open Telekom Cloud searches events by their source")
         query = {
             "offset": offset,
             "limit": limit,

@@ -40,12 +40,16 @@ ENDLESS = f"the list does not end after {MAX_PAGES} pages"
 
 
 class Page(NamedTuple):
-    """One answer of the search. `requests` is how many it took, `seconds` how long the last one."""
+    """One answer of the search. `requests` is how many it took, `seconds` how long the last one.
+
+    `total` and `count` are how many jobs there are, and match, as far as the service seems to say it.
+    """
 
     items: list[Any]
     total: int | None = None
     requests: int = 1
     seconds: float = 0.0
+    count: int | None = None
 
     @property
     def is_last(self) -> bool:
@@ -281,11 +285,13 @@ def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> Page | str:
     """Take an answer of the search apart, or say why that is not possible."""
     if not isinstance(answer, dict) or "items" not in answer:
         return "the answer of the search has no items"
-    items, total = answer["items"], number(answer.get("total"))
-    if items is None and not number(answer.get("count")):
+    items, total, count = answer["items"], number(answer.get("total")), number(answer.get("count"))
+    if items is None and not count:
         items = []
     if not isinstance(items, list):
         return "the items of the search are not a list"
     # A service that counts the page, not the list, tells nothing about the list.
-    told = int(total) if total is not None and total > len(items) else None
-    return Page(items, told, requests, seconds)
+    told, matching = (
+        int(told) if told is not None and told > len(items) else None for told in (total, count)
+    )
+    return Page(items, told, requests, seconds, matching)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -323,7 +324,9 @@ class Session:
 
     def _unanswered(self, error: Exception, *, was_sent: bool) -> Unanswered | UnreadableAnswer:
         reason = _reason(error)
-        why = harmless(str(reason) or type(reason).__name__, 300, self._redact)
+        why = harmless(_words_of(reason), 300, self._redact)
+        if isinstance(error, requests.exceptions.ProxyError):
+            why = f"the proxy: {why}"
         if isinstance(error, requests.exceptions.ContentDecodingError | urllib3.exceptions.DecodeError):
             return UnreadableAnswer(f"the body cannot be decompressed: {why}")
         if not was_sent and _was_never_sent(error, reason):
@@ -380,6 +383,21 @@ def _reason(error: BaseException) -> BaseException:
         if not isinstance(inner, BaseException) or inner is error:
             return error
         error = inner
+
+
+#: What the library puts in front of what happened.
+_CONNECTION = re.compile(r"^\w+\(host=.*?\): ")
+
+
+def _words_of(reason: BaseException) -> str:
+    if isinstance(reason, urllib3.exceptions.NewConnectionError) and isinstance(reason.__cause__, OSError):
+        # The system's own words, and not the library's around them.
+        reason = reason.__cause__
+    told = str(reason)
+    if isinstance(reason, urllib3.exceptions.HTTPError) and len(reason.args) > 1:
+        # The other arguments are the library's own objects.
+        told = next((part for part in reversed(reason.args) if isinstance(part, str)), told)
+    return _CONNECTION.sub("", told) or type(reason).__name__
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -38,11 +38,17 @@ class _TooDear(Exception):
 
 @dataclass
 class _Purse:
-    """Counts requests of all threads, up to a limit (None: there is none)."""
+    """Counts requests of all threads, up to a limit (None: there is none).
+
+    `whole` is how many jobs the workspace has, and `least` what a page of each search costs.
+    """
 
     fetch: Fetch
     limit: int | None
+    whole: int | None = None
+    least: int = 0
     spent: int = 0
+    _promised: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self, offset: int, filters: Sequence[Filter]) -> Page:
@@ -50,7 +56,22 @@ class _Purse:
             if self.limit is not None and self.spent >= self.limit:
                 raise _TooDear
             self.spent += 1
-        return self.fetch(offset, filters)
+        page = self.fetch(offset, filters)
+        if offset == 0:
+            self._expect(page)
+        return page
+
+    def _expect(self, page: Page) -> None:
+        """Give up at once if first pages promise more than there is to spend. `count` is a hint, no more:
+        it ends no list, and where it is that of the whole workspace it says nothing of the search.
+        """
+        if self.limit is None or self.whole is None or page.is_last or not page.count:
+            return
+        if page.count < self.whole:
+            with self._lock:
+                self._promised += page.count // PAGE_SIZE
+                if self.least + self._promised > self.limit:
+                    raise _TooDear
 
 
 def observe(
@@ -87,12 +108,13 @@ def observe(
         except _TooDear:
             spent = purse.spent
     # Jobs may be many under few names, so the searches are given up half-way to the price of the scan.
-    purse = _Purse(fetch, None if price is None else price // 2)
+    purse = _Purse(fetch, None if price is None else price // 2, first.total, least=1 + len(searches))
     try:
         partial = _filtered(purse, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
     except (_TooDear, Rejected):
-        return _dearer(_scan(fetch, reader, first), spent + purse.spent)
-    partial = _dearer(partial, spent)
+        return _after("filtered searches", spent + purse.spent, _scan(fetch, reader, first))
+    if spent:
+        partial = _after("a scan", spent, partial)
     if partial.problem is not None or needs_absence is None or not needs_absence(partial):
         return partial
     return _also(_scan(fetch, reader, None), partial)
@@ -147,8 +169,13 @@ def _searches(names: Collection[str]) -> dict[str, int]:
     return found
 
 
-def _dearer(observation: Observation, requests: int) -> Observation:
-    return replace(observation, requests=observation.requests + requests)
+def _after(given_up: str, requests: int, observation: Observation) -> Observation:
+    """What was read in another way in the end; the requests of the first one were made all the same."""
+    return replace(
+        observation,
+        requests=requests + observation.requests,
+        strategy=f"{given_up}, given up; then {observation.strategy}",
+    )
 
 
 def _failed(failure: ServiceFailure) -> Listing:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from reconciler.cli.carrying_out import Asked, carry_out, held
+from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
 from reconciler.cli.opening import LockOptions, opened
 from reconciler.cli.options import (
     ALLOW_EMPTY,
@@ -82,18 +84,23 @@ def command(
     asked = Asked("Carry this plan out?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
     lock = LockOptions(lease_s, without_records)
     if plan_file is not None:
-        _see_that_nothing_is_said_twice({"force": force, "allow_empty": allow_empty, **options})
+        _see_that_nothing_is_said_twice()
         from reconciler.cli.saved import apply_saved
 
         return apply_saved(plan_file, asked, lock, **options)
     planned = Options(force=force, allow_empty=allow_empty)
-    with opened(lock=lock, remembers=True, **options) as context, held(context) as interrupt:
-        plan = reconcile.plan(context, planned)
+    with ExitStack() as cleanup:
+        with nothing_done(asked):
+            context = cleanup.enter_context(opened(lock=lock, remembers=True, **options))
+            interrupt = cleanup.enter_context(held(context))
+            plan = reconcile.plan(context, planned)
         return carry_out(context, plan, asked, interrupt, planned)
 
 
-def _see_that_nothing_is_said_twice(options: dict[str, Any]) -> None:
-    said = [name for option_, name in _OF_THE_PLAN.items() if options.get(option_)]
+def _see_that_nothing_is_said_twice() -> None:
+    # A variable of the environment may be there for the plan as well.
+    source = click.get_current_context().get_parameter_source
+    said = [name for option_, name in _OF_THE_PLAN.items() if source(option_) is ParameterSource.COMMANDLINE]
     if said:
         why = f"{', '.join(said)}: the saved plan says that already"
         raise WrongUsage(Diagnostic("not with --plan", why, "leave it out, or make a new plan"))

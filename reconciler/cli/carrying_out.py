@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -16,7 +15,7 @@ from reconciler.cli.interrupts import Interrupt, interruptible
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.progress import json_lines, progress
 from reconciler.cli.showing import show_plan, wanted
-from reconciler.core.diagnostic import Diagnostic, Refused
+from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Refused
 from reconciler.core.planner import NO_OPTIONS, Options
 
 if TYPE_CHECKING:
@@ -38,6 +37,31 @@ class Asked(NamedTuple):
     yes: bool
     timeout_s: float
     goal: Goal | None = None
+
+    @property
+    def tells_events(self) -> bool:
+        """Whether the lines on stdout are events."""
+        return OutputSpec("json", None) in wanted(self.outputs, as_json=self.as_json)
+
+
+@contextmanager
+def nothing_done(asked: Asked) -> Iterator[None]:
+    """Where getting ready fails, say as the last event that nothing was done: readers wait for it."""
+    try:
+        yield
+    except ReconcilerError as error:
+        if asked.tells_events:
+            from reconciler.apply.executor import EventStream
+            from reconciler.backends.clock import SystemClock
+            from reconciler.core.outcome import EventType
+            from reconciler.core.plan import FORMAT_VERSION
+            from reconciler.version import __version__
+
+            with json_lines() as listener:
+                stream = EventStream(SystemClock(), listener)
+                stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
+                stream.complete(message="; ".join(d.what for d in error.diagnostics))
+        raise
 
 
 @contextmanager
@@ -62,18 +86,18 @@ def carry_out(
     With JSON on stdout the lines there are events; the plan is then shown in files only.
     """
     from reconciler.apply.executor import EventStream
-    from reconciler.core.outcome import EventType, Result
+    from reconciler.core.outcome import EventType
     from reconciler.version import __version__
 
     specs = wanted(asked.outputs, as_json=asked.as_json)
-    tells_events = OutputSpec("json", None) in specs
+    tells_events = asked.tells_events
     show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
     result: Result | None = None
     with json_lines() if tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
         stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
         stream.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
-        interrupt.last_words = partial(stream.tell, EventType.APPLY_COMPLETED, summary=Result().summary)
+        interrupt.last_words = stream.complete
         try:
             if plan.applyable and not asked.yes:
                 confirm(asked.question)
@@ -81,7 +105,7 @@ def carry_out(
             result = _execute(context, plan, asked, stream, interrupt, options)
         finally:
             # Readers wait for this line, also where somebody said no.
-            stream.tell(EventType.APPLY_COMPLETED, summary=(result or Result()).summary)
+            stream.complete(result)
     if not tells_events and result is not None and (plan.applyable or result.waits):
         from reconciler.render.text import render_result
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import click
 
-from reconciler.cli.carrying_out import Asked, carry_out, held
+from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
 from reconciler.cli.opening import LockOptions, opened
 from reconciler.cli.options import LOCK, OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
 
@@ -32,8 +33,10 @@ def command(
     from reconciler.core.record import RunKind
 
     lock = LockOptions(lease_s, without_records)
-    with opened(lock=lock, remembers=True, **options) as context, held(context) as interrupt:
-        plan = reconcile.destroy_plan(context)
-        question = f"Terminate these jobs of stack {plan.stack}?"
-        asked = Asked(question, RunKind.DESTROY, outputs, as_json, yes, timeout_s)
+    asked = Asked("Terminate these jobs?", RunKind.DESTROY, outputs, as_json, yes, timeout_s)
+    with ExitStack() as cleanup:
+        with nothing_done(asked):
+            context = cleanup.enter_context(opened(lock=lock, remembers=True, **options))
+            interrupt = cleanup.enter_context(held(context))
+            plan = reconcile.destroy_plan(context)
         return carry_out(context, plan, asked, interrupt)

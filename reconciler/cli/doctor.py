@@ -12,22 +12,24 @@ import click
 from reconciler.cli.calling import JSON, WHERE
 from reconciler.cli.console import console
 from reconciler.cli.exits import Exit
-from reconciler.cli.options import with_options
+from reconciler.cli.options import RECORDS, with_options
 
 if TYPE_CHECKING:
     from reconciler.core.checkup import Check
 
 
 @click.command("doctor")
-@with_options(WHERE, JSON)
+@with_options(WHERE, RECORDS, JSON)
 def command(
     paths: Sequence[Path],
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
     target: str | None,
+    records: str | None,
     as_json: bool,
 ) -> int:
-    """Check credentials, endpoint, clock, project, permissions, records, duplicates, adoption candidates.
+    """Check records, lock, credentials, endpoint, clock, project, permissions, duplicates, adoption
+    candidates.
 
     Nothing is changed, and no secret is shown. Exits 0 if all is well, 7 for what concerns credentials
     and permissions, 8 if the service cannot be reached, and 1 for anything else.
@@ -39,7 +41,7 @@ def command(
 
     loaded = load_stack(paths, variables, var_files, offline=True)
     name, chosen = loaded.target(target)
-    examination = Examination(loaded, name, chosen, SystemClock())
+    examination = Examination(loaded, name, chosen, SystemClock(), records)
     checks = list(examination.checks())
     if as_json:
         head: dict[str, object] = {"stack": loaded.stack.name, "target": examination.place}

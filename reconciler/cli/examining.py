@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
+from reconciler.backends.errors import is_missing_right
+from reconciler.backends.iam import IamUnreachable, LoginRefused
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import Listing
 from reconciler.cli.calling import tell_request
 from reconciler.cli.console import console
+from reconciler.cli.examining_records import LOCK, RecordsExamination, known_identity
 from reconciler.core.checkup import (
     Check,
     Health,
@@ -31,7 +34,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import Clock, NotFound, Rejected, ServiceFailure, Unauthorized
 from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
-from reconciler.targets import RECORDS, LocalFileFailed, Surroundings, connected
+from reconciler.targets import LocalFileFailed, Surroundings, connected
 
 
 class _Probe(NamedTuple):
@@ -86,8 +89,11 @@ def _from(step: str) -> tuple[str, ...]:
 class Examination:
     """One target of a stack. `place` says where it is, as far as that is known by now."""
 
-    def __init__(self, loaded: LoadedStack, name: str, target: Target, clock: Clock) -> None:
+    def __init__(
+        self, loaded: LoadedStack, name: str, target: Target, clock: Clock, records: str | None = None
+    ) -> None:
         self._loaded, self._name, self._target, self._clock = loaded, name, target, clock
+        self._records = RecordsExamination(loaded, target, records, clock)
         self.place: dict[str, str | None] = {
             "name": name,
             "kind": target.kind.value,
@@ -98,44 +104,45 @@ class Examination:
 
     def checks(self) -> Iterator[Check]:
         """Look at one thing after the other."""
-        yield self._records()
         around = Surroundings(
             self._loaded.root, os.environ, self._clock, console.redact.learn, console.redact, tell_request
         )
         with ExitStack() as cleanup:
+            cleanup.callback(self._records.close)
+            yield from self._records.of_store()
+            identity = known_identity(self._name, self._target)
+            if identity is not None:
+                yield self._records.of_lock(identity)
+            rest = _STEPS if identity is not None else (LOCK, *_STEPS)
             try:
                 place = cleanup.enter_context(connected(self._name, self._target, around))
             except LocalFileFailed as failure:
                 yield of_failure("target", failure)
-                yield from unchecked(_STEPS, "the target cannot be opened")
+                yield from unchecked(rest, "the target cannot be opened")
             except ServiceFailure as failure:
                 yield of_failure("credentials", failure)
-                yield from unchecked(_STEPS, "there are no credentials to ask with")
+                yield from unchecked(rest, "there are no credentials to ask with")
             except ManifestInvalid as invalid:
                 for said in invalid.diagnostics:
                     yield wrong("target", f"{said.what}: {said.why}", said.fix)
-                yield from unchecked(_STEPS, "the target is not complete")
+                yield from unchecked(rest, "the target is not complete")
             except OSError as error:
                 yield wrong("target", f"{error.filename}: {error.strerror or error}")
-                yield from unchecked(_STEPS, "the target cannot be opened")
+                yield from unchecked(rest, "the target cannot be opened")
             else:
+                if identity is None:
+                    yield self._records.of_lock(place.identity)
                 assert isinstance(place.backend, ModelArtsBackend), "every kind of target speaks this API"
                 yield from self._of_service(place.backend)
 
-    def _records(self) -> Check:
-        """Whether the directory beside the root file can be written; it need not exist yet."""
-        directory = self._loaded.root / RECORDS
-        try:
-            with tempfile.TemporaryFile(dir=directory if directory.exists() else self._loaded.root):
-                return well("records", f"{directory} can be written")
-        except OSError as error:
-            fix = f"{directory} has to be a directory that you can write"
-            return wrong("records", f"{directory}: {error.strerror or error}", fix)
-
     def _of_service(self, backend: ModelArtsBackend) -> Iterator[Check]:
         self.place |= {"endpoint": backend.endpoint, "project_id": backend.project_id}
-        yield well("credentials", self._credentials(backend))
         listing = _list(backend)
+        if isinstance(listing.problem, LoginRefused | IamUnreachable):
+            yield of_failure("credentials", listing.problem)
+            yield from unchecked(_STEPS, "there is no token to ask with")
+            return
+        yield well("credentials", self._credentials(backend))
         failure = listing.problem if isinstance(listing.problem, ServiceFailure) else None
         if isinstance(failure, LocalFileFailed) or (
             failure and not isinstance(failure, Unauthorized | Rejected)
@@ -149,12 +156,8 @@ class Examination:
         if failure and clock.health is Health.WRONG:
             # Another signature that fails brings the key nearer to being locked.
             yield from unchecked(_from("project"), "the clock comes first")
-        elif isinstance(failure, Unauthorized) and failure.status != 403:
-            # Nobody knows us here; asking again would be answered the same.
-            found = of_failure("authentication", failure)
-            yield found
-            rest = [name for name in _from("project") if name != found.name]
-            yield from unchecked(rest, "the service does not accept the credentials")
+        elif isinstance(failure, Unauthorized) and not is_missing_right(failure):
+            yield from _shut_out(failure, _from("project"))
         elif isinstance(failure, Rejected):
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("project"), "this is not the service, as it seems")
@@ -187,12 +190,20 @@ class Examination:
         else:
             yield well(_LIST.name, _LIST.action)
         job_id = listing.jobs[0].id if listing.jobs else ""
-        yield from (_tried(probe, backend, job_id) for probe in _PROBES)
-        yield _quota(backend)
+        asked = {probe.name: partial(_tried, probe, backend, job_id) for probe in _PROBES}
+        for name, ask in {**asked, "quota": partial(_quota, backend)}.items():
+            try:
+                yield ask()
+            except Unauthorized as failure:
+                yield from _shut_out(failure, _from(name))
+                return
         if listing.problem:
             yield from unchecked(_OF_JOBS, "the list cannot be read")
-        else:
+            return
+        try:
             yield from self._of_jobs(backend)
+        except Unauthorized as failure:
+            yield from _shut_out(failure, _OF_JOBS)
 
     def _of_jobs(self, backend: ModelArtsBackend) -> Iterator[Check]:
         stack = self._loaded.stack
@@ -214,7 +225,21 @@ def _list(backend: ModelArtsBackend) -> Listing:
         return Listing(problem=failure)
 
 
+def _shut_out(failure: Unauthorized, rest: Sequence[str]) -> Iterator[Check]:
+    """One error: asking again would be answered the same, and brings a key nearer to being locked."""
+    found = of_failure("authentication", failure)
+    yield found
+    yield from unchecked(
+        (name for name in rest if name != found.name), "the service does not let this account in"
+    )
+
+
 def _tried(probe: _Probe, backend: ModelArtsBackend, job_id: str) -> Check:
+    """Make a call.
+
+    Raises:
+        Unauthorized: the account is not let in, whatever it asks for.
+    """
     if backend.cloud is Cloud.OTC and not probe.is_everywhere:
         return Check(probe.name, Health.UNCHECKED, _NOT_ON_OTC)
     if probe.needs_a_job and not job_id:
@@ -229,10 +254,12 @@ def _tried(probe: _Probe, backend: ModelArtsBackend, job_id: str) -> Check:
 
 
 def _denied(name: str, action: str, failure: ServiceFailure) -> Check:
-    found = of_failure(name, failure)
-    if found.trouble is Trouble.ACCESS and failure.status == 403:
-        return Check(name, found.health, found.detail, f"ask for a role that has {action}", found.trouble)
-    return found
+    if is_missing_right(failure):
+        found = of_failure(name, failure)
+        return wrong(name, found.detail, f"ask for a role that has {action}", Trouble.ACCESS)
+    if isinstance(failure, Unauthorized):
+        raise failure
+    return of_failure(name, failure)
 
 
 def _quota(backend: ModelArtsBackend) -> Check:

@@ -81,6 +81,8 @@ def of_result(plan: Plan, result: Result | None, signal: Exit | None = None) -> 
     codes = [Exit.DONE]
     if signal is not None:
         codes.append(signal)
+    if result is not None and result.lost_lock:
+        codes.append(Exit.LOCKED)
     if result is not None and result.faults:
         codes.append(_our_fault(result.faults[0]))
     if result is not None:

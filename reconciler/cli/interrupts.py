@@ -7,12 +7,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 from reconciler.cli.console import console
 from reconciler.cli.exits import Exit
 
+#: A reader that takes nothing any more keeps us no longer than that, in seconds.
+_LAST_WORDS_S = 1.0
 _EXITS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 
 
@@ -31,12 +34,28 @@ class Interrupt:
         """Take a signal."""
         code = _EXITS[signal.Signals(number)]
         if self.exit in _EXITS.values():
-            self.last_words()
-            sys.stdout.flush()
-            os._exit(code)
+            self._stop_at_once(code)
         self.exit = code
         self.stop.set()
-        console.say("interrupted: no new action begins, the ones in flight finish; once more stops at once")
+        with suppress(Exception):  # the signal may have come in the middle of a line
+            console.say(
+                "interrupted: no new action begins, the ones in flight finish; once more stops at once"
+            )
+
+    def _stop_at_once(self, code: Exit) -> NoReturn:
+        """Say the last words from a thread of their own: whoever waits for the reader must not hold us."""
+
+        def say() -> None:
+            with suppress(Exception):  # the reader has gone
+                self.last_words()
+                sys.stdout.flush()
+
+        try:
+            words = threading.Thread(target=say, name="last words", daemon=True)
+            words.start()
+            words.join(_LAST_WORDS_S)
+        finally:
+            os._exit(code)
 
     def lock_lost(self) -> None:
         """Somebody else may hold the lock by now: begin nothing more."""

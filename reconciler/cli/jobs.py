@@ -11,7 +11,7 @@ import click
 from reconciler.cli.calling import BESIDE_JOBS, JSON, WHERE, called, find_job, find_jobs, learn_tokens
 from reconciler.cli.console import console
 from reconciler.cli.exits import Exit
-from reconciler.cli.filters import FILTERS
+from reconciler.cli.filters import FILTERS, Moment, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.core.printable import printable
 
@@ -58,21 +58,16 @@ def list_(
 
     OWNER is the stack, key and revision that the job's marker names. --json gives the whole jobs.
     """
-    from reconciler.cli.filters import wanted
+    from reconciler.cli.filters import read, wanted
 
     with called(paths, variables, var_files, target) as there:
         now_s = there.clock.now()
         asked = wanted(now_s, **filters)
-        listing = there.backend.search(
-            asked.filters,
-            sort_by=sort,
-            order=order,
-            more=asked.more,
-            limit=limit + 1,
-            wanted=asked.matches,
-        )
-    jobs = [job for job in listing.jobs if asked.matches(job)]
-    _show_list(jobs[:limit], listing, now_s, has_more=len(jobs) > limit, as_json=as_json)
+        listing = read(there.backend, asked, sort_by=sort, order=order, limit=limit + 1)
+    has_more = len(listing.jobs) > limit
+    _show_list(listing.jobs[:limit], listing, now_s, has_more=has_more, as_json=as_json)
+    if asked.looks_back:
+        console.say("The service looked at the last 31 days only; --created-after looks further back.")
     return _complete(listing)
 
 
@@ -178,6 +173,15 @@ def logs(
     option("--pattern", metavar="TEXT", default=None, help="Only events whose message holds this text."),
     option("--source", default=None, help="Only from here: K8S, Job or Task (Open Telekom Cloud)."),
     option("--order", type=click.Choice(["desc", "asc"]), default="asc", show_default=True, help="Order."),
+    option("--since", metavar="TIME", type=MomentType(), default=None, help="Not older than this, e.g. 2h."),
+    option("--until", metavar="TIME", type=MomentType(), default=None, help="The other end."),
+    option(
+        "--offset",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="How many to leave out first.",
+    ),
     option("--limit", type=click.IntRange(min=1), default=500, show_default=True, help="How many at most."),
     JSON,
 )
@@ -187,18 +191,26 @@ def events(
     pattern: str | None,
     source: str | None,
     order: str,
+    since: Moment | None,
+    until: Moment | None,
+    offset: int,
     limit: int,
     as_json: bool,
     **where: Any,
 ) -> None:
-    """Print what happened to a job."""
+    """Print what happened to a job.
+
+    A time is 2026-11-21, 2026-11-21T08:00:00Z, or 2d: so long ago.
+    """
     from reconciler.cli import watching
+    from reconciler.cli.filters import event_times
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
         found = find_job(there.backend, job)
-        asked = {"level": level, "pattern": pattern, "source": source, "order": order}
-        happened = watching.events(there.backend, found.id, limit, asked)
+        times = event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
+        asked = {"level": level, "pattern": pattern, "source": source, "order": order, **times}
+        happened = watching.events(there.backend, found.id, limit, asked, offset)
     if as_json:
         told = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
         console.document({"job": found.id, "events": told})

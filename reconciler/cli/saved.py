@@ -4,37 +4,52 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli.carrying_out import Asked, carry_out, held
+from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
 from reconciler.cli.console import console
 from reconciler.cli.opening import LockOptions, opened_at
 from reconciler.cli.planfile import read_plan
 from reconciler.core.saved import SavedPlan
 
 if TYPE_CHECKING:
+    from reconciler.core.plan import Plan
     from reconciler.manifests import LoadedStack
+    from reconciler.reconcile import Context
 
 
-def apply_saved(
-    file: Path,
-    asked: Asked,
-    lock: LockOptions,
-    *,
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    records: str | None,
-    parallelism: int,
-    **_: Any,
-) -> int:
-    """Carry a saved plan out. No manifest is read.
+def apply_saved(file: Path, asked: Asked, lock: LockOptions, **given: Any) -> int:
+    """Carry a saved plan out. No manifest is read. `given` are the options of the command line.
 
     Raises:
         StalePlan: something moved, or the plan was made for another place or by another version.
         ManifestInvalid: the file is no plan, or a secret in it has no value now.
     """
     from reconciler import reconcile
+
+    with ExitStack() as cleanup:
+        with nothing_done(asked):
+            plan, context = _opened(file, lock, cleanup, **given)
+            reconcile.see_that_target_is_the_same(context, plan)
+            interrupt = cleanup.enter_context(held(context))
+            reconcile.see_that_nothing_moved(context, plan)
+        return carry_out(context, plan, asked, interrupt)
+
+
+def _opened(
+    file: Path,
+    lock: LockOptions,
+    cleanup: ExitStack,
+    *,
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    records: str | None,
+    parallelism: int,
+    **_: Any,
+) -> tuple[Plan, Context]:
+    """Read a plan, find its secrets again, and connect to its target."""
     from reconciler.manifests.saved import resolve, resolve_records
 
     plan, options = read_plan(file, strict=True)
@@ -53,12 +68,8 @@ def apply_saved(
     loaded = _as_loaded(SavedPlan(plan, options), base)
     if records is None and options.records is not None:
         records = resolve_records(options.records, options.sources, **known_now, root=loaded.root)
-    with opened_at(loaded, plan.target.name, options.target, records, lock=lock) as opened:
-        context = opened._replace(only=options.only, parallelism=parallelism, remembers=True)
-        reconcile.see_that_target_is_the_same(context, plan)
-        with held(context) as interrupt:
-            reconcile.see_that_nothing_moved(context, plan)
-            return carry_out(context, plan, asked, interrupt)
+    context = cleanup.enter_context(opened_at(loaded, plan.target.name, options.target, records, lock=lock))
+    return plan, context._replace(only=options.only, parallelism=parallelism, remembers=True)
 
 
 def _as_loaded(saved: SavedPlan, base: Path) -> LoadedStack:

@@ -9,12 +9,13 @@ import click
 from reconciler.cli.console import console
 from reconciler.cli.options import with_options
 
-NAMES = ("manifest", "plan", "drift", "events")
+NAMES = ("manifest", "plan", "drift", "events", "history")
 
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
     from reconciler.core.drift import DriftReport
+    from reconciler.core.history import HistoryReport
     from reconciler.core.outcome import Event
     from reconciler.core.plan import Plan
     from reconciler.core.schema import manifest_schema
@@ -26,6 +27,8 @@ def schema(name: str) -> dict[str, Any]:
             return DriftReport.published_schema()
         case "events":
             return Event.published_schema()
+        case "history":
+            return HistoryReport.published_schema()
         case _:
             return manifest_schema()
 

@@ -2,44 +2,79 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from reconciler.cli.carrying_out import confirm
 from reconciler.cli.console import console
-from reconciler.cli.opening import opened
 from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, with_options
+from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.printable import printable
+
+if TYPE_CHECKING:
+    from reconciler.cli.recorded import Recorded
+    from reconciler.core.record import Holder
 
 
 @click.command("unlock")
 @with_options(STACK, TARGET_NAME, RECORDS, YES)
-def command(yes: bool, **options: Any) -> int:
+def command(
+    paths: Sequence[Path],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    records: str | None,
+    yes: bool,
+) -> int:
     """Break the lock of the stack on its target, after asking.
 
     A dead holder's lock ends by itself. Whoever holds it and lives begins no new action from then on.
+    The service is not asked.
     """
+    from reconciler.cli.opening import load_stack
+    from reconciler.cli.recorded import recorded
+
+    loaded = load_stack(paths, variables, var_files, offline=True)
+    with recorded(loaded, target, records) as place:
+        store = place.store
+        holder = store.holder(place.scope) if store else None
+        if store is None or holder is None:
+            console.result("No lock is held.\n")
+            return 0
+        console.say(_told(place, holder))
+        if not yes:
+            confirm("Break the lock?")
+            _see_that_it_is_the_same(holder, store.holder(place.scope))
+        broken = store.break_lock(place.scope)
+    console.result("The lock is broken.\n" if broken else "No lock is held any more.\n")
+    return 0
+
+
+def _told(place: Recorded, holder: Holder) -> str:
     from reconciler.core.duration import spell
     from reconciler.core.plan import timestamp
 
-    with opened(only=(), parallelism=1, **options) as context:
-        assert context.recording is not None
-        records = context.recording.reading()
-        holder = records.holder(context.scope) if records else None
-        if records is None or holder is None:
-            console.result("No lock is held.\n")
-            return 0
-        left = spell(max(0.0, round(holder.expires_s - context.recording.clock.now())))
-        console.say(
-            printable(
-                f"Stack {context.scope.stack} on {context.scope.place} is locked by {holder.who} "
-                f"({holder.command}) since {timestamp(holder.since_s)}, from {holder.where}; "
-                f"the lease ends in {left}."
-            )
-        )
-        if not yes:
-            confirm("Break the lock?")
-        records.break_lock(context.scope)
-    console.result("The lock is broken.\n")
-    return 0
+    left = spell(max(0, round(holder.expires_s - place.clock.now())))
+    return printable(
+        f"Stack {place.scope.stack} on {place.scope.place} is locked by {holder.who} "
+        f"({holder.command}) since {timestamp(holder.since_s)}, from {holder.where}; "
+        f"the lease ends in {left}, unless it is renewed."
+    )
+
+
+def _see_that_it_is_the_same(asked_about: Holder, now: Holder | None) -> None:
+    """Whoever said yes meant this holder.
+
+    Raises:
+        Refused: another one holds the lock by now.
+    """
+    if now is not None and (now.who, now.where, now.since_s) != (
+        asked_about.who,
+        asked_about.where,
+        asked_about.since_s,
+    ):
+        why = printable(f"{now.who} from {now.where} holds it by now; nothing was changed")
+        raise Refused(Diagnostic("the lock is another one", why, "run it again"))

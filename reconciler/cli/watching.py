@@ -103,13 +103,13 @@ def end_of_log(backend: ModelArtsBackend, job: ObservedJob, lines: int) -> list[
 
 
 def events(
-    backend: ModelArtsBackend, job_id: str, limit: int, asked: Mapping[str, str | None]
+    backend: ModelArtsBackend, job_id: str, limit: int, asked: Mapping[str, str | None], offset: int = 0
 ) -> list[Event]:
-    """Read events page by page, `limit` at most."""
+    """Read events page by page from the one at `offset` on, `limit` at most."""
     found: list[Event] = []
     while len(found) < limit:
         size = min(_EVENT_PAGE, limit - len(found))
-        page = backend.operations.events(job_id, offset=len(found), limit=size, **asked)
+        page = backend.operations.events(job_id, offset=offset + len(found), limit=size, **asked)
         found += page.events
         if len(page.events) < size:
             break

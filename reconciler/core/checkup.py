@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.core.duration import spell
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Ownership, Standing
 from reconciler.core.phase import Phase
+from reconciler.core.plan import timestamp
 from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
+from reconciler.core.record import Holder
 
 #: What the service allows. Source: reference/modelarts-api.md 11.2.
 MAX_SKEW_S = 900.0
@@ -97,6 +100,36 @@ def of_quota(quota: int | None, used: int | None) -> Check:
     return well("quota", said)
 
 
+def of_memory(*, is_local: bool, is_shared: bool) -> Check:
+    """Judge whether finished work stays finished, whatever becomes of its record on the service.
+
+    Whether a service ages out the records of finished jobs, and when, it tells nobody.
+    """
+    if is_local:
+        return well("history", "the local target keeps the records of its jobs")
+    if is_shared:
+        return well("history", "shared: finished work stays finished, even if the service drops its record")
+    said = (
+        "only on this machine: whether the service drops the records of finished jobs cannot be known; "
+        "if it does, a plan made elsewhere starts them again"
+    )
+    fix = "where others apply, too, write a shared store into the manifest: records: postgresql://…"
+    return Check("history", Health.NOTE, said, fix)
+
+
+def of_lock(holder: Holder | None, at_s: float) -> Check:
+    """Tell who holds the lock, and for how long yet."""
+    if holder is None:
+        return well("lock", "nobody holds it")
+    left = spell(max(0, round(holder.expires_s - at_s)))
+    said = (
+        f"{holder.who} on {holder.where} holds it for: {holder.command}, since "
+        f"{timestamp(holder.since_s)}; it ends by itself in {left} unless renewed"
+    )
+    fix = "wait until that has ended; if that process is gone: reconciler unlock"
+    return Check("lock", Health.NOTE, said, fix)
+
+
 def of_duplicates(ownership: Ownership) -> list[Check]:
     """Find keys with more than one active revision."""
     found = list(_duplicates(ownership))
@@ -133,5 +166,13 @@ def _strangers(ownership: Ownership, declared: Collection[str]) -> Iterator[Chec
                 yield wrong(
                     "adoption",
                     f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {stranger.why}",
-                    f"reconciler adopt {key} {job.id}, or rename the key",
+                    _way_out(key, job),
                 )
+
+
+def _way_out(key: str, job: ObservedJob) -> str:
+    """How a key and a job that is not its own get out of each other's way."""
+    rename = f"rename the key {key} in the manifest"
+    if job.is_active:
+        return f"{rename}, or wait until the job has ended, and delete its record"
+    return f"{rename}, or if its record is no longer needed: reconciler jobs delete {job.id}"

@@ -17,7 +17,7 @@ from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import Action, After, PlannedAction, PlanWarning, Reason, timestamp
 from reconciler.core.present import Present, declared_then
 from reconciler.core.record import PastRevision
-from reconciler.core.stack import DesiredJob
+from reconciler.core.stack import DesiredJob, ReplaceOrder
 
 Decision = tuple[list[PlannedAction], list[PlanWarning]]
 
@@ -90,12 +90,11 @@ def decide(
         return _absent(draft), []
     if clash := _both_own(draft, desired):
         return [draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)], []
-    if stranger := _in_conflict(draft):
-        past = next((r for r in view.remembered if r.job == stranger.job.id), None)
-        is_ours = past is not None and stranger.standing is Standing.UNMANAGED
-        if past is None or not is_ours or stranger.job.phase in (None, Phase.TERMINATING):
-            return [draft.name_taken(stranger)], []
-        return [draft.restored(stranger, past)], []
+    if strangers := _in_conflict(draft):
+        ours = {stranger.job.id: past for stranger in strangers if (past := _as_ours(view, stranger))}
+        if other := next((s for s in strangers if s.job.id not in ours), None):
+            return [draft.name_taken(other)], []
+        return [draft.restored(stranger, ours[stranger.job.id]) for stranger in strangers], []
     warnings: list[PlanWarning] = []
     if past := completed_before(view, desired):
         action = _aged_out(draft, past)
@@ -110,7 +109,7 @@ def decide(
     if action.action is Action.UNKNOWN:
         return [action], warnings
     more = _superseded(draft, latest if action.reason is not Reason.AGED_OUT else None)
-    touched = {a.before.id for a in (action, *more) if a.before and a.traits.is_executed}
+    touched = {a.before.id for a in (action, *more) if _writes_the_marker(a) and a.before}
     return [action, *more, *_renamed(draft, touched)], warnings
 
 
@@ -139,6 +138,16 @@ def _both_own(draft: Draft, desired: DesiredJob) -> str | None:
     return f"formerly: {', '.join(old)}, but {desired.key} owns revisions of its own"
 
 
+def _writes_the_marker(action: PlannedAction) -> bool:
+    """Whether the marker of the job that is there follows a renaming on the way.
+
+    Where the new job is created first it would not do so in time: a crash after that would leave both
+    keys with revisions of their own.
+    """
+    creates_first = action.replace_order is ReplaceOrder.CREATE_FIRST
+    return action.traits.is_executed and not (action.action is Action.REPLACE and creates_first)
+
+
 def _renamed(draft: Draft, touched: Collection[str]) -> list[PlannedAction]:
     """Every further revision that still bears the old key: its marker follows."""
     return [
@@ -153,19 +162,28 @@ def _renamed(draft: Draft, touched: Collection[str]) -> list[PlannedAction]:
 def _unreadable(view: KeyView, ownership: Ownership) -> str | None:
     """Why the key cannot be judged, or None."""
     if ownership.problem is not None:
-        return ownership.problem
+        # What the problem is, a warning says once for all keys.
+        return "the list could not be read"
     return view.unreadable[0].why if view.unreadable else None
 
 
-def _in_conflict(draft: Draft) -> Stranger | None:
+def _in_conflict(draft: Draft) -> list[Stranger]:
     """Who holds a name that the key needs, or, unmanaged, one that is newer than the newest revision."""
     number = draft.latest.number if draft.latest else 0
+    found = []
     for stranger in draft.view.strangers:
         is_needed = draft.latest is None and stranger.number == draft.view.next_revision
         is_newer = stranger.standing is Standing.UNMANAGED and stranger.number > number
         if is_needed or is_newer:
-            return stranger
-    return None
+            found.append(stranger)
+    return sorted(found, key=lambda stranger: stranger.number)
+
+
+def _as_ours(view: KeyView, stranger: Stranger) -> PastRevision | None:
+    """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
+    if stranger.standing is not Standing.UNMANAGED or stranger.job.phase in (None, Phase.TERMINATING):
+        return None
+    return next((past for past in view.remembered if past.job == stranger.job.id), None)
 
 
 def _absent(draft: Draft) -> list[PlannedAction]:

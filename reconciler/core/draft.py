@@ -70,6 +70,7 @@ class Draft:
             detail=detail,
             before=before_of(shown),
             formerly=shown.marker.key if shown and is_renamed else None,
+            former_keys=self.desired.formerly if self.desired else (),
             changes=changes,
             source=Source.of(self.desired.location) if self.desired else None,
             **more,
@@ -126,7 +127,8 @@ class Draft:
         change = Change(path="marker", before=None, after=str(marker))
         detail = f"{stranger.job.name} is ours by the history, and bears no marker"
         revision = Revision(stranger.job, marker)
-        return self.update(revision, self.desired, Reason.MARKER_RESTORED, detail, (change,))
+        action = self.update(revision, self.desired, Reason.MARKER_RESTORED, detail, (change,))
+        return action if past.key == self.view.key else action.model_copy(update={"formerly": past.key})
 
     def _as_own(self, marker: Marker, revision: Revision) -> Marker:
         if marker.key == self.view.key:
@@ -186,26 +188,30 @@ class Draft:
             changes=changes,
             after=after,
             desired=body,
-            declared=self.declared(is_of_digest=marker.digest == desired.digest),
+            declared=self.declared(revision if marker.digest != desired.digest else None),
         )
 
     def after(self, number: int) -> After:
         assert self.desired is not None
         return After(name=remote_name(self.view.key, number), revision=number, digest=self.desired.digest)
 
-    def declared(self, *, is_of_digest: bool = True) -> Declared:
+    def declared(self, kept: Revision | None = None) -> Declared:
         """What the history keeps of the declaration.
 
-        Where the job keeps another digest, its immutable part is not what is declared now, and is left out.
+        A revision that is `kept` with another digest keeps its immutable part as well: that of the history.
         """
         desired = self.desired
         assert desired is not None
         return Declared(
-            immutable=by_name(declared_now(desired)) if is_of_digest else {},
+            immutable=by_name(declared_now(desired)) if kept is None else self._declared_then(kept),
             mutable=mutable_part(desired.body or {}),
             description=show(desired.description),
             protect=desired.lifecycle.protect,
         )
+
+    def _declared_then(self, revision: Revision) -> Canonical:
+        past = next((r for r in self.view.remembered if r.job == revision.job.id), None)
+        return dict(past.declared.immutable) if past and past.declared else {}
 
     def body(self, number: int) -> dict[str, Any]:
         desired = self.desired

@@ -6,6 +6,7 @@ Source: SEMANTICS 11.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 
 from pydantic import Field
@@ -135,7 +136,8 @@ class _Check:
     def _unreadable(self) -> str | None:
         ownership = self._look.ownership
         if ownership.problem is not None:
-            return ownership.problem
+            # What the problem is, a warning says once for all keys.
+            return "the list could not be read"
         if self._view.unreadable:
             return self._view.unreadable[0].why
         if self._declared and self._latest is None and not ownership.proves_absence:
@@ -218,9 +220,10 @@ class _Check:
     ) -> tuple[tuple[Change, ...], str]:
         """The mutable fields that are not as they were last applied, or else not as they are declared."""
         cloud = self._situation.cloud
-        if applied is None:
-            return mutable_changes(declared, latest.job, latest.marker, cloud).now, "is declared"
         # A renaming that waits to be applied is no drift, so the key is the one on the marker.
+        if applied is None:
+            as_named = replace(declared, key=latest.marker.key)
+            return mutable_changes(as_named, latest.job, latest.marker, cloud).now, "is declared"
         then = DesiredJob(
             key=latest.marker.key,
             body=applied.mutable,
@@ -231,9 +234,11 @@ class _Check:
         return mutable_changes(then, latest.job, latest.marker, cloud).now, "was last applied"
 
     def _unowned(self) -> Iterator[Drift]:
+        ours = {past.job for past in self._view.remembered}
         for stranger in self._view.strangers:
             if stranger.standing is Standing.UNMANAGED:
-                detail = f"{stranger.job.name} has our name and no marker of ours ({stranger.why})"
+                whose = "is ours by the history, and has" if stranger.job.id in ours else "has our name and"
+                detail = f"{stranger.job.name} {whose} no marker of ours ({stranger.why})"
                 yield Drift.model_validate(
                     {"key": self._key, "class": DriftClass.UNOWNED, "job": stranger.job.id, "detail": detail}
                 )

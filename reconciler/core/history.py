@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from reconciler.core.diff import changes_between
+from reconciler.core.diff import changes_between, spell_path
+from reconciler.core.normal import mutable_paths
 from reconciler.core.plan import Change, Frozen, Head, TargetIdentity, timestamp
 from reconciler.core.record import Memory, PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
@@ -63,7 +64,7 @@ class HistoryRun(Frozen):
     commit: str = Field("", description="Commit of the manifests, with + where they were edited.")
     plan_digest: str = Field("", description="Digest of the plan; of a drift check that of the manifests.")
     summary: dict[str, int] = Field(default_factory=dict, description="How many actions ended in each way.")
-    actions: tuple[HistoryAction, ...] = Field((), description="In the order of the plan.")
+    actions: tuple[HistoryAction, ...] = Field((), description="In the order in which they ended.")
     steps: tuple[HistoryStep, ...] = Field((), description="The calls, in the order in which they began.")
 
 
@@ -131,7 +132,7 @@ def make_history(
     revisions: Iterable[PastRevision] = (),
     diff: HistoryDiff | None = None,
 ) -> HistoryReport:
-    """Put a history together. Runs come newest first, revisions in any order."""
+    """Put a history together; runs and revisions come newest first."""
     return HistoryReport(
         reconciler_version=version,
         created_at=timestamp(at_s),
@@ -140,7 +141,7 @@ def make_history(
         manifest_digest=manifest_digest,
         key=key,
         runs=tuple(_run(run) for run in runs),
-        revisions=tuple(_revision(one) for one in sorted(revisions, key=_age, reverse=True)),
+        revisions=tuple(_revision(one) for one in revisions),
         diff=diff,
     )
 
@@ -151,8 +152,9 @@ def newest(memory: Memory, limit: int) -> Sequence[PastRevision]:
     return sorted(every, key=_age, reverse=True)[:limit]
 
 
-def _age(one: PastRevision) -> tuple[float, str, int]:
-    return one.created_at_s or one.seen_at_s or 0.0, one.key, one.number
+def _age(one: PastRevision) -> tuple[float, int, str]:
+    # What nobody has looked at yet was made just now.
+    return float("inf") if one.created_at_s is None else one.created_at_s, one.number, one.key
 
 
 def _run(run: PastRun) -> HistoryRun:
@@ -225,20 +227,24 @@ def _span(begin_s: float, end_s: float | None) -> float | None:
 
 def changes_of(before: Declared, after: Declared) -> tuple[Change, ...]:
     """The fields that were declared differently for two revisions, sorted by path."""
-    found = [
-        *changes_between(dict(before.immutable), dict(after.immutable), forces_new_job=True),
-        *changes_between(_on_the_job(before), _on_the_job(after), forces_new_job=False),
-    ]
+    found = list(changes_between(dict(before.immutable), dict(after.immutable), forces_new_job=True))
+    one, other = _on_the_job(before), _on_the_job(after)
+    for path in one.keys() | other.keys():
+        if one.get(path) != other.get(path):
+            found.append(Change(path=path, before=one.get(path), after=other.get(path)))
     return tuple(sorted(found, key=lambda change: change.path))
 
 
 def _on_the_job(declared: Declared) -> dict[str, Any]:
-    """What an edit changes on the job that is there, as canonical forms have it: what says nothing is not there."""
-    form = dict(declared.mutable)
-    if declared.description:
-        form["description"] = declared.description
-    if declared.protect:
-        form["lifecycle"] = {"protect": "true"}
+    """What an edit changes on the job that is there, by path."""
+    values = {spell_path(path): _at(declared.mutable, path) for path in mutable_paths()}
+    values |= {"description": declared.description, "lifecycle.protect": declared.protect or None}
+    return {path: value for path, value in values.items() if value not in (None, "")}
+
+
+def _at(form: Any, path: Iterable[str]) -> Any:
+    for name in path:
+        form = form.get(name) if isinstance(form, Mapping) else None
     return form
 
 

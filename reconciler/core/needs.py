@@ -28,7 +28,8 @@ def standing_of(action: PlannedAction | None) -> Upstream:
     if action.reason is Reason.AGED_OUT:
         return Upstream.SETTLED
     phase = parse_phase(action.before.phase) if action.before else None
-    stays = action.action in (Action.KEEP, Action.UPDATE)
+    # What bears no marker yet may have been made of something else than is declared.
+    stays = action.action in (Action.KEEP, Action.UPDATE) and action.reason is not Reason.MARKER_RESTORED
     if not stays or phase is None or not phase.is_terminal:
         return Upstream.OPEN
     return Upstream.SETTLED if phase is Phase.COMPLETED else Upstream.FAILED

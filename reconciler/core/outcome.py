@@ -68,6 +68,11 @@ class Waited:
     detail: str = ""
     job: ObservedJob | None = None
 
+    def document(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        job, phase = (self.job.id, self.job.phase_text) if self.job else (None, None)
+        return {"key": self.key, "job": job, "phase": phase, "result": self.end.value, "detail": self.detail}
+
     def describe(self, at_s: float) -> str:
         """How it is, for people."""
         job = self.job
@@ -89,6 +94,7 @@ class Result:
 
     outcomes: tuple[Outcome, ...] = field(default=())
     interrupted: bool = False
+    lost_lock: bool = False
     faults: tuple[Exception, ...] = ()
     waits: tuple[Waited, ...] = ()
 
@@ -139,6 +145,9 @@ class Event(Frozen):
     message: str | None = Field(None, description="On failure: what went wrong.")
     request_id: str | None = Field(None, description="On failure: what the service's support asks for.")
     summary: dict[str, int] | None = Field(None, description="Of planned and apply_completed.")
+    waits: list[dict[str, Any]] | None = Field(
+        None, description="Of apply_completed: the keys that were waited for, and how that ended."
+    )
 
     def document(self) -> dict[str, Any]:
         """The event as plain JSON data; those of an action always carry key, action and job."""

@@ -103,13 +103,19 @@ class KeyView:
         owned = sorted([*self.owned, *old.owned], key=lambda revision: revision.number)
         return replace(self, owned=owned, unreadable=[*self.unreadable, *old.unreadable])
 
-    def remembering(self, memory: Memory, former_keys: Iterable[str]) -> KeyView:
-        """The same view with what the history store knows of the key, and of the keys it had before."""
-        # The newest name last: a renamed job is remembered under both, and counts once.
-        found = {r.job: r for key in (*former_keys, self.key) for r in memory.by_key.get(key, ())}
-        if not found:
-            return self
-        return replace(self, remembered=tuple(sorted(found.values(), key=lambda r: r.number)))
+    def remembering(self, past: Iterable[PastRevision], unmanaged: Mapping[str, ObservedJob]) -> KeyView:
+        """The same view with what the history store knows of the key.
+
+        Jobs that it knows, and that have lost their marker, are strangers of the key, whatever their name.
+        """
+        remembered = tuple(sorted(past, key=lambda revision: revision.number))
+        known = {stranger.job.id for stranger in self.strangers}
+        lost = [
+            Stranger(unmanaged[r.job], r.number, Standing.UNMANAGED)
+            for r in remembered
+            if r.job in unmanaged and r.job not in known
+        ]
+        return replace(self, remembered=remembered, strangers=[*self.strangers, *lost])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,8 @@ class Ownership:
     """An observation, sorted by key for one stack.
 
     `proves_absence` says that a key of which nothing was seen has nothing: the look was whole, and no
-    unreadable job could be it. `unattributed` are jobs of which not even the name could be read.
+    unreadable job could be it. `unattributed` are jobs of which not even the name could be read,
+    `unmanaged` those without a believed marker, by id.
     """
 
     views: Mapping[str, KeyView]
@@ -125,6 +132,8 @@ class Ownership:
     is_whole: bool = True
     unattributed: tuple[Unreadable, ...] = ()
     active_jobs: int = 0
+    unmanaged: Mapping[str, ObservedJob] = field(default_factory=dict)
+    key_by_job: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def proves_absence(self) -> bool:
@@ -134,6 +143,11 @@ class Ownership:
     def view(self, key: str) -> KeyView:
         """What was seen of a key; empty if nothing was."""
         return self.views.get(key) or KeyView(key)
+
+    def remembered(self, memory: Memory, keys: Collection[str]) -> list[PastRevision]:
+        """What the history store knows of these keys, each job once and as the key's that it is by now."""
+        found = {r.job: r for key in keys for r in memory.by_key.get(key, ())}
+        return [r for r in found.values() if (self.key_by_job.get(r.job) or memory.key_of(r.job)) in keys]
 
     @property
     def owned_keys(self) -> tuple[str, ...]:
@@ -155,6 +169,8 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
     views: dict[str, KeyView] = {}
     by_folded: defaultdict[str, list[tuple[ObservedJob, int]]] = defaultdict(list)
     unattributed: list[Unreadable] = []
+    unmanaged: dict[str, ObservedJob] = {}
+    key_by_job: dict[str, str] = {}
     active = 0
 
     def view(key: str) -> KeyView:
@@ -165,7 +181,10 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
         by_folded[name.key.casefold()].append((job, name.revision))
         if job.marker is not None and job.marker.stack == stack:
             view(job.marker.key).owned.append(Revision(job, job.marker))
+            key_by_job[job.id] = job.marker.key
             active += job.is_active
+        elif job.marker is None:
+            unmanaged[job.id] = job
     for lost in observation.unreadable:
         keys = _keys_of(lost, stack, declared, views)
         for key in keys:
@@ -185,7 +204,15 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
         seen.owned.sort(
             key=lambda revision: (revision.number, revision.job.created_at_s or 0, revision.job.id)
         )
-    return Ownership(views, observation.problem, observation.is_whole, tuple(unattributed), active)
+    return Ownership(
+        views,
+        observation.problem,
+        observation.is_whole,
+        tuple(unattributed),
+        active,
+        unmanaged,
+        key_by_job,
+    )
 
 
 def _keys_of(

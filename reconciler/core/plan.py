@@ -188,6 +188,7 @@ class PlannedAction(Frozen):
     follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
     declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
     formerly: str | None = Field(None, exclude=True, description="The key that the job's marker names yet.")
+    former_keys: tuple[str, ...] = Field((), exclude=True, description="The keys that this one had before.")
     due_s: float | None = Field(None, exclude=True, description="When a deferred retry is due.")
     lost_s: float = Field(0.0, exclude=True)
     lost_nodes: int = Field(1, exclude=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -43,13 +43,18 @@ class Look(NamedTuple):
 
     def view(self, key: str, desired: DesiredJob | None = None) -> KeyView:
         """What was seen of a key and of those it had before, without the jobs that are gone."""
-        former_keys = desired.formerly if desired else ()
+        return self.view_of(key, desired.formerly if desired else ())
+
+    def view_of(self, key: str, former_keys: Collection[str]) -> KeyView:
+        """The same, where the keys that it had before are known."""
         view = self.ownership.view(key)
         for old in former_keys:
             view = view.joined(self.ownership.view(old))
         if self.gone:
             view = view.without(self.gone)
-        return view.remembering(self.memory, former_keys) if self.memory.by_key else view
+        # The newest name last: of a job that is remembered under both this record counts.
+        past = self.ownership.remembered(self.memory, (*former_keys, key)) if self.memory.by_key else ()
+        return view.remembering(past, self.ownership.unmanaged) if past else view
 
 
 def keys_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:

@@ -8,13 +8,14 @@ Source: SEMANTICS 5, 8 and 11.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
 from reconciler.core.diagnostic import ReconcilerError
-from reconciler.core.identity import Marker
+from reconciler.core.identity import Marker, remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import Outcome
 from reconciler.core.phase import Phase, parse_phase
@@ -238,6 +239,14 @@ class Memory:
     by_key: Mapping[str, tuple[PastRevision, ...]] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
     problem: str | None = None
+    _key_by_job: Mapping[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_key_by_job", _keys_by_job(self.by_key))
+
+    def key_of(self, job_id: str) -> str | None:
+        """The key whose job this was last: one that was renamed is remembered under both its keys."""
+        return self._key_by_job.get(job_id)
 
     @property
     def knows_stack(self) -> bool:
@@ -257,6 +266,22 @@ class Memory:
     def knows_job(self, key: str, job_id: str) -> PastRevision | None:
         """The revision whose job this was."""
         return next((r for r in self.by_key.get(key, ()) if r.job == job_id), None)
+
+
+def _keys_by_job(by_key: Mapping[str, tuple[PastRevision, ...]]) -> dict[str, str]:
+    """Job → its key: the one under which it was written down last, where it was not looked at since."""
+    found: dict[str, PastRevision] = {}
+    for revision in (revision for revisions in by_key.values() for revision in revisions):
+        other = found.get(revision.job)
+        if other is None or _last_written(revision) > _last_written(other):
+            found[revision.job] = revision
+    return {job: revision.key for job, revision in found.items()}
+
+
+def _last_written(revision: PastRevision) -> tuple[float, bool]:
+    # Renaming leaves the job its name, so of two keys the one that gives another name came later.
+    is_renamed = revision.name != remote_name(revision.key, revision.number)
+    return math.inf if revision.seen_at_s is None else revision.seen_at_s, is_renamed
 
 
 NO_MEMORY = Memory()

@@ -6,8 +6,9 @@ and `options`. A secret stands there by its name. Source of the format: CLI.md 6
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
@@ -15,14 +16,17 @@ from pydantic import Field, ValidationError
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
 from reconciler.core.digest import is_known
 from reconciler.core.ownership import KeyView, Revision
-from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason
 from reconciler.core.planner import Look
 from reconciler.core.secret import save
 from reconciler.core.stack import Target, VariableSource
 
-#: What an action needs beside its line in `plan --json`; left out where it says nothing.
-_MORE = ("desired", "declared", "replace_order", "follows", "formerly", "lost_s", "lost_nodes")
+#: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
+#: says nothing.
+_WHOSE = ("formerly", "former_keys")
+#: What an action that is carried out needs besides.
+_MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "lost_s", "lost_nodes")
 
 
 class StalePlan(ReconcilerError):
@@ -63,22 +67,21 @@ def document(plan: Plan, options: SavedOptions) -> dict[str, Any]:
     """The saved plan as plain JSON data. Texts of bodies are escaped: `${` only begins a reference."""
     result = plan.document()
     for shown, action in zip(result["actions"], plan.actions, strict=True):
-        if action.traits.is_executed:
-            shown |= _more(action)
+        shown |= _more(action, _MORE if action.traits.is_executed else _WHOSE)
     refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
     saved = options.model_copy(update={"refusals": refusals})
     return {**result, "options": saved.model_dump(mode="json", exclude_none=True)}
 
 
-def _more(action: PlannedAction) -> dict[str, Any]:
+def _more(action: PlannedAction, names: Iterable[str]) -> dict[str, Any]:
     declared = None if action.declared is None else asdict(action.declared)
-    values = {
-        **{name: getattr(action, name) for name in _MORE},
+    as_json = {
         "desired": save(action.desired),
         "declared": declared,
+        "former_keys": list(action.former_keys),
     }
-    defaults = {name: PlannedAction.model_fields[name].default for name in _MORE}
-    return {name: value for name, value in values.items() if value != defaults[name]}
+    said = (n for n in names if getattr(action, n) != PlannedAction.model_fields[n].default)
+    return {name: as_json.get(name, getattr(action, name)) for name in said}
 
 
 def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
@@ -151,18 +154,27 @@ _KEPT_ALL_THE_SAME = frozenset(
 def movements(plan: Plan, look: Look) -> tuple[str, ...]:
     """Compare each action's precondition with what is there now; what moved, for people, sorted by key."""
     found: list[str] = []
-    for action in plan.actions:
-        view = look.view(action.key)
-        if action.formerly:
-            view = view.joined(look.ownership.view(action.formerly))
-        found += (f"{action.key}: {said}" for said in _moved(action, view))
     known = {action.before.id for action in plan.actions if action.before}
-    keys = {action.key for action in plan.actions}
-    for key in sorted(keys):
-        for revision in look.view(key).owned:
-            if revision.job.is_active and revision.job.id not in known:
-                found.append(f"{key}: {revision.job.name} is there, which the plan does not know")
+    for key, of_key in groupby(plan.actions, key=lambda action: action.key):
+        actions = list(of_key)
+        view = look.view_of(key, actions[0].former_keys)
+        for action in actions:
+            found += (f"{key}: {said}" for said in _moved(action, view))
+        if not all(_stops_looking(action) for action in actions):
+            strange = (r for r in view.owned if _is_live(r) and r.job.id not in known)
+            found += (f"{key}: {r.job.name} is there, which the plan does not know" for r in strange)
     return tuple(found)
+
+
+def _is_live(revision: Revision) -> bool:
+    """Whether the job is active and nobody has asked for its end."""
+    return bool(may(Operation.TERMINATE, revision.job.phase))
+
+
+def _stops_looking(action: PlannedAction) -> bool:
+    """Whether the action may say nothing of the key's other jobs: it came before they were looked at."""
+    is_first = action.traits.stands_in_the_way or action.reason is Reason.MARKER_RESTORED
+    return is_first or action.action is Action.UNKNOWN
 
 
 def _moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
@@ -175,8 +187,9 @@ def _moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
         yield from _job_moved(action, view)
     if action.after is not None and action.traits.starts_a_job:
         yield from _name_moved(action, view)
-    digests = [shown.digest for shown in (action.before, action.after) if shown is not None]
-    yield from (f"digest {digest} needs another reconciler" for digest in digests if not is_known(digest))
+    if not action.traits.stands_in_the_way:
+        digests = [shown.digest for shown in (action.before, action.after) if shown is not None]
+        yield from (f"digest {digest} needs another reconciler" for digest in digests if not is_known(digest))
 
 
 def _job_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
@@ -205,10 +218,8 @@ def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
         yield f"the name {after.name} is taken"
     elif view.next_revision != after.revision:
         yield f"r{after.revision} is not the next revision any more, r{view.next_revision} is"
-    elif action.follows is not None and (last := next((r for r in view.owned if r.job.is_active), None)):
-        is_ending = last.job.phase is Phase.TERMINATING
-        if action.before is None and not is_ending:
-            yield f"{last.job.name} is {last.job.phase_text} again"
+    elif last := next((r for r in view.owned if r.job.id == action.follows and _is_live(r)), None):
+        yield f"{last.job.name} is {last.job.phase_text} again"
 
 
 def _class_of(revision: Revision) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from reconciler.core.duration import spell
 from reconciler.core.history import (
@@ -40,7 +41,7 @@ def render_history(report: HistoryReport, style: Style = PLAIN, *, with_steps: b
         return _diff(report, report.diff, style)
     if not report.runs and not report.revisions:
         return f"Nothing is recorded of {report.key} yet.\n" if report.key else NOTHING
-    parts = [[style.paint(_head(report), "bold")]]
+    parts = [_head(report, style)]
     if report.key is not None:
         parts += [list(_revision(one, style)) for one in report.revisions]
     parts += [list(_run(run, style, with_steps=with_steps)) for run in report.runs]
@@ -48,16 +49,18 @@ def render_history(report: HistoryReport, style: Style = PLAIN, *, with_steps: b
     return text if report.key is not None else text + _table(report, style)
 
 
-def _head(report: HistoryReport) -> str:
-    head = render_head(report.stack, report.target)
-    return f"{head}, key {printable(report.key)}" if report.key else head
+def _head(report: HistoryReport, style: Style, more: str = "") -> list[str]:
+    lines = [render_head(report.stack, report.target)]
+    if report.key:
+        lines.append(f"Key {printable(report.key)}{more}")
+    return [style.paint(line, "bold") for line in lines]
 
 
 def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
     word = run.result or "died, or goes on"
     took = "" if run.duration_s is None else f", took {spell(_round(run.duration_s))}"
     painted = style.paint(printable(word), _COLOURS.get(word, "red"))
-    yield f"#{run.id} {printable(run.kind)} {painted} {run.began_at}{took}"
+    yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took}"
     yield from _wrapped("    ", "by " + "; ".join(filter(None, _origin(run))))
     if not run.actions and (counts := ", ".join(f"{n} {name}" for name, n in run.summary.items() if n)):
         yield from _wrapped("    ", counts)
@@ -66,7 +69,7 @@ def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
         yield from _action(action, style, width)
     lost = [step for step in run.steps if step.ok is None]
     if with_steps:
-        yield from (line for step in run.steps for line in _step(step, style))
+        yield from (line for step in run.steps for line in _step(step))
     elif lost:
         calls = "1 call has" if len(lost) == 1 else f"{len(lost)} calls have"
         yield f"      {calls} no answer on record; -v shows the calls"
@@ -95,32 +98,33 @@ def _action(action: HistoryAction, style: Style, width: int) -> Iterator[str]:
     yield from lines
 
 
-def _step(step: HistoryStep, style: Style) -> Iterator[str]:
-    if step.ok is None:
-        how = style.paint("no answer is on record: the process died, or goes on", "red")
-        yield f"      call {printable(f'{step.call} {step.name}')} {step.began_at}: {how}"
-        return
+def _step(step: HistoryStep) -> Iterator[str]:
+    end = "no answer is on record" if step.ok is None else _answer(step)
     took = "" if step.duration_s is None else f", took {spell(_round(step.duration_s))}"
-    marks = ", ".join(filter(None, (step.code, step.request_id and f"request {step.request_id}")))
-    end = "done" if step.ok else f"failed: {step.message}" + (f" ({marks})" if marks else "")
     yield from _wrapped(" " * 6, f"call {step.call} {step.name} {step.began_at}{took}: {end}")
+
+
+def _answer(step: HistoryStep) -> str:
+    marks = ", ".join(filter(None, (step.code, step.request_id and f"request {step.request_id}")))
+    return "done" if step.ok else f"failed: {step.message}" + (f" ({marks})" if marks else "")
 
 
 def _revision(one: HistoryRevision, style: Style) -> Iterator[str]:
     phase = printable(one.phase) if one.phase else "not looked at yet"
     yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
     nodes = "1 node" if one.node_count == 1 else f"{one.node_count} nodes"
-    yield from _wrapped("    ", f"job {one.job}, digest {one.digest}, {nodes}")
+    ran = f", {_ran(one)}" if one.ended_at else ""
+    yield from _wrapped("    ", f"job {one.job}, digest {one.digest}, {nodes}{ran}")
     if told := ", ".join(_life(one)):
-        yield from _wrapped("    ", told)
+        yield f"    {told}"
     if one.phases:
         seen = ", ".join(f"{seen.phase} {seen.seen_at}" for seen in one.phases)
         yield from _wrapped("    ", f"first seen as: {seen}")
-    if one.declared is None:
-        yield "    what was declared is not on record"
-    else:
+    if one.declared is None or not one.declared.immutable:
+        yield "    what was declared when it was created is not on record"
+    if one.declared is not None and (spec := _spec(one.declared)):
         yield "    declared:"
-        yield from render_tree(_spec(one.declared), 3)
+        yield from render_tree(spec, 3)
 
 
 def _life(one: HistoryRevision) -> Iterator[str]:
@@ -130,24 +134,36 @@ def _life(one: HistoryRevision) -> Iterator[str]:
         yield f"started {one.started_at}"
     if one.ended_at:
         yield f"ended {one.ended_at}"
-    if one.duration_s is not None:
-        ran = f"ran {spell(_round(one.duration_s))}"
-        yield ran if one.ended_at or not one.seen_at else f"{ran} by {one.seen_at}"
+    elif one.duration_s is not None and one.seen_at:
+        yield f"{_ran(one)} by {one.seen_at}"
 
 
-def _spec(declared: HistoryDeclared) -> dict[str, object]:
+def _ran(one: HistoryRevision) -> str:
+    return "" if one.duration_s is None else f"ran {spell(_round(one.duration_s))}"
+
+
+def _spec(declared: HistoryDeclared) -> dict[str, Any]:
     """What was declared, as a manifest would say it."""
     lifecycle = {} if declared.protect is None else {"lifecycle": {"protect": declared.protect}}
     text = {"description": declared.description} if declared.description else {}
-    return text | _merged(declared.immutable, declared.mutable) | lifecycle
+    fields = {name: _plain(value) for name, value in _merged(declared.immutable, declared.mutable).items()}
+    return text | fields | lifecycle
 
 
-def _merged(one: dict[str, object], other: dict[str, object]) -> dict[str, object]:
+def _plain(value: Any) -> Any:
+    """An argument that has a value only reads better as that value."""
+    if isinstance(value, Mapping):
+        return _plain(value["value"]) if set(value) == {"value"} else {k: _plain(v) for k, v in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(one)
     for name, value in other.items():
         below = result.get(name)
-        both = isinstance(below, dict) and isinstance(value, dict)
-        result[name] = _merged(below, value) if both else value  # type: ignore[arg-type]
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = _merged(below, value)
+        result[name] = value
     return result
 
 
@@ -170,22 +186,26 @@ def _table(report: HistoryReport, style: Style) -> str:
 
 
 def _diff(report: HistoryReport, diff: HistoryDiff, style: Style) -> str:
-    head = f"{_head(report)}, r{diff.before} -> r{diff.after}"
-    lines = [style.paint(head, "bold"), "", *(f"    {render_change(change)}" for change in diff.changes)]
+    head = _head(report, style, f", r{diff.before} -> r{diff.after}")
+    lines = [*head, "", *(f"    {render_change(change)}" for change in diff.changes)]
     if diff.changes:
         lines.append("")
     count = len(diff.changes)
-    fields = "No field differs" if not count else "1 field differs" if count == 1 else f"{count} fields differ"
+    fields = (
+        "No field differs" if not count else "1 field differs" if count == 1 else f"{count} fields differ"
+    )
     lines.append(f"{fields}.{_same(report) if not count else ''}")
     return "\n".join(lines) + "\n"
 
 
 def _same(report: HistoryReport) -> str:
-    """Why there are two revisions all the same."""
+    """Why there are two revisions all the same, if there are two."""
+    if len({one.revision for one in report.revisions}) < 2:
+        return ""
     digests = {one.digest for one in report.revisions}
     if len(digests) < 2:
         return " The same was started again."
-    return " Yet the digests do: a field that holds a secret cannot be compared."
+    return " Yet the digests do."
 
 
 def _wrapped(indent: str, text: str) -> Iterator[str]:

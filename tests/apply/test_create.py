@@ -7,7 +7,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NewConnectionError
 
 from reconciler.apply.steps import ATTEMPTS
-from reconciler.core.outcome import Status
+from reconciler.core.outcome import EventType, Status
 from reconciler.core.plan import Action, Plan, Reason
 from reconciler.core.stack import DesiredJob
 from reconciler.emulator import Effect, Fault
@@ -221,6 +221,19 @@ def test_without_a_name_check_the_refusal_says_that_the_name_is_held(otc: Servic
     outcome = the_only(otc.apply(a_job()))
     assert outcome.status is Status.CONFLICT
     assert "held by a job that this account cannot see" in outcome.detail
+    assert outcome.code == "ModelArts.2751"
+    assert outcome.request_id
+
+
+def test_a_conflict_found_after_a_refusal_keeps_what_the_service_said(service: Service) -> None:
+    plan = service.plan(a_job())
+    service.gate.before(CREATE, lambda: service.put_job("a", "by hand"))
+    outcome = the_only(service.carry_out(plan))
+    assert (outcome.status, outcome.code) == (Status.CONFLICT, "ModelArts.2751")
+    assert "a is taken by job" in outcome.message
+    assert outcome.request_id
+    failed = next(event for event in service.events if event.type is EventType.ACTION_FAILED)
+    assert (failed.code, failed.request_id) == (outcome.code, outcome.request_id)
 
 
 # --- refusals

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.apply.executor import INTERRUPTED
-from reconciler.core.outcome import Event, EventType, Status
+from reconciler import reconcile
+from reconciler.apply.executor import INTERRUPTED, EventStream
+from reconciler.core.outcome import Event, EventType, Outcome, Status
 from reconciler.core.plan import Action
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CREATE, STOP, UPDATE, Service, marker
-from tests.builders import a_job, absent
+from tests.builders import a_job, a_stack, absent
 
+NOTHING = dict.fromkeys(map(str, Status), 0)
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 
 
@@ -194,6 +196,43 @@ def test_events_are_counted_and_stand_in_order(service: Service) -> None:
         ]
     assert [event.type for event in of(service, "taken")] == [EventType.ACTION_SKIPPED]
     assert "adopt it" in (of(service, "taken")[0].detail or "")
+
+
+def test_a_stream_knows_at_any_time_what_became_of_the_actions(service: Service) -> None:
+    """Who has to stop at once says at least that."""
+    service.run(a_job("edited", description="old"))
+    service.put_job("taken", "by hand")
+    plan = service.plan(a_job("created"), a_job("edited", description="new"), a_job("taken"))
+    seen: list[int] = []
+    stream = EventStream(service.time, lambda _: seen.append(stream.so_far.count(Status.DONE)))
+    result = reconcile.apply(service.context(a_stack()), plan, stream, service.stop, timeout_s=600)
+    assert stream.so_far.summary == result.summary == {**NOTHING, "done": 2, "skipped": 1}
+    assert seen[0] == 0
+    assert sorted(set(seen)) == [0, 1, 2]
+
+
+def test_nothing_is_told_after_the_last_word(service: Service) -> None:
+    create = service.plan(a_job("a")).actions[0]
+    stream = EventStream(service.time, service.events.append)
+    stream.outcome(Outcome(create, Status.DONE))
+    stream.complete()
+    stream.outcome(Outcome(create, Status.FAILED))
+    stream.complete()
+    assert [event.type for event in service.events] == [
+        EventType.ACTION_COMPLETED,
+        EventType.APPLY_COMPLETED,
+    ]
+    assert service.events[-1].summary == {**NOTHING, "done": 1}
+
+
+def test_what_was_put_off_and_then_done_counts_once(service: Service) -> None:
+    create = service.plan(a_job("a")).actions[0]
+    later = create.model_copy(update={"action": Action.DEFER})
+    stream = EventStream(service.time, lambda _: None)
+    stream.outcome(Outcome(later, Status.SKIPPED))
+    assert stream.so_far.summary == {**NOTHING, "skipped": 1}
+    stream.outcome(Outcome(create, Status.DONE))
+    assert stream.so_far.summary == {**NOTHING, "done": 1}
 
 
 def test_events_of_an_action_name_its_job_and_null_where_there_is_none(service: Service) -> None:

@@ -29,9 +29,11 @@ class Canned:
 class Iam:
     """Gives tokens token-1, token-2…; `ends_at` is when each ends, `logins` are the bodies it was sent."""
 
-    def __init__(self, ends_at: str = "2030-01-01T00:00:00.000000Z", status: int = 201) -> None:
+    def __init__(
+        self, ends_at: str = "2030-01-01T00:00:00.000000Z", status: int = 201, code: str = "IAM.1"
+    ) -> None:
         self.ends_at = ends_at
-        self.status = status
+        self.status, self.code = status, code
         self.logins: list[dict[str, Any]] = []
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -39,7 +41,7 @@ class Iam:
         self.logins.append(json.load(environ["wsgi.input"]))
         if self.status != 201:
             start_response(f"{self.status} Said", [])
-            return [b'{"error": {"code": "IAM.1", "message": "no: S3cretPassword"}}']
+            return [json.dumps({"error": {"code": self.code, "message": "no: S3cretPassword"}}).encode()]
         start_response("201 Created", [("X-Subject-Token", f"token-{len(self.logins)}")])
         return [json.dumps({"token": {"expires_at": self.ends_at, "project": {"id": "p1"}}}).encode()]
 

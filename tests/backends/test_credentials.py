@@ -12,13 +12,13 @@ import pytest
 
 from reconciler.backends.connect import connect
 from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials, StaticToken
-from reconciler.backends.iam import Login, PasswordToken
+from reconciler.backends.iam import IamUnreachable, Login, LoginRefused, PasswordToken
 from reconciler.backends.inprocess import WsgiAdapter
 from reconciler.backends.request import Request, query_of
 from reconciler.backends.session import Session
 from reconciler.backends.signing import AccessKey
 from reconciler.backends.ways import Surroundings, find_credentials
-from reconciler.core.ports import Unauthorized, Unreachable
+from reconciler.core.ports import Unauthorized
 from reconciler.core.stack import Target
 from reconciler.emulator.server import running
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
@@ -260,7 +260,8 @@ def test_another_threads_new_token_is_used(clock: StoppedClock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "failure"), [(401, Unauthorized), (400, Unauthorized), (503, Unreachable)]
+    ("status", "failure"),
+    [(401, LoginRefused), (403, LoginRefused), (400, LoginRefused), (503, IamUnreachable)],
 )
 def test_login_that_fails_means_that_nothing_was_sent(
     clock: StoppedClock, status: int, failure: type[Exception]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.backends.errors import failure_of, harmless, read_error
+from reconciler.cli import cli
+from reconciler.cli.lazy import COMMANDS
 from reconciler.core.ports import (
     NameTaken,
     NotFound,
@@ -102,6 +106,20 @@ def test_fix_is_ours_or_else_the_services() -> None:
     )
     assert "project_id" in (ours.diagnostics[0].fix or "")
     assert theirs.diagnostics[0].fix == "theirs"
+
+
+def test_whoever_is_too_fast_is_told_of_the_option_only_where_there_is_one() -> None:
+    fix = failure_of(429, b'{"error_code": "APIGW.0308", "error_msg": "x"}').diagnostics[0].fix or ""
+    commands, _, rest = fix.partition(" with a smaller --parallelism")
+    named = re.findall(r"[a-z]+", commands.rpartition("; ")[2].partition(" send")[0])
+    assert rest == ""
+    with_it = {name for name in COMMANDS if has_parallelism(name)}
+    assert {"plan", "apply"} <= set(named) - {"and"} <= with_it
+
+
+def has_parallelism(name: str) -> bool:
+    found = cli.get_command(click.Context(cli), name)
+    return found is not None and any("--parallelism" in option.opts for option in found.params)
 
 
 def test_encoded_authorization_message_is_not_shown() -> None:

@@ -126,7 +126,10 @@ def test_hundred_records_are_deleted_by_one_call(emulator: Application, local: M
         lambda operations: operations.quotas(),
         lambda operations: operations.tags(JOB),
         lambda operations: operations.add_tags(JOB, {"a": "b"}),
+        lambda operations: operations.remove_tags(JOB, ["a"]),
+        lambda operations: operations.project_tags(),
         lambda operations: operations.tagged({}),
+        lambda operations: operations.count_tagged({}),
     ],
 )
 def test_what_otc_lacks_is_not_sent(call: Callable[[Operations], object]) -> None:
@@ -135,6 +138,18 @@ def test_what_otc_lacks_is_not_sent(call: Callable[[Operations], object]) -> Non
     with pytest.raises(Rejected, match="does not offer"):
         call(backend.operations)
     assert app.environs == []
+
+
+def test_the_source_of_events_is_known_to_otc_only() -> None:
+    app = Canned((200, "{}"))
+    for cloud in Cloud:
+        operations = connect_inprocess(app, project_id=PROJECT, cloud=cloud).operations
+        if cloud is Cloud.OTC:
+            operations.events(JOB, source="K8S")
+        else:
+            with pytest.raises(Rejected, match="source"):
+                operations.events(JOB, source="K8S")
+    assert [environ["QUERY_STRING"] for environ in app.environs] == ["source=K8S"]
 
 
 # ── both spellings ─────────────────────────────────────────────────────────────────────────────────

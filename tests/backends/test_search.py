@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from reconciler import Search, SearchBody
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.core.ports import Unauthorized
+from reconciler.core.marks import Cloud
+from reconciler.core.ports import Rejected, Unauthorized
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, StoppedClock, a_body
 from tests.backends.serving import Canned
@@ -45,6 +47,34 @@ def test_further_fields_of_the_search_are_sent(emulator: Application, local: Mod
     emulator.store.tag(PROJECT, tagged.id, {"team": "vision"})
     tags = [{"key": "team", "values": ["vision"]}]
     assert [job.name for job in local.search(more={"tags": tags}).jobs] == ["tagged"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tags": [{"key": "team"}]},
+        {"host_ips": ["192.168.0.1"]},
+        {"train_type": "job"},
+        {"unified_jobs": False},
+    ],
+)
+def test_what_the_search_of_otc_does_not_know_is_not_sent(more: dict[str, Any]) -> None:
+    """It would be ignored, and the answer taken for what was asked."""
+    app = Canned((200, '{"items": []}'))
+    [field] = more
+    with connect_inprocess(app, project_id=PROJECT, cloud=Cloud.OTC) as backend:
+        for ask in (
+            lambda: backend.search(more=more),
+            lambda: backend.ask_for_page(more),
+            lambda: backend.jobs.search(Search.model_validate(more)),
+            lambda: backend.jobs.page(SearchBody.model_validate(more)),
+        ):
+            with pytest.raises(Rejected, match=f"does not offer searches by {field}"):
+                ask()
+        assert app.environs == []
+        backend.search(more=dict.fromkeys(more))
+        backend.search(more={"tags": [], "host_ips": (), "train_type": ""})
+    assert len(app.environs) == 2
 
 
 DATE = "Thu, 06 Aug 2026 06:26:40 GMT"  # 1 785 997 600 s

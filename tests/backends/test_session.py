@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import requests
+import urllib3
 
 from reconciler.backends.credentials import Anonymous, StaticToken
 from reconciler.backends.inprocess import WsgiAdapter
@@ -258,6 +259,46 @@ def test_refused_connection_was_never_sent() -> None:
         session.call("POST", "/x", body={})
 
 
+def refusing(error: OSError) -> Callable[..., None]:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    return refuse
+
+
+NO_NAME = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+@pytest.mark.parametrize(
+    ("proxies", "function", "error", "words"),
+    [
+        ({}, "getaddrinfo", NO_NAME, "https://x.example: [Errno -2] Name or service not known"),
+        (
+            {"https": "http://127.0.0.1:1"},
+            "create_connection",
+            ConnectionRefusedError(111, "Connection refused"),
+            "https://x.example: the proxy: [Errno 111] Connection refused",
+        ),
+        (
+            {},
+            "create_connection",
+            TimeoutError("timed out"),
+            "https://x.example: Connection to x.example timed out. (connect timeout=10.0)",
+        ),
+    ],
+)
+def test_why_a_service_cannot_be_reached_is_told_without_the_library_s_own_words(
+    monkeypatch: pytest.MonkeyPatch, proxies: dict[str, str], function: str, error: OSError, words: str
+) -> None:
+    place = socket if function == "getaddrinfo" else urllib3.util.connection
+    monkeypatch.setattr(place, function, refusing(error))
+    network = Network(proxies=proxies)
+    with Session("https://x.example", Anonymous(), network=network, clock=StoppedClock()) as session:
+        with pytest.raises(Unreachable) as failure:
+            session.call("GET", "/x")
+        assert failure.value.message == words
+
+
 @pytest.mark.parametrize(
     ("endpoint", "network"),
     [
@@ -355,6 +396,23 @@ def test_retry_after_is_honoured_unless_it_is_too_long(
         with pytest.raises(Throttled if status == 429 else ServerFault):
             session.call("GET", "/x", repeat=Repeat.SAFE)
     assert clock.slept == slept
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "said"),
+    [
+        ("90", "; the service asks to wait 90 s"),
+        ("7", "; the service asks to wait 7 s"),
+        ("0", ""),
+        (None, ""),
+    ],
+)
+def test_how_long_the_service_asks_to_wait_is_told(retry_after: str | None, said: str) -> None:
+    headers = {"Retry-After": retry_after} if retry_after else {}
+    busy = a_session(Canned((429, '{"error_code": "APIGW.0308", "error_msg": "Too many."}', headers)))
+    with pytest.raises(Throttled) as failure:
+        busy.call("POST", "/x")
+    assert failure.value.message == f"Too many.{said}"
 
 
 def test_requests_are_spread_after_a_burst() -> None:

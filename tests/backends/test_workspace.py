@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.paging import Page
+from reconciler.backends.workspace import Filter
 from reconciler.core.observed import Observation
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.app import Application, create_app
@@ -62,7 +65,42 @@ def test_name_that_is_part_of_many_others_costs_no_more_than_the_scan(old_projec
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         seen = backend.observe(["old", "ol"], lambda observation: False)
     assert len(seen.jobs) == 5004
-    assert seen.requests <= 2 * 102
+    assert seen.requests == 101 + 2, "the first page of a search tells how many there are"
+    assert seen.strategy == "filtered searches, given up; then one scan of everything"
+
+
+@pytest.mark.parametrize(
+    ("told", "at_most"),
+    [
+        (lambda page: None, 152),  # it says nothing: given up half-way
+        (lambda page: 5004, 152),  # it counts all jobs, whatever the filter: no hint
+        (lambda page: 51, 152),  # it promises too little
+        (lambda page: 4999, 103),
+    ],
+)
+def test_how_many_a_search_finds_is_a_hint_for_its_price_only(
+    old_project: Application, told: Callable[[Page], int | None], at_most: int
+) -> None:
+    with connect_inprocess(old_project, project_id=PROJECT) as backend:
+        fetch = backend._page
+
+        def telling(offset: int, filters: Sequence[Filter], *more: Any) -> Page:
+            page = fetch(offset, filters, *more)
+            return page._replace(count=told(page)) if filters else page
+
+        backend._page = telling  # type: ignore[method-assign]
+        seen = backend.observe(["ol"], lambda observation: False)
+    assert len(seen.jobs) == 5004
+    assert 101 < seen.requests <= at_most
+
+
+def test_few_jobs_are_searched_for_even_if_the_service_counts_all_of_them(old_project: Application) -> None:
+    with connect_inprocess(old_project, project_id=PROJECT) as backend:
+        fetch = backend._page
+        backend._page = lambda *asked: fetch(*asked)._replace(count=5004)  # type: ignore[method-assign]
+        seen = backend.observe(["old-12", *DECLARED], lambda observation: False)
+    assert seen.strategy == "5 filtered searches: the active jobs, and 4 names"
+    assert seen.requests == 8
 
 
 def test_thousand_declared_and_unchanged_jobs_cost_21_requests(
@@ -91,6 +129,7 @@ def test_service_without_a_total_is_scanned_no_further_than_the_searches_would_c
         seen = backend.observe(DECLARED, lambda observation: False)
     assert {job.name for job in seen.jobs} == {*DECLARED, "resnet50-r2"}
     assert not seen.is_whole
+    assert seen.strategy.startswith("a scan, given up; then 4 filtered searches")
 
 
 def test_cloud_that_refuses_the_filter_is_scanned(old_project: Application) -> None:
@@ -101,6 +140,7 @@ def test_cloud_that_refuses_the_filter_is_scanned(old_project: Application) -> N
         seen = backend.observe(DECLARED, lambda observation: False)
     old_project.faults.clear()
     assert seen.is_whole
+    assert seen.strategy == "filtered searches, given up; then one scan of everything"
     assert len(seen.jobs) == 5004
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from reconciler.backends.ways import FILE_VARIABLE
-from reconciler.core.checkup import Health, of_clock, of_quota
+from reconciler.core.checkup import Health, of_clock, of_memory, of_quota
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
 from tests.backends.building import ACCESS_KEY, SECRET_KEY, a_body
+from tests.backends.serving import Iam
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.holding import held_by
 
 
 class RealTime:
@@ -66,12 +69,14 @@ def test_all_is_well(reconciler: Reconciler, service: Service) -> None:
     assert said.document["well"] is True
     assert said.document["target"]["project_id"] == "p1"
     found = checks(said)
-    assert {check["status"] for check in found.values()} == {"ok"}
+    assert {name for name, check in found.items() if check["status"] != "ok"} == {"history"}
+    assert found["records"]["detail"].endswith("records.sqlite3; nothing is recorded yet")
+    assert found["lock"]["detail"] == "nobody holds it"
     assert found["credentials"]["detail"] == "token, from MODELARTS_AUTH_TOKEN"
     assert found["project"]["detail"] == "p1, from the target"
     assert found["quota"]["detail"] == "1 of 10000 job records"
     text = reconciler("doctor").out
-    assert text.splitlines()[-1] == f"Doctor: {len(found)} ok, 0 wrong."
+    assert text.splitlines()[-1] == f"Doctor: {len(found) - 1} ok, 1 note, 0 wrong."
     assert "tell-nobody-1" not in text + said.out
 
 
@@ -138,6 +143,50 @@ def test_half_a_key_says_which_half_is_missing(
     assert "HUAWEICLOUD_SDK_SK is not" in checks(said)["credentials"]["detail"]
 
 
+@pytest.fixture
+def by_password(monkeypatch: pytest.MonkeyPatch) -> Iterator[Iam]:
+    """An identity service that lets nobody in, and a login for it in the environment."""
+    iam = Iam(status=401, code="401")
+    with running(iam) as url:
+        monkeypatch.setenv("OS_AUTH_URL", f"{url}/v3")
+        for name in ("USERNAME", "PASSWORD", "USER_DOMAIN_NAME"):
+            monkeypatch.setenv(f"OS_{name}", "S3cretPassword")
+        yield iam
+
+
+@pytest.mark.parametrize("project", [", project_id: p1", ""], ids=["named", "of the token"])
+def test_a_wrong_password_is_a_matter_of_the_credentials(
+    reconciler: Reconciler, by_password: Iam, monkeypatch: pytest.MonkeyPatch, project: str
+) -> None:
+    monkeypatch.setenv("OS_PROJECT_NAME", "eu-de")
+    write(manifest("a", url="http://127.0.0.1:9").replace(", project_id: p1", project))
+    for command in ("plan", "doctor"):
+        told(
+            reconciler(command),
+            7,
+            "IAM refuses the login: no: ",
+            "fix: check OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME",
+        )
+    by_password.logins.clear()
+    said = reconciler("doctor", "--json")
+    assert wrong(said) == ["credentials"]
+    assert checks(said)["endpoint"]["status"] == "not checked"
+    assert len(by_password.logins) == 1
+    assert "S3cretPassword" not in said.out + said.err
+
+
+def test_an_identity_service_that_is_away_says_nothing_of_the_endpoint(
+    reconciler: Reconciler, by_password: Iam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OS_AUTH_URL", "http://127.0.0.1:9/v3")
+    write(manifest("a", url="http://127.0.0.1:9"))
+    said = reconciler("doctor", "--json")
+    assert said.code == 8
+    assert wrong(said) == ["credentials"]
+    assert checks(said)["credentials"]["fix"] == "check OS_AUTH_URL"
+    assert checks(said)["endpoint"]["status"] == "not checked"
+
+
 # ── the five that everybody meets: one paragraph, and what to do; the same for a plan ─────────────
 
 
@@ -187,6 +236,10 @@ def test_the_wrong_region(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(socket, "getaddrinfo", no_such_host)
     for command in ("plan", "doctor"):
         told(reconciler(command), 8, "cannot be reached", "cn-nowhere-1", "region of the target")
+    for command in ("plan", "drift"):
+        out = reconciler(command).out
+        assert out.count("Name or service not known") == 1, "once for all keys"
+        assert re.search(r"^  (\? )?unknown +a +.*the list could not be read$", out, re.M)
     assert wrong(reconciler("doctor", "--json")) == ["endpoint"]
 
 
@@ -199,6 +252,83 @@ def test_a_clock_that_is_twenty_minutes_off(
     for command in ("plan", "doctor"):
         told(reconciler(command), 7, f"{word} the service's", "fix: set this machine's clock")
     assert wrong(reconciler("doctor", "--json")) == ["clock"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "fix"),
+    [
+        (403, "ModelArts.0206", "give credentials of this project"),
+        (403, "ModelArts.0210", "the credentials are of another project"),
+        (403, "ModelArts.2785", "grant ModelArts an agency"),
+        (403, "APIGW.0310", "the account itself is restricted"),
+        (403, "APIG.0310", "the account itself is restricted"),
+        (401, "ModelArts.2784", "get a new token"),
+        (403, "ModelArts.0203", "get a new token"),
+        (403, "ModelArts.4116", "the account itself is restricted"),
+        (403, "ModelArts.4118", "the account itself is restricted"),
+        (401, "", None),
+    ],
+)
+def test_who_is_not_let_in_is_told_so_once_and_asks_no_more(
+    reconciler: Reconciler, service: Service, status: int, code: str, fix: str | None
+) -> None:
+    """More than 5 wrong signatures in a row lock a key."""
+    write(manifest("a", url=service.url))
+    service.app.faults.add(Fault(Effect.ANSWER, count=None, status=status, code=code))
+    said = reconciler("doctor", "--json")
+    assert said.code == 7
+    [name] = wrong(said)
+    assert name == ("project" if code == "ModelArts.0210" else "authentication")
+    found = checks(said)[name]
+    assert (found["fix"] or "").startswith(fix or "")
+    assert "role" not in (found["fix"] or "")
+    assert len(service.app.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(403, "ModelArts.0112"), (401, "ModelArts.0112"), (403, "ModelArts.0108"), (403, "ModelArts.9999")],
+)
+def test_a_role_that_is_missing_says_nothing_of_other_calls(
+    reconciler: Reconciler, service: Service, status: int, code: str
+) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(
+        Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=status, code=code)
+    )
+    said = reconciler("doctor", "--json")
+    assert said.code == 7
+    assert wrong(said) == ["may list jobs"]
+    assert checks(said)["may list jobs"]["fix"] == "ask for a role that has modelarts:trainJob:list"
+    assert len(service.app.requests) == 5
+
+
+def test_who_is_let_out_half_way_asks_no_more_either(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(
+        Fault(
+            Effect.ANSWER,
+            operation="ShowTrainingJobFlavors",
+            count=None,
+            status=403,
+            code="ModelArts.4116",
+        )
+    )
+    said = reconciler("doctor", "--json")
+    assert said.code == 7
+    assert wrong(said) == ["authentication"]
+    found = checks(said)
+    assert found["may list jobs"]["status"] == "ok"
+    assert found["may see flavors"]["status"] == found["adoption"]["status"] == "not checked"
+    assert len(service.app.requests) == 2
+
+
+@pytest.mark.parametrize("code", ["APIGW.0307", "ModelArts.0207"])
+def test_credentials_of_another_region(reconciler: Reconciler, service: Service, code: str) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(Fault(Effect.ANSWER, count=None, status=401, code=code))
+    for command in ("plan", "doctor"):
+        told(reconciler(command), 7, code, "or check the region of the target")
 
 
 def test_an_expired_token(reconciler: Reconciler, service: Service) -> None:
@@ -265,6 +395,91 @@ def test_records_that_cannot_be_written_are_1(reconciler: Reconciler, service: S
     assert reconciler("doctor").code == 1
 
 
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ("sqlite:////tmp/elsewhere/records.sqlite3", "records.sqlite3; nothing is recorded yet"),
+        ("sqlite:////dev/null/records.sqlite3", "/dev/null: "),
+        ("postgresql://nobody:tell-nobody-2@127.0.0.1:1/r", "the record store cannot be reached: postgresql"),
+    ],
+)
+def test_another_store_is_named_and_tried(
+    reconciler: Reconciler, service: Service, records: str, words: str
+) -> None:
+    write(manifest("a", url=service.url))
+    said = reconciler("doctor", "--json", "--records", records)
+    assert words in checks(said)["records"]["detail"]
+    assert "tell-nobody-2" not in said.out + said.err
+    assert (wrong(said) == ["records"]) == (said.code == 1)
+    if said.code:
+        assert checks(said)["lock"] == {
+            "name": "lock",
+            "status": "not checked",
+            "detail": "the store is away",
+            "fix": None,
+            "trouble": None,
+        }
+
+
+def test_a_damaged_store_is_1(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    write("this is no database, " * 100, ".reconciler/records.sqlite3")
+    said = reconciler("doctor", "--json")
+    assert said.code == 1
+    assert wrong(said) == ["records"]
+    assert checks(said)["history"]["status"] == "not checked"
+
+
+def test_an_address_without_a_value_is_told_and_the_rest_is_checked(
+    reconciler: Reconciler, service: Service
+) -> None:
+    more = "records: 'postgresql://reconciler:${env.NO_SUCH_PASSWORD}@db.example/records'\n"
+    write(manifest("a", url=service.url, more=more))
+    said = reconciler("doctor", "--json")
+    assert said.code == 1
+    assert wrong(said) == ["records"]
+    assert "NO_SUCH_PASSWORD" in checks(said)["records"]["detail"]
+    assert checks(said)["may list jobs"]["status"] == "ok"
+    assert reconciler("doctor", "--records", "ftp://x/y").code == 64
+
+
+def test_who_holds_the_lock_is_a_note(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    with held_by("alice", place=service.url):
+        said = reconciler("doctor", "--json")
+    assert said.code == 0
+    lock = checks(said)["lock"]
+    assert lock["status"] == "note"
+    assert lock["detail"].startswith("alice on laptop, process 7 holds it for: apply, since 20")
+    assert lock["detail"].endswith("; it ends by itself in 60 s unless renewed")
+    assert "reconciler unlock" in lock["fix"]
+    assert checks(reconciler("doctor", "--json"))["lock"]["detail"] == "nobody holds it"
+
+
+def test_the_lock_needs_no_credentials_if_the_project_is_named(reconciler: Reconciler) -> None:
+    write(manifest("a", url="http://127.0.0.1:9"))
+    with held_by("alice", place="http://127.0.0.1:9"):
+        assert checks(reconciler("doctor", "--json"))["lock"]["status"] == "note"
+    write(manifest("a", url="http://127.0.0.1:9").replace(", project_id: p1", ""))
+    unknown = checks(reconciler("doctor", "--json"))["lock"]
+    assert (unknown["status"], unknown["detail"]) == ("not checked", "there are no credentials to ask with")
+
+
+@pytest.mark.parametrize(
+    ("is_local", "is_shared", "health"),
+    [
+        (True, False, Health.WELL),
+        (True, True, Health.WELL),
+        (False, True, Health.WELL),
+        (False, False, Health.NOTE),
+    ],
+)
+def test_whether_finished_work_is_remembered(is_local: bool, is_shared: bool, health: Health) -> None:
+    found = of_memory(is_local=is_local, is_shared=is_shared)
+    assert found.health is health
+    assert ("records: postgresql://" in (found.fix or "")) == (health is Health.NOTE)
+
+
 def test_more_than_one_active_revision_is_told(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     assert reconciler("apply", "--yes").code == 0
@@ -295,7 +510,8 @@ def test_an_unmanaged_job_with_a_declared_name_could_be_adopted(
     said = reconciler("doctor", "--json")
     assert said.code == int(is_candidate)
     if is_candidate:
-        assert checks(said)["adoption"]["fix"].startswith(f"reconciler adopt a {job.id}")
+        assert job.id in checks(said)["adoption"]["detail"]
+        assert checks(said)["adoption"]["fix"].startswith("rename the key a in the manifest, or ")
 
 
 def test_a_job_that_cannot_be_read_is_8(reconciler: Reconciler, service: Service) -> None:

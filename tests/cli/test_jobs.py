@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from reconciler.backends.session import Session
 from reconciler.core.goal import GOALS, Goal, Judged, judge
 from reconciler.core.logtail import last_lines, unseen
 from reconciler.core.phase import Phase
@@ -90,15 +92,22 @@ def test_list_shows_whose_job_it_is_and_how_it_does(
         (["--tag", "team=nlp,vision"], "c"),
         (["--tag", "team=nlp"], ""),
         (["--host-ip", "192.168.0.9"], ""),
-        (["--train-type", "ftjob"], ""),
+        (["--host-ip", "192.168.0.2"], "ca"),
+        (["--host-ip", "192.168.0.2", "--created-after", "90m"], "c"),
+        (["--host-ip", "192.168.0.9", "--host-ip", "192.168.0.1"], "ca"),
+        (["--train-type", "ftjob"], "b"),
+        (["--train-type", "job"], "dca"),
+        (["--unified"], "dcba"),
+        (["--group-by", "kind"], "dcba"),
+        (["--filter", "name:like:nothing\\,like,b"], "b"),
         (["--limit", "2"], "dc"),
     ],
 )
 def test_list_takes_the_filters_of_the_service(
     reconciler: Reconciler, service: Service, time: SharedTime, options: list[str], names: str
 ) -> None:
-    for name, phase in (("a", "Running"), ("b", "Failed")):
-        put(service, name, phase)
+    put(service, "a")
+    put(service, "b", "Failed", train_type="SFT")
     time.sleep(7200)
     tagged = put(service, "c")
     put(service, "d", "Pending")
@@ -107,6 +116,81 @@ def test_list_takes_the_filters_of_the_service(
     assert said.code == 0
     assert [item["metadata"]["name"] for item in said.document["items"]] == list(names)
     assert said.document["count"] == len(names)
+
+
+@pytest.fixture
+def tagged_for_months(service: Service, time: SharedTime) -> Service:
+    """Jobs of 96, 64, 32 and 0 days ago, each with a tag and a host."""
+    for n, name in enumerate("abcd"):
+        job = put(service, name)
+        service.store.tag("p1", job.id, {"team": "vision"})
+        time.sleep(32 * 86_400 if n < 3 else 0)
+    service.app.requests.clear()
+    return service
+
+
+@pytest.mark.parametrize("which", [["--tag", "team"], ["--host-ip", "192.168.0.1"]])
+@pytest.mark.parametrize(
+    ("times", "names", "requests"),
+    [
+        ([], "d", 1),
+        (["--created-after", "2d"], "d", 1),
+        (["--created-after", "33d"], "dc", 2),
+        (["--created-after", "99d"], "dcba", 4),
+        (["--created-after", "99d", "--order", "asc"], "abcd", 4),
+        (["--created-after", "99d", "--created-before", "40d"], "ba", 2),
+        (["--created-after", "99d", "--created-before", "9999-12-31"], "dcba", 4),
+        (["--created-after", "70d", "--limit", "2"], "dc", 3),
+    ],
+)
+def test_tags_and_hosts_are_searched_31_days_at_a_time(
+    reconciler: Reconciler,
+    tagged_for_months: Service,
+    which: list[str],
+    times: list[str],
+    names: str,
+    requests: int,
+) -> None:
+    said = reconciler("jobs", "list", "--json", *which, *times)
+    assert said.code == 0
+    assert [item["metadata"]["name"] for item in said.document["items"]] == list(names)
+    assert said.document["complete"] is ("--limit" not in times)
+    assert len(tagged_for_months.app.requests) == requests
+    assert ("31 days" in said.err) is (not times)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--created-before", "2d"], "--created-after"),
+        (["--created-after", "99d", "--sort", "name"], "--sort"),
+    ],
+)
+def test_what_cannot_be_searched_in_parts_is_wrong_use(
+    reconciler: Reconciler, service: Service, options: list[str], words: str
+) -> None:
+    said = reconciler("jobs", "list", "--tag", "team", *options)
+    assert (said.code, said.out) == (64, "")
+    assert "31 days" in said.err
+    assert words in said.err
+    assert len(service.app.requests) == 0
+
+
+def test_a_job_on_the_seam_of_two_searches_is_listed_once(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    time.sleep(1 - time.now() % 1)
+    job = put(service, "seam")
+    service.store.tag("p1", job.id, {"team": "vision"})
+    at_s = service.store.find(job.id).create_ms / 1000
+    before = datetime.fromtimestamp(at_s + 31 * 86_400, UTC).isoformat()
+    after = datetime.fromtimestamp(at_s - 86_400, UTC).isoformat()
+    time.sleep(40 * 86_400)
+    said = reconciler(
+        "jobs", "list", "--json", "--tag", "team", "--created-after", after, "--created-before", before
+    )
+    assert said.document["count"] == 1
+    assert len(service.app.requests) == 2
 
 
 def test_list_reads_no_more_pages_than_the_limit_needs(reconciler: Reconciler, service: Service) -> None:
@@ -331,6 +415,53 @@ def test_events(reconciler: Reconciler, service: Service) -> None:
     newest = reconciler("jobs", "events", job.id, "--order", "desc", "--limit", "1", "--json").document
     assert newest["events"] == only["events"]
     assert reconciler("jobs", "events", job.id, "--pattern", "nothing like it").out == ""
+
+
+def test_events_between_two_times_and_from_one_on(
+    reconciler: Reconciler, service: Service, time: SharedTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    send = Session.call
+
+    def call(session: Session, method: str, path: str, **more: Any) -> Any:
+        if path.endswith("/events"):
+            asked.append({key: value for key, value in more["query"].items() if value is not None})
+        return send(session, method, path, **more)
+
+    monkeypatch.setattr(Session, "call", call)
+    job = put(service, phase="Pending")
+    time.sleep(3600)
+    service.store.set_phase(job.id, "Running")
+    time.sleep(3600)
+    service.store.set_phase(job.id, "Failed")
+    everything = [
+        "Training job created.",
+        "Training job is queuing for resources.",
+        "Training job started running.",
+        "Training job failed.",
+    ]
+
+    def messages(*options: str) -> list[str]:
+        told = reconciler("jobs", "events", job.id, "--json", *options).document["events"]
+        return [event["message"] for event in told]
+
+    assert messages() == everything
+    assert messages("--since", "90m") == everything[2:]
+    assert messages("--until", "30m") == everything[:3]
+    assert messages("--since", "90m", "--until", "30m") == everything[2:3]
+    assert messages("--offset", "1") == everything[1:]
+    assert messages("--offset", "1", "--limit", "2") == everything[1:3]
+    assert messages("--offset", "9") == []
+    assert all(("start_time" in query) == ("end_time" in query) for query in asked), "both, or neither"
+    assert reconciler("jobs", "events", job.id, "--since", "1h", "--until", "2h").code == 64
+
+
+def test_the_source_of_events_is_no_question_for_this_cloud(reconciler: Reconciler, service: Service) -> None:
+    job = put(service)
+    said = reconciler("jobs", "events", job.id, "--source", "K8S")
+    assert (said.code, said.out) == (1, "")
+    assert "only Open Telekom Cloud" in said.err
 
 
 def test_events_are_read_page_by_page(reconciler: Reconciler, service: Service) -> None:

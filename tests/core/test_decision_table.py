@@ -13,6 +13,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import Look, Options, make_plan
+from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
@@ -32,15 +33,17 @@ def plan_for(
     details: dict[str, ObservedJob] | None = None,
     cloud: Cloud = Cloud.HUAWEI,
     force: bool = False,
+    memory: Memory = NO_MEMORY,
     **options: Any,
 ) -> Plan:
     observation = Observation(jobs, unreadable, is_whole, problem)
-    ownership = sort_by_key(observation, STACK, stack.declared_keys | frozenset(stack.jobs))
+    declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
+    ownership = sort_by_key(observation, STACK, declared)
     known = {job.id: job for job in jobs} if details is None else details
     situation = Situation(STACK, cloud=cloud, at_s=NOW, limits=stack.limits, force=force)
     return make_plan(
         stack,
-        Look(ownership, known),
+        Look(ownership, known, memory=memory),
         situation,
         TARGET,
         manifest_digest="sha256:0",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.scenarios.every_action import World, a_world
 from tests.scenarios.zygote import Zygote
 
 
@@ -15,3 +16,9 @@ def zygote() -> Iterator[Zygote]:
     zygote = Zygote()
     yield zygote
     zygote.close()
+
+
+@pytest.fixture(scope="session")
+def world(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A stack whose next apply has something of every kind to do."""
+    return a_world(tmp_path_factory.mktemp("world"), zygote)

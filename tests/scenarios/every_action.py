@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import tempfile
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +20,13 @@ from typing import Any, NamedTuple
 from reconciler.core.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
 from reconciler.targets import LOCAL_PROJECT, RECORDS
+from tests.scenarios.hooks import AFTER, BEFORE
 from tests.scenarios.zygote import Zygote
 
 STACK = "every"
 APPLY = ("apply", "--yes", "--parallelism", "1")
+PLAN_FILE = "saved.plan"
+APPLY_SAVED = (*APPLY, "--plan", PLAN_FILE)
 ACTIVE = frozenset({"Creating", "Pending", "Running", "Terminating"})
 
 #: What the plan of the second manifest says of each key: action and reason.
@@ -131,19 +136,23 @@ class Place(NamedTuple):
 
     def is_locked(self) -> bool:
         """Whether somebody holds the lock, by the record store's word and lease."""
-        asked = "SELECT count(*) FROM reconciler_locks WHERE token <> '' AND expires_s > unixepoch()"
-        return self._ask_records(asked) == [(1,)]
+        asked = "SELECT count(*) FROM reconciler_locks WHERE token <> '' AND expires_s > ?"
+        return self.ask_records(asked, time.time()) == [(1,)]
 
     def open_lines(self) -> list[tuple[str, str]]:
         """The calls of which the journal says that they were about to be made, and no more: call, name."""
-        return self._ask_records("SELECT call, name FROM reconciler_lines WHERE ended_at_s IS NULL")
+        return self.ask_records("SELECT call, name FROM reconciler_lines WHERE ended_at_s IS NULL")
 
-    def _ask_records(self, query: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.home / RECORDS / "records.sqlite3")) as connection:
-            try:
-                return connection.execute(query).fetchall()
-            except sqlite3.OperationalError:  # there are no tables yet
-                return []
+    def ask_records(self, query: str, *values: float) -> list[tuple[Any, ...]]:
+        """Ask a copy: who comes next is to find the files as the last one left them."""
+        with tempfile.TemporaryDirectory() as directory:
+            for file in (self.home / RECORDS).glob("records.sqlite3*"):
+                shutil.copy(file, directory)
+            with closing(sqlite3.connect(Path(directory) / "records.sqlite3")) as connection:
+                try:
+                    return connection.execute(query, values).fetchall()
+                except sqlite3.OperationalError:  # there are no tables yet
+                    return []
 
     def untouchable(self) -> dict[str, tuple[str, object]]:
         """All that is stored of the jobs that nobody may touch."""
@@ -165,7 +174,7 @@ def marker_of(job: Job) -> Marker | None:
 
 
 def build(home: Path, zygote: Zygote, *, with_records: bool = True) -> Place:
-    """Make such a place; without records, as after the loss of the working directory."""
+    """Make such a place; without records, as after their loss."""
     home.mkdir()
     place = Place(home)
     (home / RECORDS).mkdir()
@@ -236,3 +245,74 @@ def see_that_one_is_active(place: Place) -> None:
         if (marker := marker_of(job)) and marker.stack == STACK and job.life.phase in ACTIVE
     )
     assert set(active.values()) == {1}, active
+
+
+def changes(place: Place, zygote: Zygote) -> list[tuple[str, str, str]]:
+    """What the next plan would do: key, action, reason."""
+    run = zygote.run(place.home, "plan", "--json")
+    assert run.code == 0, run.err
+    actions = json.loads(run.out)["actions"]
+    return [(a["key"], a["action"], a["reason"]) for a in actions if a["action"] not in ("keep", "defer")]
+
+
+class World(NamedTuple):
+    """A place to copy, the moments of an apply there, and what an undisturbed one makes of it."""
+
+    place: Place
+    moments: tuple[str, ...]
+    end: dict[str, Fate]
+    untouchable: dict[str, tuple[str, object]]
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """What an apply asks of the service."""
+        names = (moment.removeprefix(f"{BEFORE} ") for moment in self.moments if moment.startswith(BEFORE))
+        return tuple(name for name in names if not name.startswith("write "))
+
+    @property
+    def moments_of_requests(self) -> tuple[str, ...]:
+        """Before and after each of these."""
+        return tuple(f"{when} {name}" for name in self.requests for when in (BEFORE, AFTER))
+
+
+def a_world(
+    directory: Path, zygote: Zygote, *, with_records: bool = True, apply: Sequence[str] = APPLY
+) -> World:
+    """Build one, and see how an apply goes there."""
+    place = build(directory / "first", zygote, with_records=with_records)
+    assert zygote.run(place.home, "plan", "--out", PLAN_FILE).code == 0
+    undisturbed, log = place.copy(directory / "undisturbed"), directory / "moments.txt"
+    run = zygote.run(undisturbed.home, *apply, log=log)
+    assert run.code == 0, run.err
+    undisturbed.let_pass(60)
+    assert changes(undisturbed, zygote) == []
+    moments = tuple(log.read_text(encoding="utf-8").splitlines())
+    return World(place, moments, undisturbed.fates(), place.untouchable())
+
+
+def see_that_the_next_apply_does_the_rest(
+    world: World, place: Place, zygote: Zygote, after: object = None
+) -> None:
+    """After an accident: one apply, and all is as if nothing had happened."""
+    again = zygote.run(place.home, *APPLY)
+    assert again.code == 0, (after, again.err)
+    place.let_pass(60)
+    left = changes(place, zygote)
+    if left == _SPARED:
+        # The new one had been there, and had not shown yet that it runs.
+        assert zygote.run(place.home, *APPLY).code == 0, after
+        place.let_pass(60)
+        left = changes(place, zygote)
+    assert left == [], after
+    see_that_it_ended_well(world, place, after)
+
+
+_SPARED = [("overlapping", "terminate", "superseded")]
+
+
+def see_that_it_ended_well(world: World, place: Place, after: object = None) -> None:
+    """All is as an undisturbed apply leaves it."""
+    see_that_none_is_there_twice(place)
+    see_that_one_is_active(place)
+    assert place.fates() == world.end, after
+    assert place.untouchable() == world.untouchable, after

@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ KILL = "SIGKILL"
 LOST_BEFORE, LOST_AFTER, TIMED_OUT = "lost before", "lost after", "timed out"
 #: It is refused for now; a gateway gives up on it, although it has its effect; the answer is garbled.
 THROTTLED, GAVE_UP, GARBLED = "throttled", "gave up", "garbled"
+#: It has its effect, a signal comes meanwhile, and again, and nothing ever comes back.
+HUNG = {"SIGINT": "SIGINT, hung", "SIGTERM": "SIGTERM, hung"}
 TO_REQUESTS = (LOST_BEFORE, LOST_AFTER, TIMED_OUT, THROTTLED, GAVE_UP, GARBLED)
 
 Send = Callable[..., requests.Response]
@@ -103,7 +106,9 @@ class _Watch:
             case ["training-jobs"]:
                 return f"CreateTrainingJob {body['metadata']['name']}"
             case ["training-job-searches"]:
-                filters = [f"{f['key']} {f['operator']} {','.join(f['value'])}" for f in body.get("filters", ())]
+                filters = [
+                    f"{f['key']} {f['operator']} {','.join(f['value'])}" for f in body.get("filters", ())
+                ]
                 return " ".join(["ListTrainingJobs", *filters])
             case ["training-job-names"]:
                 return f"ValidateTrainingJobName {parse_qs(url.query)['job_name'][0]}"
@@ -143,6 +148,10 @@ def _suffer(
         raise requests.ReadTimeout("Read timed out.")
     if accident == GAVE_UP:
         return _answer(request, 504, b'{"error_code":"APIGW.0201","error_msg":"backend timeout"}')
+    if accident in HUNG.values():
+        while True:  # of several signals that come at once one is seen
+            os.kill(os.getpid(), signal.Signals[str(accident).partition(",")[0]])
+            time.sleep(0.05)
     if accident == GARBLED:
         return _answer(request, response.status_code, response.content[: len(response.content) // 2] or b"{")
     return response

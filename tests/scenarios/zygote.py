@@ -12,13 +12,14 @@ import importlib
 import json
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ from tests.scenarios import hooks
 
 ROOT = Path(__file__).parents[2]
 OUT, ERR = "stdout.txt", "stderr.txt"
+#: No run takes so many seconds; one that hangs must not hang the tests.
+_LONGEST_S = 60
 
 
 class Run(NamedTuple):
@@ -57,9 +60,13 @@ class Zygote:
         assert self._answer() == "ready"
 
     def close(self) -> None:
-        """End it; its children have ended."""
+        """End it; its children have ended, unless something went wrong."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
@@ -207,6 +214,7 @@ def _become(order: Mapping[str, Any]) -> None:
     """From here on the child is a `reconciler` that somebody called."""
     try:
         home = Path(order["home"])
+        signal.alarm(_LONGEST_S)  # ends the process
         os.chdir(home)
         os.environ.clear()
         os.environ.update(order["environ"])

@@ -1,0 +1,109 @@
+"""The part of the examination that is about the records: where they are, who holds the lock."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from reconciler.cli.opening import recording_at
+from reconciler.core.checkup import Check, of_lock, of_memory, unchecked, well, wrong
+from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.plan import TargetIdentity
+from reconciler.core.ports import Clock, Records
+from reconciler.core.record import RecordsAway, Scope
+from reconciler.core.stack import Target, TargetKind
+from reconciler.manifests import LoadedStack
+from reconciler.recording import DATABASE, Recording
+from reconciler.targets import RECORDS
+
+LOCK = "lock"
+
+
+class RecordsExamination:
+    """The records of one stack; `given` is the address that `--records` says."""
+
+    def __init__(self, loaded: LoadedStack, target: Target, given: str | None, clock: Clock) -> None:
+        self._loaded, self._target, self._given, self._clock = loaded, target, given, clock
+        self._recording: Recording | None = None
+        self._store: Records | None = None
+        self._is_away = False
+
+    def of_store(self) -> Iterator[Check]:
+        """Find the store, and look into it.
+
+        Raises:
+            WrongUsage: `--records` is not the address of a store.
+        """
+        try:
+            url = self._given or self._loaded.records_url()
+        except ManifestInvalid as invalid:
+            yield from (
+                wrong("records", f"{said.what}: {said.why}", said.fix) for said in invalid.diagnostics
+            )
+            self._is_away = True
+            yield from unchecked(("history",), "the address of the store is not complete")
+            return
+        yield self._opened(url)
+        if self._is_away:
+            yield from unchecked(("history",), "the store is away")
+        else:
+            is_shared = url is not None and not url.startswith("sqlite:")
+            yield of_memory(is_local=self._target.kind is TargetKind.LOCAL, is_shared=is_shared)
+
+    def _opened(self, url: str | None) -> Check:
+        from reconciler.records.address import parse_address
+
+        file = self._loaded.root / RECORDS / DATABASE if url is None else parse_address(url).path
+        place = f"this machine's file {file}" if file or url is None else parse_address(url).shown
+        if file and (problem := _problem_of(file.parent)):
+            self._is_away = True
+            return problem
+        self._recording = recording_at(url, self._loaded.root, self._clock)
+        try:
+            self._store = self._recording.reading()
+        except RecordsAway as away:
+            self._is_away = True
+            [said] = away.diagnostics
+            return wrong("records", f"{said.what}: {said.why}", said.fix)
+        return well("records", place if self._store else f"{place}; nothing is recorded yet")
+
+    def of_lock(self, identity: TargetIdentity) -> Check:
+        """See who holds the lock of the stack on this target."""
+        if self._is_away:
+            return unchecked((LOCK,), "the store is away")[0]
+        if self._store is None:
+            return of_lock(None, 0.0)
+        try:
+            holder = self._store.holder(Scope.of(self._loaded.stack.name, identity))
+        except RecordsAway as away:
+            [said] = away.diagnostics
+            return wrong(LOCK, f"{said.what}: {said.why}", said.fix)
+        return of_lock(holder, self._clock.now())
+
+    def close(self) -> None:
+        """Let go of the store."""
+        if self._recording is not None:
+            self._recording.close()
+
+
+def _problem_of(directory: Path) -> Check | None:
+    """Whether a file can be made in a directory, which need not exist yet."""
+    there = next(place for place in (directory, *directory.parents) if place.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        fix = f"{directory} has to be a directory that you can write"
+        return wrong("records", f"{directory}: {error.strerror or error}", fix)
+
+
+def known_identity(name: str, target: Target) -> TargetIdentity | None:
+    """Who the target is, as far as that can be known without credentials."""
+    from reconciler.targets import identity_of
+
+    try:
+        return identity_of(name, target, os.environ)
+    except ManifestInvalid:  # connecting says what is wrong
+        return None

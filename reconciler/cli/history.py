@@ -1,0 +1,266 @@
+"""`reconciler history`: what was recorded of a stack: runs, and the revisions of its jobs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from reconciler.cli.calling import JSON
+from reconciler.cli.console import console
+from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, DurationType, option, with_options
+from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
+
+if TYPE_CHECKING:
+    from reconciler.cli.recorded import Recorded
+    from reconciler.core.history import HistoryReport
+    from reconciler.core.ports import Records
+    from reconciler.core.record import PastRevision
+    from reconciler.manifests import LoadedStack
+
+#: What is older is pruned, if nobody says another age.
+PRUNED_AFTER_S = 90 * 86_400.0
+
+
+class NotRecorded(ReconcilerError):
+    """What was asked for was never written down."""
+
+
+class Asked(NamedTuple):
+    """What a person wants to see. `key` is None for all keys."""
+
+    key: str | None
+    limit: int
+    diff: tuple[int, int] | None
+
+
+@click.command("history")
+@with_options(
+    click.argument("words", nargs=-1, metavar="[KEY] [PATH]..."),
+    STACK[1:],
+    TARGET_NAME,
+    RECORDS,
+    option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=20,
+        show_default=True,
+        help="So many runs and revisions, the newest.",
+    ),
+    option(
+        "--diff",
+        nargs=2,
+        type=click.IntRange(min=1),
+        default=None,
+        metavar="A B",
+        help="What was declared differently for two revisions of KEY.",
+    ),
+    option("--prune", is_flag=True, help="Delete what is old, after asking."),
+    option(
+        "--older-than",
+        "older_than_s",
+        type=DurationType(),
+        default=None,
+        help="With --prune: what ended longer ago than this.  [default: 90d]",
+    ),
+    YES,
+    JSON,
+)
+def command(
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    records: str | None,
+    limit: int,
+    diff: tuple[int, int] | None,
+    prune: bool,
+    older_than_s: float | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Show past applies, destroys, drift checks and revisions, newest first.
+
+    With KEY: its revisions, each with what was declared, its phases and how long it ran, and the runs
+    that did something about it. The first argument is KEY unless it is a path that exists. -v shows each
+    call. The service is not asked.
+    """
+    from reconciler.cli.recorded import recorded
+
+    loaded, key = _opened(words, variables, var_files, target, records)
+    _see_that_it_fits(key, diff, prune)
+    with recorded(loaded, target, records) as place:
+        if prune:
+            return _prune(place, PRUNED_AFTER_S if older_than_s is None else older_than_s, yes, as_json)
+        report = _report(place, Asked(key, limit, diff))
+    if as_json:
+        console.document(report.model_dump(mode="json"))
+    else:
+        from reconciler.render.history import render_history
+
+        console.result(render_history(report, console.style(sys.stdout), with_steps=console.verbosity > 0))
+    return 0
+
+
+def _see_that_it_fits(key: str | None, diff: tuple[int, int] | None, prune: bool) -> None:
+    if prune and (key or diff):
+        why = "--prune deletes what is old of all keys, and shows nothing"
+        raise WrongUsage(Diagnostic("not with --prune", why, "leave KEY and --diff out"))
+    if diff and not key:
+        why = "revisions are counted for each key"
+        raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))
+
+
+# --- KEY, or PATH
+
+
+def _opened(
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    records: str | None,
+) -> tuple[LoadedStack, str | None]:
+    """Load the stack, and say which of the words is the key.
+
+    A key may have the name of a directory, in which its code is. Before another PATH it is the key then,
+    and alone it is the path, and the way out is said.
+    """
+    from reconciler.cli.opening import load_stack
+
+    paths = [Path(word) for word in words]
+    if not words or not _may_be_key(words[0]):
+        return load_stack(paths, variables, var_files, offline=True), None
+    if not paths[0].exists():
+        return load_stack(paths[1:], variables, var_files, offline=True), words[0]
+    loaded = load_stack(paths, variables, var_files, offline=True)
+    if not _knows(loaded, words[0], target, records):
+        return loaded, None
+    if len(words) > 1:
+        return loaded, words[0]
+    console.say(f"{words[0]} is a path, and a key, too; for the key: reconciler history {words[0]} .")
+    return loaded, None
+
+
+def _may_be_key(word: str) -> bool:
+    from reconciler.core.identity import KEY_PATTERN
+
+    return KEY_PATTERN.fullmatch(word) is not None
+
+
+def _knows(loaded: LoadedStack, key: str, target: str | None, records: str | None) -> bool:
+    from reconciler.cli.recorded import recorded
+
+    if key in _declared(loaded):
+        return True
+    with recorded(loaded, target, records) as place:
+        return place.store is not None and _was_recorded(place.store, place, key)
+
+
+def _declared(loaded: LoadedStack) -> set[str]:
+    return {*loaded.stack.whole, *loaded.stack.declared_keys, *loaded.stack.former_keys}
+
+
+def _was_recorded(store: Records, place: Recorded, key: str) -> bool:
+    return bool(store.revisions(place.scope, key) or store.runs(place.scope, key=key, limit=1))
+
+
+# --- showing
+
+
+def _report(place: Recorded, asked: Asked) -> HistoryReport:
+    from reconciler.core.history import HistoryDiff, changes_of, make_history, newest
+    from reconciler.version import __version__
+
+    store, scope = place.store, place.scope
+    found: dict[str, Any] = {}
+    if store is not None and asked.key is None:
+        found["runs"] = store.runs(scope, limit=asked.limit)
+        found["revisions"] = newest(store.memory(scope), asked.limit)
+    elif store is not None and asked.key is not None:
+        if asked.key not in _declared(place.loaded) and not _was_recorded(store, place, asked.key):
+            raise _unknown_key(store, place, asked.key)
+        revisions = store.revisions(scope, asked.key)
+        if asked.diff is None:
+            found["runs"] = store.runs(scope, key=asked.key, limit=asked.limit)
+            found["revisions"] = list(reversed(revisions))[: asked.limit]
+        else:
+            before, after = (_numbered(revisions, asked.key, number) for number in asked.diff)
+            changes = changes_of(_declared_for(before), _declared_for(after))
+            found["diff"] = HistoryDiff(before=before.number, after=after.number, changes=changes)
+            found["revisions"] = (after, before)
+    elif asked.diff is not None:
+        raise NotRecorded(Diagnostic("nothing to compare", "nothing is recorded yet"))
+    return make_history(
+        scope.stack,
+        place.target,
+        manifest_digest=place.loaded.manifest_digest,
+        version=__version__,
+        at_s=place.clock.now(),
+        key=asked.key,
+        **found,
+    )
+
+
+def _unknown_key(store: Records, place: Recorded, key: str) -> WrongUsage:
+    from difflib import get_close_matches
+
+    known = sorted({*store.memory(place.scope).by_key, *_declared(place.loaded)})
+    by_fold = {one.casefold(): one for one in known}
+    near = get_close_matches(key.casefold(), by_fold, n=1)
+    why = f'"{key}" is no key of stack {place.scope.stack}, and nothing is recorded of it there'
+    fix = f'did you mean "{by_fold[near[0]]}"?' if near else "reconciler history shows what there is"
+    return WrongUsage(Diagnostic("unknown key", why, fix))
+
+
+def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> PastRevision:
+    found = next((one for one in revisions if one.number == number), None)
+    if found is None:
+        there = ", ".join(str(one.number) for one in revisions) or "none"
+        raise WrongUsage(
+            Diagnostic("no such revision", f"r{number} of {key} is not recorded; there is: {there}")
+        )
+    return found
+
+
+def _declared_for(one: PastRevision) -> Any:
+    # An update of a job that keeps another digest tells what can be updated only.
+    if one.declared is None or not one.declared.immutable:
+        why = f"what was declared for r{one.number} of {one.key} is not on record: pruned, or made elsewhere"
+        raise NotRecorded(Diagnostic("not recorded", why))
+    return one.declared
+
+
+# --- pruning
+
+
+def _prune(place: Recorded, age_s: float, yes: bool, as_json: bool) -> int:
+    from reconciler.cli.carrying_out import confirm
+    from reconciler.core.history import prunable
+    from reconciler.core.plan import timestamp
+
+    store, scope, before_s = place.store, place.scope, place.clock.now() - age_s
+    deleted = 0
+    before = timestamp(before_s)
+    old = store and prunable(store.runs(scope), store.memory(scope), before_s)
+    if store is not None and old:
+        said = f"{_count(old.runs, 'run')} and {_count(old.revisions, 'revision')} that ended before {before}"
+        if not yes:
+            confirm(f"Delete the records of {said}? The newest revision of each key stays.")
+        deleted = store.prune(scope, before_s)
+    if as_json:
+        gone = {"deleted_runs": deleted, "deleted_revisions": old.revisions if old else 0}
+        console.document({"stack": scope.stack, "before": before, **gone})
+    elif old:
+        gone_too = _count(old.revisions, "revision")
+        console.result(f"Deleted {_count(deleted, 'run')} and {gone_too} that ended before {before}.\n")
+    else:
+        console.result(f"Nothing on record ended before {before}.\n")
+    return 0
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

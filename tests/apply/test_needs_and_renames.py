@@ -1,0 +1,322 @@
+"""`needs`, `formerly` and the history, carried out: what stands on the service afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler import reconcile
+from reconciler.apply.executor import EventStream
+from reconciler.core.outcome import Result, Status
+from reconciler.core.plan import Action, Plan, Reason
+from reconciler.core.planner import Options
+from reconciler.core.record import RunKind
+from reconciler.core.saved import StalePlan
+from reconciler.core.stack import DesiredJob
+from reconciler.reconcile import Context
+from reconciler.recording import Recording
+from reconciler.rollout import Rollout
+from tests.apply.killing import killed_at
+from tests.apply.service import PROJECT, Service, a_service
+from tests.builders import a_job, a_stack, absent
+
+NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
+FORCED = Options(force=True, allow_empty=True)
+
+
+@pytest.fixture
+def recording(service: Service, tmp_path: Path) -> Iterator[Recording]:
+    opened = Recording(f"sqlite://{tmp_path}/records.sqlite3", tmp_path, service.time)
+    yield opened
+    opened.close()
+
+
+def in_context(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Context:
+    stack = a_stack(*jobs)
+    context = service.context(replace(stack, whole=stack.jobs), parallelism=1)
+    return context._replace(recording=recording, remembers=recording is not None)
+
+
+def planned(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Plan:
+    return reconcile.plan(in_context(service, *jobs, recording=recording), FORCED)
+
+
+def applied(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Result:
+    context = in_context(service, *jobs, recording=recording)
+    stream = EventStream(service.time, service.events.append)
+    rollout = Rollout(context, RunKind.APPLY, stream, service.stop, options=FORCED)
+    return rollout.run(reconcile.plan(context, FORCED))
+
+
+def statuses(result: Result) -> dict[str, Status]:
+    return {outcome.action.key: outcome.status for outcome in result.outcomes}
+
+
+def decisions(plan: Plan) -> dict[str, tuple[Action, Reason]]:
+    return {action.key: (action.action, action.reason) for action in plan.actions}
+
+
+def owners(service: Service) -> dict[str, str]:
+    """The key on the marker of each job, by its name."""
+    return {
+        name: service.description(name).split("reconciler.vision.")[1].split(".")[0]
+        for name in service.phases()
+    }
+
+
+def renamed(**said: Any) -> DesiredJob:
+    return replace(a_job("new", **said), formerly=("old",))
+
+
+def needing(*upstream: str, key: str, **said: Any) -> DesiredJob:
+    return replace(a_job(key, **said), needs=upstream)
+
+
+def three_revisions_of_old(service: Service) -> None:
+    """Two that ended, and one that runs."""
+    service.run(a_job("old", **NEW))
+    service.store.set_phase(service.job("old").id, "Completed")
+    service.run(a_job("old", algorithm__parameters={"lr": 0.9}))
+    service.store.set_phase(service.job("old-r2").id, "Failed")
+    service.run(a_job("old"))
+
+
+# --- formerly
+
+
+def test_a_renaming_touches_no_run(service: Service) -> None:
+    three_revisions_of_old(service)
+    before = service.phases()
+    assert statuses(applied(service, renamed())) == {"new": Status.DONE}
+    assert service.phases() == before
+    assert owners(service) == {"old": "new", "old-r2": "new", "old-r3": "new"}
+    assert service.description("old-r3").endswith(f".r3.{a_job().digest}.id{service.job('old-r3').id[:8]}")
+    assert not planned(service, renamed()).to_execute
+    assert not planned(service, a_job("new")).to_execute
+
+
+def test_the_next_revision_of_a_renamed_key_has_its_new_name(service: Service) -> None:
+    service.run(a_job("old"))
+    applied(service, renamed(**NEW))
+    assert service.phases() == {"old": "Terminated", "new-r2": "Creating"}
+    assert owners(service) == {"old": "new", "new-r2": "new"}
+
+
+def test_a_renaming_is_no_reason_to_end_what_is_protected(service: Service) -> None:
+    service.run(a_job("old", lifecycle={"protect": True}))
+    applied(service, renamed())
+    assert service.phases() == {"old": "Running"}
+    assert ".protected" in service.description("old")
+
+
+def test_the_run_of_an_old_key_ends_with_state_absent(service: Service) -> None:
+    service.run(a_job("old"))
+    applied(service, replace(absent("new"), formerly=("old",)))
+    service.time.sleep(60)
+    assert service.phases() == {"old": "Terminated"}
+    assert service.description("old").endswith(".stopped")
+
+
+def test_a_renamed_job_is_remembered_under_its_new_key(service: Service, recording: Recording) -> None:
+    applied(service, a_job("old"), recording=recording)
+    applied(service, renamed(), recording=recording)
+    service.store.set_phase(service.job("old").id, "Completed")
+    planned(service, a_job("new"), recording=recording)
+    service.store.delete(PROJECT, service.job("old").id)
+    assert decisions(planned(service, a_job("new"), recording=recording)) == {
+        "new": (Action.KEEP, Reason.AGED_OUT)
+    }
+    assert decisions(planned(service, a_job("old"), recording=recording)) == {
+        "old": (Action.CREATE, Reason.NOT_FOUND)
+    }
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+@pytest.mark.parametrize("lifecycle", [{}, {"replace_order": "create_first"}], ids=["", "create first"])
+@pytest.mark.parametrize("said", [{}, NEW], ids=["renamed", "renamed and changed"])
+def test_a_renaming_that_dies_at_any_request_is_finished_by_the_next_apply(
+    said: dict[str, Any], lifecycle: dict[str, Any], has_effect: bool
+) -> None:
+    desired = renamed(**said, lifecycle={"on_change": "replace", **lifecycle})
+    for nth in count(1):
+        with a_service() as service:
+            three_revisions_of_old(service)
+            plan = planned(service, desired)
+            with killed_at(service, nth, has_effect=has_effect) as happened:
+                service.carry_out(plan, parallelism=1)
+            service.time.sleep(30)
+            again = applied(service, desired)
+            assert {o.status for o in again.outcomes} <= {Status.DONE}, nth
+            service.time.sleep(30)
+            applied(service, desired)  # with create_first the old job ends once the new one runs
+            assert not planned(service, desired).to_execute
+            assert set(owners(service).values()) == {"new"}
+            running = [name for name, phase in service.phases().items() if phase == "Running"]
+            assert running == (["new-r4"] if said else ["old-r3"]), nth
+            assert len(service.phases()) == (4 if said else 3)
+        if not happened:
+            break
+
+
+# --- needs
+
+
+PIPELINE = (a_job("a"), needing("a", key="b"), needing("b", key="c"))
+
+
+def test_each_apply_starts_what_has_become_possible_and_nothing_twice(service: Service) -> None:
+    seen = []
+    for _ in range(4):
+        applied(service, *PIPELINE)
+        service.time.sleep(30)
+        seen.append(sorted(service.phases()))
+        for job in service.store.jobs():
+            service.store.set_phase(job.id, "Completed")
+    assert seen == [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]
+
+
+def test_an_upstream_that_runs_again_touches_nothing_that_follows(service: Service) -> None:
+    for _ in range(3):
+        applied(service, *PIPELINE)
+        service.time.sleep(30)
+        for job in service.store.jobs()[:2]:
+            service.store.set_phase(job.id, "Completed")
+    assert service.phases() == {"a": "Completed", "b": "Completed", "c": "Running"}
+    again = a_job("a", lifecycle={"rerun": "again"})
+    assert [a.key for a in planned(service, again, *PIPELINE[1:]).to_execute] == ["a"]
+    applied(service, again, *PIPELINE[1:])
+    assert service.phases() == {"a": "Completed", "b": "Completed", "c": "Running", "a-r2": "Creating"}
+
+
+def test_a_replace_that_is_held_back_leaves_the_old_job_running(service: Service) -> None:
+    service.run(a_job("a"), a_job("b"))
+    result = applied(service, a_job("a"), needing("a", key="b", **NEW))
+    assert statuses(result) == {"b": Status.SKIPPED}
+    assert service.phases() == {"a": "Running", "b": "Running"}
+
+
+def test_an_upstream_that_changed_is_compared_although_it_is_out_of_view(service: Service) -> None:
+    service.run(a_job("a"))
+    service.store.set_phase(service.job("a").id, "Completed")
+    jobs = a_job("a", lifecycle={"rerun": "again"}), needing("a", key="b")
+    context = in_context(service, *jobs)._replace(only=("b",))
+    assert decisions(reconcile.plan(context, FORCED)) == {"b": (Action.DEFER, Reason.NEEDS_PENDING)}
+
+
+# --- the history
+
+
+def test_finished_work_stays_finished_after_its_record_is_gone(
+    service: Service, recording: Recording
+) -> None:
+    applied(service, a_job(), recording=recording)
+    service.store.set_phase(service.job("a").id, "Completed")
+    planned(service, a_job(), recording=recording)
+    service.store.delete(PROJECT, service.job("a").id)
+    assert decisions(planned(service, a_job(), recording=recording)) == {"a": (Action.KEEP, Reason.AGED_OUT)}
+    assert decisions(planned(service, a_job())) == {"a": (Action.CREATE, Reason.NOT_FOUND)}
+
+
+def test_what_aged_out_before_anybody_saw_it_completed_is_made_again_under_the_next_number(
+    service: Service, recording: Recording
+) -> None:
+    applied(service, a_job(), recording=recording)
+    service.store.delete(PROJECT, service.job("a").id)
+    applied(service, a_job(), recording=recording)
+    assert set(service.phases()) == {"a-r2"}
+
+
+@pytest.mark.parametrize("phase", ["Running", "Completed", "Failed"])
+def test_a_wiped_marker_is_restored_and_then_nothing_is_left_to_do(
+    service: Service, recording: Recording, phase: str
+) -> None:
+    applied(service, a_job(description="a text"), recording=recording)
+    service.store.set_phase(service.job("a").id, phase)
+    service.describe("a", "mine now")
+    result = applied(service, a_job(description="a text"), recording=recording)
+    assert [(o.action.reason, o.status) for o in result.outcomes] == [(Reason.MARKER_RESTORED, Status.DONE)]
+    assert service.description("a") == f"a text reconciler.vision.a.r1.{a_job().digest}"
+    assert not planned(service, a_job(description="a text"), recording=recording).to_execute
+    assert service.phases() == {"a": phase}
+
+
+def test_a_wiped_marker_of_a_renamed_job_is_restored(service: Service, recording: Recording) -> None:
+    applied(service, a_job("old"), recording=recording)
+    applied(service, renamed(), recording=recording)
+    service.describe("old", "mine now")
+    for jobs in ([renamed()], [a_job("new")]):
+        assert decisions(planned(service, *jobs, recording=recording)) == {
+            "new": (Action.UPDATE, Reason.MARKER_RESTORED)
+        }
+    applied(service, a_job("new"), recording=recording)
+    assert owners(service) == {"old": "new"}
+    assert not planned(service, a_job("new"), recording=recording).to_execute
+
+
+def test_a_marker_that_came_back_meanwhile_is_left_to_the_next_plan(
+    service: Service, recording: Recording
+) -> None:
+    applied(service, a_job(), recording=recording)
+    whole = service.description("a")
+    service.describe("a", "mine now")
+    plan = planned(service, a_job(), recording=recording)
+    service.describe("a", f"somebody put it back {whole}")
+    service.carry_out(plan)
+    assert service.description("a").endswith(whole)
+
+
+def test_a_restored_job_of_another_declaration_is_replaced_by_the_next_apply(
+    service: Service, recording: Recording
+) -> None:
+    applied(service, a_job(), recording=recording)
+    service.time.sleep(10)
+    service.describe("a", "mine now")
+    changed = a_job(**NEW, lifecycle={"on_change": "replace"})
+    applied(service, changed, recording=recording)
+    assert service.phases() == {"a": "Running"}
+    applied(service, changed, recording=recording)
+    assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
+
+
+def test_what_changed_is_known_from_the_history_without_asking_for_details(
+    service: Service, recording: Recording
+) -> None:
+    from tests.apply.service import SHOW
+
+    then = a_job(annotations={"tensorboard": "true"})
+    applied(service, then, recording=recording)
+    service.forget_requests()
+    [action] = planned(service, a_job(**NEW), recording=recording).actions
+    assert {change.path for change in action.changes} == {"annotations", "algorithm.parameters.lr"}
+    assert service.asked(SHOW) == 0
+
+
+# --- a saved plan
+
+
+def test_a_saved_plan_that_still_holds_is_carried_out_and_then_holds_no_more(service: Service) -> None:
+    service.run(a_job("old"))
+    context = in_context(service, renamed(**NEW), needing("new", key="b"))
+    plan = reconcile.plan(context, FORCED)
+    reconcile.see_that_nothing_moved(context, plan)
+    service.carry_out(plan)
+    with pytest.raises(StalePlan):
+        reconcile.see_that_nothing_moved(context, plan)
+
+
+def test_a_saved_plan_to_restore_a_marker_holds_until_it_is_back(
+    service: Service, recording: Recording
+) -> None:
+    applied(service, a_job(), recording=recording)
+    service.describe("a", "mine now")
+    context = in_context(service, a_job(), recording=recording)
+    plan = reconcile.plan(context, FORCED)
+    reconcile.see_that_nothing_moved(context, plan)
+    service.carry_out(plan)
+    with pytest.raises(StalePlan):
+        reconcile.see_that_nothing_moved(context, plan)

@@ -1,0 +1,635 @@
+"""apply --wait: carrying a plan out and waiting for what it started. Time is told, and never waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler import reconcile
+from reconciler.apply.executor import EventStream
+from reconciler.core.goal import Goal
+from reconciler.core.observed import Observation
+from reconciler.core.outcome import Event, EventType, Result, Status, Waited, WaitEnd
+from reconciler.core.plan import Action, Plan
+from reconciler.core.planner import Options
+from reconciler.core.ports import Unauthorized
+from reconciler.core.record import PastRun, RunKind, Scope
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.emulator import Effect, Fault
+from reconciler.recording import Recording
+from reconciler.rollout import Rollout
+from tests.apply.service import CREATE, FIND, SHOW, UPDATE, Service, a_service
+from tests.builders import STACK, TARGET, a_job, a_stack, absent
+
+#: A job is created for 1 s, queued for 2 s, and runs for 20 s.
+RUNS_S = 20.0
+NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
+FORCED = Options(force=True, allow_empty=True)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with a_service(running=RUNS_S) as opened:
+        yield opened
+
+
+@dataclass
+class Told:
+    """An apply with a wait, and all that was told meanwhile."""
+
+    service: Service
+    result: Result
+    took_s: float
+    events: list[Event] = field(default_factory=list)
+    shown: list[tuple[Waited, ...]] = field(default_factory=list)
+
+    @property
+    def ends(self) -> dict[str, str]:
+        """How the wait for each key ended."""
+        return {waited.key: waited.end.value for waited in self.result.waits}
+
+    @property
+    def done(self) -> list[tuple[str, Action]]:
+        """What was done, in the order in which it was."""
+        return [(o.action.key, o.action.action) for o in self.result.outcomes if o.status is Status.DONE]
+
+    def progress(self, key: str) -> list[Event]:
+        """What was told of a key on the way."""
+        return [e for e in self.events if e.type is EventType.ACTION_PROGRESS and e.key == key]
+
+
+def rollout(
+    service: Service,
+    *jobs: DesiredJob,
+    goal: Goal | None = Goal.COMPLETED,
+    timeout_s: float = 600,
+    only: tuple[str, ...] = (),
+    plan: Plan | None = None,
+    recording: Recording | None = None,
+) -> Told:
+    """Apply jobs and wait; with a plan, as a saved one: no manifest is there."""
+    stack = a_stack(*jobs)
+    stack = replace(stack, whole=stack.jobs) if jobs else saved(plan)
+    context = service.context(stack, only=only)._replace(recording=recording, remembers=recording is not None)
+    began_s, told = service.time.now(), Told(service, Result(), 0.0)
+    stream = EventStream(service.time, told.events.append)
+    service.forget_requests()
+    run = Rollout(context, RunKind.APPLY, stream, service.stop, timeout_s, FORCED, goal, told.shown.append)
+    told.result = run.run(plan or reconcile.plan(context, FORCED))
+    told.took_s = service.time.now() - began_s
+    return told
+
+
+def saved(plan: Plan | None) -> Stack:
+    """What is known of a stack where only a saved plan is there."""
+    assert plan is not None
+    return Stack(STACK, {}, frozenset({action.key for action in plan.actions}))
+
+
+def needing(*upstream: str, key: str, **said: Any) -> DesiredJob:
+    return replace(a_job(key, **said), needs=upstream)
+
+
+def failing(service: Service, name: str) -> Callable[[], object]:
+    return lambda: service.store.set_phase(service.job(name).id, "Failed")
+
+
+# --- what is waited for
+
+
+@pytest.mark.parametrize(
+    ("goal", "phase", "at_least_s", "at_most_s"),
+    [
+        (None, "Creating", 0, 0),
+        (Goal.RUNNING, "Running", 3, 6),
+        (Goal.COMPLETED, "Completed", 23, 35),
+        (Goal.ENDED, "Completed", 23, 35),
+    ],
+)
+def test_an_apply_waits_for_its_goal(
+    service: Service, goal: Goal | None, phase: str, at_least_s: float, at_most_s: float
+) -> None:
+    told = rollout(service, a_job(), goal=goal)
+    assert service.phases() == {"a": phase}
+    assert at_least_s <= told.took_s <= at_most_s
+    assert told.ends == ({} if goal is None else {"a": "reached"})
+    assert told.done == [("a", Action.CREATE)]
+
+
+def test_what_was_kept_is_waited_for_too(service: Service) -> None:
+    service.run(a_job())
+    told = rollout(service, a_job())
+    assert (told.ends, told.done) == ({"a": "reached"}, [])
+    assert service.phases() == {"a": "Completed"}
+
+
+def test_what_has_reached_the_goal_is_not_waited_for(service: Service) -> None:
+    service.run(a_job())
+    service.time.sleep(RUNS_S)
+    told = rollout(service, a_job())
+    assert (told.ends, told.took_s) == ({"a": "reached"}, 0)
+
+
+def test_what_ends_is_not_waited_for(service: Service) -> None:
+    service.run(a_job(), a_job("b"))
+    told = rollout(service, absent(), a_job("b"), goal=Goal.RUNNING)
+    assert told.ends == {"b": "reached"}
+
+
+def test_a_release_of_a_protection_is_not_waited_for(service: Service) -> None:
+    service.run(a_job(lifecycle={"protect": True}), a_job("b"))
+    told = rollout(service, absent(protect=False), a_job("b"), goal=Goal.RUNNING)
+    assert told.ends == {"b": "reached"}
+
+
+def test_of_several_revisions_the_newest_is_waited_for(service: Service) -> None:
+    """A renamed key has an old revision that failed; it says nothing of the new one."""
+    service.run(a_job("old"))
+    service.store.set_phase(service.job("old").id, "Failed")
+    retried = a_job("old", lifecycle={"on_failure": "retry", "retry_delay": "0s"})
+    service.apply(retried)
+    # The old revision's marker cannot be written: its renaming fails, and is planned again and again.
+    of_r1 = service.job("old").id
+    service.fail(Fault(Effect.ANSWER, operation=UPDATE, path=of_r1, status=400, code="x", count=None))
+    told = rollout(service, replace(a_job("new"), formerly=("old",)))
+    assert told.ends == {"new": "reached"}
+    assert service.phases() == {"old": "Failed", "old-r2": "Completed"}
+
+
+# --- how it can end
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Abnormal", "Terminated"])
+def test_a_job_that_ends_badly_ends_the_wait(service: Service, phase: str) -> None:
+    service.time.at(8, lambda: service.store.set_phase(service.job("a").id, phase))
+    told = rollout(service, a_job(), a_job("b"))
+    assert told.ends == {"a": "ended_badly", "b": "reached"}
+    [bad] = [waited for waited in told.result.waits if waited.key == "a"]
+    assert bad.job is not None
+    assert bad.job.phase_text == phase
+
+
+def test_a_failed_job_that_is_kept_has_ended_badly_at_once(service: Service) -> None:
+    service.run(a_job())
+    service.store.set_phase(service.job("a").id, "Failed")
+    told = rollout(service, a_job())
+    assert (told.ends, told.took_s) == ({"a": "ended_badly"}, 0)
+
+
+def test_a_wait_that_runs_out_has_timed_out_and_ends_on_time(service: Service) -> None:
+    told = rollout(service, a_job(), timeout_s=12)
+    assert told.ends == {"a": "timed_out"}
+    assert 12 <= told.took_s <= 13
+    assert service.phases() == {"a": "Running"}
+
+
+def test_one_wait_that_runs_out_does_not_end_the_others(service: Service) -> None:
+    slow = a_job("slow", algorithm__environments={"EMULATOR_RUN_SECONDS": "500"})
+    told = rollout(service, slow, a_job("quick"), timeout_s=24)
+    assert told.ends == {"quick": "reached", "slow": "timed_out"}
+
+
+def test_a_conflict_is_not_waited_for(service: Service) -> None:
+    service.put_job("a", "by hand")
+    told = rollout(service, a_job(), a_job("b"))
+    assert told.ends == {"a": "blocked", "b": "reached"}
+
+
+def test_a_plan_that_a_guard_refuses_does_nothing_and_waits_for_nothing(service: Service) -> None:
+    plan = service.plan(a_job(), options=FORCED).model_copy(update={"refusals": rollout_refusal()})
+    told = rollout(service, a_job(), plan=plan)
+    assert (told.ends, told.took_s) == ({}, 0)
+    assert service.phases() == {}
+
+
+def rollout_refusal() -> tuple[Any, ...]:
+    from reconciler.core.diagnostic import Diagnostic
+
+    return (Diagnostic("too many terminations", "9 of 9"),)
+
+
+def test_an_action_that_failed_is_not_tried_again_and_not_waited_for(service: Service) -> None:
+    refusal = Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", count=1)
+    service.fail(refusal)
+    told = rollout(service, a_job(), timeout_s=3600)
+    assert service.asked(CREATE) == 1
+    assert (told.ends, told.took_s) == ({}, 0)
+    assert told.result.word == "partial"
+
+
+def test_an_update_that_failed_is_told_and_its_job_is_waited_for_all_the_same(service: Service) -> None:
+    service.run(a_job())
+    service.fail(Fault(Effect.ANSWER, operation=UPDATE, status=400, code="ModelArts.1", count=None))
+    told = rollout(service, a_job(description="new"))
+    assert told.ends == {"a": "reached"}
+    assert service.asked(UPDATE) == 1
+    assert told.result.word == "partial"
+
+
+# --- interrupted
+
+
+@pytest.mark.parametrize("at_s", [2, 10])
+def test_an_interrupt_ends_the_wait_and_no_job(service: Service, at_s: float) -> None:
+    service.time.at(at_s, service.stop.set)
+    told = rollout(service, a_job(), needing("a", key="b"))
+    assert told.result.interrupted
+    assert told.ends == {"a": "waiting", "b": "waiting"}
+    assert at_s <= told.took_s <= at_s + 10
+    assert set(service.phases()) == {"a"}
+    assert service.changes == [CREATE]
+
+
+def test_an_interrupt_before_the_wait_leaves_nothing_to_wait_for(service: Service) -> None:
+    service.gate.before(CREATE, service.stop.set)
+    told = rollout(service, a_job())
+    assert (told.ends, told.took_s) == ({}, 0)
+
+
+def test_after_an_interrupt_nothing_is_started(service: Service) -> None:
+    """The interrupt comes with the very look that shows the upstream completed."""
+    service.time.at(23, service.stop.set)
+    told = rollout(service, a_job(), needing("a", key="b"))
+    assert told.result.interrupted
+    assert set(service.phases()) == {"a"}
+
+
+# --- retries
+
+
+def test_a_retry_is_made_within_the_wait_when_it_is_due(service: Service) -> None:
+    service.time.at(8, failing(service, "a"))
+    told = rollout(service, a_job(lifecycle={"on_failure": "retry", "retry_delay": "2m"}))
+    assert told.ends == {"a": "reached"}
+    assert told.done == [("a", Action.CREATE), ("a", Action.CREATE)]
+    assert service.phases() == {"a": "Failed", "a-r2": "Completed"}
+    first, second = (service.job(name) for name in ("a", "a-r2"))
+    assert 120 <= (second.create_ms - first.life.ended_ms) / 1000 <= 122
+
+
+def test_the_delay_doubles_with_each_retry_and_ends_badly_when_none_is_left(service: Service) -> None:
+    bad = {"EMULATOR_RESULT": "Failed"}
+    lifecycle = {"on_failure": "retry", "retry_delay": "1m", "max_retries": 3}
+    told = rollout(service, a_job(lifecycle=lifecycle, algorithm__environments=bad))
+    assert told.ends == {"a": "ended_badly"}
+    assert service.phases() == dict.fromkeys(["a", "a-r2", "a-r3", "a-r4"], "Failed")
+    jobs = [service.job(name) for name in service.phases()]
+    waited = [(later.create_ms - sooner.life.ended_ms) / 1000 for sooner, later in pairwise(jobs)]
+    assert [60 <= waited[0] <= 62, 120 <= waited[1] <= 122, 240 <= waited[2] <= 242] == [True] * 3
+
+
+def test_a_retry_that_is_due_later_than_anybody_waits_times_out(service: Service) -> None:
+    service.time.at(8, failing(service, "a"))
+    lifecycle = {"on_failure": "retry", "retry_delay": "1h"}
+    told = rollout(service, a_job(lifecycle=lifecycle), timeout_s=100)
+    assert told.ends == {"a": "timed_out"}
+
+
+def test_a_retry_that_failed_is_not_tried_again(service: Service) -> None:
+    service.time.at(8, failing(service, "a"))
+    service.fail(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", nth=2, count=1))
+    told = rollout(service, a_job(lifecycle={"on_failure": "retry"}))
+    assert service.asked(CREATE) == 2
+    assert told.ends == {}
+    assert told.result.word == "partial"
+
+
+# --- pipelines
+
+
+PIPELINE = (a_job("a"), needing("a", key="b"), needing("b", key="c"))
+
+
+def test_a_pipeline_of_three_runs_within_one_apply(service: Service) -> None:
+    told = rollout(service, *PIPELINE)
+    assert told.ends == {"a": "reached", "b": "reached", "c": "reached"}
+    assert told.done == [("a", Action.CREATE), ("b", Action.CREATE), ("c", Action.CREATE)]
+    assert told.result.word == "complete"
+    jobs = [service.job(key) for key in "abc"]
+    assert all(sooner.life.ended_ms <= later.create_ms for sooner, later in pairwise(jobs))
+    assert told.took_s <= 3 * (3 + RUNS_S + 10)
+
+
+def test_a_deferred_action_that_was_done_after_all_is_told_once(service: Service) -> None:
+    told = rollout(service, *PIPELINE)
+    assert [(o.action.key, o.status) for o in told.result.outcomes] == [
+        ("a", Status.DONE),
+        ("b", Status.DONE),
+        ("c", Status.DONE),
+    ]
+
+
+def test_without_a_wait_a_pipeline_begins_and_the_rest_is_listed(service: Service) -> None:
+    told = rollout(service, *PIPELINE, goal=None)
+    assert [(o.action.key, o.status) for o in told.result.outcomes] == [
+        ("a", Status.DONE),
+        ("b", Status.SKIPPED),
+        ("c", Status.SKIPPED),
+    ]
+
+
+def test_each_stage_has_its_own_time(service: Service) -> None:
+    told = rollout(service, *PIPELINE, timeout_s=40)
+    assert set(told.ends.values()) == {"reached"}
+    assert told.took_s > 60
+
+
+def test_a_stage_that_runs_out_of_time_blocks_what_needs_it(service: Service) -> None:
+    told = rollout(service, *PIPELINE, timeout_s=10)
+    assert told.ends == {"a": "timed_out", "b": "blocked", "c": "blocked"}
+    assert told.took_s <= 11
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Terminated"])
+def test_an_upstream_that_ends_badly_blocks_all_that_follows(service: Service, phase: str) -> None:
+    service.time.at(8, lambda: service.store.set_phase(service.job("a").id, phase))
+    told = rollout(service, *PIPELINE, timeout_s=3600)
+    assert told.ends == {"a": "ended_badly", "b": "blocked", "c": "blocked"}
+    assert told.took_s <= 30
+    assert set(service.phases()) == {"a"}
+    [blocked] = [o for o in told.result.outcomes if o.action.key == "b"]
+    assert (blocked.status, blocked.action.action) == (Status.SKIPPED, Action.BLOCKED)
+
+
+def test_an_upstream_that_could_not_be_created_blocks_what_needs_it(service: Service) -> None:
+    service.fail(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", count=1))
+    told = rollout(service, *PIPELINE, timeout_s=3600)
+    assert told.ends == {"b": "blocked", "c": "blocked"}
+    assert told.took_s == 0
+
+
+def test_an_upstream_that_is_retried_holds_the_others_back_and_not_up(service: Service) -> None:
+    service.time.at(8, failing(service, "a"))
+    retried = a_job("a", lifecycle={"on_failure": "retry", "retry_delay": "2m"})
+    told = rollout(service, retried, *PIPELINE[1:], timeout_s=150)
+    assert told.ends == {"a": "reached", "b": "reached", "c": "reached"}
+    assert set(service.phases()) == {"a", "a-r2", "b", "c"}
+
+
+def test_a_diamond_waits_for_both_sides(service: Service) -> None:
+    slow = needing("top", key="l", algorithm__environments={"EMULATOR_RUN_SECONDS": "100"})
+    told = rollout(service, a_job("top"), slow, needing("top", key="r"), needing("l", "r", key="bottom"))
+    assert set(told.ends.values()) == {"reached"}
+    assert service.job("bottom").create_ms >= service.job("l").life.ended_ms
+
+
+def test_with_the_goal_running_the_wait_goes_on_until_the_last_stage_runs(service: Service) -> None:
+    told = rollout(service, *PIPELINE, goal=Goal.RUNNING)
+    assert told.ends == {"a": "reached", "b": "reached", "c": "reached"}
+    assert service.phases() == {"a": "Completed", "b": "Completed", "c": "Running"}
+
+
+def test_with_the_goal_running_an_upstream_may_run_for_longer_than_a_stage_may_queue(
+    service: Service,
+) -> None:
+    slow = a_job("a", algorithm__environments={"EMULATOR_RUN_SECONDS": "3000"})
+    told = rollout(service, slow, *PIPELINE[1:], goal=Goal.RUNNING, timeout_s=30)
+    assert told.ends == {"a": "reached", "b": "reached", "c": "reached"}
+
+
+def test_with_the_goal_running_an_upstream_that_fails_on_its_run_blocks_the_rest(service: Service) -> None:
+    service.time.at(10, failing(service, "a"))
+    told = rollout(service, *PIPELINE, goal=Goal.RUNNING)
+    assert told.ends == {"a": "ended_badly", "b": "blocked", "c": "blocked"}
+
+
+def test_a_replace_that_was_held_back_is_done_when_its_time_comes(service: Service) -> None:
+    service.run(a_job("a"), a_job("b"))
+    again = a_job("a", lifecycle={"rerun": "again", "on_change": "replace"})
+    told = rollout(service, again, needing("a", key="b", lifecycle={"on_change": "replace"}, **NEW))
+    assert told.done == [("a", Action.REPLACE), ("b", Action.CREATE)]
+    assert told.ends == {"a": "reached", "b": "reached"}
+
+
+def test_a_running_job_is_replaced_in_its_turn_and_not_sooner(service: Service) -> None:
+    long = {"algorithm__environments": {"EMULATOR_RUN_SECONDS": "1000"}}
+    service.run(a_job("a"), a_job("b", **long))
+    told = rollout(service, a_job("a"), needing("a", key="b", **NEW))
+    assert told.done == [("b", Action.REPLACE)]
+    assert service.phases() == {"a": "Completed", "b": "Terminated", "b-r2": "Completed"}
+
+
+def test_an_upstream_out_of_view_is_waited_for_as_long_as_anybody_waits(service: Service) -> None:
+    service.run(a_job("a"))
+    told = rollout(service, *PIPELINE[:2], only=("b",))
+    assert told.ends == {"b": "reached"}
+    service.store.set_phase(service.job("a").id, "Running")
+    service.store.hold(service.job("a").id)
+    told = rollout(service, *PIPELINE[:1], needing("a", key="d"), only=("d",), timeout_s=30)
+    assert told.ends == {"d": "timed_out"}
+    assert 30 <= told.took_s <= 31
+
+
+# --- a saved plan
+
+
+def test_a_saved_plan_waits_for_its_jobs(service: Service) -> None:
+    service.run(a_job("kept"), a_job("replaced"), a_job("edited"), a_job("ended"))
+    jobs = [a_job("kept"), a_job("replaced", **NEW), a_job("edited", description="new"), a_job("made")]
+    plan = service.plan(*jobs, absent("ended"))
+    told = rollout(service, plan=plan)
+    assert told.ends == dict.fromkeys(["edited", "kept", "made", "replaced"], "reached")
+    assert service.phases() == {
+        "kept": "Completed",
+        "replaced": "Terminated",
+        "edited": "Completed",
+        "ended": "Terminated",
+        "replaced-r2": "Completed",
+        "made": "Completed",
+    }
+
+
+def test_a_saved_plan_waits_for_the_revision_that_it_kept(service: Service) -> None:
+    """Revision 2 was tried and failed; the one that stands for the key runs."""
+    service.run(a_job())
+    plan = service.plan(a_job())
+    service.put_job("a-r2", f"reconciler.vision.a.r2.{a_job().digest}")
+    service.store.set_phase(service.job("a-r2").id, "Failed")
+    assert rollout(service, plan=plan).ends == {"a": "reached"}
+
+
+def test_a_saved_plan_starts_nothing_that_it_deferred(service: Service) -> None:
+    plan = service.plan(*PIPELINE)
+    told = rollout(service, plan=plan)
+    assert told.ends == {"a": "reached", "b": "blocked", "c": "blocked"}
+    assert set(service.phases()) == {"a"}
+
+
+def test_a_saved_plan_whose_create_failed_waits_for_nothing(service: Service) -> None:
+    plan = service.plan(a_job(), a_job("b"))
+    service.fail(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", count=1))
+    told = rollout(service, plan=plan)
+    assert list(told.ends.values()) == ["reached"]
+
+
+def test_a_saved_plan_of_a_retry_that_is_not_due_does_not_wait_for_it(service: Service) -> None:
+    service.run(a_job())
+    service.store.set_phase(service.job("a").id, "Failed")
+    plan = service.plan(a_job(lifecycle={"on_failure": "retry"}))
+    told = rollout(service, plan=plan)
+    assert (told.ends, told.took_s) == ({"a": "blocked"}, 0)
+
+
+def test_a_saved_plan_renames_and_waits(service: Service) -> None:
+    service.run(a_job("old"))
+    plan = service.plan(replace(a_job("new"), formerly=("old",)))
+    assert rollout(service, plan=plan).ends == {"new": "reached"}
+
+
+# --- what cannot be read for a while
+
+
+@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.ANSWER, Effect.UNREADABLE])
+def test_a_service_that_cannot_be_read_for_a_while_is_waited_for(service: Service, effect: Effect) -> None:
+    def stop_answering() -> None:
+        service.fail(Fault(effect, operation=FIND, status=500, count=12))
+
+    service.time.at(8, stop_answering)
+    told = rollout(service, a_job())
+    assert told.ends == {"a": "reached"}
+
+
+def test_a_service_that_is_not_readable_again_in_time_has_timed_out(service: Service) -> None:
+    service.time.at(8, lambda: service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=None)))
+    told = rollout(service, a_job(), timeout_s=120)
+    assert told.ends == {"a": "timed_out"}
+
+
+def test_a_look_that_fails_now_and_then_gives_nobody_more_time(service: Service) -> None:
+    def stumble() -> None:
+        service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=12))
+        service.time.at(60, stumble)
+
+    service.time.at(8, stumble)
+    slow = a_job(algorithm__environments={"EMULATOR_RUN_SECONDS": "5000"})
+    told = rollout(service, slow, timeout_s=600)
+    assert told.ends == {"a": "timed_out"}
+    assert told.took_s < 900
+
+
+def test_a_wait_that_nobody_is_allowed_any_more_closes_the_record(service: Service, tmp_path: Path) -> None:
+    recording = Recording(None, tmp_path, service.time)
+    service.time.at(8, lambda: service.fail(Fault(Effect.ANSWER, operation=FIND, status=403, count=None)))
+    with pytest.raises(Unauthorized):
+        rollout(service, a_job(), recording=recording)
+    [run] = runs(recording)
+    assert run.ended_at_s is not None
+    assert [(action.key, action.status) for action in run.actions] == [("a", "done")]
+
+
+# --- what is told
+
+
+def test_each_job_is_told_when_it_changes_and_every_ten_seconds(service: Service) -> None:
+    slow = a_job(algorithm__environments={"EMULATOR_RUN_SECONDS": "100"})
+    told = rollout(service, slow)
+    events = told.progress("a")
+    phases = [(e.detail or "").split(",")[0].removeprefix("a is ") for e in events]
+    assert list(dict.fromkeys(phases)) == ["Creating", "Pending", "Running", "Completed"]
+    times = [datetime.fromisoformat(e.ts).timestamp() for e in events]
+    gaps = [later - sooner for sooner, later in pairwise(times)]
+    assert max(gaps) <= 10.5
+    assert len(events) <= 4 + 103 / 10 + 2
+
+
+def test_how_long_it_queued_and_ran_is_told(service: Service) -> None:
+    told = rollout(service, a_job())
+    assert told.progress("a")[-1].detail == "a is Completed, queued 3 s, ran 20 s"
+    [waited] = told.result.waits
+    assert waited.describe(service.time.now()) == "a is Completed, queued 3 s, ran 20 s"
+
+
+def test_who_is_waited_for_is_told_before_there_is_a_job(service: Service) -> None:
+    told = rollout(service, *PIPELINE)
+    first = told.progress("b")[0]
+    assert first.detail == "waits for a; then: create, not found"
+    assert first.job is None
+
+
+def test_each_look_is_shown(service: Service) -> None:
+    told = rollout(service, a_job())
+    assert [waits[0].end for waits in told.shown][-1] is WaitEnd.REACHED
+    assert all(waits[0].end is WaitEnd.WAITING for waits in told.shown[:-1])
+
+
+def test_nobody_is_told_the_same_again_at_once(service: Service) -> None:
+    told = rollout(service, *PIPELINE)
+    for key in "abc":
+        events = told.progress(key)
+        for sooner, later in pairwise(events):
+            apart = datetime.fromisoformat(later.ts) - datetime.fromisoformat(sooner.ts)
+            assert later.detail != sooner.detail or apart.total_seconds() >= 4
+
+
+# --- what it costs
+
+
+def test_a_list_that_lags_behind_makes_nothing_twice_and_nobody_hurry(service: Service) -> None:
+    """The job is found by its name at once; the list shows it half a minute later."""
+    listed = service.backend.observe
+    until_s = service.time.now() + 30
+
+    def observe(*args: Any) -> Observation:
+        seen = listed(*args)
+        return seen if service.time.now() >= until_s else replace(seen, jobs=())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service.backend, "observe", observe)
+        told = rollout(service, a_job())
+    assert told.ends == {"a": "reached"}
+    assert told.done == [("a", Action.CREATE)]
+    assert service.asked(CREATE) == 1
+    assert len(service.app.requests) <= 200
+
+
+def test_a_long_wait_asks_the_service_six_times_a_minute_at_most(service: Service) -> None:
+    hour = a_job(algorithm__environments={"EMULATOR_RUN_SECONDS": "3600"})
+    rollout(service, hour, timeout_s=4000)
+    assert len(service.app.requests) <= 3600 / 10 + 20
+    assert service.asked(SHOW) <= 3
+
+
+def test_a_wait_for_something_that_is_due_later_does_not_hurry(service: Service) -> None:
+    service.run(a_job())
+    service.store.set_phase(service.job("a").id, "Failed")
+    told = rollout(service, a_job(lifecycle={"on_failure": "retry", "retry_delay": "9m"}))
+    assert told.ends == {"a": "reached"}
+    assert len(service.app.requests) <= told.took_s / 10 + 25
+    assert min(service.time.slept) > 0
+
+
+# --- what is recorded
+
+
+def runs(recording: Recording) -> list[PastRun]:
+    records = recording.reading()
+    assert records is not None
+    found = list(records.runs(Scope.of(STACK, TARGET)))
+    recording.close()
+    return found
+
+
+def test_one_apply_with_its_wait_is_one_run(service: Service, tmp_path: Path) -> None:
+    recording = Recording(None, tmp_path, service.time)
+    rollout(service, *PIPELINE, recording=recording)
+    [run] = runs(recording)
+    assert run.result == "complete"
+    assert [(step.key, step.call, step.ok) for step in run.steps] == [
+        ("a", "create", True),
+        ("b", "create", True),
+        ("c", "create", True),
+    ]
+    assert {(a.key, a.status) for a in run.actions} >= {("a", "done"), ("b", "done"), ("c", "done")}
+
+
+def test_nothing_to_do_and_nothing_to_wait_for_leaves_no_record(service: Service, tmp_path: Path) -> None:
+    recording = Recording(None, tmp_path, service.time)
+    service.run(a_job())
+    rollout(service, a_job(), goal=None, recording=recording)
+    assert recording.reading() is None

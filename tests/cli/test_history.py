@@ -1,0 +1,499 @@
+"""`reconciler history`: what was done to a stack, by whom, and what its jobs were."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from reconciler.backends.clock import SystemClock
+from reconciler.emulator import Effect, Fault, database
+from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.holding import FILE, OtherProcess
+
+SECRET = "hunter2-tell-nobody"
+ROOT = Path(__file__).parents[2]
+NOTHING = "Nothing is recorded yet.\n"
+
+
+def sql(statement: str, *values: object) -> list[Any]:
+    """Ask, or change, the records of the stack that is here."""
+    with closing(sqlite3.connect(FILE)) as file, file:
+        return file.execute(statement, values).fetchall()
+
+
+def runs(said: Said) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = said.document["runs"]
+    return found
+
+
+@pytest.fixture
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sleeping moves the clock on, that of the embedded emulator too."""
+    ahead = [0.0]
+
+    def sleep(_: object, seconds: float) -> None:
+        ahead[0] += seconds
+
+    monkeypatch.setattr(SystemClock, "now", lambda _: time.time() + ahead[0])
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    monkeypatch.setattr(database, "wall_ms", lambda: round((time.time() + ahead[0]) * 1000))
+
+
+@pytest.fixture
+def two_revisions(reconciler: Reconciler, nobody_waits: None) -> None:
+    """A job that was replaced, another one that was not, and a drift check."""
+    write(manifest("a", "b"))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a", "b").replace("lr: 0.1", "lr: 0.01", 1))
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("drift").code == 0
+
+
+# ── nothing yet ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("arguments", [[], ["a"], ["whatever"], ["."], ["jobs.yaml"], ["a", "jobs.yaml"]])
+def test_nothing_yet(reconciler: Reconciler, arguments: list[str]) -> None:
+    write(manifest("a"))
+    said = reconciler("history", *arguments)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("Nothing is recorded ")
+    assert not Path(".reconciler").exists()
+    assert runs(reconciler("history", "--json", *arguments)) == []
+
+
+def test_a_declared_key_of_which_nothing_is_recorded(reconciler: Reconciler, two_revisions: None) -> None:
+    write(manifest("a", "b", "c"))
+    said = reconciler("history", "c")
+    assert (said.code, said.out) == (0, "Nothing is recorded of c yet.\n")
+
+
+# ── the runs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_run_says_who_when_from_where_and_what(reconciler: Reconciler, two_revisions: None) -> None:
+    said = reconciler("history")
+    assert said.code == 0
+    head, drift, second, first, table = said.out.rstrip("\n").split("\n\n")
+    assert head == "Stack test on there (local)"
+    at = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+    assert re.match(
+        rf"#3 drift: no drift, {at}, took [\d.]+ s\n    by \S+ on \S.*; manifest \w{{12}}$", drift
+    )
+    assert re.match(rf"#2 apply: complete, {at}, took [\d.]+ s\n", second)
+    assert second.splitlines()[2:] == ["      done      replace a"]
+    assert sorted(first.splitlines()[2:]) == ["      done      create a", "      done      create b"]
+    assert re.search(rf"process {os.getpid()}; plan [0-9a-f]{{12}}$", first.splitlines()[1])
+    rows = [tuple(line.split()[:2]) for line in table.splitlines()]
+    assert rows[:2] == [("KEY", "REVISION"), ("a", "r2")]
+    assert sorted(rows[2:]) == [("a", "r1"), ("b", "r1")]
+
+
+def test_the_document(reconciler: Reconciler, two_revisions: None) -> None:
+    said = reconciler("history", "--json")
+    schema = reconciler("schema", "history").document
+    Draft202012Validator(schema).validate(said.document)
+    assert list(said.document)[:6] == [
+        "format_version",
+        "reconciler_version",
+        "created_at",
+        "stack",
+        "target",
+        "manifest_digest",
+    ]
+    assert said.document["key"] is said.document["diff"] is None
+    drift, second, first = runs(said)
+    assert [run["kind"] for run in (drift, second, first)] == ["drift", "apply", "apply"]
+    assert first["result"] == "complete"
+    assert first["summary"]["done"] == 2
+    assert first["duration_s"] >= 0
+    assert re.fullmatch("sha256:[0-9a-f]{64}", first["plan_digest"])
+    assert sorted((one["key"], one["action"], one["status"], one["reason"]) for one in first["actions"]) == [
+        ("a", "create", "done", "not_found"),
+        ("b", "create", "done", "not_found"),
+    ]
+    assert [(step["call"], step["ok"]) for step in second["steps"]] == [
+        ("update", True),
+        ("terminate", True),
+        ("create", True),
+    ]
+    by_name = {one["name"]: one for one in said.document["revisions"]}
+    assert by_name.keys() == {"a", "a-r2", "b"}
+    assert by_name["a"]["phase"] == by_name["a"]["phases"][-1]["phase"] == "Terminated"
+    assert by_name["a-r2"]["declared"]["immutable"]["algorithm"]["parameters"] == {"lr": {"value": "0.01"}}
+
+
+def test_the_commit_and_the_ci_run_stand_there(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTOR", "alice")
+    monkeypatch.setenv("GITHUB_SHA", "c0ffee" + "0" * 34)
+    monkeypatch.setenv("CI_JOB_URL", "https://ci.example/jobs/7")
+    write(manifest("a"))
+    reconciler("apply", "--yes")
+    [run] = runs(reconciler("history", "--json"))
+    assert (run["who"], run["commit"]) == ("alice", "c0ffee" + "0" * 34)
+    assert run["where"].endswith(f", process {os.getpid()}, https://ci.example/jobs/7")
+    assert "commit c0ffee000000; plan " in reconciler("history").out
+
+
+def test_what_failed_says_why(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", url=service.url))
+    service.app.faults.add(
+        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
+    )
+    assert reconciler("apply", "--yes", "--parallelism", "1").code == 5
+    said = reconciler("history", "a")
+    assert "#1 apply: partial, " in said.out
+    assert re.search(r"      failed    create a: .*full.*ModelArts\.2815", said.out)
+    told = reconciler("history", "a", "-v").out
+    assert re.search(
+        r"call create a 20\S+Z, took [\d.]+ s: failed: full \(ModelArts.2815, request\s+\S+\)", told
+    )
+    assert "call create b" not in told
+
+
+def test_limit_counts_from_the_newest(reconciler: Reconciler, two_revisions: None) -> None:
+    assert [run["id"] for run in runs(reconciler("history", "--json", "--limit", "2"))] == [3, 2]
+    said = reconciler("history", "a", "--json", "--limit", "1")
+    assert [one["revision"] for one in said.document["revisions"]] == [2]
+    assert reconciler("history", "--limit", "0").code == 64
+
+
+def test_a_run_that_died_says_so_and_its_open_call_is_shown(
+    reconciler: Reconciler, two_revisions: None
+) -> None:
+    sql("UPDATE reconciler_runs SET ended_at_s = NULL, result = '', summary = '' WHERE id = 2")
+    sql("DELETE FROM reconciler_outcomes WHERE run_id = 2")
+    sql("DELETE FROM reconciler_lines WHERE run_id = 2 AND line = 3")
+    sql("UPDATE reconciler_lines SET ended_at_s = NULL, ok = NULL WHERE run_id = 2 AND line = 2")
+    said = reconciler("history")
+    assert re.search(r"^#2 apply: died, or goes on, 20\S+Z$", said.out, re.M)
+    assert "1 call has no answer on record; -v shows the calls" in said.out
+    told = reconciler("history", "a", "-v").out
+    assert re.search(r"call update a 20\S+Z, took [\d.]+ s: done", told)
+    assert re.search(r"call terminate a 20\S+Z: no answer is on record", told)
+    run = runs(reconciler("history", "--json"))[1]
+    assert run["result"] is run["ended_at"] is run["duration_s"] is None
+    assert run["steps"][-1]["ok"] is None
+
+
+def test_a_killed_apply_is_there(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", delay_s=2.0))
+    command = [sys.executable, "-m", "reconciler", "apply", "--yes"]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=-3, stdout=-3
+    ) as other:
+        for _ in range(500):
+            found = runs(reconciler("history", "--json"))
+            if found and found[0]["steps"]:
+                break
+            time.sleep(0.02)
+        other.kill()
+    assert "died, or goes on" in reconciler("history").out
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("history", "a").out.count("\nr1  a  ") == 1
+    assert len(service.store.jobs()) == 1
+
+
+# ── a key ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_a_key_each_revision_is_shown_with_what_was_declared(
+    reconciler: Reconciler, two_revisions: None
+) -> None:
+    said = reconciler("history", "a")
+    assert said.code == 0
+    head, newest, oldest, second, first = said.out.rstrip("\n").split("\n\n")
+    assert head == "Stack test on there (local)\nKey a"
+    assert re.match(r"r2  a-r2  \w+\n    job ", newest)
+    assert "        parameters:\n          lr: 0.01\n" in newest
+    assert oldest.startswith("r1  a  Terminated\n    job ")
+    assert "description: a of the test" in oldest
+    assert re.search(r"    created 20\S+Z(, \w+ 20\S+Z)*\n    first seen as: \w+ 20", oldest)
+    assert [first.splitlines()[0].split(",")[0], second.splitlines()[0].split(",")[0]] == [
+        "#1 apply: complete",
+        "#2 apply: complete",
+    ]
+    assert "create b" not in said.out
+    assert reconciler("history", "b").out.count("\n#") == 1
+
+
+def test_a_key_that_is_gone_from_the_manifest_is_not_forgotten(
+    reconciler: Reconciler, two_revisions: None
+) -> None:
+    write(manifest("a"))
+    assert reconciler("history", "b").out.count("\nr1  b  ") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [
+        ("resnt50", 'did you mean "resnet50"?'),
+        ("RESNET50", 'did you mean "resnet50"?'),
+        ("x", "reconciler history"),
+    ],
+)
+def test_a_key_that_nobody_heard_of(reconciler: Reconciler, key: str, fix: str) -> None:
+    write(manifest("resnet50"))
+    reconciler("apply", "--yes")
+    said = reconciler("history", key)
+    assert said.code == 64
+    assert said.out == ""
+    assert f'why: "{key}" is no key of stack test' in said.err
+    assert f"fix: {fix}" in said.err
+
+
+# ── KEY, or PATH ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> None:
+    write(manifest("a"), "stack/jobs.yaml")
+    reconciler("apply", "--yes", "stack")
+    for words, key in (
+        ([], None),
+        (["stack"], None),
+        (["./stack"], None),
+        (["stack/jobs.yaml"], None),
+        (["a"], "a"),
+        (["a", "stack"], "a"),
+        (["a", "stack/jobs.yaml"], "a"),
+    ):
+        said = reconciler("history", "--json", *words)
+        assert (said.code, said.err, said.document["key"]) == (0, "", key), words
+        assert len(runs(said)) == 1
+
+
+@pytest.mark.parametrize("words", [["none.yaml"], ["./a"], ["a", "none"], ["a", "b", "."], ["stack", "none"]])
+def test_a_path_that_is_none(reconciler: Reconciler, words: list[str]) -> None:
+    write(manifest("a"), "stack/jobs.yaml")
+    said = reconciler("history", *words)
+    assert said.code == 64
+    assert "no such path" in said.err
+
+
+def test_a_key_whose_code_lies_in_a_directory_of_its_name(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    write("import torch\n", "a/train.py")
+    reconciler("apply", "--yes")
+    said = reconciler("history", "a", "--json")
+    assert said.document["key"] is None
+    assert said.err == "a is a path, and a key, too; for the key: reconciler history a .\n"
+    for words in (["a", "."], ["a", "jobs.yaml"], ["a", "a"]):
+        said = reconciler("history", "--json", *words)
+        assert (said.err, said.document["key"]) == ("", "a")
+    write("jobs: {}\n")
+    write(manifest("b"))
+    assert "for the key" in reconciler("history", "a").err  # declared no more, and recorded
+    Path("b").mkdir()
+    Path("c").mkdir()
+    assert reconciler("history", "b", "c", "--json").document["key"] == "b"
+    assert reconciler("history", "c", "b", "--json").document["key"] is None
+
+
+# ── --diff ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_diff_shows_the_fields_as_a_plan_does(reconciler: Reconciler, two_revisions: None) -> None:
+    said = reconciler("history", "a", "--diff", "1", "2")
+    assert said.code == 0
+    assert said.out == (
+        "Stack test on there (local)\nKey a, r1 -> r2\n\n"
+        '    algorithm.parameters.lr: "0.1" -> "0.01"  # forces a new job\n\n1 field differs.\n'
+    )
+    document = reconciler("history", "a", "--diff", "2", "1", "--json").document
+    Draft202012Validator(reconciler("schema", "history").document).validate(document)
+    assert document["diff"]["before"] == 2
+    [change] = document["diff"]["changes"]
+    assert (change["path"], change["before"], change["after"]) == ("algorithm.parameters.lr", "0.01", "0.1")
+    assert sorted(one["revision"] for one in document["revisions"]) == [1, 2]
+    assert reconciler("history", "a", "--diff", "2", "2").out.endswith("\n\nNo field differs.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--diff", "1", "2"], 64, "--diff needs KEY"),
+        (["jobs.yaml", "--diff", "1", "2"], 64, "--diff needs KEY"),
+        (["a", "--diff", "1", "3"], 64, "r3 of a is not recorded; there is: 1, 2"),
+        (["a", "--diff", "0", "1"], 64, "not in the range"),
+        (["a", "--diff", "1"], 64, "requires 2 arguments"),
+        (["a", "--prune"], 64, "not with --prune"),
+        (["--prune", "--diff", "1", "2"], 64, "not with --prune"),
+    ],
+)
+def test_what_does_not_fit_together(
+    reconciler: Reconciler, two_revisions: None, arguments: list[str], code: int, words: str
+) -> None:
+    said = reconciler("history", *arguments)
+    assert said.code == code
+    assert words in said.err
+    assert said.out == ""
+
+
+def test_a_revision_whose_declaration_is_not_on_record(reconciler: Reconciler, two_revisions: None) -> None:
+    sql("UPDATE reconciler_revisions SET declared = NULL WHERE number = 1")
+    said = reconciler("history", "a", "--diff", "1", "2")
+    assert said.code == 1
+    assert "what was declared for r1 of a is not on record" in said.err
+    assert "what was declared when it was created is not on record" in reconciler("history", "a").out
+
+
+def test_diff_without_records(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    said = reconciler("history", "a", "--diff", "1", "2")
+    assert said.code == 1
+    assert "nothing is recorded yet" in said.err
+
+
+# ── --prune ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def age(days: int, ids: str = "1, 2") -> None:
+    """Make the runs, and the first revision of a, older than they are."""
+    sql(f"UPDATE reconciler_runs SET at_s = at_s - ?, ended_at_s = ended_at_s - ? WHERE id IN ({ids})",
+        days * 86_400, days * 86_400)  # fmt: skip
+    for column in ("created_at_s", "started_at_s", "seen_at_s"):
+        sql(f"UPDATE reconciler_revisions SET {column} = {column} - ? WHERE number = 1", days * 86_400)
+
+
+def test_prune_deletes_what_is_old_and_says_how_much(reconciler: Reconciler, two_revisions: None) -> None:
+    age(100)
+    said = reconciler("history", "--prune", "--yes")
+    assert said.code == 0
+    assert re.fullmatch(r"Deleted 2 runs and 1 revision that ended before 20\S+Z\.\n", said.out)
+    said = reconciler("history", "--json")
+    assert [run["id"] for run in runs(said)] == [3]
+    # The newest of each key stays, however old it is.
+    assert sorted((one["key"], one["revision"]) for one in said.document["revisions"]) == [("a", 2), ("b", 1)]
+    said = reconciler("history", "--prune")
+    assert said.code == 0
+    assert said.out.startswith("Nothing on record ended before 20")
+
+
+@pytest.mark.parametrize(
+    ("older_than", "deleted"), [("101d", 0), ("99d", 2), ("2399h", 2), ("0s", 3), ("1h", 2)]
+)
+def test_prune_older_than(reconciler: Reconciler, two_revisions: None, older_than: str, deleted: int) -> None:
+    age(100)
+    said = reconciler("history", "--prune", "--older-than", older_than, "--yes", "--json")
+    assert said.document["deleted_runs"] == deleted
+    assert said.document["deleted_revisions"] == min(deleted, 1)
+
+
+def test_prune_asks(reconciler: Reconciler, two_revisions: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    age(100)
+    said = reconciler("history", "--prune")
+    assert said.code == 3
+    assert "fix: add --yes" in said.err
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for text, left in (("n\n", 3), ("y\n", 1)):
+        monkeypatch.setattr(sys, "stdin", Terminal(text))
+        said = reconciler("history", "--prune")
+        assert "Delete the records of 2 runs and 1 revision that ended before 20" in said.err
+        assert len(runs(reconciler("history", "--json"))) == left
+
+
+def test_prune_where_nothing_is_recorded(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    said = reconciler("history", "--prune")
+    assert said.code == 0
+    assert said.out.startswith("Nothing on record ended before 20")
+    assert not Path(".reconciler").exists()
+
+
+def test_finished_work_stays_finished_after_pruning(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "--yes")
+    service.clock.advance(hours=1)
+    assert reconciler("drift").code == 0
+    sql("UPDATE reconciler_runs SET at_s = 0, ended_at_s = 1")
+    assert reconciler("history", "--prune", "--yes").code == 0
+    for job in service.store.jobs():
+        service.store.delete("p1", job.id)
+    said = reconciler("plan", "--json")
+    assert said.document["actions"][0]["reason"] == "aged_out"
+
+
+# ── what it does not need, and never shows ─────────────────────────────────────────────────────────
+
+
+def test_neither_the_service_nor_credentials_nor_secrets_are_needed(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
+    text = manifest("a", url=service.url, more=more).replace(
+        "parameters: {lr", "environments: {T: 'Bearer ${var.token}'}\n      parameters: {lr"
+    )
+    write(text)
+    monkeypatch.setenv("A_TOKEN", SECRET)
+    assert reconciler("apply", "--yes").code == 0
+    with_secret = reconciler("history", "a")
+    monkeypatch.delenv("A_TOKEN")
+    monkeypatch.delenv("MODELARTS_AUTH_TOKEN")
+    asked = len(service.app.requests)
+    said = reconciler("history", "a")
+    assert said == with_secret
+    assert said.code == 0
+    assert "T: Bearer ${var.token}" in said.out
+    assert len(service.app.requests) == asked
+    assert SECRET.encode() not in FILE.read_bytes()
+
+
+def test_another_target_has_another_history(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "--yes")
+    write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p2"))
+    assert reconciler("history").out == NOTHING
+    write(manifest("a", url=service.url).replace("  there:", "  renamed:"))
+    assert len(runs(reconciler("history", "--json"))) == 1
+    assert reconciler("history", "-t", "there").code == 64
+
+
+def test_records_says_another_store(reconciler: Reconciler, tmp_path: Path) -> None:
+    write(manifest("a"))
+    store = f"sqlite:///{tmp_path}/elsewhere.sqlite3"
+    reconciler("apply", "--yes", "--records", store)
+    assert reconciler("history").out == NOTHING
+    assert len(runs(reconciler("history", "--json", "--records", store))) == 1
+    write(manifest("a", more="records: 'sqlite:///elsewhere.sqlite3'\n"))
+    assert len(runs(reconciler("history", "--json"))) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["a"], ["--prune", "--yes"], ["--json"]])
+def test_a_store_that_is_away_is_1(reconciler: Reconciler, arguments: list[str]) -> None:
+    write(manifest("a"))
+    write("this is no database, " * 100, ".reconciler/records.sqlite3")
+    said = reconciler("history", *arguments)
+    assert said.code == 1
+    assert said.out == ""
+    assert "the record store cannot be read" in said.err
+
+
+def test_a_run_that_goes_on_is_shown_while_its_lock_is_held(
+    reconciler: Reconciler, two_revisions: None
+) -> None:
+    with OtherProcess():
+        assert reconciler("history").code == 0
+
+
+def test_an_invalid_manifest_is_what_it_is_everywhere(reconciler: Reconciler) -> None:
+    write(manifest("a").replace("stack: test", "stack: Test"))
+    assert reconciler("history").code == 65
+    assert reconciler("history", "--nonsense").code == 64

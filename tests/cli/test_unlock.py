@@ -1,0 +1,240 @@
+"""The lock as people meet it: who is refused and told what, and how a lock is broken."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reconciler.emulator import Effect, Fault
+from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.holding import ROOT, OtherProcess, held_by
+
+SECRET = "variables: {token: {env: NO_SUCH_TOKEN, sensitive: true}}\n"
+
+
+def needs_a_secret(text: str) -> str:
+    """The same manifest, which nobody can apply who does not have the secret."""
+    assert "parameters: {lr" in text
+    return text.replace("parameters: {lr", "environments: {T: '${var.token}'}\n      parameters: {lr")
+
+
+class Terminal(io.StringIO):
+    """Somebody who sits there and answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def answer(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(text))
+
+
+# ── who is refused ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("command", ["apply", "destroy"])
+def test_who_comes_second_is_told_who_since_when_from_where_and_how_long_yet(
+    reconciler: Reconciler, command: str
+) -> None:
+    write(manifest("a"))
+    with OtherProcess("bob"):
+        said = reconciler(command, "--yes")
+        assert reconciler("plan").code == 0  # looking needs no lock
+    assert said.code == 6
+    assert said.out == ""
+    assert "error: the lock is held by somebody else" in said.err
+    assert re.search(
+        r"why: stack test: bob on laptop, process 7 has held it since 20[\dT:-]+Z for: apply; "
+        r"it ends by itself in \d\d s unless renewed",
+        said.err,
+    )
+    assert "fix: wait until that has ended; if that process is gone: reconciler unlock" in said.err
+
+
+def test_the_page_shows_what_is_said(reconciler: Reconciler) -> None:
+    page = (ROOT / "docs/records.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"```text\n(error: the lock is held .*?)```", page, re.S)
+    write(manifest("a").replace("stack: test", "stack: vision"))
+    with held_by("alice", stack="vision"):
+        said = reconciler("apply", "--yes").err
+    varying = r"20[\dT:-]+Z|process \d+|\d+ s "
+    assert re.sub(varying, "…", said) == re.sub(varying, "…", shown)
+
+
+def test_other_stacks_and_targets_are_not_held_up(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    with held_by("bob"), held_by("carol", place="http://elsewhere.example"):
+        assert reconciler("apply", "--yes").code == 0
+
+
+def test_a_holder_that_was_killed_holds_nobody_up(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    with OtherProcess() as other:
+        other.kill()
+        said = reconciler("unlock")
+        assert (said.code, said.out) == (0, "No lock is held.\n")
+        assert reconciler("apply", "--yes").code == 0
+
+
+# ── unlock ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_lock_there_is_nothing_to_ask(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    for _ in range(2):  # without a store, and with one
+        said = reconciler("unlock")
+        assert (said.code, said.out, said.err) == (0, "No lock is held.\n", "")
+        reconciler("apply", "--yes")
+
+
+def test_without_a_store_none_is_made(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("unlock").code == 0
+    assert not Path(".reconciler").exists()
+
+
+def test_without_a_terminal_it_names_the_flag(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    with OtherProcess("bob"):
+        said = reconciler("unlock")
+        assert said.code == 3
+        assert re.match(
+            r"Stack test on local, project local, workspace 0 is locked by bob \(apply\) since 20[\dT:-]+Z, "
+            r"from laptop, process 7; the lease ends in \d\d s, unless it is renewed\.\n",
+            said.err,
+        )
+        assert "fix: add --yes" in said.err
+        assert reconciler("apply", "--yes").code == 6
+
+
+def test_a_broken_lock_is_free(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    with OtherProcess("bob"):
+        said = reconciler("unlock", "--yes")
+        assert (said.code, said.out) == (0, "The lock is broken.\n")
+        assert reconciler("unlock").out == "No lock is held.\n"
+        assert reconciler("apply", "--yes").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "out"), [("y\n", 0, "The lock is broken.\n"), ("n\n", 3, ""), ("", 130, "")]
+)
+def test_it_asks(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, text: str, code: int, out: str
+) -> None:
+    write(manifest("a"))
+    with OtherProcess("bob"):
+        answer(text, monkeypatch)
+        said = reconciler("unlock")
+        assert (said.code, said.out) == (code, out)
+        assert "Break the lock? [y/N]" in said.err
+        assert (reconciler("apply", "--yes").code == 6) == bool(code)
+
+
+def test_a_yes_is_for_the_holder_that_was_named(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While somebody thought about it, bob ended, and carol began."""
+    write(manifest("a"))
+    bob, carol = held_by("bob"), held_by("carol")
+    bob.__enter__()
+
+    def meanwhile(question: str) -> None:
+        bob.__exit__(None, None, None)
+        carol.__enter__()
+
+    monkeypatch.setattr("reconciler.cli.unlock.confirm", meanwhile)
+    said = reconciler("unlock")
+    assert said.code == 3
+    assert "carol from laptop, process 7 holds it by now" in said.err
+    assert "carol" in reconciler("apply", "--yes").err
+    carol.__exit__(None, None, None)
+
+
+def test_neither_the_service_nor_credentials_nor_secrets_are_needed(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(needs_a_secret(manifest("a", url="http://127.0.0.1:9", more=SECRET)))
+    with held_by("bob", place="http://127.0.0.1:9"):
+        assert reconciler("unlock", "--yes").out == "The lock is broken.\n"
+    write(manifest("a", url="http://127.0.0.1:9").replace(", project_id: p1", ""))
+    assert reconciler("unlock").code == 7  # only the credentials know the project
+    monkeypatch.setenv("OS_PROJECT_ID", "p1")
+    with held_by("bob", place="http://127.0.0.1:9"):
+        assert reconciler("unlock", "--yes").out == "The lock is broken.\n"
+
+
+def test_the_targets_identity_is_the_one_that_apply_locks(reconciler: Reconciler, service: Service) -> None:
+    """Found without connecting, and by connecting: both name one scope."""
+    url = service.url.replace("127.0.0.1", "LocalHost") + "/"
+    write(manifest("a", url=url))
+    other = apply_elsewhere("--yes", slow=service)
+    try:
+        wait_for_lock(reconciler, held=True)
+        assert reconciler("apply", "--yes").code == 6
+    finally:
+        other.communicate()
+    assert other.returncode == 0
+    wait_for_lock(reconciler, held=False)
+
+
+def test_what_the_holder_wrote_steers_no_terminal(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    with held_by("bob\x1b[2J"):
+        assert "\x1b" not in reconciler("unlock", "--yes").err
+
+
+def test_a_store_that_is_away_is_1(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    write("this is no database, " * 100, ".reconciler/records.sqlite3")
+    said = reconciler("unlock", "--yes")
+    assert said.code == 1
+    assert "the record store cannot be read" in said.err
+    assert reconciler("unlock", "--records", "ftp://x/y").code == 64
+    assert reconciler("unlock", "-t", "elsewhere").code == 64
+
+
+# ── the one whose lock is broken ───────────────────────────────────────────────────────────────────
+
+
+def apply_elsewhere(*options: str, slow: Service) -> subprocess.Popen[str]:
+    """An apply by another process; the service takes seconds for each create."""
+    slow.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", count=None, delay_s=1.5))
+    command = [sys.executable, "-m", "reconciler", "apply", *options]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_lock(reconciler: Reconciler, *, held: bool) -> Said:
+    """Look until somebody holds the lock, or nobody does."""
+    for _ in range(300):
+        said = reconciler("unlock")
+        if (said.code == 3) == held:
+            return said
+        time.sleep(0.02)
+    raise AssertionError(said)
+
+
+def test_an_apply_whose_lock_is_broken_begins_nothing_more(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", "c", "d", url=service.url))
+    other = apply_elsewhere("--yes", "--parallelism", "1", slow=service)
+    try:
+        told = wait_for_lock(reconciler, held=True).err
+        assert f"process {other.pid}" in told
+        assert reconciler("unlock", "--yes").code == 0
+    finally:
+        out, err = other.communicate()
+    # 6 if the heartbeat notices first, 5 if a call does that was about to be made.
+    assert other.returncode in (5, 6), err
+    assert "the lock is lost" in out + err or "the lock was lost" in out + err
+    assert len(service.store.jobs()) < 3  # what was in flight has finished
+    service.app.faults.clear()
+    assert reconciler("apply", "--yes").code == 0
+    assert len(service.store.jobs()) == 4

@@ -1,0 +1,63 @@
+"""What a history store remembers, in the smallest valid form."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from reconciler.core.draft import declared_now
+from reconciler.core.mutable import mutable_part
+from reconciler.core.normal import by_name
+from reconciler.core.observed import ObservedJob
+from reconciler.core.phase import Phase
+from reconciler.core.record import Memory, PastRevision
+from reconciler.core.stack import Declared, DesiredJob
+from tests.builders import seen
+
+
+def what_was_declared(desired: DesiredJob) -> Declared:
+    """What an apply writes down of a declaration."""
+    return Declared(
+        immutable=by_name(declared_now(desired)),
+        mutable=mutable_part(desired.body or {}),
+        description=desired.description,
+        protect=desired.lifecycle.protect,
+    )
+
+
+def past(
+    desired: DesiredJob,
+    revision: int = 1,
+    phase: str | Phase = Phase.COMPLETED,
+    *,
+    declared: DesiredJob | None = None,
+    is_declared_known: bool = True,
+    job: ObservedJob | None = None,
+    **said: Any,
+) -> PastRevision:
+    """A revision as the store remembers it: of `desired`, unless `job` says which one it was."""
+    job = job or seen(desired, revision=revision, phase=phase, **said)
+    known = what_was_declared(declared or desired) if is_declared_known else None
+    return PastRevision(
+        key=desired.key,
+        number=revision,
+        name=job.name,
+        job=job.id,
+        digest=desired.digest,
+        phase_text=str(phase),
+        created_at_s=job.created_at_s,
+        started_at_s=job.started_at_s,
+        duration_s=job.duration_s,
+        seen_at_s=job.created_at_s,
+        declared=known,
+    )
+
+
+def a_memory(*revisions: PastRevision, elsewhere: tuple[str, ...] = (), problem: str | None = None) -> Memory:
+    """A store that knows these revisions."""
+    by_key: Mapping[str, list[PastRevision]] = defaultdict(list)
+    for revision in revisions:
+        by_key[revision.key].append(revision)
+    ordered = {key: tuple(sorted(known, key=lambda r: r.number)) for key, known in sorted(by_key.items())}
+    return Memory(ordered, elsewhere, problem)

@@ -1,0 +1,388 @@
+"""SEMANTICS 5, the rows that ask the history store; and what a store that is away, or not asked, changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.core.draft import Situation
+from reconciler.core.observed import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, Reason
+from reconciler.core.planner import Look, details_needed, make_destroy_plan, rests_on_memory
+from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.stack import Stack
+from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
+from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, decided, outcome, plan_for
+
+NEW = a_job()
+BEFORE = a_job(**OLD)
+
+
+def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Look:
+    declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
+    return Look(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
+
+
+# --- the newest revision has aged out of the service
+
+
+@pytest.mark.parametrize(
+    ("remembered", "there", "expected"),
+    [
+        # completed with the declared digest: finished work stays finished
+        ([(1, DONE, "new")], [], (Action.KEEP, Reason.AGED_OUT, 1)),
+        ([(1, F, "new"), (2, DONE, "new")], [], (Action.KEEP, Reason.AGED_OUT, 2)),
+        # newer than any owned one
+        ([(2, DONE, "new")], [(1, F, "new")], (Action.KEEP, Reason.AGED_OUT, 2)),
+        ([(2, DONE, "new")], [(1, DONE, "old")], (Action.KEEP, Reason.AGED_OUT, 2)),
+        # not the newest: what is owned decides
+        ([(1, DONE, "new")], [(2, R, "new")], (Action.KEEP, Reason.UNCHANGED, 2)),
+        ([(1, DONE, "new")], [(2, F, "new")], (Action.KEEP, Reason.FAILED, 2)),
+        ([(1, DONE, "new")], [(2, DONE, "old")], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 3)),
+        ([(1, DONE, "new"), (2, DONE, "old")], [], (Action.CREATE, Reason.NOT_FOUND, 3)),
+        # another digest, or another end
+        ([(1, DONE, "old")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
+        ([(1, F, "new")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
+        ([(1, TD, "new")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
+        ([(1, R, "new")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
+        ([(1, "", "new")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
+    ],
+)
+def test_what_has_aged_out(
+    remembered: list[tuple[int, Any, str]],
+    there: list[tuple[int, Phase, str]],
+    expected: tuple[Action, Reason, int],
+) -> None:
+    jobs = {"new": NEW, "old": BEFORE}
+    memory = a_memory(*(past(jobs[which], n, phase) for n, phase, which in remembered))
+    owned = [seen(jobs[which], revision=n, phase=phase) for n, phase, which in there]
+    assert outcome(decided(NEW, *owned, memory=memory)) == expected
+
+
+def test_a_keep_of_what_has_aged_out_says_when_it_completed_and_shows_no_job() -> None:
+    kept = decided(NEW, memory=a_memory(past(NEW)))
+    assert kept.detail == "completed on 2027-01-14; its record has aged out of the service"
+    assert kept.before is None
+    assert kept.after is not None
+    assert kept.after.name == "a"
+
+
+def test_an_older_active_revision_beside_what_completed_and_aged_out_is_superseded() -> None:
+    plan = plan_for(a_stack(NEW), seen(BEFORE, revision=1), memory=a_memory(past(NEW, 2)))
+    assert [(a.action, a.reason) for a in plan.actions] == [
+        (Action.TERMINATE, Reason.SUPERSEDED),
+        (Action.KEEP, Reason.AGED_OUT),
+    ]
+
+
+def test_rerun_runs_again_what_has_aged_out() -> None:
+    again = a_job(lifecycle={"rerun": "again"})
+    assert outcome(decided(again, memory=a_memory(past(NEW)))) == (Action.CREATE, Reason.NOT_FOUND, 2)
+
+
+# --- the number of the next revision
+
+
+@pytest.mark.parametrize(
+    ("owned", "remembered", "names", "number"),
+    [
+        ([], [], [], 1),
+        ([3], [], [], 4),
+        ([], [4], [], 5),
+        ([], [], [6], 7),
+        ([3], [4], [], 5),
+        ([3], [4], [6], 7),
+        ([8], [4], [6], 9),
+        ([3], [9], [6], 10),
+    ],
+)
+def test_the_next_revision_is_one_more_than_all_that_was_ever_seen(
+    owned: list[int], remembered: list[int], names: list[int], number: int
+) -> None:
+    there = [seen(BEFORE, revision=n, phase=DONE) for n in owned]
+    foreign = [seen(key="a", revision=n, stack="other", phase=DONE) for n in names]
+    memory = a_memory(*(past(BEFORE, n, F) for n in remembered))
+    made = decided(NEW, *there, *foreign, memory=memory)
+    assert made.after is not None
+    assert made.after.revision == number
+
+
+def test_a_replace_counts_past_what_has_aged_out() -> None:
+    replaced = decided(NEW, seen(BEFORE), memory=a_memory(past(BEFORE, 1, R), past(BEFORE, 5, F)))
+    assert outcome(replaced) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 6)
+
+
+# --- a job of ours that has lost its marker
+
+
+@pytest.mark.parametrize("phase", [C, P, R, DONE, F, TD, AB])
+def test_a_wiped_marker_is_restored(phase: Phase) -> None:
+    wiped = seen(NEW, phase=phase, description="mine now")
+    found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, phase)))
+    assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
+    assert found.desired is not None
+    assert found.desired["description"] == f"reconciler.vision.a.r1.{NEW.digest}"
+    assert found.before is not None
+    assert found.before.id == wiped.id
+
+
+def test_every_revision_whose_marker_was_wiped_is_restored_at_once() -> None:
+    jobs = [seen(BEFORE, phase=DONE, description=""), seen(NEW, revision=2, description="")]
+    memory = a_memory(past(BEFORE, 1, DONE), past(NEW, 2, R))
+    plan = plan_for(a_stack(NEW), *jobs, memory=memory)
+    assert [outcome(action) for action in plan.actions] == [
+        (Action.UPDATE, Reason.MARKER_RESTORED, 1),
+        (Action.UPDATE, Reason.MARKER_RESTORED, 2),
+    ]
+
+
+def test_a_stranger_on_a_newer_name_goes_before_a_marker_to_restore() -> None:
+    jobs = [seen(NEW, description=""), seen(key="a", revision=2, description="by hand")]
+    found = decided(NEW, *jobs, memory=a_memory(past(NEW, 1, R)))
+    assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
+    assert "a-r2" in found.detail
+
+
+@pytest.mark.parametrize("phase", [T, "Frozen"])
+def test_a_marker_is_not_restored_where_nothing_can_be_written_or_nobody_knows(phase: Any) -> None:
+    wiped = seen(NEW, phase=phase, description="")
+    found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R)))
+    assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
+
+
+def test_a_restored_marker_says_the_digest_that_the_job_was_made_with() -> None:
+    wiped = seen(BEFORE, description="")
+    found = decided(NEW, wiped, memory=a_memory(past(BEFORE, 1, R)))
+    assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
+    assert found.after is not None
+    assert found.after.digest == BEFORE.digest
+
+
+def test_a_restored_marker_protects_what_is_declared_protected() -> None:
+    protected = a_job(lifecycle={"protect": True})
+    found = decided(protected, seen(NEW, description=""), memory=a_memory(past(NEW, 1, R)))
+    assert found.desired is not None
+    assert found.desired["description"].endswith(".protected")
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        seen(NEW, description="", job_id="somebody-else"),
+        seen(NEW, stack="other"),
+        seen(NEW, stack="other", job_id=seen(NEW).id),
+    ],
+    ids=["another job of that name", "of another stack", "given to another stack"],
+)
+def test_a_job_that_is_not_ours_gets_no_marker(stranger: ObservedJob) -> None:
+    found = decided(NEW, stranger, memory=a_memory(past(NEW, 1, R)))
+    assert found.action is not Action.UPDATE
+
+
+def test_a_wiped_newer_revision_is_restored_although_an_older_one_is_owned() -> None:
+    jobs = seen(BEFORE, phase=TD, stopped=True), seen(NEW, revision=2, description="")
+    found = decided(NEW, *jobs, memory=a_memory(past(BEFORE, 1, TD), past(NEW, 2, R)))
+    assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 2)
+
+
+def test_an_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> None:
+    by_hand: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
+    wiped = seen(NEW, description="", **by_hand)
+    found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R, id_part="12345678", **by_hand)))
+    assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
+    assert found.desired is not None
+    assert found.desired["description"] == f"reconciler.vision.a.r1.{NEW.digest}.id12345678"
+
+
+@pytest.mark.parametrize("entries", [(a_job("b"),), (a_job("b"), absent())], ids=["undeclared", "absent"])
+def test_a_wiped_marker_of_what_is_not_wanted_is_left_alone(entries: tuple[Any, ...]) -> None:
+    plan = plan_for(
+        a_stack(*entries), seen(NEW, description=""), seen(a_job("b")), memory=a_memory(past(NEW))
+    )
+    assert [(a.key, a.action) for a in plan.actions] == [("b", Action.KEEP)]
+
+
+# --- what was declared then
+
+
+def test_what_was_declared_then_comes_from_the_history_and_no_details_are_asked() -> None:
+    stack, job, memory = a_stack(NEW), seen(BEFORE), a_memory(past(BEFORE, 1, R))
+    assert details_needed(stack, a_look(stack, job, memory=memory)) == ()
+    assert details_needed(stack, a_look(stack, job)) == (job.id,)
+    found = decided(NEW, job, memory=memory, details={})
+    assert outcome(found) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 2)
+    assert [(c.path, c.before, c.after) for c in found.changes] == [("algorithm.parameters.lr", "0.5", "0.1")]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "path"),
+    [
+        ({}, {"annotations": {"k": "v"}}, "annotations"),
+        ({"annotations": {"k": "v"}}, {}, "annotations"),
+        ({"annotations": {"k": "v"}}, {"annotations": {"k": "w"}}, "annotations.k"),
+        ({}, {"lifecycle": {"rerun": "again"}}, "lifecycle.rerun"),
+        ({"lifecycle": {"rerun": "once"}}, {"lifecycle": {"rerun": "twice"}}, "lifecycle.rerun"),
+        ({"spec__auto_stop": {"time_unit": "HOURS", "duration": 2}}, {}, "spec.auto_stop"),
+    ],
+)
+def test_fields_that_the_service_does_not_report_are_named_all_the_same(
+    then: dict[str, Any], now: dict[str, Any], path: str
+) -> None:
+    old, new = a_job(**then), a_job(**now)
+    found = decided(new, seen(old, phase=DONE), memory=a_memory(past(old)), details={})
+    assert (found.action, found.reason) == (Action.CREATE, Reason.IMMUTABLE_CHANGED)
+    assert {change.path.removesuffix(".duration").removesuffix(".time_unit") for change in found.changes} == {
+        path
+    }
+
+
+@pytest.mark.parametrize(
+    "remembered",
+    [
+        past(BEFORE, 1, R, declared=NEW),  # not what the digest covers
+        past(BEFORE, 1, R, is_declared_known=False),
+        past(BEFORE, 1, R, job=seen(BEFORE, job_id="another job")),
+    ],
+    ids=["another declaration", "nothing", "of another job"],
+)
+def test_a_history_that_does_not_fit_the_digest_is_not_believed(remembered: Any) -> None:
+    stack, job, memory = a_stack(NEW), seen(BEFORE), a_memory(remembered)
+    assert details_needed(stack, a_look(stack, job, memory=memory)) == (job.id,)
+    found = decided(NEW, job, memory=memory)
+    assert outcome(found) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 2)
+    assert decided(NEW, job, memory=memory, details={}).action is Action.UNKNOWN
+
+
+# --- retries are counted across what has aged out
+
+
+@pytest.mark.parametrize(
+    ("max_retries", "remembered", "action"),
+    [
+        (3, [F, F], Action.CREATE),  # attempt 3 of 3
+        (2, [F, F], Action.KEEP),  # three have failed: none is left
+        (1, [F, DONE], Action.CREATE),  # a success breaks the run
+        (1, [F, TD], Action.KEEP),
+        (1, [], Action.CREATE),
+    ],
+)
+def test_a_run_of_retries_goes_on_across_what_has_aged_out(
+    max_retries: int, remembered: list[Phase], action: Action
+) -> None:
+    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": max_retries})
+    memory = a_memory(*(past(desired, n, phase) for n, phase in enumerate(remembered, 1)))
+    last = seen(desired, revision=len(remembered) + 1, phase=F)
+    assert decided(desired, last, memory=memory).action is action
+
+
+def test_the_delay_grows_with_the_retries_that_have_aged_out() -> None:
+    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 3, "retry_delay": "2m"})
+    memory = a_memory(past(desired, 1, F), past(desired, 2, F))
+    waits = decided(desired, seen(desired, revision=3, phase=F, ended_s_ago=479), memory=memory)
+    assert waits.reason is Reason.RETRY_LATER
+    assert waits.due_s == NOW + 1
+
+
+def test_a_replace_whose_declaration_failed_before_counts_what_has_aged_out() -> None:
+    kept = decided(NEW, seen(BEFORE, revision=1), memory=a_memory(past(NEW, 2, F)))
+    assert (kept.action, kept.reason) == (Action.KEEP, Reason.FAILED)
+
+
+# --- the guard: nothing of a stack that is known
+
+
+KNOWN, ELSEWHERE = (
+    a_memory(past(BEFORE, 1, F)),
+    a_memory(elsewhere=("other.example, project p, workspace 0",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("memory", "jobs", "is_refused"),
+    [
+        (KNOWN, [], True),
+        (ELSEWHERE, [], True),
+        (NO_MEMORY, [], False),
+        (Memory(problem="away"), [], False),
+        (KNOWN, [seen(a_job("b"))], False),
+        (ELSEWHERE, [seen(a_job("b"), phase=DONE)], False),
+        (KNOWN, [seen(a_job("b"), stack="other")], True),
+    ],
+)
+def test_a_plan_that_finds_nothing_of_a_known_stack_and_would_create_is_refused(
+    memory: Memory, jobs: list[ObservedJob], is_refused: bool
+) -> None:
+    stack = a_stack(NEW, a_job("b"))
+    plan = plan_for(stack, *jobs, memory=memory)
+    assert bool(plan.refusals) is is_refused
+    assert plan.applyable is not is_refused
+    assert not plan_for(stack, *jobs, memory=memory, force=True).refusals
+
+
+def test_the_refusal_names_the_other_target() -> None:
+    [refusal] = plan_for(a_stack(NEW), memory=ELSEWHERE).refusals
+    assert "other.example" in refusal.why
+    assert refusal.fix is not None
+    assert "--force" in refusal.fix
+
+
+def test_a_plan_that_would_create_nothing_is_not_refused() -> None:
+    assert not plan_for(a_stack(NEW), memory=a_memory(past(NEW))).refusals
+
+
+def test_destroy_is_exempt() -> None:
+    stack = a_stack(NEW)
+    look = a_look(stack, memory=KNOWN)
+    plan = make_destroy_plan(stack, look, Situation(STACK), TARGET, manifest_digest="", version="0")
+    assert not plan.refusals
+    assert plan.actions == ()
+
+
+# --- a store that is away, and one that need not be asked
+
+
+def test_a_store_that_is_away_is_said_and_the_plan_goes_on_without() -> None:
+    plan = plan_for(a_stack(NEW), memory=Memory(problem="records are away: no route to host"))
+    assert [action.action for action in plan.actions] == [Action.CREATE]
+    [warning] = plan.warnings
+    assert warning.what == "the history could not be asked"
+    assert "no route to host" in warning.why
+
+
+@pytest.mark.parametrize(
+    ("stack", "jobs", "asks"),
+    [
+        (a_stack(NEW), [seen(NEW)], False),
+        (a_stack(NEW), [seen(NEW, phase=P)], False),
+        (a_stack(NEW), [seen(NEW, phase=DONE)], False),
+        (a_stack(NEW, a_job("b")), [seen(NEW), seen(a_job("b"), phase=DONE)], False),
+        (a_stack(NEW), [seen(BEFORE, phase=DONE), seen(NEW, revision=2)], False),
+        (a_stack(a_job(description="new")), [seen(NEW)], False),
+        (a_stack(absent()), [seen(NEW)], False),
+        (a_stack(a_job("b")), [seen(NEW), seen(a_job("b"))], False),
+        (a_stack(replace(a_job("b"), needs=("a",)), NEW), [seen(NEW), seen(a_job("b"))], False),
+        (a_stack(replace(a_job("b"), formerly=("a",))), [seen(a_job("a"))], False),
+        (a_stack(NEW), [], True),
+        (a_stack(NEW), [seen(BEFORE)], True),
+        (a_stack(NEW), [seen(NEW, phase=F)], True),
+        (a_stack(NEW), [seen(NEW, phase=TD)], True),
+        (a_stack(NEW), [seen(NEW, phase=T)], True),
+        (a_stack(NEW), [seen(NEW), seen(BEFORE, revision=2, phase=F)], True),
+        (a_stack(NEW), [seen(NEW), seen(NEW, revision=2, description="")], True),
+        (a_stack(NEW, a_job("b")), [seen(NEW)], True),
+    ],
+)
+def test_an_unchanged_plan_asks_no_history(stack: Stack, jobs: list[ObservedJob], asks: bool) -> None:
+    assert rests_on_memory(stack, a_look(stack, *jobs)) is asks
+
+
+def test_an_upstream_that_is_not_as_declared_asks_the_history_although_it_is_out_of_view() -> None:
+    needy = replace(a_job("b"), needs=("a",))
+    stack = a_stack(needy, is_partial=True, whole={"a": NEW, "b": needy})
+    assert rests_on_memory(stack, a_look(stack, seen(a_job("b"))))
+    assert not rests_on_memory(stack, a_look(stack, seen(NEW), seen(a_job("b"))))

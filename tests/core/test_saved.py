@@ -1,0 +1,311 @@
+"""A saved plan: what is written reads back as it was, and holds as long as nothing moved (SEMANTICS 8.2)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, Plan
+from reconciler.core.planner import Look
+from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.saved import SavedOptions, SavedPlan, StalePlan, document, movements, read
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob, Stack, Target, TargetKind, VariableSource
+from tests.builders import STACK, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
+from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for
+from tests.core.worlds import World, worlds
+
+VERSION = "0"
+OPTIONS = SavedOptions(target=Target(kind=TargetKind.LOCAL), root=".")
+
+ANY_WORLD = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def there_and_back(plan: Plan, options: SavedOptions = OPTIONS, *, strict: bool = True) -> SavedPlan:
+    """The plan as it is after it was written to a file and read again."""
+    return read(json.loads(json.dumps(document(plan, options))), "plan.json", VERSION, strict=strict)
+
+
+# --- there and back
+
+
+@ANY_WORLD
+@given(worlds())
+def test_any_plan_reads_back_as_it_was(world: World) -> None:
+    plan = world.plan()
+    back = there_and_back(plan).plan
+    assert back.to_execute == plan.to_execute
+    assert back.document() == plan.document()
+    assert [r.what for r in back.refusals] == [r.what for r in plan.refusals]
+    assert document(back, OPTIONS) == document(plan, OPTIONS)
+
+
+@ANY_WORLD
+@given(worlds())
+def test_any_plan_holds_where_nothing_moved(world: World) -> None:
+    assert movements(there_and_back(world.plan()).plan, world.look) == ()
+
+
+def test_what_shaped_the_plan_is_saved_with_it() -> None:
+    options = SavedOptions(
+        target=Target(kind=TargetKind.LOCAL),
+        root="../stack",
+        records="sqlite:///r",
+        only=("a", "b*"),
+        force=True,
+        sources={"token": VariableSource(env="TOKEN")},
+    )
+    assert there_and_back(plan_for(a_stack(a_job())), options).options == options
+
+
+def test_a_refusal_is_saved_with_its_words() -> None:
+    plan = plan_for(a_stack())
+    assert there_and_back(plan).plan.refusals == plan.refusals
+    assert isinstance(plan.refusals[0], Diagnostic)
+
+
+def test_a_secret_is_saved_as_where_it_comes_from_and_a_text_like_one_is_not_taken_for_it() -> None:
+    body = {"environments": {"TOKEN": SecretText("hidden", "${var.token}"), "PLAIN": "${var.token}"}}
+    plan = plan_for(a_stack(replace(a_job(), body={**(a_job().body or {}), "algorithm": body})))
+    text = json.dumps(document(plan, OPTIONS))
+    assert "hidden" not in text
+    environments = json.loads(text)["actions"][0]["desired"]["algorithm"]["environments"]
+    assert environments == {"TOKEN": "${var.token}", "PLAIN": "$${var.token}"}
+
+
+def test_an_action_that_is_not_carried_out_has_no_body() -> None:
+    saved = document(plan_for(a_stack(a_job(), a_job("b")), seen(a_job())), OPTIONS)
+    assert ["desired" in action for action in saved["actions"]] == [False, True]
+
+
+# --- what is no saved plan of ours
+
+
+@pytest.mark.parametrize("data", [None, [], 1, "plan", {}, {"actions": []}])
+def test_what_plan_out_did_not_write_is_no_saved_plan(data: Any) -> None:
+    with pytest.raises(ManifestInvalid, match=r"plan\.json"):
+        read(data, "plan.json", VERSION, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "is_stale"), [("1.2.3", False), ("1.2.9", False), ("1.3.0", True), ("2.2.3", True)]
+)
+def test_another_minor_version_makes_it_stale(made_by: str, is_stale: bool) -> None:
+    data = document(plan_for(a_stack(a_job())), OPTIONS) | {"reconciler_version": made_by}
+    assert read(data, "plan.json", "1.2.3", strict=False)
+    if is_stale:
+        with pytest.raises(StalePlan, match=made_by):
+            read(data, "plan.json", "1.2.3", strict=True)
+    else:
+        assert read(data, "plan.json", "1.2.3", strict=True)
+
+
+@pytest.mark.parametrize("where", ["document", "options", "action"])
+def test_an_unknown_key_is_an_error_where_it_is_applied_and_ignored_where_it_is_shown(where: str) -> None:
+    data = document(plan_for(a_stack(a_job())), OPTIONS)
+    place = {"document": data, "options": data["options"], "action": data["actions"][0]}[where]
+    place["of_next_year"] = 1
+    assert read(data, "plan.json", VERSION, strict=False).plan.actions
+    with pytest.raises(ManifestInvalid, match="of_next_year"):
+        read(data, "plan.json", VERSION, strict=True)
+
+
+def test_another_format_is_refused() -> None:
+    data = document(plan_for(a_stack(a_job())), OPTIONS)
+    assert read(data | {"format_version": "1.9"}, "plan.json", VERSION, strict=True)
+    with pytest.raises(ManifestInvalid, match="format_version"):
+        read(data | {"format_version": "2.0"}, "plan.json", VERSION, strict=True)
+
+
+# --- whether it still holds
+
+
+NEW, BEFORE = a_job(), a_job(**OLD)
+RETRIED = a_job(lifecycle={"on_failure": "retry"})
+LABELLED = a_job(description="new")
+PHASES = (C, P, R, T, DONE, F, TD, AB)
+ACTIVE = {C, P, R}
+
+
+def a_look(
+    stack: Stack,
+    *jobs: ObservedJob,
+    memory: Memory = NO_MEMORY,
+    unreadable: tuple[Unreadable, ...] = (),
+) -> Look:
+    declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
+    return Look(sort_by_key(Observation(jobs, unreadable), STACK, declared), memory=memory)
+
+
+def moved(
+    stack: Stack, then: list[ObservedJob], now: list[ObservedJob], memory: Memory = NO_MEMORY
+) -> tuple[str, ...]:
+    """What moved for the plan that was made `then`."""
+    plan = there_and_back(plan_for(stack, *then, memory=memory)).plan
+    return movements(plan, a_look(stack, *now, memory=memory))
+
+
+@pytest.mark.parametrize("now", PHASES)
+@pytest.mark.parametrize(
+    ("action", "desired", "made_of", "then", "holds"),
+    [
+        (Action.KEEP, NEW, NEW, P, {*ACTIVE, DONE}),  # Pending -> Running is fine, and so is its success
+        (Action.KEEP, NEW, NEW, R, {*ACTIVE, DONE}),
+        (Action.KEEP, NEW, NEW, T, {T, TD}),
+        (Action.KEEP, NEW, NEW, DONE, {DONE}),
+        (Action.KEEP, NEW, NEW, F, {F, AB}),
+        (Action.KEEP, NEW, NEW, TD, {TD}),
+        (Action.UPDATE, LABELLED, NEW, R, ACTIVE),
+        (Action.REPLACE, NEW, BEFORE, P, ACTIVE),
+        (Action.REPLACE, NEW, BEFORE, R, ACTIVE),
+        (Action.TERMINATE, absent(), NEW, P, ACTIVE),
+        (Action.TERMINATE, absent(), NEW, R, ACTIVE),
+        # what a create follows must not be running again
+        (Action.CREATE, NEW, BEFORE, DONE, {T, DONE, F, TD, AB}),
+        (Action.CREATE, RETRIED, NEW, F, {T, DONE, F, TD, AB}),
+        (Action.CREATE, NEW, BEFORE, T, {T, DONE, F, TD, AB}),
+        # nor does what is not carried out stay what it is
+        (Action.CONFLICT, a_job(lifecycle={"on_change": "fail"}), BEFORE, R, ACTIVE),
+        (Action.BLOCKED, absent(protect=True), NEW, R, ACTIVE),
+        (Action.DEFER, a_job(lifecycle={"on_failure": "retry", "retry_delay": "9999h"}), NEW, F, {F, AB}),
+    ],
+)
+def test_a_move_that_changes_the_action_makes_it_stale(
+    action: Action, desired: DesiredJob, made_of: DesiredJob, then: Phase, holds: set[Phase], now: Phase
+) -> None:
+    stack, before, after = a_stack(desired), seen(made_of, phase=then), seen(made_of, phase=now)
+    assert [a.action for a in plan_for(stack, before).actions] == [action]
+    found = moved(stack, [before], [after])
+    assert (found == ()) is (now in holds)
+    assert all(said.startswith("a: ") for said in found)
+
+
+@pytest.mark.parametrize(
+    ("desired", "then", "now", "said"),
+    [
+        (NEW, [seen(NEW)], [], "a ({id}) is gone, or does not say any more that it is ours"),
+        (NEW, [seen(NEW)], [seen(NEW, description="")], "a ({id}) is gone, or does not say"),
+        (NEW, [seen(NEW)], [seen(NEW, stack="other")], "a ({id}) is gone, or does not say"),
+        (NEW, [seen(NEW)], [seen(BEFORE)], "the marker of a has changed"),
+        (NEW, [seen(NEW)], [seen(NEW, phase=F)], "a was Running, and is Failed"),
+        (NEW, [seen(NEW)], [seen(NEW, phase="Frozen")], "a was Running, and is Frozen"),
+        (NEW, [], [seen(NEW)], "r1 is not the next revision any more, r2 is"),
+        (NEW, [], [seen(NEW, description="")], "the name a is taken"),
+        (NEW, [], [seen(NEW, stack="other")], "the name a is taken"),
+        (NEW, [], [seen(NEW, stack="other", revision=4)], "r1 is not the next revision any more, r5 is"),
+        (NEW, [seen(BEFORE)], [seen(BEFORE), seen(key="a", revision=2, description="")], "a-r2 is taken"),
+        (NEW, [seen(NEW)], [seen(NEW), seen(NEW, revision=2)], "a-r2 is there, which the plan does not"),
+        (
+            NEW,
+            [seen(NEW, revision=2), seen(NEW, phase=F)],
+            [seen(NEW, revision=2), seen(NEW, phase=R)],
+            "a is there, which the plan does not know",
+        ),
+        (absent(), [seen(NEW)], [seen(NEW, phase=TD)], "a was Running, and is Terminated"),
+        (absent(), [seen(NEW)], [seen(NEW), seen(NEW, revision=2)], "a-r2 is there, which the plan does"),
+    ],
+)
+def test_what_moved_is_said(
+    desired: DesiredJob, then: list[ObservedJob], now: list[ObservedJob], said: str
+) -> None:
+    found = moved(a_stack(desired), then, now)
+    assert found
+    assert said.format(id=seen(NEW).id) in "; ".join(found)
+
+
+def test_a_revision_that_the_history_has_learnt_of_meanwhile_makes_a_create_stale() -> None:
+    stack = a_stack(NEW)
+    plan = there_and_back(plan_for(stack)).plan
+    found = movements(plan, a_look(stack, memory=a_memory(past(NEW))))
+    assert found == ("a: r1 is not the next revision any more, r2 is",)
+
+
+def test_a_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
+    stack = a_stack(NEW)
+    plan = there_and_back(plan_for(stack, seen(NEW))).plan
+    lost = Unreadable("status is missing", name="a")
+    assert movements(plan, a_look(stack, unreadable=(lost,)))[0] == "a: could not be read: status is missing"
+
+
+def test_a_digest_of_another_algorithm_makes_it_stale() -> None:
+    plan = plan_for(a_stack(NEW))
+    [action] = plan.actions
+    assert action.after is not None
+    after = action.after.model_copy(update={"digest": "z" + "0" * 12})
+    foreign = plan.model_copy(update={"actions": (action.model_copy(update={"after": after}),)})
+    assert "needs another reconciler" in movements(foreign, a_look(a_stack(NEW)))[0]
+
+
+def test_every_key_is_compared_and_what_moved_is_listed() -> None:
+    stack = a_stack(a_job("a"), a_job("b"), a_job("c"))
+    then = [seen(a_job("a")), seen(a_job("b"))]
+    found = moved(stack, then, [seen(a_job("a"), phase=F), seen(a_job("b")), seen(a_job("c"))])
+    assert [said[0] for said in found] == ["a", "c", "c"]
+
+
+@pytest.mark.parametrize(
+    ("stack", "then", "now"),
+    [
+        (a_stack(NEW), [seen(NEW, revision=2), seen(NEW, phase=T)], [seen(NEW, revision=2)]),
+        (
+            a_stack(NEW),
+            [seen(BEFORE, phase=T), seen(BEFORE, phase=TD, revision=3)],
+            [seen(BEFORE, phase=TD), seen(BEFORE, phase=TD, revision=3)],
+        ),
+        (
+            a_stack(NEW),
+            [seen(NEW), seen(NEW, revision=2), seen(NEW, revision=3, description="")],
+            [seen(NEW), seen(NEW, revision=2), seen(NEW, revision=3, description="")],
+        ),
+        (a_stack(NEW), [seen(NEW, digest="z" + "0" * 12)], [seen(NEW, digest="z" + "0" * 12)]),
+    ],
+    ids=["an old one ends", "one that is waited for ends", "a conflict beside two", "a newer reconciler's"],
+)
+def test_what_the_plan_does_not_rest_on_may_move_or_stay(
+    stack: Stack, then: list[ObservedJob], now: list[ObservedJob]
+) -> None:
+    assert moved(stack, then, then) == ()
+    assert moved(stack, then, now) == ()
+
+
+# --- renamed keys, and restored markers
+
+
+RENAMED = replace(a_job("new"), formerly=("old", "older"))
+
+
+def was(key: str, **said: Any) -> ObservedJob:
+    return seen(replace(a_job("new"), key=key), **said)
+
+
+@pytest.mark.parametrize("phase", [R, T, DONE])
+def test_a_renaming_holds_as_long_as_the_old_key_stands_on_the_job(phase: Phase) -> None:
+    stack, jobs = a_stack(RENAMED), [was("older", phase=DONE), was("old", revision=2, phase=phase)]
+    assert moved(stack, jobs, jobs) == ()
+    assert moved(stack, jobs, [jobs[0], was("old", revision=2, phase=F)])
+
+
+def test_several_old_keys_count_for_the_next_number() -> None:
+    desired = replace(a_job("new", **OLD), formerly=("old", "older"))
+    jobs = [was("older", revision=5, phase=DONE), was("old", revision=2)]
+    plan = plan_for(a_stack(desired), *jobs)
+    assert [a.after.name for a in plan.actions if a.action is Action.REPLACE and a.after] == ["new-r6"]
+    assert moved(a_stack(desired), jobs, jobs) == ()
+
+
+@pytest.mark.parametrize("key", ["old", "new"])
+def test_a_marker_to_restore_must_still_be_missing(key: str) -> None:
+    stack, wiped = a_stack(RENAMED), was("old", description="mine now")
+    memory = a_memory(past(replace(a_job("new"), key=key), 1, R, job=wiped))
+    assert moved(stack, [wiped], [wiped], memory) == ()
+    [said] = moved(stack, [wiped], [was("new", name="old", job_id=wiped.id, id_part=wiped.id[:8])], memory)
+    assert "is not there without a marker any more" in said

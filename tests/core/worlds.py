@@ -1,0 +1,127 @@
+"""Any stack on any service with any history, as Hypothesis draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from reconciler.core.draft import Situation
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.plan import Plan
+from reconciler.core.planner import Look, Options, make_plan
+from reconciler.core.record import Memory
+from reconciler.core.stack import DesiredJob, Stack
+from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
+
+#: `new` was `old`, `down` needs it, `gone` is never declared.
+KEYS = ("new", "old", "down", "gone")
+PHASES = ("Creating", "Pending", "Running", "Terminating", "Completed", "Failed", "Terminated", "Abnormal")
+
+
+@dataclass(frozen=True)
+class World:
+    """A stack, what is there, and what the store remembers."""
+
+    stack: Stack
+    look: Look
+    force: bool = False
+
+    def plan(self) -> Plan:
+        """What is planned for it."""
+        return make_plan(
+            self.stack,
+            self.look,
+            Situation(STACK, at_s=NOW, force=self.force),
+            TARGET,
+            manifest_digest="sha256:0",
+            version="0",
+            options=Options(force=self.force, allow_empty=True),
+        )
+
+
+lifecycles = st.fixed_dictionaries(
+    {},
+    optional={
+        "on_change": st.sampled_from(["replace", "keep", "fail"]),
+        "on_failure": st.sampled_from(["keep", "retry"]),
+        "on_terminated": st.sampled_from(["keep", "recreate"]),
+        "max_retries": st.integers(0, 3),
+        "replace_order": st.sampled_from(["terminate_first", "create_first"]),
+        "protect": st.booleans(),
+        "rerun": st.sampled_from(["once", "twice"]),
+    },
+)
+
+
+@st.composite
+def entries(draw: st.DrawFn, /, key: str, **more: Any) -> DesiredJob | None:
+    """What the manifest says under a key: nothing, that it is absent, or a job."""
+    how = draw(st.sampled_from(["job", "job", "job", "absent", "nothing"]))
+    if how == "nothing":
+        return None
+    lifecycle = draw(lifecycles)
+    if how == "absent":
+        return replace(absent(key, **lifecycle), **more)
+    said = {"algorithm__parameters": {"lr": draw(LR)}, "description": draw(TEXT)}
+    return replace(a_job(key, lifecycle=lifecycle, **said), **more)
+
+
+LR = st.sampled_from([0.1, 0.5])
+TEXT = st.sampled_from(["", "a text"])
+flags = st.sampled_from(["", "", "", "protected", "stopped"])
+whose = st.sampled_from(["ours", "ours", "ours", "ours", "renamed", "wiped", "foreign", "unknown digest"])
+
+
+@st.composite
+def jobs(draw: st.DrawFn, key: str, revision: int) -> tuple[ObservedJob, str, DesiredJob]:
+    """A job on the service, and the key and declaration that it is remembered under."""
+    declared = a_job(key, algorithm__parameters={"lr": draw(LR)}, description=draw(TEXT))
+    flag, how = draw(flags), draw(whose)
+    phase = draw(st.sampled_from([*PHASES, *PHASES, "Frozen"]))
+    said: dict[str, Any] = {
+        "revision": revision,
+        "phase": phase,
+        "protected": flag == "protected",
+        "stopped": flag == "stopped",
+        "ran_s": draw(st.sampled_from([60.0, 2 * HOUR])),
+        "ended_s_ago": draw(st.sampled_from([1.0, 24 * HOUR])),
+    }
+    job = seen(declared, **said)
+    if how == "renamed" and key == "old":
+        marker = replace(job.marker, key="new", id_part=job.id[:8]) if job.marker else None
+        job = replace(job, description=str(marker))
+    elif how == "wiped":
+        job = replace(job, description="mine now")
+    elif how == "foreign":
+        job = seen(declared, **said, stack="other")
+    elif how == "unknown digest":
+        job = seen(declared, **said, digest="z" + "0" * 12)
+    return job, key, declared
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Any world."""
+    declared = [
+        draw(entries("new", formerly=("old",))),
+        draw(entries("down", needs=("new",))),
+    ]
+    stack = a_stack(*(entry for entry in declared if entry is not None))
+    places = draw(st.sets(st.tuples(st.sampled_from(KEYS), st.integers(1, 3)), max_size=7))
+    there, remembered = [], []
+    for key, revision in sorted(places):
+        job, owner, made_of = draw(jobs(key, revision))
+        if draw(st.booleans()):
+            remembered.append(past(replace(made_of, key=owner), revision, job.phase_text, job=job))
+        if draw(st.integers(0, 3)):
+            there.append(job)
+    unreadable = (Unreadable("status is missing", name="down-r9"),) if draw(st.integers(0, 9)) == 9 else ()
+    memory = draw(st.sampled_from([a_memory(*remembered), a_memory(), Memory(problem="away")]))
+    names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
+    ownership = sort_by_key(Observation(tuple(there), unreadable), STACK, names)
+    details = {job.id: job for job in there if draw(st.integers(0, 9))}
+    return World(stack, Look(ownership, details, memory=memory), force=draw(st.booleans()))

@@ -1,0 +1,197 @@
+"""A history as people read it; `UPDATE_GOLDEN=1 pytest` writes the files anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.history import HistoryDiff, HistoryReport, changes_of, make_history
+from reconciler.core.plan import TargetIdentity
+from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.stack import Declared, TargetKind
+from reconciler.render.history import render_history
+from reconciler.render.style import Style
+from tests.builders import NOW
+from tests.render.test_golden import check
+
+PROD = TargetIdentity(
+    name="prod",
+    kind=TargetKind.MODELARTS,
+    endpoint="https://modelarts.cn-north-4.myhuaweicloud.com",
+    project_id="0a1b2c3d",
+    workspace_id="0",
+)
+ID = "3faf5c03-aaa1-4cbe-879d-24b05d997347"
+DECLARED = Declared(
+    immutable={
+        "algorithm": {
+            "code_dir": "/vision-data/resnet/",
+            "parameters": {"lr": {"value": "0.1"}, "epochs": {"value": "90"}},
+            "environments": {"HF_TOKEN": "${var.hf_token}"},
+        },
+        "spec": {"resource": {"flavor_id": "modelarts.vm.gpu.t4u8"}},
+    },
+    mutable={"spec": {"schedule_policy": {"priority": "2"}}},
+    description="ResNet-50, nightly",
+    protect=True,
+)
+
+
+def a_run(number: int, **more: Any) -> PastRun:
+    begin = {"kind": "apply", "who": "alice", "where": "laptop, process 4711", "command": "apply"}
+    digests = {
+        "commit": "c0ffee0123456789abcdef0123456789abcdef01",
+        "plan_digest": "sha256:" + "1234567890abcdef" * 4,
+    }
+    return PastRun(**{"id": number, "at_s": NOW + number * 3600, **begin, **digests, **more})
+
+
+def a_revision(number: int, **more: Any) -> PastRevision:
+    name = "resnet50-nightly" + f"-r{number}" * (number > 1)
+    known = {"key": "resnet50-nightly", "number": number, "name": name, "job": ID, "digest": "a3f9a2c1b7d4e"}
+    return PastRevision(**{**known, "created_at_s": NOW + number * 3600, **more})
+
+
+RUNS = (
+    a_run(
+        4, kind="drift", command="drift", ended_at_s=NOW + 14_401.5, result="drift", summary={"missing": 1}
+    ),
+    a_run(
+        3,
+        commit="c0ffee0123456789+",
+        steps=(
+            PastStep("resnet50-nightly", "replace", "update", "resnet50-nightly", ID, NOW, NOW + 0.25, True),
+            PastStep(
+                "bert-base",
+                "create",
+                "create",
+                "bert-base",
+                None,
+                NOW,
+                NOW + 130.0,
+                False,
+                "ModelArts.2815",
+                "the resources are sold out",
+                "req-1",
+            ),
+            PastStep("resnet50-nightly", "replace", "terminate", "resnet50-nightly", ID, NOW + 1),
+        ),
+    ),
+    a_run(
+        2,
+        ended_at_s=NOW + 7_212,
+        result="partial",
+        actions=(
+            PastAction("resnet50-nightly", "replace", "immutable_changed", "done", job=ID),
+            PastAction(
+                "bert-base",
+                "create",
+                "not_found",
+                "failed",
+                "the service refused: the resources that were asked for are sold out for now, please try "
+                "again later",
+                code="ModelArts.2815",
+            ),
+            PastAction(
+                "lr-sweep-batch-64-lr-0_1",
+                "terminate",
+                "not_in_manifest",
+                "timed_out",
+                "is still Terminating",
+            ),
+            PastAction("lr-sweep-batch-64-lr-0_01", "blocked", "protected", "skipped", "protected"),
+        ),
+    ),
+    a_run(1, who="", where="", commit="", plan_digest="", ended_at_s=NOW + 3600.04, result="complete"),
+)
+REVISIONS = (
+    a_revision(3, created_at_s=None),
+    a_revision(
+        2,
+        phase_text="Running",
+        started_at_s=NOW + 7_300,
+        duration_s=118_000.0,
+        node_count=8,
+        seen_at_s=NOW + 125_300,
+        declared=DECLARED,
+        phases=(("Creating", NOW + 7_200), ("Pending", NOW + 7_203), ("Running", NOW + 7_400)),
+    ),
+    a_revision(1, phase_text="Terminated", started_at_s=NOW + 3_700, duration_s=42.0, declared=Declared()),
+)
+
+
+def a_report(**more: Any) -> HistoryReport:
+    return make_history("vision", PROD, manifest_digest="sha256:0", version="0.1.0", at_s=NOW, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "options"),
+    [
+        ("history.text", {"runs": RUNS, "revisions": REVISIONS}, {}),
+        ("history-calls.text", {"runs": RUNS[1:2]}, {"with_steps": True}),
+        ("history-of-a-key.text", {"runs": RUNS[3:], "revisions": REVISIONS, "key": "resnet50-nightly"}, {}),
+        ("history.ansi", {"runs": RUNS, "revisions": REVISIONS}, {"style": Style(colour=True)}),
+    ],
+)
+def test_a_history(name: str, more: dict[str, Any], options: dict[str, Any]) -> None:
+    text = render_history(a_report(**more), **options)
+    check(name, text)
+    if "style" not in options:
+        assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_difference() -> None:
+    other = Declared(
+        immutable={**DECLARED.immutable, "spec": {"resource": {"flavor_id": "modelarts.vm.gpu.t4u4"}}},
+        description="ResNet-50",
+    )
+    diff = HistoryDiff(before=1, after=2, changes=changes_of(DECLARED, other))
+    report = a_report(revisions=REVISIONS[1:], key="resnet50-nightly", diff=diff)
+    check("history-diff.text", render_history(report))
+
+
+@pytest.mark.parametrize(
+    ("digests", "said"),
+    [
+        ("ab", "No field differs. Yet the digests do."),
+        ("aa", "No field differs. The same was started again."),
+    ],
+)
+def test_two_revisions_without_a_difference(digests: str, said: str) -> None:
+    both = tuple(a_revision(number, digest=digest) for number, digest in enumerate(digests, 1))
+    report = a_report(revisions=both, key="a", diff=HistoryDiff(before=1, after=2, changes=()))
+    assert render_history(report).splitlines()[-1] == said
+
+
+def test_nothing() -> None:
+    assert render_history(a_report()) == "Nothing is recorded yet.\n"
+    assert render_history(a_report(key="a")) == "Nothing is recorded of a yet.\n"
+
+
+def test_what_was_recorded_steers_no_terminal() -> None:
+    bad = "\x1b[2J\r::error::x"
+    runs = a_run(
+        1,
+        kind=bad,
+        who=bad,
+        where=bad,
+        commit=bad,
+        plan_digest=bad,
+        result=bad,
+        summary={bad: 1},
+        steps=(
+            PastStep(bad, bad, bad, bad, bad, NOW, NOW, False, bad, bad, bad),
+            PastStep(bad, bad, bad, bad, bad, NOW),
+        ),
+    )
+    more = a_run(2, actions=(PastAction(bad, bad, bad, bad, bad, bad, bad),))
+    declared = Declared({bad: bad}, {bad: [bad]}, bad)
+    one = a_revision(
+        1, name=bad, job=bad, digest=bad, phase_text=bad, phases=((bad, NOW),), declared=declared
+    )
+    for key in (None, bad):
+        text = render_history(a_report(runs=(runs, more), revisions=(one,), key=key), with_steps=True)
+        assert "\x1b" not in text
+        assert "\r" not in text
+        assert not any(line.lstrip().startswith("::") for line in text.splitlines())

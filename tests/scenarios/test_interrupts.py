@@ -1,0 +1,148 @@
+"""Ctrl-C and SIGTERM at random moments of a real process: an orderly stop, and a second one at once.
+
+The moments are those that `hooks` counts for an undisturbed apply; which of them are tried is drawn, and
+always the same.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.apply.executor import INTERRUPTED
+from tests.scenarios.every_action import (
+    APPLY,
+    PLANNED,
+    Place,
+    World,
+    see_that_the_next_apply_does_the_rest,
+)
+from tests.scenarios.hooks import BEFORE, HUNG, Accident
+from tests.scenarios.zygote import Run, Zygote
+
+RecordProperty = Callable[[str, object], None]
+EXITS = {"SIGINT": 130, "SIGTERM": 143}
+CHUNKS, EACH = 3, 9
+SAID = "interrupted: no new action begins, the ones in flight finish; once more stops at once"
+ENDS = {"action_completed": "done", "action_failed": "failed", "action_skipped": "skipped"}
+
+
+def _result_of_newest_run(place: Place) -> Any:
+    return place.ask_records("SELECT result FROM reconciler_runs ORDER BY id DESC LIMIT 1")[0][0]
+
+
+def _runs(place: Place) -> Any:
+    return place.ask_records("SELECT count(*) FROM reconciler_runs")[0][0]
+
+
+def _told(run: Run) -> Counter[str]:
+    """How the actions ended, by the lines that were printed."""
+    return Counter(ENDS[event["type"]] for event in run.events if event["type"] in ENDS)
+
+
+@pytest.mark.parametrize("name", EXITS)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_first_signal_lets_what_is_in_flight_finish(
+    world: World, zygote: Zygote, tmp_path: Path, name: str, chunk: int, record_property: RecordProperty
+) -> None:
+    chosen, came = random.Random(f"{name} {chunk}").sample(world.moments, EACH), 0
+    for number, moment in enumerate(chosen):
+        place, log = world.place.copy(tmp_path / str(number)), tmp_path / f"moments-{number}.txt"
+        runs = _runs(place)
+        run = zygote.run(place.home, *APPLY, "--json", accidents=[Accident(moment, name)], log=log)
+        if moment in log.read_text(encoding="utf-8").splitlines():
+            came += 1
+            assert run.code == EXITS[name], (moment, run.err)
+        if run.out:
+            _see_that_it_stopped_in_order(run, moment)
+            assert _runs(place) == runs + 1
+            assert _result_of_newest_run(place) == ("interrupted" if _was_in_time(run) else "complete")
+        else:  # there was no plan yet, and nothing was begun
+            assert _runs(place) == runs
+            assert place.fates() == world.place.fates()
+        see_that_the_next_apply_does_the_rest(world, place, zygote, moment)
+        shutil.rmtree(place.home)
+    assert came >= EACH - 1
+    record_property("figure", ["signals at moments of an apply, each an orderly stop", came])
+
+
+def _was_in_time(run: Run) -> bool:
+    """Whether it came while actions were carried out, and not when all was done."""
+    return SAID in run.err
+
+
+def _see_that_it_stopped_in_order(run: Run, moment: str) -> None:
+    """Each action of the plan is done, or listed as skipped; none failed because of us."""
+    ends = {event["key"]: event for event in run.events if event["type"] in ENDS}
+    assert ends.keys() == PLANNED.keys(), moment
+    last = run.events[-1]
+    assert last["type"] == "apply_completed"
+    assert {how: many for how, many in last["summary"].items() if many} == _told(run)
+    assert _told(run)["failed"] == 0
+    skipped = {key: e["detail"] for key, e in ends.items() if e["type"] == "action_skipped"}
+    assert skipped.pop("waiting")
+    assert set(skipped.values()) <= {INTERRUPTED}
+    started = {event["key"] for event in run.events if event["type"] == "action_started"}
+    assert not started & skipped.keys()
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_what_was_skipped_is_listed_for_people_too(
+    world: World, zygote: Zygote, tmp_path: Path, name: str
+) -> None:
+    place = world.place.copy(tmp_path / "copy")
+    moment = next(m for m in world.moments if m.startswith(f"{BEFORE} StopTrainingJob"))
+    run = zygote.run(place.home, *APPLY, accidents=[Accident(moment, name)])
+    assert run.code == EXITS[name]
+    assert f"skipped   create new: {INTERRUPTED}" in run.out
+    assert "done      terminate" in run.out
+
+
+@pytest.mark.parametrize("name", EXITS)
+@pytest.mark.parametrize(
+    "operation", ["ChangeTrainingJobDescription", "StopTrainingJob", "CreateTrainingJob"]
+)
+def test_the_second_signal_stops_at_once_and_says_what_was_done(
+    world: World, zygote: Zygote, tmp_path: Path, name: str, operation: str
+) -> None:
+    place = world.place.copy(tmp_path / "copy")
+    *_, request = (request for request in world.requests if request.startswith(operation))
+    signals = [Accident(f"{BEFORE} {request}", name), Accident(request, HUNG[name])]
+    run = zygote.run(place.home, *APPLY, "--json", accidents=signals)
+    assert run.code == EXITS[name], run.err
+    last = run.events[-1]
+    assert last["type"] == "apply_completed"
+    assert {how: many for how, many in last["summary"].items() if many} == _told(run)
+    assert _told(run)["done"] > 0
+    assert _result_of_newest_run(place) == ""
+    see_that_the_next_apply_does_the_rest(world, place, zygote)
+
+
+@pytest.mark.parametrize(
+    "last_words",
+    ["threading.Event().wait", "lambda: sys.stdout.write(1)", "lambda: os.close(1) or print('gone')"],
+    ids=["nobody reads", "a fault", "the reader has gone"],
+)
+def test_nothing_keeps_the_second_signal_from_stopping(last_words: str) -> None:
+    script = f"""
+import os, signal, sys, threading
+from reconciler.cli.interrupts import Interrupt, interruptible
+interrupt = Interrupt()
+interrupt.last_words = {last_words}
+with interruptible(interrupt):
+    for _ in range(2):
+        signal.raise_signal(signal.SIGINT)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 130, ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,82 @@
+"""A saved plan whose apply is killed midway: the same plan is stale by then, and a fresh one does the rest.
+
+Kill points are counted as in `test_killed_everywhere`. Here are all that come right after a call that
+changes something, and some of the others.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.every_action import (
+    APPLY_SAVED,
+    Fate,
+    World,
+    a_world,
+    see_that_it_ended_well,
+    see_that_none_is_there_twice,
+    see_that_the_next_apply_does_the_rest,
+)
+from tests.scenarios.hooks import AFTER, KILL, Accident
+from tests.scenarios.zygote import Zygote
+
+RecordProperty = Callable[[str, object], None]
+CHUNKS = 2
+CHANGING = ("CreateTrainingJob", "ChangeTrainingJobDescription", "StopTrainingJob")
+STALE = 4
+
+
+@pytest.fixture(scope="module")
+def world(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return a_world(tmp_path_factory.mktemp("world"), zygote, apply=APPLY_SAVED)
+
+
+def _moments(world: World) -> list[str]:
+    changing = tuple(f"{AFTER} {operation}" for operation in CHANGING)
+    return [
+        moment
+        for place, moment in enumerate(world.moments)
+        if moment.startswith(changing) or place % 12 == 0 or moment == world.moments[-1]
+    ]
+
+
+def _lives(fates: Mapping[str, Fate]) -> dict[str, tuple[str, ...]]:
+    return {name: fate.past for name, fate in fates.items()}
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_same_plan_is_stale_and_a_fresh_one_does_the_rest(
+    world: World, zygote: Zygote, tmp_path: Path, chunk: int, record_property: RecordProperty
+) -> None:
+    chosen, stale = _moments(world)[chunk::CHUNKS], 0
+    for number, moment in enumerate(chosen):
+        place = world.place.copy(tmp_path / str(number))
+        killed = zygote.run(place.home, *APPLY_SAVED, accidents=[Accident(moment, KILL)])
+        assert killed.code in (-signal.SIGKILL, 0), killed.err
+        see_that_none_is_there_twice(place)
+        left = place.fates()
+        again = zygote.run(place.home, *APPLY_SAVED)
+        assert again.code in (0, STALE), (moment, again.err)
+        if again.code == STALE:
+            stale += 1
+            assert "stale plan" in again.err
+            assert place.fates() == left, "nothing is changed by a plan that does not hold any more"
+        else:
+            assert _lives(left) == _lives(world.place.fates()), "it holds where no job came or went"
+        see_that_the_next_apply_does_the_rest(world, place, zygote, moment)
+        shutil.rmtree(place.home)
+    assert len(chosen) // 2 < stale < len(chosen)
+    record_property("figure", ["kill points of a saved plan, each repaired by a fresh one", len(chosen)])
+
+
+def test_a_saved_plan_is_carried_out_once(world: World, zygote: Zygote, tmp_path: Path) -> None:
+    place = world.place.copy(tmp_path / "copy")
+    assert zygote.run(place.home, *APPLY_SAVED).code == 0
+    assert zygote.run(place.home, *APPLY_SAVED).code == STALE
+    place.let_pass(60)
+    see_that_it_ended_well(world, place)
