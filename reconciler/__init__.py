@@ -31,48 +31,117 @@ if TYPE_CHECKING:
     from reconciler.backends.asked import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.clock import SystemClock
     from reconciler.backends.reported import JobPage, ReportedJob
+    from reconciler.backends.told import (
+        Engine,
+        Event,
+        Events,
+        Flavor,
+        LogLines,
+        LogPreview,
+        Metric,
+        Quota,
+        Stages,
+        TaggedJob,
+        Task,
+    )
+    from reconciler.core.desired import JobBody
     from reconciler.core.drift import DriftReport
     from reconciler.core.plan import Plan
+    from reconciler.core.ports import (
+        NameTaken,
+        NotFound,
+        Rejected,
+        ServerFault,
+        ServiceFailure,
+        Throttled,
+        Unanswered,
+        Unauthorized,
+        Unreachable,
+        UnreadableAnswer,
+        WrongPhase,
+    )
     from reconciler.manifests import LoadedStack, load
     from reconciler.reconcile import Context, apply, drift, plan
     from reconciler.targets import Surroundings, connected
 
-#: The public names and where they live. Imported on first use, so that the command line stays quick.
-_PUBLIC = {
-    "Context": "reconcile",
-    "DriftReport": "core.drift",
-    "Filter": "backends.asked",
-    "JobPage": "backends.reported",
-    "LoadedStack": "manifests",
-    "Plan": "core.plan",
-    "ReportedJob": "backends.reported",
-    "Search": "backends.asked",
-    "SearchBody": "backends.asked",
-    "Surroundings": "targets",
-    "SystemClock": "backends.clock",
-    "TagFilter": "backends.asked",
-    "UpdateBody": "backends.asked",
-    "apply": "reconcile",
-    "connected": "targets",
-    "drift": "reconcile",
-    "load": "manifests",
-    "plan": "reconcile",
+#: The public names, by the module where they live: what is asked of the service and what it tells, its
+#: failures, and the loop. Imported on first use, so that the command line stays quick.
+_NAMES_BY_MODULE = {
+    "backends.asked": ("Filter", "Search", "SearchBody", "TagFilter", "UpdateBody"),
+    "backends.clock": ("SystemClock",),
+    "backends.reported": ("JobPage", "ReportedJob"),
+    "backends.told": (
+        "Engine",
+        "Event",
+        "Events",
+        "Flavor",
+        "LogLines",
+        "LogPreview",
+        "Metric",
+        "Quota",
+        "Stages",
+        "TaggedJob",
+        "Task",
+    ),
+    "core.desired": ("JobBody",),
+    "core.drift": ("DriftReport",),
+    "core.plan": ("Plan",),
+    "core.ports": (
+        "NameTaken",
+        "NotFound",
+        "Rejected",
+        "ServerFault",
+        "ServiceFailure",
+        "Throttled",
+        "Unanswered",
+        "Unauthorized",
+        "Unreachable",
+        "UnreadableAnswer",
+        "WrongPhase",
+    ),
+    "manifests": ("LoadedStack", "load"),
+    "reconcile": ("Context", "apply", "drift", "plan"),
+    "targets": ("Surroundings", "connected"),
 }
+_MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 __all__ = [
     "Context",
     "DriftReport",
+    "Engine",
+    "Event",
+    "Events",
     "Filter",
+    "Flavor",
+    "JobBody",
     "JobPage",
     "LoadedStack",
+    "LogLines",
+    "LogPreview",
+    "Metric",
+    "NameTaken",
+    "NotFound",
     "Plan",
+    "Quota",
+    "Rejected",
     "ReportedJob",
     "Search",
     "SearchBody",
+    "ServerFault",
+    "ServiceFailure",
+    "Stages",
     "Surroundings",
     "SystemClock",
     "TagFilter",
+    "TaggedJob",
+    "Task",
+    "Throttled",
+    "Unanswered",
+    "Unauthorized",
+    "Unreachable",
+    "UnreadableAnswer",
     "UpdateBody",
+    "WrongPhase",
     "__version__",
     "apply",
     "connected",
@@ -83,6 +152,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(import_module(f"reconciler.{_PUBLIC[name]}"), name)
+    if name in _MODULE_BY_NAME:
+        return getattr(import_module(f"reconciler.{_MODULE_BY_NAME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import reconciler
+from reconciler.backends.asked import SearchBody
 from reconciler.backends.jobs import Jobs
-from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.modelarts import HUAWEI_ONLY, ModelArtsBackend
 from reconciler.backends.operations import Operations
 from reconciler.cli import cli
 from reconciler.cli.running import run
@@ -115,6 +116,24 @@ def test_every_operation_of_the_service_is_on_the_page(route: Route) -> None:
     assert command
     assert python.startswith("`backend.")
     assert ("*Huawei*" in python) is (route.clouds == {"huawei"})
+
+
+def test_every_field_of_the_search_has_an_option_and_says_where_it_is_known() -> None:
+    rows = {
+        field: cells
+        for name, cells in ROWS.items()
+        for field in re.findall(r"`(\w+)(?:\[\])?`", name)
+        if field in SearchBody.model_fields
+    }
+    assert rows.keys() == SearchBody.model_fields.keys()
+    assert {field for field, (_, python) in rows.items() if "*Huawei*" in python} == set(HUAWEI_ONLY)
+    asked = {
+        field: re.findall(r"--[\w-]+", option)
+        for field, (option, _) in rows.items()
+        if field != "workspace_id"
+    }
+    assert all(asked.values())
+    assert {option for options in asked.values() for option in options} <= set(SEARCH_OPTIONS)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)

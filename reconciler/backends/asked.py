@@ -47,7 +47,8 @@ class Search(Asked):
     """Which jobs, in which order; all conditions must hold.
 
     With tags or addresses the service looks at 31 days only: the last ones, or those that a filter of
-    create_time names. `unified_jobs` is known from the vendor's Terraform provider alone.
+    create_time names. `unified_jobs` is known from the vendor's Terraform provider alone. Open Telekom Cloud
+    knows neither tags and addresses nor `train_type` and `unified_jobs`.
     """
 
     filters: tuple[Filter, ...] = ()

@@ -7,16 +7,32 @@ Source: reference/modelarts-api.md 2, 3, 6.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Self
 
 from reconciler.backends.asked import ActionBody, Search, SearchBody, UpdateBody
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import page_of
 from reconciler.backends.reported import JobPage, ReportedJob
+from reconciler.core.body import create_body, with_identity
+from reconciler.core.desired import JobBody
 from reconciler.core.marks import Cloud
+from reconciler.core.observed import Unreadable
 from reconciler.core.ports import Rejected, ServiceFailure, UnreadableAnswer
 
 _EVERY_JOB = Search()
+
+
+class Found(tuple[ReportedJob, ...]):
+    """The jobs that a search found; `unreadable` are those that lack an id, a name or a phase."""
+
+    unreadable: tuple[Unreadable, ...]
+
+    def __new__(cls, jobs: Iterable[ReportedJob] = (), unreadable: Iterable[Unreadable] = ()) -> Self:
+        """Put the two together."""
+        found = super().__new__(cls, jobs)
+        found.unreadable = tuple(unreadable)
+        return found
 
 
 class Jobs:
@@ -25,22 +41,40 @@ class Jobs:
     def __init__(self, backend: ModelArtsBackend) -> None:
         self._backend = backend
 
-    def search(self, search: Search = _EVERY_JOB, limit: int | None = None) -> tuple[ReportedJob, ...]:
-        """Return the jobs that match, the oldest first unless `search` says otherwise; pages are turned here.
+    def create(self, name: str, job: JobBody) -> ReportedJob:
+        """Create a job, described as below a key of a manifest, in the target's workspace.
 
-        With a `limit` no page is read beyond the one that reaches it.
+        It is asked once, never repeated, and belongs to no stack.
 
         Raises:
-            UnreadableAnswer: the list moved, or one of its entries cannot be read. `backend.search` tells
-                of the others.
+            NameTaken: a job of that name exists, seen or not.
+            Unanswered, UnreadableAnswer, ServerFault: whether there is a job now is not known.
+        """
+        body = with_identity(
+            create_body(job.model_dump(exclude_unset=True)),
+            name=name,
+            workspace_id=self._backend.workspace_id,
+            description=job.description or "",
+        )
+        return ReportedJob.of(self._backend.create(body))
+
+    def search(self, search: Search = _EVERY_JOB, limit: int | None = None) -> Found:
+        """Return the jobs that match, the oldest first unless `search` says otherwise; pages are turned here.
+
+        With a `limit` no page is read beyond the one that reaches it. Entries that cannot be read hide no
+        others: they are in the answer's `unreadable`.
+
+        Raises:
+            UnreadableAnswer: the list moved.
+            Rejected: the cloud does not know what is asked; then nothing was sent.
         """
         asked = search.conditions()
         listing = self._backend.search(asked.pop("filters", ()), more=asked, limit=limit)
         if isinstance(listing.problem, ServiceFailure):
             raise listing.problem
-        if listing.problem or listing.unreadable:
-            raise UnreadableAnswer(listing.problem or f"an entry of the list: {listing.unreadable[0].why}")
-        return tuple(ReportedJob.of(job) for job in listing.jobs[:limit])
+        if listing.problem:
+            raise UnreadableAnswer(listing.problem)
+        return Found((ReportedJob.of(job) for job in listing.jobs[:limit]), listing.unreadable)
 
     def page(self, search: SearchBody) -> JobPage:
         """Return one page, as the service cuts it; of the target's workspace, if none is named.
@@ -89,3 +123,11 @@ class Jobs:
         if not isinstance(told, dict):
             raise answer.unreadable("the answer is not a job")
         return ReportedJob.model_validate(told)
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        self._backend.delete(job_id)

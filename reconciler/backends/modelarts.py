@@ -29,7 +29,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _NOT_IDS = frozenset({"batch-delete", "autosearch"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: Fields of the search that Open Telekom Cloud does not know: it would answer as if nobody had asked.
-_HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
+HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
 
 
 class ModelArtsBackend:
@@ -182,7 +182,7 @@ class ModelArtsBackend:
     def _check_search(self, asked: Mapping[str, Any]) -> None:
         if self.cloud is not Cloud.OTC:
             return
-        for field in _HUAWEI_ONLY:
+        for field in HUAWEI_ONLY:
             if asked.get(field) not in (None, "", [], ()):
                 raise Rejected(f"Open Telekom Cloud does not offer searches by {field}")
 

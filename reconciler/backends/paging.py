@@ -291,7 +291,5 @@ def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> Page | str:
     if not isinstance(items, list):
         return "the items of the search are not a list"
     # A service that counts the page, not the list, tells nothing about the list.
-    told, matching = (
-        int(told) if told is not None and told > len(items) else None for told in (total, count)
-    )
-    return Page(items, told, requests, seconds, matching)
+    known, matching = (int(n) if n is not None and n > len(items) else None for n in (total, count))
+    return Page(items, known, requests, seconds, matching)

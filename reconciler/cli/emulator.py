@@ -56,6 +56,11 @@ def command() -> None:
         option("--access-key", default=None, help="With --secret-key: signatures are checked."),
         option("--secret-key", default=None, help="The secret key of --access-key."),
         option(
+            "--security-token",
+            default=None,
+            help="The X-Security-Token of temporary credentials; without it any will do.",
+        ),
+        option(
             "--speed",
             type=FiniteRange(min=0, min_open=True, max=1_000_000),
             default=None,
@@ -67,6 +72,17 @@ def command() -> None:
             default="huawei",
             show_default=True,
             help="Whose dialect it speaks.",
+        ),
+        option(
+            "--strict",
+            is_flag=True,
+            help="Refuse flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on a "
+            "public pool what needs a dedicated one.",
+        ),
+        option(
+            "--item-offsets",
+            is_flag=True,
+            help="Let the offset of a search count items, as some documents say; else pages.",
         ),
         option(
             "--no-noise",
@@ -98,8 +114,11 @@ def serve(
     token: str | None,
     access_key: str | None,
     secret_key: str | None,
+    security_token: str | None,
     speed: float | None,
     cloud: str,
+    strict: bool,
+    item_offsets: bool,
     no_noise: bool,
     chaos: float | None,
     chaos_seed: int,
@@ -113,9 +132,11 @@ def serve(
 
     gc.enable()  # a server runs for long
 
-    console.redact.learn(secret for secret in (token, secret_key) if secret)
+    console.redact.learn(secret for secret in (token, secret_key, security_token) if secret)
     if bool(access_key) != bool(secret_key):
         raise click.UsageError("--access-key and --secret-key go together")
+    if security_token and not access_key:
+        raise click.UsageError("--security-token goes with --access-key and --secret-key")
     try:
         store = emulator.Store(str(data) if data else ":memory:", speed=speed, noise=not no_noise)
     except Exception as error:  # a directory that is not there, a file that is no database
@@ -126,7 +147,10 @@ def serve(
         token=token,
         access_key=access_key,
         secret_key=secret_key,
+        security_token=security_token or None,
         cloud=cloud,
+        strict_catalogue=strict,
+        offset_counts="items" if item_offsets else "pages",
         control=is_loopback(host),
         faults=emulator.chaos(chaos, chaos_seed) if chaos else (),
     )

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from reconciler.emulator import catalogue
+from reconciler.emulator import catalogue, forms
 from reconciler.emulator.lifecycle import Life
 
 AI_PROJECT = "default-ai-project"
@@ -39,6 +39,8 @@ def job(body: Mapping[str, Any], identity: Identity, *, noise: bool = True) -> d
     metadata |= {"id": identity.id, "create_time": identity.create_ms}
     if noise:
         _add_noise(answer, identity)
+        if forms.is_other(identity.id):
+            forms.respell_filled(answer)
     return answer
 
 
@@ -63,7 +65,8 @@ def status(life: Life, node_count: int, now_ms: int, reserved_hours: int | None 
     }
     if started:
         told["node_count_metrics"] = [[life.since("Pending") or started, 0], [started, node_count]]
-        record: dict[str, Any] = {"start_at": started // 1000, "start_type": "init_or_rescheduled"}
+        start_type = "restarted" if life.was_restarted else "init_or_rescheduled"
+        record: dict[str, Any] = {"start_at": started // 1000, "start_type": start_type}
         if ended:
             record |= {"end_at": ended // 1000, "end_reason": life.phase}
         told["running_records"] = [record]

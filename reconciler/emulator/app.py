@@ -19,9 +19,10 @@ from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
 from reconciler.emulator.calls import Answer, Call, answer
-from reconciler.emulator.control import Reins, RequestLog, Served
+from reconciler.emulator.control import Dials, Reins, RequestLog, Served
 from reconciler.emulator.errors import Refused
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, spoil
+from reconciler.emulator.keylock import KeyLock
 from reconciler.emulator.routes import CLOUDS, Route, route_map
 from reconciler.emulator.signature import BadSignature, SignedRequest, verify
 from reconciler.emulator.store import Store
@@ -44,6 +45,7 @@ class Settings:
     token: str | None = None
     access_key: str | None = None
     secret_key: str | None = None
+    security_token: str | None = None
     cloud: str = "huawei"
     strict_catalogue: bool = False
     control: bool = False
@@ -52,14 +54,16 @@ class Settings:
 
 
 class Application:
-    """The emulated service. `store`, `faults` and `requests` are there for tests to direct and read."""
+    """The emulated service. Tests direct and read `store`, `faults`, `requests` and `dials`."""
 
-    def __init__(self, store: Store, settings: Settings, faults: Faults) -> None:
+    def __init__(self, store: Store, settings: Settings, faults: Faults, dials: Dials) -> None:
         self.store = store
         self.settings = settings
         self.faults = faults
         self.requests = RequestLog()
-        self._reins = Reins(store, faults, self.requests)
+        self.dials = dials
+        self.key_lock = KeyLock()
+        self._reins = Reins(store, faults, self.requests, dials)
         self._map = route_map(settings.cloud, with_control=settings.control)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -119,7 +123,9 @@ class _Serving:
 
     def operate(self, route: Route, path: Any, data: bytes) -> Answer:
         """Run an operation, with the fault that strikes it, if one does."""
-        fault = self.fault = self.app.faults.strike(self.request.method, route.operation, self.request.path)
+        fault = self.fault = self.app.faults.strike(
+            self.request.method, route.operation, self.request.path, data
+        )
         effect = fault.effect if fault else None
         if effect is Effect.LOST_BEFORE:
             raise AnswerLost(route.operation)
@@ -149,6 +155,8 @@ class _Serving:
             body=data,
             cloud=settings.cloud,
             strict_catalogue=settings.strict_catalogue,
+            counts_items=self.app.dials.offset_counts == "items",
+            shift=self.fault.shift if self.fault and self.fault.effect is Effect.MOVED_LIST else 0,
         )
 
     def authenticate(self, data: bytes) -> None:
@@ -169,12 +177,14 @@ class _Serving:
             raise _unauthorized("Token header is missing")
         if settings.token is not None and "Authorization" not in headers:
             raise _unauthorized("Token header is missing")
+        now = settings.now()
         try:
-            verify(
-                _signed(self.request, data), settings.access_key, settings.secret_key or "", settings.now()
-            )
+            with self.app.key_lock.counting(now):
+                verify(_signed(self.request, data), settings.access_key, settings.secret_key or "", now)
         except BadSignature as problem:
             raise _unauthorized(str(problem)) from None
+        if settings.security_token not in {None, headers.get("X-Security-Token")}:
+            raise _unauthorized("the security token is missing or not that of the access key")
 
     def check_project(self, project_id: str) -> None:
         if self.app.settings.project_id not in {None, project_id}:
@@ -220,9 +230,11 @@ def create_app(
     token: str | None = None,
     access_key: str | None = None,
     secret_key: str | None = None,
+    security_token: str | None = None,
     cloud: str = "huawei",
     strict_catalogue: bool = False,
     control: bool = False,
+    offset_counts: str = "pages",
     faults: Iterable[Fault] = (),
     now: Callable[[], datetime] | None = None,
     sleep: Callable[[float], None] = time.sleep,
@@ -230,26 +242,32 @@ def create_app(
     """Return the emulated service on a store, as a WSGI application.
 
     `project_id`: the only project there is (None: any). `token`, `access_key` with `secret_key`: the
-    credentials it asks for (none: it asks for none; both: either will do). `cloud`: "huawei" or
+    credentials it asks for (none: it asks for none; both: either will do). `security_token`: the one
+    that goes with the key pair, of temporary credentials (None: any will do). `cloud`: "huawei" or
     "otc", which has fewer operations and changes a description only. `strict_catalogue`: refuse
-    flavors and engines that the catalogue lacks. `control`: offer the API of `control`.
+    flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on a public pool
+    what needs a dedicated one. `control`: offer the API of `control`. `offset_counts`: whether the
+    offset of a search counts "pages" or "items".
 
     Raises:
-        ValueError: an unknown cloud, or one half of a key pair.
+        ValueError: an unknown cloud or way to count, or one half of a key pair.
     """
     if cloud not in CLOUDS:
         raise ValueError(f"cloud must be one of {', '.join(sorted(CLOUDS))}, not {cloud}")
     if (access_key is None) != (secret_key is None):
         raise ValueError("access_key and secret_key go together")
+    if security_token is not None and access_key is None:
+        raise ValueError("security_token goes with access_key and secret_key")
     settings = Settings(
         project_id=project_id,
         token=token,
         access_key=access_key,
         secret_key=secret_key,
+        security_token=security_token,
         cloud=cloud,
         strict_catalogue=strict_catalogue,
         control=control,
         now=now or Settings.now,
         sleep=sleep,
     )
-    return Application(store, settings, Faults(*faults))
+    return Application(store, settings, Faults(*faults), Dials(offset_counts))

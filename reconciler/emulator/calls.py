@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from werkzeug.datastructures import Headers
 
+from reconciler.emulator import forms
 from reconciler.emulator.answers import dumps
+from reconciler.emulator.records import Job
 from reconciler.emulator.store import Store
 
 
 @dataclass(frozen=True)
 class Call:
-    """What an operation is given. `path` holds the variable parts of the URL, `query` its parameters."""
+    """What an operation is given. `path` holds the variable parts of the URL, `query` its parameters.
+
+    `counts_items`: the offset of a search counts items, not pages; `shift`: the list moved, see `Search`.
+    """
 
     store: Store
     path: Mapping[str, Any]
@@ -23,6 +29,8 @@ class Call:
     body: bytes
     cloud: str = "huawei"
     strict_catalogue: bool = False
+    counts_items: bool = False
+    shift: int = 0
 
     @property
     def project(self) -> str:
@@ -33,6 +41,14 @@ class Call:
     def job_id(self) -> str:
         """The job id of the URL."""
         return str(self.path["job_id"])
+
+    def text(self, job: Job) -> str:
+        """Return a job as JSON, as this cloud answers it."""
+        if not (job.is_respelled and self.cloud == "otc"):
+            return job.text
+        told = json.loads(job.text)
+        forms.respell_declared(told)
+        return dumps(told)
 
 
 class Answer(NamedTuple):

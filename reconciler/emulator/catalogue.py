@@ -1,4 +1,4 @@
-"""The catalogue: flavors, engines and algorithms that the emulated service offers.
+"""The catalogue: what the emulated service offers: flavors, engines, algorithms, pools, workspaces.
 
 The entries have the shape of the documented answers and plausible values; they are not a price list.
 """
@@ -165,7 +165,7 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 """Preset engines, by `engine_id`."""
 
-_ALGORITHMS: dict[str, dict[str, Any]] = {
+ALGORITHMS: dict[str, dict[str, Any]] = {
     "2e5451fe-913f-4ed6-a8ce-c5a9e1b4e9d1": {
         "name": "image-classification-resnet50",
         "code_dir": "/modelarts-emulator/algorithms/resnet50/code/",
@@ -179,11 +179,17 @@ _ALGORITHMS: dict[str, dict[str, Any]] = {
         "engine_id": "tensorflow_2.1.0-cuda_10.1-py_3.7-ubuntu_18.04-x86_64",
     },
 }
+"""Algorithms of the project, by id."""
+
+POOLS = frozenset({"poolfaf38d76", "pool0a1b2c3d"})
+"""Dedicated pools."""
+WORKSPACES = frozenset({"0", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"})
+"""Workspaces, the default one first among them."""
 
 
 def algorithm(algorithm_id: str) -> dict[str, Any]:
     """Return what the service knows about an algorithm; any id has one."""
-    known = _ALGORITHMS.get(algorithm_id)
+    known = ALGORITHMS.get(algorithm_id)
     return known or {
         "name": f"algorithm-{algorithm_id[:8]}",
         "code_dir": f"/modelarts-emulator/algorithms/{algorithm_id}/code/",
@@ -210,6 +216,36 @@ def check_flavor(flavor_id: str, *, pooled: bool, strict: bool) -> None:
     if known or (not strict and _PLAUSIBLE.fullmatch(flavor_id)):
         return
     raise Refused("ModelArts.2781", f"Flavor {flavor_id} not found.")
+
+
+def check_algorithm(algorithm_id: str, *, strict: bool) -> None:
+    """Refuse an algorithm that is not there; a catalogue that is not `strict` takes every id.
+
+    Raises:
+        Refused: 400 ModelArts.2755.
+    """
+    if strict and algorithm_id not in ALGORITHMS:
+        raise Refused("ModelArts.2755", "algorithm not found.")
+
+
+def check_pool(pool_id: str, *, strict: bool) -> None:
+    """Refuse a dedicated pool that is not there; a catalogue that is not `strict` takes every id.
+
+    Raises:
+        Refused: 404 ModelArts.2890.
+    """
+    if strict and pool_id not in POOLS:
+        raise Refused("ModelArts.2890", f"Pool {pool_id} not found.")
+
+
+def check_workspace(workspace_id: str | None, *, strict: bool) -> None:
+    """Refuse a workspace that is not there; a catalogue that is not `strict` takes every id.
+
+    Raises:
+        Refused: 400 ModelArts.0102.
+    """
+    if strict and workspace_id and workspace_id not in WORKSPACES:
+        raise Refused("ModelArts.0102", f"Workspace {workspace_id} not found.")
 
 
 def find_engine(engine: dict[str, Any]) -> dict[str, Any] | None:

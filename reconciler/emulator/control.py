@@ -14,6 +14,8 @@ made with `control=True`. It takes and gives JSON and asks for no credentials:
     GET    /emulator/faults            the faults in force
     POST   /emulator/faults            one fault, a list of them, or {"chaos": probability, "seed": n}
     DELETE /emulator/faults            remove them all
+    GET    /emulator/settings          {"offset_counts": "pages"}
+    POST   /emulator/settings          {"offset_counts": "items"}: what `offset` of a search counts
 """
 
 from __future__ import annotations
@@ -49,6 +51,17 @@ class RequestLog(deque[Served]):
         super().__init__(maxlen=KEPT_REQUESTS)
 
 
+@dataclass
+class Dials:
+    """What can be set while the application serves. `offset_counts`: pages or items."""
+
+    offset_counts: str = "pages"
+
+    def __post_init__(self) -> None:
+        if self.offset_counts not in {"pages", "items"}:
+            raise ValueError(f"offset_counts is pages or items, not {self.offset_counts}")
+
+
 @dataclass(frozen=True)
 class Reins:
     """What the control API holds of an application."""
@@ -56,6 +69,7 @@ class Reins:
     store: Store
     faults: Faults
     requests: RequestLog
+    dials: Dials
 
 
 Handler = Callable[[Reins, Mapping[str, Any], bytes], Answer]
@@ -123,6 +137,19 @@ def _clear_faults(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answe
     return Answer(204)
 
 
+def _show_settings(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+    return answer(200, asdict(reins.dials))
+
+
+def _set(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
+    try:
+        wanted = Dials(**{**asdict(reins.dials), **_object(data)})
+    except (ValueError, TypeError):
+        raise invalid("the one setting is offset_counts: pages or items") from None
+    reins.dials.offset_counts = wanted.offset_counts
+    return _show_settings(reins, path, data)
+
+
 def _summary(job: Job) -> dict[str, Any]:
     return {
         "id": job.id,
@@ -161,4 +188,6 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/emulator/faults", _show_faults),
     ("POST", "/emulator/faults", _add_faults),
     ("DELETE", "/emulator/faults", _clear_faults),
+    ("GET", "/emulator/settings", _show_settings),
+    ("POST", "/emulator/settings", _set),
 )

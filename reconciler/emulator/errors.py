@@ -23,6 +23,7 @@ _READ_REQUEST = "Check whether the training project information in the request i
 CODES: dict[str, Fact] = {
     "ModelArts.2751": Fact(400, "Use another training job name."),
     "ModelArts.2753": Fact(400, _READ_REQUEST),
+    "ModelArts.2755": Fact(400, _READ_REQUEST),
     "ModelArts.2757": Fact(400, _READ_REQUEST),
     "ModelArts.2758": Fact(400, _READ_REQUEST),
     "ModelArts.2763": Fact(400, _READ_REQUEST),
@@ -49,6 +50,7 @@ CODES: dict[str, Fact] = {
     "ModelArts.2807": Fact(400, _READ_REQUEST),
     "ModelArts.2808": Fact(400, _READ_REQUEST),
     "ModelArts.2809": Fact(400, _READ_REQUEST),
+    "ModelArts.2813": Fact(409, _READ_AGAIN),
     "ModelArts.2815": Fact(
         400, "Delete training jobs that are no longer needed, or apply for a larger quota."
     ),
@@ -60,6 +62,8 @@ CODES: dict[str, Fact] = {
     "ModelArts.2854": Fact(400, _READ_REQUEST),
     "ModelArts.2857": Fact(400, _READ_REQUEST),
     "ModelArts.2858": Fact(400, _READ_AGAIN),
+    "ModelArts.2890": Fact(404, _READ_REQUEST),
+    "ModelArts.0102": Fact(400),
     "ModelArts.4104": Fact(413),
     "ModelArts.50004000": Fact(400),
     "APIGW.0101": Fact(404),

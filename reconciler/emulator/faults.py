@@ -48,6 +48,8 @@ class Effect(StrEnum):
     """Make the first job of the answer one whose status cannot be read."""
     UNKNOWN_PHASE = "unknown_phase"
     """Show the first job of the answer in a phase that no document has."""
+    MOVED_LIST = "moved_list"
+    """Answer a later page of the job list as if it had moved by `shift` jobs since the page before."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class Fault:
     of `routes.ROUTES`, None: any) and whose path matches the regular expression `path` (None: any).
     Of these it strikes the `nth` (1 is the first) and those after it, `count` in all (None: without
     end), each with `probability`; the chance is drawn from `seed`, so that a run can be repeated.
+
+    A moved list is for the pages of a search behind the first, whatever else is asked. `shift` is how many
+    jobs before the page are gone: as many of the page are missed. Below 0 they are new: so many come twice.
     """
 
     effect: Effect
@@ -73,19 +78,35 @@ class Fault:
     message: str = "Internal error."
     retry_after_s: int | None = None
     delay_s: float = 0.0
+    shift: int = 1
 
     def __post_init__(self) -> None:
         re.compile(self.path or "")
         if self.nth < 1 or not 0 <= self.probability <= 1 or self.delay_s < 0:
             raise ValueError("nth starts at 1, probability is between 0 and 1, delay_s is not negative")
+        if type(self.shift) is not int or not 0 < abs(self.shift) < 1 << 31:
+            raise ValueError("shift is a whole number of jobs, and not 0")
 
-    def is_for(self, method: str, operation: str, path: str) -> bool:
+    def is_for(self, method: str, operation: str, path: str, body: bytes = b"") -> bool:
         """Say whether the fault is for such a request."""
+        if self.effect is Effect.MOVED_LIST and not (operation == _LISTING and _is_later_page(body)):
+            return False
         return (
             self.method in {None, method}
             and self.operation in {None, operation}
             and (self.path is None or re.search(self.path, path) is not None)
         )
+
+
+_LISTING = "ListTrainingJobs"
+
+
+def _is_later_page(body: bytes) -> bool:
+    try:
+        offset = json.loads(body)["offset"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return isinstance(offset, int) and offset > 0
 
 
 def read_fault(body: Mapping[str, Any]) -> Fault:
@@ -151,10 +172,10 @@ class Faults:
         with self._lock:
             return iter([armed.fault for armed in self._armed])
 
-    def strike(self, method: str, operation: str, path: str) -> Fault | None:
+    def strike(self, method: str, operation: str, path: str, body: bytes = b"") -> Fault | None:
         """Return the first fault that strikes this request; every fault that is for it counts it."""
         with self._lock:
-            matching = [armed for armed in self._armed if armed.fault.is_for(method, operation, path)]
+            matching = [armed for armed in self._armed if armed.fault.is_for(method, operation, path, body)]
             for armed in matching:
                 armed.seen += 1
             return next((armed.fault for armed in matching if armed.strikes()), None)

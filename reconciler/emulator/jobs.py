@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from reconciler.emulator import shapes, validation
@@ -20,17 +21,21 @@ def create(call: Call) -> Answer:
     validation.check_job(body, strict_catalogue=call.strict_catalogue)
     job = call.store.create(call.project, body)
     named = f'"user_name":{dumps(call.store.user_name)}'
-    return Answer(201, job.text.replace(named, '"user_name":""', 1))
+    return Answer(201, call.text(job).replace(named, '"user_name":""', 1))
 
 
 def search(call: Call) -> Answer:
     """ListTrainingJobs: 200 and a page of whole jobs."""
     body = shapes.read(call.body, shapes.SEARCH)
-    asked = read_search(body, call.store.clock.now_ms())
+    asked = replace(
+        read_search(body, call.store.clock.now_ms(), strict=call.strict_catalogue),
+        counts_items=call.counts_items,
+        shift=call.shift,
+    )
     page = call.store.search(call.project, asked)
     frame: dict[str, Any] = {
-        "total": page.total,
-        "count": page.count,
+        "total": page.total - asked.shift,
+        "count": page.count - asked.shift,
         "limit": asked.limit,
         "offset": asked.offset,
         "sort_by": "create_time",
@@ -41,13 +46,13 @@ def search(call: Call) -> Answer:
     }
     if asked.train_type:
         frame["train_type"] = asked.train_type
-    items = ",".join(job.text for job in page.jobs)
+    items = ",".join(call.text(job) for job in page.jobs)
     return Answer(200, f'{dumps(frame)[:-1]},"items":[{items}]}}')
 
 
 def show(call: Call) -> Answer:
     """ShowTrainingJobDetails: 200 and the whole job."""
-    return Answer(200, call.store.get(call.project, call.job_id).text)
+    return Answer(200, call.text(call.store.get(call.project, call.job_id)))
 
 
 def update(call: Call) -> Answer:
@@ -65,6 +70,9 @@ def update(call: Call) -> Answer:
         raise invalid(f"metadata.annotation {', '.join(sorted(others))} cannot be changed")
 
     def change(job: Job, body: dict[str, Any]) -> None:
+        if call.strict_catalogue:
+            resource = (body.get("spec") or {}).get("resource") or {}
+            validation.check_dedicated(spec, resource)
         if job.life.phase == "Terminating":
             raise Refused("ModelArts.2858", "The job is being terminated and cannot be changed.")
         if priority is not None and job.life.phase != "Pending":
@@ -93,11 +101,12 @@ def _merge(body: dict[str, Any], asked: dict[str, Any], annotations: dict[str, s
 
 
 def act(call: Call) -> Answer:
-    """StopTrainingJob: 202 and the whole job, in phase Terminating."""
+    """StopTrainingJob: 202 and the whole job: terminating, or beginning anew after its end."""
     action = shapes.read(call.body, shapes.ACTION).get("action_type")
-    if action != "terminate":
-        raise invalid(f"action_type {action} is not supported")
-    return Answer(202, call.store.terminate(call.project, call.job_id).text)
+    actions = {"terminate": call.store.terminate, "restart": call.store.restart}
+    if action not in actions:
+        raise invalid(f"action_type {action} is not one of {', '.join(actions)}")
+    return Answer(202, call.text(actions[action](call.project, call.job_id)))
 
 
 def delete(call: Call) -> Answer:
@@ -125,6 +134,6 @@ def check_name(call: Call) -> Answer:
     name = call.query.get("job_name")
     validation.check_name(name)
     workspace_id = call.query.get("workspace_id")
-    validation.check_workspace(workspace_id)
+    validation.check_workspace(workspace_id, strict=call.strict_catalogue)
     taken = call.store.is_taken(call.project, workspace_id or "0", name or "")
     return answer(200, {"is_duplicate": taken})

@@ -4,7 +4,8 @@ A life is data: the phase a job is in, and the steps still ahead of it, each wit
 here waits or knows what time it is; `Life.at` answers for any time it is told.
 
 Source: phases and transitions of the API documents (Creating, Pending, Running, then an end). Which
-phase follows `auto_stop` is not documented; the emulator says Terminated.
+phase follows `auto_stop` is not documented; the emulator says Terminated. Of `restart` the documents know
+the name and the refusal; that a job which has ended begins anew, under the same id, is inferred.
 """
 
 from __future__ import annotations
@@ -140,6 +141,24 @@ class Life:
         if self.phase not in CAN_TERMINATE:
             raise Refused("ModelArts.2796", "The job cannot be terminated.")
         return self.put("Terminating", None, now_ms, durations, Fate(0, "Terminated"))
+
+    @property
+    def was_restarted(self) -> bool:
+        """Whether the job had come to an end before it ran last."""
+        phases = [step.phase for step in self.past]
+        if "Running" not in phases:
+            return False
+        return not ENDED.isdisjoint(phases[: len(phases) - phases[::-1].index("Running")])
+
+    def restart(self, now_ms: int, durations: Durations, fate: Fate) -> Life:
+        """Return the life after the action `restart`: from an end it begins anew, with the same id.
+
+        Raises:
+            Refused: the phase does not allow it (409 ModelArts.2813).
+        """
+        if self.phase not in ENDED:
+            raise Refused("ModelArts.2813", "The job cannot be restarted.")
+        return self.put("Creating", None, now_ms, durations, fate)
 
     def put(self, phase: str, secondary: str | None, now_ms: int, durations: Durations, fate: Fate) -> Life:
         """Return the life in `phase`, any text, with the steps that follow from there.

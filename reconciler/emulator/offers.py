@@ -1,10 +1,20 @@
-"""The operations that say what the service offers: flavors, engines, quotas."""
+"""The operations on what the service offers: flavors, engines, quotas."""
 
 from __future__ import annotations
 
+from reconciler.emulator import shapes
 from reconciler.emulator.calls import Answer, Call, answer
 from reconciler.emulator.catalogue import ENGINES, FLAVORS
-from reconciler.emulator.errors import Refused
+from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.store import USER_ID
+
+_QUOTAS = {
+    "job-num": (1, (1 << 31) - 1),
+    "visual-job-num": (1, (1 << 31) - 1),
+    "job-retention-enabled": (0, 1),
+    "job-num-quota-notify": (0, 0),
+}
+"""What can be limited, and between which numbers. Only job-num has an effect here."""
 
 
 def flavors(call: Call) -> Answer:
@@ -27,3 +37,22 @@ def quotas(call: Call) -> Answer:
         raise Refused("ModelArts.2764", f"resource {call.query['resource']} has no quota.")
     used = call.store.count(call.project)
     return answer(200, {"quotas": [{"resource": "job-num", "quota": call.store.quota, "used": used}]})
+
+
+def change_quotas(call: Call) -> Answer:
+    """ModifyTrainingQuotas: 200 and what was asked for. It lasts as long as the store is open."""
+    asked = shapes.read(call.body, shapes.QUOTAS)
+    quotas = asked.get("quotas") or []
+    for item in quotas:
+        resource, quota = item.get("resource"), item.get("quota")
+        if resource not in _QUOTAS:
+            raise Refused("ModelArts.2764", f"resource {resource} has no quota.")
+        least, most = _QUOTAS[resource]
+        if quota is None or quota < least:
+            raise invalid(f"quota of {resource} must be at least {least}")
+        if quota > most:
+            raise Refused("ModelArts.2816", f"quota of {resource} exceeds its upper limit {most}.")
+    for item in quotas:
+        if item["resource"] == "job-num":
+            call.store.quota = item["quota"]
+    return answer(200, {"user_id": asked.get("user_id") or USER_ID, "quotas": quotas})

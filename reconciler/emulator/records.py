@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.emulator import answers, catalogue
+from reconciler.emulator import answers, catalogue, forms
 from reconciler.emulator.lifecycle import Life, Step
 
 Body = dict[str, Any]
@@ -15,7 +15,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """One stored job as of `now_ms`."""
+    """One stored job as of `now_ms`. `is_respelled`: it is answered in the other forms of `forms`."""
 
     id: str
     project: str
@@ -29,6 +29,7 @@ class Job:
     head: str
     tail: str
     body_text: str
+    is_respelled: bool = False
 
     @property
     def body(self) -> Body:
@@ -38,7 +39,8 @@ class Job:
     @property
     def status(self) -> dict[str, Any]:
         """The status, as the service answers it."""
-        return answers.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
+        status = answers.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
+        return forms.respell_status(status) if self.is_respelled else status
 
     @property
     def text(self) -> str:
@@ -46,8 +48,8 @@ class Job:
         return self.head + answers.dumps(self.status) + self.tail
 
 
-def read_job(row: Any, now_ms: int) -> Job:
-    """Return the job that a row holds, as of `now_ms`."""
+def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
+    """Return the job that a row holds, as of `now_ms`; with `noise` every second one in other forms."""
     return Job(
         id=row["id"],
         project=row["project"],
@@ -61,6 +63,7 @@ def read_job(row: Any, now_ms: int) -> Job:
         head=row["head"],
         tail=row["tail"],
         body_text=row["body"],
+        is_respelled=noise and forms.is_other(row["id"]),
     )
 
 

@@ -56,12 +56,20 @@ ROUTES = (
     Route("CountTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/count", tagging.count, HUAWEI),
 )
 
+MORE_ROUTES = (
+    Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", offers.change_quotas, HUAWEI),
+    Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", watching.route_plan, HUAWEI),
+)
+"""Operations for other clients: `reconciler` has no use for them."""
+
 
 @cache
 def route_map(cloud: str, *, with_control: bool) -> Map:
     """Return the URL map of a cloud; the endpoint of a rule is its `Route`, or a control handler."""
     rules = [
-        Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES if cloud in route.clouds
+        Rule(route.path, methods=[route.method], endpoint=route)
+        for route in (*ROUTES, *MORE_ROUTES)
+        if cloud in route.clouds
     ]
     if with_control:
         rules += [Rule(path, methods=[method], endpoint=handler) for method, path, handler in control.ROUTES]

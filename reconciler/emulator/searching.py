@@ -6,7 +6,7 @@ values of one filter ORed, and empty values have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -47,6 +47,12 @@ KEYS = {
     "priority": Key("priority", _EXACT),
 }
 OPERATORS = frozenset({"between", "like", "in", "not"})
+PHASES = frozenset(
+    {"Creating", "Pending", "Running", "Terminating", "Completed", "Failed", "Terminated", "Abnormal"}
+)
+"""What a filter by phase may ask for."""
+MAX_CHOICES = 10
+"""How many values one filter may name, and how many tags, values of a tag and addresses one search."""
 
 
 class Condition(NamedTuple):
@@ -58,7 +64,10 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """One page of a search; `offset` counts pages."""
+    """One page of a search; `offset` counts pages, or items if `counts_items`.
+
+    `shift`: by how many items the list moved towards its start since the page before was read.
+    """
 
     workspace_id: str = "0"
     offset: int = 0
@@ -67,10 +76,19 @@ class Search:
     group_by: str = ""
     train_type: str | None = None
     conditions: tuple[Condition, ...] = field(default=())
+    counts_items: bool = False
+    shift: int = 0
+
+    @property
+    def skipped(self) -> int:
+        """How many jobs stand before the page."""
+        return max(0, self.offset * (1 if self.counts_items else self.limit) + self.shift)
 
 
-def read_search(body: Mapping[str, Any], now_ms: int) -> Search:
+def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -> Search:
     """Return the search that a request body asks for; the shape has been checked before.
+
+    `strict`: the workspace must be one of the catalogue.
 
     Raises:
         Refused: a page, order or filter that the service does not offer.
@@ -84,7 +102,7 @@ def read_search(body: Mapping[str, Any], now_ms: int) -> Search:
         raise Refused("ModelArts.2790", f"Sorting by {body['sort_by']} is not supported.")
     if body.get("order") not in {None, "", "asc", "desc"}:
         raise Refused("ModelArts.2790", f"Order {body['order']} is not supported.")
-    check_workspace(body.get("workspace_id"))
+    check_workspace(body.get("workspace_id"), strict=strict)
     train_type = body.get("train_type") or None
     if train_type not in {None, "job", "ftjob"}:
         raise Refused("ModelArts.2789", f"train_type {train_type} is not supported.")
@@ -105,6 +123,11 @@ def _conditions(body: Mapping[str, Any], train_type: str | None, now_ms: int) ->
     if train_type:
         found.append(Condition("fine_tuned = ?", (int(train_type == "ftjob"),)))
     tags, hosts = body.get("tags") or (), body.get("host_ips") or ()
+    _check_count("host_ips", hosts)
+    _check_count("tags", tags)
+    for tag in tags:
+        _check_count("tags[].values", tag.get("values") or ())
+    check_tags_differ(tags)
     found += [tagged(tag) for tag in tags]
     if hosts:
         found.append(_hosts(hosts))
@@ -123,9 +146,11 @@ def _filter(item: Mapping[str, Any]) -> Condition | None:
     if operator not in OPERATORS or operator not in key.operators:
         raise Refused("ModelArts.2808", f"Condition operator {operator} is not supported for {item['key']}.")
     given = item.get("value") or ()
-    if len(given) > 10:
-        raise Refused("ModelArts.2809", "A condition takes at most 10 values.")
+    if len(given) > MAX_CHOICES:
+        raise Refused("ModelArts.2809", f"A condition takes at most {MAX_CHOICES} values.")
     values = tuple(value for value in given if value)
+    if item["key"] == "phase" and (unknown := set(values) - PHASES):
+        raise Refused("ModelArts.2809", f"Condition value {min(unknown)} is not supported for phase.")
     if not values:
         return None
     marks = ", ".join("?" * len(values))
@@ -161,6 +186,25 @@ def milliseconds_of(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
+
+
+def check_tags_differ(tags: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse tags to search by that name a key, or a value of one key, twice.
+
+    Raises:
+        Refused: 400 ModelArts.2788.
+    """
+    for where, given in (
+        ("tags", [tag.get("key") for tag in tags]),
+        *(("tags[].values", tag.get("values") or ()) for tag in tags),
+    ):
+        if len(given) != len(set(given)):
+            raise invalid(f"{where} must not name the same twice")
+
+
+def _check_count(where: str, given: Sequence[Any]) -> None:
+    if len(given) > MAX_CHOICES:
+        raise Refused("ModelArts.2816", f"{where} exceeds its upper limit {MAX_CHOICES}.")
 
 
 def tagged(tag: Mapping[str, Any]) -> Condition:

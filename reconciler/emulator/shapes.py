@@ -137,6 +137,10 @@ SEARCH: Shape = {
 
 ACTION: Shape = {"action_type": str}
 BATCH: Shape = {"jobs": [{"kind": str, "metadata": {"id": str}}]}
+QUOTAS: Shape = {
+    "user_id": str,
+    "quotas": [{"resource": str, "quota": int, "used": int, "extra_info": str}],
+}
 TAGS: Shape = {"tags": [{"key": str, "value": str}]}
 TAG_QUERY: Shape = {
     "workspace_id": str,

@@ -26,6 +26,10 @@ class BadSignature(Exception):
     """The request is not signed, or not by the one who holds the key; the text says why."""
 
 
+class WrongSignature(BadSignature):
+    """The key is known, and the signature is not made with it."""
+
+
 class SignedRequest(NamedTuple):
     """What a signature covers. `path` is percent-decoded, `query` is raw, header names are lower case."""
 
@@ -40,7 +44,7 @@ def verify(request: SignedRequest, access_key: str, secret_key: str, now: dateti
     """Check the signature of a request at the time `now`.
 
     Raises:
-        BadSignature: it is missing, malformed, of another key, too old or wrong.
+        BadSignature: it is missing, malformed, of another key or too old; as `WrongSignature`, wrong.
     """
     found = _AUTHORIZATION.fullmatch(request.headers.get("authorization", "").strip())
     if not found:
@@ -55,7 +59,7 @@ def verify(request: SignedRequest, access_key: str, secret_key: str, now: dateti
         raise BadSignature("SignedHeaders must be sorted and name host and x-sdk-date")
     expected = sign(canonical_request(request, names), date, secret_key)
     if not _is_same(expected, found["signature"]):
-        raise BadSignature("verify aksk signature fail, signature mismatch")
+        raise WrongSignature("verify aksk signature fail, signature mismatch")
 
 
 def canonical_request(request: SignedRequest, names: list[str]) -> str:

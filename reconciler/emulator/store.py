@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reconciler.emulator import answers, lifecycle
+from reconciler.emulator import answers, forms, lifecycle
 from reconciler.emulator.clock import Clock
 from reconciler.emulator.database import Database, SharedClock
 from reconciler.emulator.errors import Refused, job_not_found
@@ -82,16 +82,18 @@ class Store:
         """Keep a new job; the body has been validated.
 
         Raises:
-            Refused: the name is taken (2751), or the quota is used up (2815).
+            Refused: the name is taken (2751), the quota is used up (2815), or the experiment is not
+                there (2842): one that was only named is made with its first job.
         """
         metadata = body["metadata"]
         fate = lifecycle.fate_of(body, self.durations)
         with self._write() as now:
-            newest = self.database.one("SELECT create_ms FROM jobs ORDER BY seq DESC LIMIT 1")
+            newest = self.database.one("SELECT create_ms, seq FROM jobs ORDER BY seq DESC LIMIT 1")
             create_ms = max(now, newest[0]) if newest else now
             if self.count(project) >= self.quota:
                 raise Refused("ModelArts.2815", f"The quota of job-num, {self.quota}, is used up.")
-            job_id = str(uuid.uuid4())
+            self._check_experiment(project, metadata.get("training_experiment_reference") or {})
+            job_id = forms.number_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
             row = life_columns(lifecycle.born(create_ms, self.durations, fate))
             row |= {
                 "id": job_id,
@@ -138,7 +140,7 @@ class Store:
         with self.database.transaction():
             total = self.count(project)
             count = self.database.one(counting, values)[0]
-            skipped = min(search.offset * search.limit, (1 << 63) - 1)
+            skipped = min(search.skipped, (1 << 63) - 1)
             rows = self.database.all(picking, (*values, search.limit, skipped))
         return Page([self._job(row, now) for row in rows], total, count)
 
@@ -164,6 +166,18 @@ class Store:
         with self._write() as now:
             job = self._read(project, job_id, now)
             self._set(job_id, life_columns(job.life.terminate(now, self.durations)))
+            return self._read(project, job_id, now)
+
+    def restart(self, project: str, job_id: str) -> Job:
+        """Begin a job anew that has ended.
+
+        Raises:
+            Refused: no such job (2775), or its phase does not allow it (2813).
+        """
+        with self._write() as now:
+            job = self._read(project, job_id, now)
+            fate = lifecycle.fate_of(job.body, self.durations)
+            self._set(job_id, life_columns(job.life.restart(now, self.durations, fate)))
             return self._read(project, job_id, now)
 
     def delete(self, project: str, *job_ids: str) -> None:
@@ -328,6 +342,12 @@ class Store:
         # The columns are those of this module; the values are bound.
         self.database.run(f"UPDATE jobs SET {assignments} WHERE id = ?", (*columns.values(), job_id))  # noqa: S608
 
+    def _check_experiment(self, project: str, reference: Mapping[str, Any]) -> None:
+        known = "SELECT 1 FROM jobs WHERE project = ? AND experiment_id = ?"
+        asked = reference.get("id")
+        if asked and self.database.one(known, (project, asked)) is None:
+            raise Refused("ModelArts.2842", f"Training experiment (ID: {asked}) not found.")
+
     def _read(self, project: str | None, job_id: str, now: int) -> Job:
         row = self.database.one("SELECT * FROM jobs WHERE id = ?", (job_id,))
         if row is None or project not in {None, row["project"]}:
@@ -335,7 +355,7 @@ class Store:
         return self._job(row, now)
 
     def _job(self, row: Any, now: int) -> Job:
-        job = read_job(row, now)
+        job = read_job(row, now, noise=self.noise)
         if row["noisy"] == self.noise:
             return job
         # The file was written by a store with the other setting.

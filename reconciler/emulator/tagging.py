@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.emulator import shapes
 from reconciler.emulator.calls import Answer, Call, answer
 from reconciler.emulator.errors import Refused, invalid
-from reconciler.emulator.searching import Condition, tagged
+from reconciler.emulator.searching import Condition, check_tags_differ, tagged
 from reconciler.emulator.validation import check_workspace
 
 _KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
@@ -77,7 +77,10 @@ def _tags(call: Call) -> list[dict[str, Any]]:
 
 def _conditions(call: Call) -> list[Condition]:
     body = shapes.read(call.body, shapes.TAG_QUERY)
-    check_workspace(body.get("workspace_id"))
+    check_workspace(body.get("workspace_id"), strict=call.strict_catalogue)
+    check_tags_differ(body.get("tags") or ())
+    if len(body.get("matches") or ()) > 1:
+        raise invalid("matches must hold one item")
     found = []
     if body.get("workspace_id"):
         found.append(Condition("workspace_id = ?", (body["workspace_id"],)))

@@ -38,6 +38,9 @@ EVENTS = frozenset(
         "JobPreempted",
     }
 )
+AFFINITIES = frozenset({"cabinet", "hyperinstance", "networkTopology"})
+DEDICATED_ONLY = ("volumes", "schedule_policy")
+"""Members of the spec that public pools refuse. Source: the Terraform provider's documents alone."""
 MAX_DESCRIPTION = 256
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -49,10 +52,12 @@ _RESERVED_DIRS = ("/home/ma-user/modelarts", "/home/ma-user/modelarts-dev", "/ho
 def check_job(body: Body, *, strict_catalogue: bool = False) -> None:
     """Refuse a create request that the service would refuse; the shape has been checked before.
 
+    `strict_catalogue`: with all that `--strict` promises.
+
     Raises:
         Refused: the first rule that is broken.
     """
-    _check_metadata(body)
+    _check_metadata(body, strict_catalogue)
     if body.get("tasks") and body.get("spec"):
         raise invalid("tasks and spec exclude each other")
     if body.get("tasks") and body["kind"] != "hetero_job":
@@ -68,10 +73,11 @@ def check_name(name: Any) -> None:
         raise invalid("metadata.name must be 1-64 letters, digits, underscores or hyphens")
 
 
-def check_workspace(workspace_id: str | None) -> None:
-    """Refuse a workspace id that is neither "0" nor 32 characters long."""
+def check_workspace(workspace_id: str | None, *, strict: bool = False) -> None:
+    """Refuse a workspace id that is neither "0" nor 32 characters long, or not there if that is known."""
     if workspace_id not in {None, "", "0"} and len(workspace_id or "") != 32:
         raise invalid("workspace_id must be 0 or 32 characters long")
+    catalogue.check_workspace(workspace_id, strict=strict)
 
 
 def check_description(description: str | None) -> None:
@@ -93,7 +99,7 @@ def check_notification(notification: Body | None) -> None:
     _check_among("spec.notification.events", (notification or {}).get("events") or (), EVENTS)
 
 
-def _check_metadata(body: Body) -> None:
+def _check_metadata(body: Body, strict: bool) -> None:
     if not body.get("kind"):
         raise invalid("kind is required")
     _check_among("kind", [body["kind"]], KINDS)
@@ -101,7 +107,7 @@ def _check_metadata(body: Body) -> None:
     if not metadata:
         raise invalid("metadata is required")
     check_name(metadata.get("name"))
-    check_workspace(metadata.get("workspace_id"))
+    check_workspace(metadata.get("workspace_id"), strict=strict)
     check_description(metadata.get("description"))
 
 
@@ -130,7 +136,8 @@ def _check_source(algorithm: Body, strict: bool) -> None:
         if not all(subscription) or algorithm.get("id"):
             raise invalid("subscription_id goes together with item_version_id, and without algorithm.id")
         return
-    if algorithm.get("id"):
+    if algorithm_id := algorithm.get("id"):
+        catalogue.check_algorithm(algorithm_id, strict=strict)
         return
     if algorithm.get("autosearch_config_path") and not engine:
         return
@@ -233,6 +240,10 @@ def _check_spec(body: Body, strict: bool) -> None:
     check_priority(policy.get("priority"))
     if policy.get("required_affinity") and policy.get("preferred_affinity"):
         raise invalid("required_affinity and preferred_affinity exclude each other")
+    affinity = (policy.get("required_affinity") or {}).get("affinity_type")
+    _check_among(
+        "spec.schedule_policy.required_affinity.affinity_type", [affinity] if affinity else (), AFFINITIES
+    )
     check_notification(spec.get("notification"))
     _check_volumes(spec.get("volumes") or ())
     for path, allowed in _ENUMS.items():
@@ -269,10 +280,23 @@ def _check_resource(kind: str, spec: Body, resource: Body, strict: bool) -> None
             raise Refused(
                 "ModelArts.2793", f"spec.resource.node_count exceeds {most}, the maximum of the flavor."
             )
+    if pool_id:
+        catalogue.check_pool(pool_id, strict=strict)
+    if strict:
+        check_dedicated(spec, resource)
     if not pool_id and (
         spec.get("runtime_type") == "debug" or resource.get("main_container_customized_flavor")
     ):
         raise invalid("runtime_type debug and a customized flavor need spec.resource.pool_id")
+
+
+def check_dedicated(spec: Body, resource: Body) -> None:
+    """Refuse what only a dedicated pool offers, on a public one."""
+    if resource.get("pool_id") or resource.get("pool_group_id"):
+        return
+    for key in DEDICATED_ONLY:
+        if spec.get(key):
+            raise invalid(f"spec.{key} needs spec.resource.pool_id")
 
 
 def _check_hours(where: str, limit: Body) -> None:

@@ -26,6 +26,8 @@ _MESSAGES = {
     "Abnormal": "Training job is abnormal.",
 }
 _CHINESE = {"scheduling": "作业调度", "preparing": "环境准备", "running": "作业运行", "end": "作业结束"}
+_SOURCES = frozenset({"K8S", "Job", "Task"})
+"""Where an event comes from; only Open Telekom Cloud can be asked for those of one source."""
 _LINE_S = 10
 _LOG_BYTES = 5 * 1024 * 1024
 
@@ -38,7 +40,10 @@ def events(call: Call) -> Answer:
     order = query.get("order") or "desc"
     level = query.get("level") or None
     pattern = query.get("pattern") or ""
+    source = (query.get("source") or None) if call.cloud == "otc" else None
     if order not in {"asc", "desc"} or level not in {None, "Info", "Error", "Warning"} or len(pattern) > 256:
+        raise _bad_query()
+    if source and source not in _SOURCES:
         raise _bad_query()
     first, last = _time(query.get("start_time")), _time(query.get("end_time"))
     found = [
@@ -47,13 +52,15 @@ def events(call: Call) -> Answer:
         if (first is None or step_ms >= first)
         and (last is None or step_ms <= last)
         and level in {None, event["level"]}
+        and source in {None, event["source"]}
         and pattern in event["message"]
     ]
     found = found if order == "asc" else found[::-1]
     return answer(
         200,
         {
-            "total": len(found),
+            # A string in the documents' table, a number in their example.
+            "total": str(len(found)) if job.is_respelled else len(found),
             "limit": limit,
             "offset": offset,
             "order": order,
@@ -110,6 +117,13 @@ def stages(call: Call) -> Answer:
         for order, ((name, start), end) in enumerate(zip(begun, ends, strict=False), 1)
     ]
     return answer(200, {"total_count": 1, "running_records": [{"record_order": 1, "stages": listed}]})
+
+
+def route_plan(call: Call) -> Answer:
+    """ShowTrainingJobRoutePlan: 200; no plan was made here, so each rank is that of its worker."""
+    job = call.store.get(call.project, call.job_id)
+    ranks = ",".join(f"{index}-{index}" for index in range(job.node_count))
+    return answer(200, {"job_id": job.id, "status": "failed", "rank_mapping": ranks})
 
 
 def log_preview(call: Call) -> Answer:

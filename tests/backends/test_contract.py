@@ -457,16 +457,31 @@ def test_tags(place: Place) -> None:
 
 def test_otc_offers_less() -> None:
     """What the backend refuses there unsent is what the emulator does not have there."""
+    refused: dict[str, Callable[[Operations], object]] = {
+        "ListTrainingJobTasks": lambda operations: operations.tasks(NOBODY),
+        "ListTrainingJobStages": lambda operations: operations.stages(NOBODY),
+        "ShowTrainingJobLogsFromAom": lambda operations: operations.log_lines(NOBODY, "worker-0"),
+        "ShowTrainingQuotas": lambda operations: operations.quotas(),
+        "CreateTrainJobTags": lambda operations: operations.add_tags(NOBODY, {"a": "b"}),
+        "DeleteTrainJobTags": lambda operations: operations.remove_tags(NOBODY, ["a"]),
+        "ShowTrainJobTags": lambda operations: operations.tags(NOBODY),
+        "ListTrainingJobTags": lambda operations: operations.project_tags(),
+        "ListTrainingJobsByTags": lambda operations: operations.tagged({}),
+        "CountTrainingJobsByTags": lambda operations: operations.count_tagged({}),
+    }
+    otherwise = {"ValidateTrainingJobName", "BatchDeleteTrainingJob"}
     missing = {route.operation for route in ROUTES if route.clouds == HUAWEI}
-    only_here = {"ListTrainingJobTasks": "tasks", "ListTrainingJobStages": "stages"}
+    assert refused.keys() | otherwise == missing
     with emulated("otc") as place:
-        operations: Operations = place.backend.operations
-        for operation, method in only_here.items():
-            assert operation in missing
-            with pytest.raises(Rejected, match="does not offer"):
-                getattr(operations, method)(NOBODY)
         assert place.emulator is not None
+        for call in refused.values():
+            with pytest.raises(Rejected, match="Open Telekom Cloud does not offer"):
+                call(place.backend.operations)
+        assert place.backend.name_is_taken("x") is None
         assert not place.emulator.requests
+        with pytest.raises(NotFound):
+            place.backend.operations.delete_many({NOBODY: "job"})
+        assert [served.operation for served in place.emulator.requests] == ["DeleteTrainingJob"]
 
 
 # ── the guard of the live service ──────────────────────────────────────────────────────────────────

@@ -250,4 +250,5 @@ def test_cloud_that_refuses_the_filter_is_scanned(emulator: Application, code: s
     with reading(emulator, refuse) as (backend, _):
         seen = backend.observe(["job-007"], lambda observation: False)
     assert [job.name for job in seen.jobs] == names
-    assert (seen.is_whole, seen.strategy) == (True, "one scan of everything")
+    given_up = "filtered searches, given up; then one scan of everything"
+    assert (seen.is_whole, seen.strategy) == (True, given_up)

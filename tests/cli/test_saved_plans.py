@@ -751,3 +751,25 @@ def test_it_waits_for_what_it_started(reconciler: Reconciler, service: Service) 
     save(reconciler)
     assert carry_out(reconciler, "--wait", "completed", "--timeout", "2h").code == 0
     assert only(service).life.phase == "Completed"
+
+
+def test_variables_of_the_environment_that_shaped_the_plan_do_not_stand_in_its_way(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest("a", url=service.url))
+    monkeypatch.setenv("RECONCILER_TARGET", "there")
+    monkeypatch.setenv("RECONCILER_FORCE", "1")
+    save(reconciler)
+    assert reconciler("apply", "--plan", str(PLAN), "--yes").code == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--only", "b")])
+def test_an_apply_that_cannot_begin_still_ends_its_events(
+    reconciler: Reconciler, service: Service, options: tuple[str, ...]
+) -> None:
+    write(manifest("a", url=service.url))
+    said = reconciler("apply", "--yes", "--json", "--target", "nowhere", *options)
+    assert said.code == 64
+    assert [event["type"] for event in said.events] == ["version", "apply_completed"]
+    assert said.events[-1]["summary"]["done"] == 0
+    assert said.events[-1]["message"]

@@ -14,9 +14,10 @@ from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.planner import Look, details_needed, make_destroy_plan, rests_on_memory
 from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.secret import SecretText
 from reconciler.core.stack import Stack
-from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
-from tests.core.history import a_memory, past
+from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, an_entry, seen
+from tests.core.history import a_memory, past, what_was_declared
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, decided, outcome, plan_for
 
 NEW = a_job()
@@ -386,3 +387,25 @@ def test_an_upstream_that_is_not_as_declared_asks_the_history_although_it_is_out
     stack = a_stack(needy, is_partial=True, whole={"a": NEW, "b": needy})
     assert rests_on_memory(stack, a_look(stack, seen(a_job("b"))))
     assert not rests_on_memory(stack, a_look(stack, seen(NEW), seen(a_job("b"))))
+
+
+# --- what is written down, and read again
+
+
+def test_a_secret_that_the_history_names_has_not_changed() -> None:
+    secret = SecretText("s3cr3t-value", "Bearer ${var.token}")
+    algorithm = {**an_entry()["algorithm"], "environments": {"TOKEN": secret}}
+    before = a_job(algorithm=algorithm)
+    now = a_job(algorithm={**algorithm, "parameters": {"lr": "0.7"}})
+    action = decided(now, seen(before, phase=R), memory=a_memory(past(before, phase=R)))
+    assert [c.path for c in action.changes if "environments" in c.path] == []
+    assert action.changes
+
+
+def test_an_update_of_a_kept_revision_keeps_what_was_declared_for_it() -> None:
+    now = a_job(lr="0.7", description="new words", lifecycle={"on_change": "keep"})
+    action = decided(now, seen(BEFORE, phase=R), memory=a_memory(past(BEFORE, phase=R)))
+    assert action.action is Action.UPDATE
+    assert action.declared is not None
+    assert action.declared.immutable == what_was_declared(BEFORE).immutable
+    assert action.declared.description == "new words"

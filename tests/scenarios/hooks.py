@@ -87,8 +87,9 @@ class _Watch:
         moment = f"{when} {name}"
         if self._log is not None:
             os.write(self._log, (moment + "\n").encode())
-        if what := self.accident(moment):
-            os.kill(os.getpid(), signal.Signals[what])
+        for one in (moment, self.count("moment")):
+            if what := self.accident(one):
+                os.kill(os.getpid(), signal.Signals[what])
 
     def learn_names(self, response: requests.Response) -> None:
         """Jobs are asked for by id, and named by name."""

@@ -110,7 +110,26 @@ def test_killed_while_several_actions_are_in_flight(
     """With the usual parallelism the order is another one each time, so this is a sample."""
     chosen = random.Random("in flight").sample(world.moments_of_requests, 16)
     tally = _kill_at_each(world, chosen, zygote, tmp_path, apply=("apply", "--yes"))
+    assert tally.killed >= 8
     record_property("figure", ["kill points with several actions in flight", tally.killed])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_again_and_again(
+    world: World, zygote: Zygote, tmp_path: Path, seed: int, record_property: RecordProperty
+) -> None:
+    """Each apply gets a little further than the one before, or not at all."""
+    chance, place, killed = random.Random(seed), world.place.copy(tmp_path / "copy"), 0
+    for _ in range(8):
+        accident = Accident(f"moment #{chance.randint(1, 90)}", KILL)
+        run = zygote.run(place.home, *APPLY, accidents=[accident])
+        assert run.code in (-signal.SIGKILL, 0), run.err
+        killed += run.code != 0
+        see_that_none_is_there_twice(place)
+        place.let_pass(chance.choice([0, 0, 1, 60]))
+    assert killed > 3
+    see_that_the_next_apply_does_the_rest(world, place, zygote)
+    record_property("figure", ["applies killed one after the other on the same stack", killed])
 
 
 @pytest.mark.parametrize("arrives", ["before the next create", "after the next apply"])

@@ -1,28 +1,53 @@
-"""Any manifest, any service, any accident: what must hold whatever happens in which order."""
+"""Any manifest, any service, any history, any accident: what must hold whatever happens in which order.
+
+A thousand stories take about a minute. `WORLDS=20000 pytest tests/scenarios/test_world.py -s` tells more
+of them, and says how much happened.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.core import saved
+from reconciler.core.goal import Goal
 from reconciler.core.identity import Marker, parse_description, remote_name
 from reconciler.core.marks import Cloud
-from reconciler.core.outcome import Result, Status
+from reconciler.core.outcome import Result, Status, WaitEnd
+from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planner import Options
-from reconciler.core.stack import DesiredJob, ReplaceOrder, Stack
+from reconciler.core.planner import NO_OPTIONS, Options
+from reconciler.core.record import NO_MEMORY, Memory, PastRevision, RunKind, Scope
+from reconciler.core.saved import SavedOptions, StalePlan
+from reconciler.core.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind
 from reconciler.emulator import Job, chaos
-from tests.apply.service import PROJECT, STOP, UPDATE, Service, a_service, marker
-from tests.builders import STACK, a_job, a_stack, absent
+from reconciler.reconcile import Context
+from reconciler.recording import Recording
+from reconciler.rollout import Rollout
+from reconciler.version import __version__
+from tests.apply.killing import killed_at
+from tests.apply.service import CREATE, PROJECT, STOP, UPDATE, Service, a_service, marker
+from tests.builders import STACK, TARGET, a_job, a_stack, absent
 
-KEYS = ("a", "b", "c")
+#: How many stories are told, and of how many steps each.
+WORLDS, STEPS = int(os.environ.get("WORLDS", "1000")), 20
+
+KEYS = ("a", "b", "c", "d")
 ACTIVE = ("Creating", "Pending", "Running", "Terminating")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 PHASES = ("Pending", "Running", *ENDED)
@@ -56,22 +81,44 @@ class Entry:
     protect: bool | None = None
     lifecycle: tuple[tuple[str, Any], ...] = ()
     is_absent: bool = False
+    needs: tuple[str, ...] = ()
+    formerly: tuple[str, ...] = ()
 
     def job(self, key: str) -> DesiredJob:
         """The desired job."""
         lifecycle = dict(self.lifecycle) | ({} if self.protect is None else {"protect": self.protect})
-        if self.is_absent:
-            return absent(key, **lifecycle)
         more: dict[str, Any] = {"algorithm__parameters": {"lr": self.lr}, "description": self.text}
         if self.priority:
             more["spec__schedule_policy"] = {"priority": self.priority}
-        return a_job(key, lifecycle=lifecycle, **more)
+        job = absent(key, **lifecycle) if self.is_absent else a_job(key, lifecycle=lifecycle, **more)
+        return replace(job, needs=self.needs, formerly=self.formerly)
+
+    @property
+    def creates_first(self) -> bool:
+        """Whether two jobs of it may run for a while."""
+        return ("replace_order", "create_first") in self.lifecycle
+
+
+Entries = Mapping[str, Entry]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A plan that was saved: for which manifest, and what was there when it was made."""
+
+    plan: Plan
+    entries: Entries
+    there: object
 
 
 class World(RuleBasedStateMachine):
-    """A manifest of three keys, a service that lives, strangers on it, and us."""
+    """A manifest of a few keys, a service that lives, strangers on it, a history, and us.
+
+    `lost` are jobs of ours whose marker somebody wiped, and which the history store knows.
+    """
 
     cloud = Cloud.HUAWEI
+    told: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,8 +126,30 @@ class World(RuleBasedStateMachine):
         self.service: Service = self._cleanup.enter_context(a_service(self.cloud, running=6000))
         self.entries: dict[str, Entry] = {}
         self.not_ours: dict[str, str] = {}
+        self.lost: set[str] = set()
+        self.recording: Recording | None = None
+        self.saved: Saved | None = None
+        self.told["worlds"] += 1
+
+    @initialize(remembers=st.sampled_from([True, True, False]))
+    def begin(self, remembers: bool) -> None:
+        if remembers:
+            shm = Path("/dev/shm")
+            where = TemporaryDirectory(dir=shm if shm.is_dir() else None)
+            self.root = Path(self._cleanup.enter_context(where))
+            self._open_records()
+
+    def _open_records(self) -> None:
+        """Open the store, as another process would."""
+        self._close_records()
+        self.recording = Recording(f"sqlite://{self.root}/records.sqlite3", self.root, self.service.time)
+
+    def _close_records(self) -> None:
+        if self.recording is not None:
+            self.recording.close()
 
     def teardown(self) -> None:
+        self._close_records()
         self._cleanup.close()
 
     # --- the manifest
@@ -113,6 +182,24 @@ class World(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS))
     def remove(self, key: str) -> None:
         self.entries.pop(key, None)
+
+    @rule(key=st.sampled_from(KEYS), needs=st.sets(st.sampled_from(KEYS), max_size=2))
+    def need(self, key: str, needs: set[str]) -> None:
+        self.entries[key] = replace(self.entries.get(key, Entry()), needs=tuple(sorted(needs)))
+
+    @rule(old=st.sampled_from(KEYS), new=st.sampled_from(KEYS))
+    def rename(self, old: str, new: str) -> None:
+        if old in self.entries and new not in self.entries:
+            entry = self.entries.pop(old)
+            self.entries[new] = replace(entry, formerly=(*entry.formerly, old))
+            for key, other in self.entries.items():
+                needs = tuple(new if needed == old else needed for needed in other.needs)
+                self.entries[key] = replace(other, needs=needs)
+
+    @rule(key=st.sampled_from(KEYS))
+    def forget_the_old_name(self, key: str) -> None:
+        if key in self.entries:
+            self.entries[key] = replace(self.entries[key], formerly=())
 
     # --- other people
 
@@ -149,14 +236,37 @@ class World(RuleBasedStateMachine):
         for job in self._at(place, self.service.store.jobs()):
             beside = [other for other in self._ours() if other.life.phase in ACTIVE and other.id != job.id]
             # Who restarts an old revision beside the new one has two of his own making.
-            if phase in ENDED or job.id in self.not_ours or _key(job) not in map(_key, beside):
+            is_ours = job in self._ours()
+            if phase in ENDED or not is_ours or self._key(job) not in map(self._key, beside):
                 self.service.store.set_phase(job.id, phase)
 
     @rule(place=places)
     def delete_a_record(self, place: int) -> None:
         for job in self._at(place, self.service.store.jobs()):
-            self.not_ours.pop(job.id, None)
-            self.service.store.delete(PROJECT, job.id)
+            self._delete(job)
+
+    @rule()
+    def age_out(self) -> None:
+        """The service keeps no record of what has ended."""
+        for job in self.service.store.jobs():
+            if job.life.phase in ENDED:
+                self._delete(job)
+
+    def _delete(self, job: Job) -> None:
+        self.not_ours.pop(job.id, None)
+        self.lost.discard(job.id)
+        self.service.store.delete(PROJECT, job.id)
+
+    @rule()
+    def forget_the_history(self) -> None:
+        if self.recording is not None:
+            self._close_records()
+            for file in self.root.iterdir():
+                file.unlink()
+            self._open_records()
+            for job_id in self.lost:
+                self.not_ours[job_id] = self.service.store.find(job_id).body_text
+            self.lost.clear()
 
     @rule(place=places, how=st.sampled_from(["text", "wiped", "given away", "protected", "stopped"]))
     def edit_by_hand(self, place: int, how: str) -> None:
@@ -170,7 +280,9 @@ class World(RuleBasedStateMachine):
                 "stopped": str(replace(ours, stopped=True)),
             }[how]
             self.service.describe(job.name, said)
-            if how in ("wiped", "given away"):
+            if how == "wiped" and any(past.job == job.id for past in self._all_remembered()):
+                self.lost.add(job.id)
+            elif how in ("wiped", "given away"):
                 self.not_ours[job.id] = self.service.store.find(job.id).body_text
 
     def _at(self, place: int, jobs: list[Job]) -> list[Job]:
@@ -186,92 +298,276 @@ class World(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1000), probability=st.sampled_from([0.05, 0.3]))
     def apply_amid_faults(self, seed: int, probability: float) -> None:
         self.service.fail(*chaos(probability, seed))
-        self._carry_out(self._plan(WITHOUT_GUARDS))
+        self._carry_out(self._plan(WITHOUT_GUARDS), self._manifest)
         self.service.app.faults.clear()
         self._apply_for_good(WITHOUT_GUARDS)
 
+    @rule(nth=st.integers(1, 9), has_effect=st.booleans())
+    def die_while_applying(self, nth: int, has_effect: bool) -> None:
+        plan = self._plan(WITHOUT_GUARDS)
+        with self._checked(plan, self._manifest), killed_at(self.service, nth, has_effect=has_effect) as dead:
+            self._rollout(plan, self._manifest).run(plan)
+        self.told["deaths"] += bool(dead)
+        if self.recording is not None:
+            self._open_records()
+        self._apply_for_good(WITHOUT_GUARDS)
+
+    @rule(goal=st.sampled_from(Goal), timeout_s=st.sampled_from([5, 100]))
+    def apply_and_wait(self, goal: Goal, timeout_s: float) -> None:
+        plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
+        with self._checked(plan, entries, waits=True):
+            result = self._rollout(plan, entries, goal=goal, timeout_s=timeout_s).run(plan)
+        self.told["waits"] += len(result.waits)
+        assert not result.faults
+        assert not any(waited.end is WaitEnd.WAITING for waited in result.waits)
+
+    @rule(key=st.sampled_from(KEYS))
+    def apply_only_one(self, key: str) -> None:
+        if key in self._manifest:
+            plan = self._plan(WITHOUT_GUARDS, only=(key,))
+            assert {action.key for action in plan.actions} <= {key}
+            self._carry_out(plan, self._manifest)
+
+    @rule()
+    def save_a_plan(self) -> None:
+        plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
+        options = SavedOptions(target=Target(kind=TargetKind.LOCAL), root=".")
+        text = json.dumps(saved.document(plan, options))
+        self.saved = Saved(
+            saved.read(json.loads(text), "plan.json", __version__, strict=True).plan, entries, self._there()
+        )
+        assert self.saved.plan.to_execute == plan.to_execute
+
+    @precondition(lambda self: self.saved is not None)
+    @rule()
+    def apply_the_saved_plan(self) -> None:
+        assert self.saved is not None
+        plan, entries = self.saved.plan, self.saved.entries
+        keys = {action.key for action in plan.actions} | {key for a in plan.actions for key in a.former_keys}
+        context = self._context(Stack(STACK, {}, frozenset(keys)))
+        self.service.forget_requests()
+        has_moved = self.saved.there != self._there()
+        try:
+            reconcile.see_that_nothing_moved(context, plan)
+        except StalePlan:
+            assert has_moved, "what has not moved is not stale"
+            assert not self.service.changes, "of a stale plan nothing is done"
+            self.told["stale plans"] += 1
+            return
+        self.told["saved plans"] += 1
+        if has_moved:
+            self._carry_out(plan, entries)
+        else:
+            self._see_that_all_was_done(plan, entries)
+
     @rule(key=st.sampled_from(KEYS))
     def destroy_one(self, key: str) -> None:
-        if key in self.entries or key in map(_key, self._ours()):
-            context = self.service.context(self._stack(), only=(key,))
+        if key in self._manifest or key in {_marker(job).key for job in self._ours()}:
+            context = self._context(self._stack(self._manifest), only=(key,))
             plan = reconcile.destroy_plan(context)
             assert {action.key for action in plan.actions} <= {key}
-            self._carry_out(plan, destroys=True)
+            self._carry_out(plan, self._manifest, destroys=True)
 
-    def _stack(self) -> Stack:
-        return a_stack(*(entry.job(key) for key, entry in self.entries.items()))
+    # --- how we do it
 
-    def _plan(self, options: Options) -> Plan:
-        first = reconcile.plan(self.service.context(self._stack()), options)
+    @property
+    def _manifest(self) -> Entries:
+        """The entries as a manifest can have them: no unknown needs, no cycle, no old key that is declared."""
+        claimed: set[str] = set(self.entries)
+        found = {}
+        for key, entry in sorted(self.entries.items()):
+            needs = tuple(needed for needed in entry.needs if needed in self.entries and needed < key)
+            formerly = tuple(old for old in entry.formerly if old not in claimed)
+            claimed |= set(formerly)
+            found[key] = replace(entry, needs=needs, formerly=formerly)
+        return found
+
+    def _stack(self, entries: Entries) -> Stack:
+        stack = a_stack(*(entry.job(key) for key, entry in entries.items()))
+        return replace(stack, whole=stack.jobs)
+
+    def _context(self, stack: Stack, only: tuple[str, ...] = ()) -> Context:
+        context = self.service.context(stack, only=only, parallelism=1)
+        return context._replace(recording=self.recording, remembers=self.recording is not None)
+
+    def _rollout(
+        self, plan: Plan, entries: Entries, goal: Goal | None = None, timeout_s: float = 600
+    ) -> Rollout:
+        stream = EventStream(self.service.time, lambda _: None)
+        context = self._context(self._stack(entries))
+        options = WITHOUT_GUARDS if goal else NO_OPTIONS
+        return Rollout(context, RunKind.APPLY, stream, self.service.stop, timeout_s, options, goal)
+
+    def _plan(self, options: Options, only: tuple[str, ...] = ()) -> Plan:
+        context = self._context(self._stack(self._manifest), only)
+        memory = self._memory()
+        first = reconcile.plan(context, options)
         if not list(self.service.app.faults):
-            second = reconcile.plan(self.service.context(self._stack()), options)
+            self._see_that_it_is_sound(first, memory)
+            second = reconcile.plan(context, options)
             assert _bytes(first) == _bytes(second)
         return first
 
     def _apply_for_good(self, options: Options) -> None:
+        self._see_that_all_was_done(self._plan(options), self._manifest, options)
+
+    def _see_that_all_was_done(self, plan: Plan, entries: Entries, options: Options = WITHOUT_GUARDS) -> None:
         """Without faults everything is done, and the next plan has nothing to do."""
-        plan, before = self._plan(options), self._phases()
-        result = self._carry_out(plan)
+        before = self._phases()
+        result = self._carry_out(plan, entries)
         after = self._phases()
         stopped = self._asked_about(STOP)
         if any(after[job_id] != phase for job_id, phase in before.items() if job_id not in stopped):
             return  # the service moved while we waited
         assert not [o for o in result.outcomes if o.status not in (Status.DONE, Status.SKIPPED)]
+        if entries != self._manifest:
+            return
         in_two_steps = {action.key for action in plan.actions if _has_a_second_step(action)}
         left = [a for a in self._plan(options).to_execute if a.key not in in_two_steps]
-        assert not left, [(a.key, a.action, a.reason, a.detail) for a in left]
+        assert plan.refusals or not left, [(a.key, a.action, a.reason, a.detail) for a in left]
 
-    def _carry_out(self, plan: Plan, *, destroys: bool = False) -> Result:
-        service, before = self.service, {job.id: job for job in self._ours()}
-        protected = {job.id for job in before.values() if _marker(job).protected or self._entry(job).protect}
-        as_declared = {} if destroys else self._running_as_declared()
-        service.forget_requests()
-        result = reconcile.apply(
-            service.context(self._stack(), parallelism=1),
-            plan,
-            EventStream(service.time, lambda _: None),
-            service.stop,
-            timeout_s=600,
-        )
+    def _carry_out(self, plan: Plan, entries: Entries, *, destroys: bool = False) -> Result:
+        with self._checked(plan, entries, destroys=destroys):
+            return self._rollout(plan, entries).run(plan)
+
+    # --- what holds of a plan
+
+    def _see_that_it_is_sound(self, plan: Plan, memory: Memory) -> None:
+        entries = self._manifest
+        former = {old for entry in entries.values() for old in entry.formerly}
+        assert not former & {action.key for action in plan.actions}, "an old key is the new one's"
+        for action in plan.actions:
+            if not action.traits.starts_a_job:
+                continue
+            assert action.after is not None
+            entry = entries[action.key]
+            past = self._past_of(action.key, entry, memory)
+            owned = [_marker(job).revision for job in self._ours() if self._key(job) == action.key]
+            newest = max(past, key=lambda revision: revision.number, default=None)
+            numbers = [*owned, *(revision.number for revision in past)]
+            assert action.after.revision > max(numbers, default=0), "no revision is given twice"
+            if newest is not None and newest.number > max(owned, default=0):
+                is_done = newest.phase is Phase.COMPLETED and newest.digest == action.after.digest
+                assert not is_done, "finished work stays finished"
+
+    def _past_of(self, key: str, entry: Entry, memory: Memory) -> list[PastRevision]:
+        """What the store knows of a key; a job that bears another key by now is not one of it."""
+        keys = (key, *entry.formerly)
+        now = {job.id: self._key(job) for job in self._ours()}
+        past = [revision for key in keys for revision in memory.by_key.get(key, ())]
+        return [r for r in past if now.get(r.job, memory.key_of(r.job)) in keys]
+
+    # --- what holds of an apply
+
+    @contextmanager
+    def _checked(
+        self, plan: Plan, entries: Entries, *, destroys: bool = False, waits: bool = False
+    ) -> Iterator[None]:
+        """See that nothing is done that must not be; `waits`: what was deferred may be done as well."""
+        before = {job.id: job for job in self._ours()}
+        lost = {job_id for job_id in self.lost if self.service.store.find(job_id).life.phase in ACTIVE}
+        protected = {
+            job.id
+            for job in before.values()
+            if _marker(job).protected or entries.get(self._key(job, entries), Entry()).protect
+        }
+        memory = self._memory()
+        as_declared = {} if destroys else self._running_as_declared(entries, memory)
+        self.service.forget_requests()
+        yield
+        self.told["applies"] += 1
         stopped, written = self._asked_about(STOP), self._asked_about(UPDATE)
-        to_stop = {a.before.id for a in plan.actions if a.before and a.traits.stops_a_job}
-        to_touch = {a.before.id for a in plan.to_execute if a.before}
+        deferred = {a.key for a in plan.actions if a.action is Action.DEFER} if waits else set()
+        of_deferred = {job.id for job in before.values() if self._key(job, entries) in deferred}
+        to_stop = {a.before.id for a in plan.actions if a.before and a.traits.stops_a_job} | of_deferred
+        to_touch = {a.before.id for a in plan.to_execute if a.before} | of_deferred
         assert stopped <= to_stop, "only what the plan names is terminated"
         assert written <= to_touch, "only what the plan names is written on"
-        assert stopped | written <= before.keys(), "only our own jobs"
+        assert stopped <= before.keys(), "only our own jobs"
+        assert written <= before.keys() | self.lost, "only our own jobs"
         assert not stopped & protected, "no protected job is terminated"
         assert all(_marker(job).stopped for job in self._ours() if job.id in stopped), "and says so"
         assert not any(ids <= stopped for ids in as_declared.values()), "what runs as declared goes on"
-        self._see_that_none_was_started_beside_another(plan, set(before))
-        return result
+        made = [job for job in self._ours() if job.id not in before.keys() | self.lost]
+        self._see_that_none_was_started_beside_another(made, plan, entries)
+        for job in made:
+            key = self._key(job, entries)
+            entry = entries[key]
+            assert all(self._has_completed(needed, entries) for needed in entry.needs), "in its turn"
+            ours = {past.job for past in self._past_of(key, entry, memory)}
+            assert not lost & ours, "not beside one of ours that has lost its marker"
+        self._see_that_it_was_journaled()
+        self.lost -= {job.id for job in self._ours()}
 
-    def _entry(self, job: Job) -> Entry:
-        return self.entries.get(_key(job), Entry())
-
-    def _running_as_declared(self) -> dict[str, set[str]]:
+    def _running_as_declared(self, entries: Entries, memory: Memory) -> dict[str, set[str]]:
         """The jobs of each key that run with the declared digest; one of them must go on."""
         found: dict[str, set[str]] = {}
-        for key, entry in self.entries.items():
-            same = [
-                job
-                for job in self._ours()
-                if _key(job) == key and _marker(job).digest == entry.job(key).digest
-            ]
-            done = max((_marker(job).revision for job in same if job.life.phase == "Completed"), default=0)
-            running = {job.id for job in same if _runs(job) and _marker(job).revision > done}
+        for key, entry in entries.items():
+            digest = entry.job(key).digest
+            mine = [job for job in self._ours() if self._key(job, entries) == key]
+            same = [job for job in mine if _marker(job).digest == digest]
+            done = [_marker(job).revision for job in same if job.life.phase == "Completed"]
+            past = self._past_of(key, entry, memory)
+            done += [r.number for r in past if r.phase is Phase.COMPLETED and r.digest == digest]
+            running = {job.id for job in same if _runs(job) and _marker(job).revision > max(done, default=0)}
             if running and not entry.is_absent:
                 found[key] = running
         return found
 
-    def _see_that_none_was_started_beside_another(self, plan: Plan, before: set[str]) -> None:
+    def _see_that_none_was_started_beside_another(
+        self, made: Iterable[Job], plan: Plan, entries: Entries
+    ) -> None:
         create_first = {a.key for a in plan.actions if a.replace_order is ReplaceOrder.CREATE_FIRST}
-        for job in self._ours():
-            if job.id in before or _key(job) in create_first:
+        create_first |= {key for key, entry in entries.items() if entry.creates_first}
+        for job in made:
+            key = self._key(job, entries)
+            if key in create_first:
                 continue
             for other in self._ours():
-                if other.id != job.id and _key(other) == _key(job) and not _marker(other).protected:
+                is_beside = other.id != job.id and self._key(other, entries) == key
+                if is_beside and not _marker(other).protected:
                     assert other.life.phase in ENDED, f"{job.name} was started beside {other.name}"
-                    assert other.life.ended_ms <= job.create_ms
+                    assert min(job.life.ended_ms or math.inf, other.life.ended_ms) <= max(
+                        job.create_ms, other.create_ms
+                    ), f"{job.name} was started beside {other.name}"
+
+    def _has_completed(self, key: str, entries: Entries) -> bool:
+        entry = entries[key]
+        of_key = [job for job in self._ours() if self._key(job, entries) == key]
+        past = self._past_of(key, entry, self._memory())
+        is_done = [job.life.phase == "Completed" for job in of_key]
+        is_done += [revision.phase is Phase.COMPLETED for revision in past]
+        return any(is_done) and not entry.is_absent
+
+    def _see_that_it_was_journaled(self) -> None:
+        """Every call has its line, also where the process died."""
+        asked = Counter(served.operation for served in self.service.app.requests)
+        if self.recording is None or not asked[CREATE] + asked[UPDATE] + asked[STOP]:
+            return
+        records = self.recording.reading()
+        assert records is not None
+        [run] = records.runs(self._scope, limit=1)
+        lines = Counter(step.call for step in run.steps)
+        assert lines["create"] >= asked[CREATE]
+        for call, operation in (("update", UPDATE), ("terminate", STOP)):
+            assert {step.job for step in run.steps if step.call == call} >= self._asked_about(operation)
+
+    # --- what is there
+
+    @property
+    def _scope(self) -> Scope:
+        return Scope.of(STACK, TARGET)
+
+    def _memory(self) -> Memory:
+        return NO_MEMORY if self.recording is None else self.recording.memory(self._scope)
+
+    def _all_remembered(self) -> list[PastRevision]:
+        return [past for of_key in self._memory().by_key.values() for past in of_key]
+
+    def _there(self) -> object:
+        """All that a plan's preconditions are about."""
+        jobs = [(j.id, j.life.phase, j.body_text) for j in self.service.store.jobs()]
+        return jobs, sorted((past.key, past.number, past.job) for past in self._all_remembered())
 
     def _asked_about(self, operation: str) -> set[str]:
         """The jobs for which an operation was asked."""
@@ -283,6 +579,12 @@ class World(RuleBasedStateMachine):
 
     def _ours(self) -> list[Job]:
         return [job for job in self.service.store.jobs() if _owner(job) == STACK]
+
+    def _key(self, job: Job, entries: Entries | None = None) -> str:
+        """The key that a job is counted for."""
+        key = _marker(job).key
+        entries = self._manifest if entries is None else entries
+        return next((new for new, entry in entries.items() if key in entry.formerly), key)
 
     # --- what holds at all times
 
@@ -304,17 +606,14 @@ def _marker(job: Job) -> Marker:
     return found
 
 
-def _key(job: Job) -> str:
-    return _marker(job).key
-
-
 def _runs(job: Job) -> bool:
     return job.life.phase in ("Creating", "Pending", "Running")
 
 
 def _has_a_second_step(action: PlannedAction) -> bool:
-    """Whether the next plan may go on: released first, or due by now."""
-    return action.reason is Reason.PROTECTION_RELEASED or action.action is Action.DEFER
+    """Whether the next plan may go on: released or restored first, or due by now."""
+    comes_first = (Reason.PROTECTION_RELEASED, Reason.MARKER_RESTORED)
+    return action.reason in comes_first or action.action is Action.DEFER
 
 
 def _bytes(plan: Plan) -> str:
@@ -328,11 +627,17 @@ class OtcWorld(World):
 
 
 LONG_STORIES = settings(
-    max_examples=100,
-    stateful_step_count=30,
+    max_examples=WORLDS // 2,
+    stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestWorld = World.TestCase
 TestOtcWorld = OtcWorld.TestCase
 TestWorld.settings = TestOtcWorld.settings = LONG_STORIES
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_happened() -> Iterator[None]:
+    yield
+    print("\n" + ", ".join(f"{count} {what}" for what, count in World.told.items()))  # noqa: T201

@@ -1,0 +1,93 @@
+"""The other forms of an answer: the documents give one field two types, or two places.
+
+Every second job (`is_other`) is answered in them, so that a client meets both. `respell_filled` changes
+what the service itself adds; `respell_declared` what was in the request too, which only a client that
+compares the two can trip over.
+
+Source: the inconsistencies between the documents, and the types of their tables where the examples differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_FILLED_ANNOTATIONS = ("job_template", "key_task")
+_ENGINE = ("engine_id", "engine_name", "engine_version", "image_url", "install_sys_packages")
+
+
+def is_other(job_id: str) -> bool:
+    """Say whether a job is answered in the other forms: its id ends with an odd digit."""
+    return job_id[-1:] in "13579bdf"
+
+
+def number_id(job_id: str, number: int) -> str:
+    """Return the id for the nth job, from 1: the second, the fourth and so on are `is_other`."""
+    return f"{job_id[:-1]}{int(job_id[-1], 16) & ~1 | (number + 1) % 2:x}"
+
+
+def respell_status(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a status whose `start_time` is text, and whose lists are empty rather than null."""
+    metrics = status["node_count_metrics"] or []
+    return status | {"start_time": str(status["start_time"]), "node_count_metrics": metrics}
+
+
+def respell_filled(answer: dict[str, Any]) -> None:
+    """Put what the service filled in into its other form."""
+    answer["metadata"].pop("ai_project", None)
+    algorithm, spec = answer.get("algorithm") or {}, answer.get("spec") or {}
+    if engine := algorithm.get("engine"):
+        algorithm["engine"] = {key: engine[key] for key in _ENGINE if key in engine}
+    if not algorithm.get("policies", True):
+        del algorithm["policies"]
+    for parameter in algorithm.get("parameters") or ():
+        parameter.pop("i18n_description", None)
+    for output in algorithm.get("outputs") or ():
+        output["period"] = f"{output['period']}s"
+    spec.pop("is_hosted_log", None)
+    if resource := spec.get("resource"):
+        resource.pop("policy", None)
+        if detail := resource.get("flavor_detail"):
+            detail.pop("attributes")
+            detail["flavor_info"] = _flavor_info(detail["flavor_info"])
+
+
+def _flavor_info(info: dict[str, Any]) -> dict[str, Any]:
+    changed = {**info, "disk": {**info["disk"], "size": str(info["disk"]["size"])}}
+    if gpu := info.get("gpu"):
+        named = {"product_nume" if key == "product_name" else key: value for key, value in gpu.items()}
+        changed["gpu"] = named | {"unit_num": str(gpu["unit_num"])}
+    if npu := info.get("npu"):
+        changed["npu"] = {**npu, "unit_num": int(npu["unit_num"])}
+    return changed
+
+
+def respell_declared(answer: dict[str, Any]) -> None:
+    """Put what was declared into its other form; the text of the description stays."""
+    metadata = answer["metadata"]
+    metadata["description"] = metadata.get("description") or None
+    metadata["annotations"] = {key: metadata["annotations"][key] for key in _FILLED_ANNOTATIONS}
+    algorithm, spec = answer.get("algorithm") or {}, answer.get("spec") or {}
+    for key in ("code_dir", "boot_file"):
+        if algorithm.get(key):
+            algorithm[key] = _other_path(algorithm[key])
+    if variables := algorithm.get("environments"):
+        algorithm["environments"] = [{key: value} for key, value in variables.items()]
+    for item in algorithm.get("inputs") or ():
+        if obs := (item.get("remote") or {}).get("obs"):
+            obs["obs_url"] = _other_path(obs["obs_url"])
+    for item in algorithm.get("outputs") or ():
+        if obs := (item.get("remote") or {}).get("obs"):
+            item["remote"] = {"obs_url": _other_path(obs["obs_url"])}
+    spec["volumes"] = [volume.get("nfs") or volume for volume in spec.get("volumes") or ()]
+    for part, key in (("auto_stop", "duration"), ("schedule_policy", "priority")):
+        if (value := (spec.get(part) or {}).get(key)) is not None:
+            spec[part][key] = str(value)
+    log = spec.get("log_export_path") or {}
+    spec["log_export_path"] = log | {"obs_url": _other_path(log["obs_url"]) if "obs_url" in log else ""}
+
+
+def _other_path(path: str) -> str:
+    """Return an OBS path without its scheme if it has one, with it if it has none."""
+    if path.startswith("obs://"):
+        return path.removeprefix("obs:/")
+    return f"obs:/{path}" if path.startswith("/") else path
