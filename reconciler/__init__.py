@@ -7,8 +7,8 @@
     ModelArts ─observe─▶ observed jobs ┘            └─render─▶ text, json
 
 Start reading in `reconcile.py`: the loop, each step a line. `core` decides and does no I/O; the edges
-(`manifests`, `backends`, `apply`, `render`) do, and decide nothing; `emulator` is a pretend ModelArts
-that knows nothing of the rest.
+(`manifests`, `backends`, `apply`, `records`, `render`) do, and decide nothing; `emulator` is a pretend
+ModelArts that knows nothing of the rest.
 
 From Python::
 
@@ -61,7 +61,9 @@ if TYPE_CHECKING:
         WrongPhase,
     )
     from reconciler.manifests import LoadedStack, load
-    from reconciler.reconcile import Context, apply, drift, plan
+    from reconciler.reconcile import Context, drift, plan
+    from reconciler.recording import Recording
+    from reconciler.rollout import Rollout
     from reconciler.targets import Surroundings, connected
 
 #: The public names, by the module where they live: what is asked of the service and what it tells, its
@@ -100,7 +102,9 @@ _NAMES_BY_MODULE = {
         "WrongPhase",
     ),
     "manifests": ("LoadedStack", "load"),
-    "reconcile": ("Context", "apply", "drift", "plan"),
+    "reconcile": ("Context", "drift", "plan"),
+    "recording": ("Recording",),
+    "rollout": ("Rollout",),
     "targets": ("Surroundings", "connected"),
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
@@ -123,8 +127,10 @@ __all__ = [
     "NotFound",
     "Plan",
     "Quota",
+    "Recording",
     "Rejected",
     "ReportedJob",
+    "Rollout",
     "Search",
     "SearchBody",
     "ServerFault",
@@ -143,7 +149,6 @@ __all__ = [
     "UpdateBody",
     "WrongPhase",
     "__version__",
-    "apply",
     "connected",
     "drift",
     "load",

@@ -42,14 +42,14 @@ ENDLESS = f"the list does not end after {MAX_PAGES} pages"
 class Page(NamedTuple):
     """One answer of the search. `requests` is how many it took, `seconds` how long the last one.
 
-    `total` and `count` are how many jobs there are, and match, as far as the service seems to say it.
+    `total` and `matching` are how many jobs there are, and match, as far as the service seems to say it.
     """
 
     items: list[Any]
     total: int | None = None
     requests: int = 1
     seconds: float = 0.0
-    count: int | None = None
+    matching: int | None = None
 
     @property
     def is_last(self) -> bool:

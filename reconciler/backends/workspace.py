@@ -62,14 +62,15 @@ class _Purse:
         return page
 
     def _expect(self, page: Page) -> None:
-        """Give up at once if first pages promise more than there is to spend. `count` is a hint, no more:
-        it ends no list, and where it is that of the whole workspace it says nothing of the search.
+        """Give up at once if first pages promise more than there is to spend.
+
+        What is said to match ends no list, and is no hint either where it is the whole workspace.
         """
-        if self.limit is None or self.whole is None or page.is_last or not page.count:
+        if self.limit is None or self.whole is None or page.is_last or not page.matching:
             return
-        if page.count < self.whole:
+        if page.matching < self.whole:
             with self._lock:
-                self._promised += page.count // PAGE_SIZE
+                self._promised += page.matching // PAGE_SIZE
                 if self.least + self._promised > self.limit:
                     raise _TooDear
 

@@ -76,8 +76,8 @@ def command() -> None:
         option(
             "--strict",
             is_flag=True,
-            help="Refuse flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on a "
-            "public pool what needs a dedicated one.",
+            help="Refuse flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on "
+            "a public pool what needs a dedicated one.",
         ),
         option(
             "--item-offsets",

@@ -319,10 +319,11 @@ def event_times(
         return {}
     first_s = since.at_s(now_s) if since else created_at_s
     last_s = until.at_s(now_s) if until else now_s + _AHEAD_S
-    if last_s < first_s and since:
+    if since and until and last_s < first_s:
         raise click.UsageError("--until lies before --since")
-    first, last = math.floor(max(0.0, min(first_s, last_s))), math.ceil(max(0.0, last_s))
+    last_s = max(0.0, min(last_s, now_s + _AHEAD_S))
+    first_s = max(0.0, min(first_s, last_s))
     return {
         name: datetime.fromtimestamp(s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for name, s in (("start_time", first), ("end_time", last))
+        for name, s in (("start_time", math.floor(first_s)), ("end_time", math.ceil(last_s)))
     }

@@ -34,8 +34,8 @@ def search(call: Call) -> Answer:
     )
     page = call.store.search(call.project, asked)
     frame: dict[str, Any] = {
-        "total": page.total - asked.shift,
-        "count": page.count - asked.shift,
+        "total": max(0, page.total - asked.shift),
+        "count": max(0, page.count - asked.shift),
         "limit": asked.limit,
         "offset": asked.offset,
         "sort_by": "create_time",

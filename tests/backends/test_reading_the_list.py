@@ -147,6 +147,22 @@ def test_list_that_moved_is_read_again_three_times_at_most(emulator: Application
             assert {job.name for job in seen.jobs} <= set(names), "what was read is there, all the same"
 
 
+@pytest.mark.parametrize("shift", [1, 2, -1])
+@pytest.mark.parametrize("moves", [1, READINGS - 1, READINGS, None])
+def test_list_that_moves_is_read_again_or_not_whole(
+    emulator: Application, moves: int | None, shift: int
+) -> None:
+    names = fill(emulator, 160)
+    emulator.faults.add(Fault(Effect.MOVED_LIST, count=moves, shift=shift))
+    with reading(emulator) as (backend, _):
+        seen = backend.observe()
+    assert {job.name for job in seen.jobs} <= set(names)
+    if moves is not None and moves < READINGS:
+        assert ([job.name for job in seen.jobs], seen.is_whole) == (names, True)
+    else:
+        assert (seen.is_whole, seen.problem) == (False, MOVED)
+
+
 # If page 1 overlaps page 0, the service counts items, and the reader adapts.
 
 
@@ -163,6 +179,16 @@ def test_service_that_counts_items_is_found_out_at_run_time(emulator: Applicatio
     assert again.is_whole
     assert again.requests == 1 + count // 50, "it is remembered"
     assert {asked["offset"] for asked in searches.asked} >= set(range(0, count, 50))
+
+
+@pytest.mark.parametrize("count", [49, 50, 75, 130])
+def test_emulator_that_counts_items_is_found_out_too(emulator: Application, count: int) -> None:
+    names = fill(emulator, count)
+    emulator.dials.offset_counts = "items"
+    with reading(emulator) as (backend, _):
+        seen, again = backend.observe(), backend.observe()
+    assert [job.name for job in seen.jobs] == [job.name for job in again.jobs] == names
+    assert (seen.is_whole, again.is_whole, again.requests) == (True, True, 1 + count // 50)
 
 
 # One malformed job is unknown, and never hides the others.

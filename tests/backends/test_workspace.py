@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -84,9 +85,11 @@ def test_how_many_a_search_finds_is_a_hint_for_its_price_only(
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         fetch = backend._page
 
-        def telling(offset: int, filters: Sequence[Filter], *more: Any) -> Page:
-            page = fetch(offset, filters, *more)
-            return page._replace(count=told(page)) if filters else page
+        def telling(
+            offset: int, filters: Sequence[Filter], asked: Mapping[str, Any] = MappingProxyType({})
+        ) -> Page:
+            page = fetch(offset, filters)
+            return page._replace(matching=told(page)) if filters else page
 
         backend._page = telling  # type: ignore[method-assign]
         seen = backend.observe(["ol"], lambda observation: False)
@@ -97,10 +100,10 @@ def test_how_many_a_search_finds_is_a_hint_for_its_price_only(
 def test_few_jobs_are_searched_for_even_if_the_service_counts_all_of_them(old_project: Application) -> None:
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         fetch = backend._page
-        backend._page = lambda *asked: fetch(*asked)._replace(count=5004)  # type: ignore[method-assign]
+        backend._page = lambda *asked: fetch(*asked)._replace(matching=5004)  # type: ignore[method-assign]
         seen = backend.observe(["old-12", *DECLARED], lambda observation: False)
     assert seen.strategy == "5 filtered searches: the active jobs, and 4 names"
-    assert seen.requests == 8
+    assert seen.requests < 20, "pages may be asked for ahead"
 
 
 def test_thousand_declared_and_unchanged_jobs_cost_21_requests(

@@ -140,6 +140,8 @@ def tagged_for_months(service: Service, time: SharedTime) -> Service:
         (["--created-after", "99d", "--order", "asc"], "abcd", 4),
         (["--created-after", "99d", "--created-before", "40d"], "ba", 2),
         (["--created-after", "99d", "--created-before", "9999-12-31"], "dcba", 4),
+        (["--created-after", "9998-12-31", "--created-before", "9999-12-31"], "", 1),
+        (["--created-after", "99999d", "--created-before", "99998d"], "", 1),
         (["--created-after", "70d", "--limit", "2"], "dc", 3),
     ],
 )
@@ -450,6 +452,8 @@ def test_events_between_two_times_and_from_one_on(
     assert messages("--since", "90m") == everything[2:]
     assert messages("--until", "30m") == everything[:3]
     assert messages("--since", "90m", "--until", "30m") == everything[2:3]
+    assert messages("--since", "99999d", "--until", "9999-12-31") == everything
+    assert messages("--since", "9999-12-31") == messages("--until", "1970-01-01") == []
     assert messages("--offset", "1") == everything[1:]
     assert messages("--offset", "1", "--limit", "2") == everything[1:3]
     assert messages("--offset", "9") == []

@@ -43,11 +43,6 @@ def obs(name: str, url: str) -> dict[str, Any]:
             "metadata.annotations.fault-tolerance/hang-retry",
             "true",
         ),
-        (
-            {"metadata.training_experiment_reference": {"id": "e", "name": "n"}},
-            "metadata.training_experiment_reference",
-            {"id": "e", "serial_number": "1"},
-        ),
         # paths
         ({}, "algorithm.code_dir", "obs://ml-team/resnet/code/"),
         ({"algorithm.inputs": [obs("d", "obs://b/in/")]}, "algorithm.inputs.0.remote.obs.obs_url", "/b/in/"),
@@ -156,14 +151,22 @@ def test_tokens_of_the_web_tools_are_in_the_answer(client: Client, create: Creat
 
 
 def test_an_experiment_is_known_by_its_id_only(client: Client, create: Create) -> None:
-    ids = {
-        client.get(f"/v2/project/training-jobs/{create(name, edits)}").json["metadata"][
-            "training_experiment_reference"
-        ]["id"]
-        for name in ("one", "two")
-        for edits in [{"metadata.training_experiment_reference": {"name": "mine"}}]
-    }
-    assert len(ids) == 1
+    def reference(job_name: str, **asked: str) -> dict[str, str]:
+        job_id = create(job_name, {"metadata.training_experiment_reference": asked})
+        metadata = client.get(f"/v2/project/training-jobs/{job_id}").json["metadata"]
+        return dict(metadata["training_experiment_reference"])
+
+    made = reference("one", name="mine")
+    assert made.keys() == {"id", "serial_number"}
+    assert reference("two", name="mine") == reference("three", id=made["id"], name="any") == made
+    assert reference("four", name="another")["id"] != made["id"]
+
+
+def test_an_experiment_that_is_not_there(client: Client, create: Create, a_job: MakeJob) -> None:
+    create("one", {"metadata.training_experiment_reference": {"name": "mine"}})
+    body = a_job("two", {"metadata.training_experiment_reference": {"id": "e1"}})
+    response = client.post("/v2/project/training-jobs", json=body)
+    assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2842")
 
 
 def test_tasks_come_back_with_single_inputs(client: Client, create: Create) -> None:

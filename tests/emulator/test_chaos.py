@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,8 +12,8 @@ from click.testing import CliRunner
 
 from reconciler.cli import cli
 from reconciler.emulator import Store, chaos, create_app, running
+from tests.emulator.serving import served
 
-ROOT = Path(__file__).parents[2]
 SEARCH = "/v2/project/training-job-searches"
 JOBS = "/v2/project/training-jobs"
 MakeJob = Callable[..., dict[str, Any]]
@@ -92,24 +86,6 @@ def test_the_control_api_has_no_chaos(store: Store) -> None:
 
 
 # ── the command line ───────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def served(*options: str) -> Iterator[str]:
-    """`reconciler emulator serve` with options; yield its URL."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "reconciler", "emulator", "serve", *options],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().removeprefix("listening on ").strip()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=10)
-    assert process.returncode == 0
 
 
 def test_serve_with_chaos_and_without_noise(a_job: MakeJob) -> None:

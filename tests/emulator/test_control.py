@@ -94,9 +94,34 @@ def test_faults(client: Client) -> None:
     assert len(client.post("/emulator/faults", json={"chaos": 0.1}).json["faults"]) == 6
 
 
+def test_what_an_offset_counts(client: Client, create: Create) -> None:
+    for number in range(3):
+        create(f"job-{number}")
+
+    def second_page() -> list[str]:
+        search = {"offset": 1, "limit": 2, "order": "asc"}
+        items = client.post("/v2/project/training-job-searches", json=search).json["items"]
+        return [job["metadata"]["name"] for job in items]
+
+    assert client.get("/emulator/settings").json == {"offset_counts": "pages"}
+    assert second_page() == ["job-2"]
+    items = {"offset_counts": "items"}
+    assert client.post("/emulator/settings", json=items).json == items
+    assert client.get("/emulator/settings").json == items
+    assert second_page() == ["job-1", "job-2"]
+    client.post("/emulator/settings", json={"offset_counts": "pages"})
+    assert second_page() == ["job-2"]
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
+        ("settings", {"offset_counts": "apples"}),
+        ("settings", {"offset_counts": ["items"]}),
+        ("settings", {"colour": "red"}),
+        ("settings", []),
+        ("faults", {"effect": "moved_list", "shift": 0}),
+        ("faults", {"effect": "moved_list", "shift": "1"}),
         ("clock", {"advance_s": -1}),
         ("clock", {"advance_s": "1"}),
         ("clock", {}),

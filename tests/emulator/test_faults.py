@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,6 +132,80 @@ def test_an_answer_without_a_job_stays_an_answer(app: Application, client: Clien
     assert client.put(f"{JOBS}/nowhere", json={}).status_code == 400
 
 
+# ── a list that moves ──────────────────────────────────────────────────────────────────────────────
+
+
+def pages(client: Client, count: int, **body: Any) -> list[tuple[int, list[str]]]:
+    """The total and the names of so many pages of two, one after the other."""
+    answers = [
+        client.post(SEARCH, json={"limit": 2, "order": "asc", "offset": n, **body}).json for n in range(count)
+    ]
+    return [(told["total"], [job["metadata"]["name"] for job in told["items"]]) for told in answers]
+
+
+@pytest.mark.parametrize(
+    ("fault", "read"),
+    [
+        # One before the page is gone: the first of the page slipped to the page before.
+        ({}, [(5, ["a", "b"]), (4, ["d", "e"]), (5, ["e"])]),
+        ({"shift": 2}, [(5, ["a", "b"]), (3, ["e"]), (5, ["e"])]),
+        # One before the page is new: the last of the page before comes again.
+        ({"shift": -1}, [(5, ["a", "b"]), (6, ["b", "c"]), (5, ["e"])]),
+        ({"shift": -9}, [(5, ["a", "b"]), (14, ["a", "b"]), (5, ["e"])]),
+        ({"nth": 2}, [(5, ["a", "b"]), (5, ["c", "d"]), (4, [])]),
+        ({"count": None}, [(5, ["a", "b"]), (4, ["d", "e"]), (4, [])]),
+        ({"operation": "CreateTrainingJob"}, [(5, ["a", "b"]), (5, ["c", "d"]), (5, ["e"])]),
+    ],
+)
+def test_a_list_that_moved_between_two_pages(
+    app: Application, client: Client, create: Create, fault: dict[str, Any], read: list[Any]
+) -> None:
+    for name in "abcde":
+        create(name)
+    app.faults.add(Fault(Effect.MOVED_LIST, **fault))
+    assert pages(client, 3) == read
+
+
+def test_a_list_that_counts_items_moves_too(app: Application, client: Client, create: Create) -> None:
+    for name in "abcde":
+        create(name)
+    app.dials.offset_counts = "items"
+    app.faults.add(Fault(Effect.MOVED_LIST))
+    assert [names for _, names in pages(client, 2)] == [["a", "b"], ["c", "d"]]
+
+
+def test_a_moved_list_is_no_matter_for_anything_else(
+    app: Application, client: Client, create: Create
+) -> None:
+    app.faults.add(Fault(Effect.MOVED_LIST, count=None))
+    job_id = create()
+    assert client.get(f"{JOBS}/{job_id}").status_code == 200
+    assert client.post(SEARCH, data=b"?").json["error_code"] == "ModelArts.2787"
+    assert client.post(SEARCH, json={"offset": "1"}).json["error_code"] == "ModelArts.2825"
+    assert client.post(SEARCH, json={"offset": 3}).json["total"] == 0
+
+
+# ── codes that the emulator never answers by itself ────────────────────────────────────────────────
+
+ONLY_AS_A_FAULT = re.findall(
+    r"^\| `([\w.]+)` \| (\d+)", (Path(__file__).parents[2] / "docs" / "emulator.md").read_text("utf-8"), re.M
+)
+
+
+def test_the_page_lists_codes() -> None:
+    assert len(ONLY_AS_A_FAULT) > 12
+
+
+@pytest.mark.parametrize(("code", "status"), ONLY_AS_A_FAULT)
+def test_a_fault_can_answer_any_code(client: Client, code: str, status: str) -> None:
+    fault = {"effect": "answer", "status": int(status), "code": code, "message": "So it is."}
+    assert client.post("/emulator/faults", json=fault).status_code == 200
+    response = client.post(SEARCH, json={})
+    assert (response.status_code, response.json["error_code"]) == (int(status), code)
+    assert response.json["error_msg"] == "So it is."
+    assert ("request_id" in dict(response.json or {})) is code.startswith("APIG")
+
+
 def test_a_delay_waits_real_seconds(store: Store) -> None:
     waited: list[float] = []
     client = Client(create_app(store, faults=[Fault(Effect.DELAY, delay_s=2.5)], sleep=waited.append))
@@ -155,6 +231,12 @@ def test_chaos_fails_its_share_of_requests(probability: float) -> None:
     assert sum(fault is not None for fault in struck) / 3000 == pytest.approx(probability, abs=0.03)
     if probability:
         assert len({(fault.effect, fault.status) for fault in struck if fault}) == 6
+
+
+@pytest.mark.parametrize("shift", [0, True, 1.0, 1 << 31])
+def test_a_list_that_cannot_move_so(shift: Any) -> None:
+    with pytest.raises(ValueError, match="shift is a whole number"):
+        Fault(Effect.MOVED_LIST, shift=shift)
 
 
 @pytest.mark.parametrize("bad", [{"nth": 0}, {"probability": 1.5}, {"delay_s": -1.0}])

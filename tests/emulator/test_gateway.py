@@ -167,6 +167,86 @@ def test_credentials(store: Store, credentials: dict[str, str], headers: dict[st
         assert response.json["request_id"] == response.headers["X-Request-Id"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "sent", "status"),
+    [(None, None, 200), (None, "any", 200), ("T", "T", 200), ("T", "U", 401), ("T", None, 401)],
+)
+def test_the_token_of_temporary_credentials(
+    store: Store, asked: str | None, sent: str | None, status: int
+) -> None:
+    app = create_app(store, access_key=ACCESS, secret_key=SECRET, security_token=asked, now=lambda: NOW)
+    headers = {"host": "localhost", "x-sdk-date": DATE} | ({"x-security-token": sent} if sent else {})
+    path = f"/v2/{PROJECT}/training-job-searches"
+    request = signed(SignedRequest("POST", path, "", headers, b"{}"))
+    response = search(Client(app), dict(request.headers))
+    assert response.status_code == status
+    assert status == 200 or response.json["error_code"] == "APIGW.0301"
+
+
+def test_a_security_token_without_a_key_is_a_mistake(store: Store) -> None:
+    with pytest.raises(ValueError, match="goes with"):
+        create_app(store, security_token="t")
+
+
+# ── the lock of a key ──────────────────────────────────────────────────────────────────────────────
+
+RIGHT, WRONG = "right", "wrong"
+
+
+class Gate:
+    """A service that asks for signatures, at a time that stands still."""
+
+    def __init__(self, store: Store, **more: str) -> None:
+        self.now = NOW
+        app = create_app(store, access_key=ACCESS, secret_key=SECRET, now=lambda: self.now, **more)  # type: ignore[arg-type]
+        self._client = Client(app)
+
+    def knock(self, *attempts: str) -> list[int]:
+        return [self.answer(attempt).status_code for attempt in attempts]
+
+    def answer(self, attempt: str) -> TestResponse:
+        headers = aksk()
+        if attempt == WRONG:
+            headers["authorization"] = headers["authorization"][:-4] + "beef"
+        return search(self._client, headers)
+
+
+def test_five_wrong_signatures_lock_nothing(store: Store) -> None:
+    assert Gate(store).knock(*[WRONG] * 5, RIGHT) == [401] * 5 + [200]
+
+
+def test_six_wrong_signatures_in_a_row_lock_the_key_for_five_minutes(store: Store) -> None:
+    gate = Gate(store)
+    assert gate.knock(*[WRONG] * 6, RIGHT) == [401] * 7
+    assert "AK access failed to reach the limit" in gate.answer(RIGHT).json["error_msg"]
+    assert gate.answer(RIGHT).json["error_code"] == "APIGW.0301"
+    gate.now += timedelta(minutes=4, seconds=59)
+    assert gate.knock(RIGHT) == [401]
+    gate.now += timedelta(seconds=1)
+    assert gate.knock(RIGHT, *[WRONG] * 5, RIGHT) == [200, *[401] * 5, 200], "and it counts anew"
+
+
+def test_a_right_signature_ends_the_row(store: Store) -> None:
+    assert Gate(store).knock(*[WRONG] * 5, RIGHT, *[WRONG] * 5, RIGHT) == [*[401] * 5, 200] * 2
+
+
+def test_only_wrong_signatures_of_the_key_count(store: Store) -> None:
+    gate = Gate(store)
+    for header in ({}, {"authorization": "Bearer x"}, aksk() | {"x-sdk-date": "20260821T100000Z"}):
+        for _ in range(6):
+            assert search(gate._client, header).status_code == 401
+    other = aksk()
+    other["authorization"] = other["authorization"].replace(ACCESS, "ANOTHER")
+    assert [search(gate._client, other).status_code for _ in range(6)] == [401] * 6
+    assert gate.knock(RIGHT) == [200]
+
+
+def test_a_locked_key_leaves_the_token_alone(store: Store) -> None:
+    gate = Gate(store, token="t")
+    assert gate.knock(*[WRONG] * 6, RIGHT) == [401] * 7
+    assert search(gate._client, {"X-Auth-Token": "t"}).status_code == 200
+
+
 def test_one_half_of_a_key_pair_is_a_mistake(store: Store) -> None:
     with pytest.raises(ValueError, match="go together"):
         create_app(store, access_key=ACCESS)

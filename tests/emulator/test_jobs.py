@@ -125,7 +125,49 @@ def test_terminate(
         assert response.json["metadata"]["id"] == job_id
 
 
-@pytest.mark.parametrize("action", ["restart", "", None])
+@pytest.mark.parametrize(
+    ("phase", "status", "code"),
+    [
+        ("Creating", 409, "ModelArts.2813"),
+        ("Pending", 409, "ModelArts.2813"),
+        ("Running", 409, "ModelArts.2813"),
+        ("Terminating", 409, "ModelArts.2813"),
+        ("Hibernating", 409, "ModelArts.2813"),
+        ("Completed", 202, None),
+        ("Failed", 202, None),
+        ("Terminated", 202, None),
+        ("Abnormal", 202, None),
+    ],
+)
+def test_restart(
+    client: Client, create: Create, store: Store, phase: str, status: int, code: str | None
+) -> None:
+    job_id = create()
+    store.set_phase(job_id, phase)
+
+    response = client.post(f"{JOBS}/{job_id}/actions", json={"action_type": "restart"})
+
+    assert (response.status_code, response.json.get("error_code")) == (status, code)
+    shown = client.get(f"{JOBS}/{job_id}").json
+    assert shown["status"]["phase"] == (phase if code else "Creating")
+    assert shown["metadata"]["name"] == "resnet50-r1"
+
+
+def test_a_restarted_job_runs_again(client: Client, create: Create, clock: ManualClock) -> None:
+    job_id = create()
+    clock.advance(hours=1)
+    path = f"{JOBS}/{job_id}"
+    assert client.get(path).json["status"]["running_records"][0]["start_type"] == "init_or_rescheduled"
+    client.post(f"{path}/actions", json={"action_type": "restart"})
+    clock.advance(seconds=30)
+    status = client.get(path).json["status"]
+    assert (status["phase"], status["duration"]) == ("Running", 27_000)
+    assert status["running_records"][0]["start_type"] == "restarted"
+    clock.advance(hours=1)
+    assert client.get(path).json["status"]["phase"] == "Completed"
+
+
+@pytest.mark.parametrize("action", ["pause", "", None])
 def test_no_other_action(client: Client, create: Create, action: str | None) -> None:
     response = client.post(f"{JOBS}/{create()}/actions", json={"action_type": action})
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
@@ -295,11 +337,39 @@ def test_the_quota_counts_finished_jobs_until_they_are_deleted(
     assert client.post(JOBS, json=a_job("three")).status_code == 201
 
 
+def test_the_quota_can_be_changed(client: Client, store: Store, a_job: MakeJob) -> None:
+    quotas = [{"resource": "job-num", "quota": 1}, {"resource": "visual-job-num", "quota": 5}]
+    response = client.put("/v2/project/training-quotas", json={"user_id": "u", "quotas": quotas})
+    assert (response.status_code, response.json) == (200, {"user_id": "u", "quotas": quotas})
+    shown = client.get("/v2/project/training-quotas").json["quotas"]
+    assert shown == [{"resource": "job-num", "quota": 1, "used": 0}]
+    assert [client.post(JOBS, json=a_job(name)).status_code for name in ("one", "two")] == [201, 400]
+
+
+@pytest.mark.parametrize(
+    ("item", "code"),
+    [
+        ({"resource": "luck", "quota": 1}, "ModelArts.2764"),
+        ({"resource": "job-num"}, "ModelArts.2788"),
+        ({"resource": "job-num", "quota": 0}, "ModelArts.2788"),
+        ({"resource": "job-num", "quota": 1 << 31}, "ModelArts.2816"),
+        ({"resource": "job-num", "quota": "7"}, "ModelArts.2825"),
+        ({"resource": "job-retention-enabled", "quota": 2}, "ModelArts.2816"),
+    ],
+)
+def test_a_quota_that_cannot_be(client: Client, store: Store, item: dict[str, Any], code: str) -> None:
+    quotas = [{"resource": "job-num", "quota": 7}, item]
+    response = client.put("/v2/project/training-quotas", json={"quotas": quotas})
+    assert (response.status_code, response.json["error_code"]) == (400, code)
+    assert store.quota == 10_000, "all or nothing"
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
         ("GET", "/training-job-names?job_name=a"),
         ("GET", "/training-quotas"),
+        ("GET", "/training-jobs/{id}/route_plan"),
         ("GET", "/training-jobs/{id}/tasks"),
         ("GET", "/training-jobs/{id}/stages"),
         ("GET", "/training-jobs/{id}/logs/worker-0"),

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import ManualClock, Store
+from reconciler.emulator import Application, ManualClock, Store, create_app
+from reconciler.emulator.catalogue import WORKSPACES
 
 SEARCH = "/v2/project/training-job-searches"
 Create = Callable[..., str]
@@ -119,16 +120,25 @@ def test_a_search_sees_its_workspace_only(client: Client, create: Create) -> Non
         ("algorithm_name", "like", ["algorithm-"], ["under_score"]),
         ("runtime_type", "in", ["production"], ["net-a", "net-b", "under_score"]),
         ("user_name", "like", ["emul"], ["net-a", "net-b", "under_score"]),
-        ("training_experiment_id", "in", ["e1"], ["net-a"]),
     ],
 )
 def test_filters(
     client: Client, create: Create, store: Store, key: str, operator: str, values: list[str], found: list[str]
 ) -> None:
-    create("net-a", {"metadata.training_experiment_reference": {"id": "e1"}})
+    create("net-a")
     create("net-b", {"spec.resource": {"pool_id": "pool-1"}, "spec.schedule_policy": {"priority": 2}})
     store.set_phase(create("under_score", {"algorithm": {"id": "alg"}}), "Running")
     assert names(client, order="asc", filters=[{"key": key, "operator": operator, "value": values}]) == found
+
+
+def test_jobs_of_an_experiment(client: Client, create: Create) -> None:
+    made = create("in-it", {"metadata.training_experiment_reference": {"name": "mine"}})
+    create("apart")
+    metadata = client.get(f"/v2/project/training-jobs/{made}").json["metadata"]
+    wanted = [metadata["training_experiment_reference"]["id"]]
+    assert names(client, filters=[{"key": "training_experiment_id", "operator": "in", "value": wanted}]) == [
+        "in-it"
+    ]
 
 
 def test_filters_are_anded(client: Client, create: Create, store: Store) -> None:
@@ -171,6 +181,14 @@ def test_create_time_between(client: Client, create: Create, clock: ManualClock)
         ({"filters": [{"key": "name", "value": ["a"]}]}, "2808"),
         ({"filters": [{"key": "phase", "operator": "like", "value": ["a"]}]}, "2808"),
         ({"filters": [{"key": "name", "operator": "in", "value": ["a"] * 11}]}, "2809"),
+        ({"filters": [{"key": "phase", "operator": "in", "value": ["Running", "Sleeping"]}]}, "2809"),
+        ({"filters": [{"key": "phase", "operator": "not", "value": ["Waiting"]}]}, "2809"),
+        ({"filters": [{"key": "phase", "operator": "in", "value": ["running"]}]}, "2809"),
+        ({"tags": [{"key": f"k{n}"} for n in range(11)]}, "2816"),
+        ({"tags": [{"key": "k", "values": [str(n) for n in range(11)]}]}, "2816"),
+        ({"tags": [{"key": "k"}, {"key": "k", "values": ["v"]}]}, "2788"),
+        ({"tags": [{"key": "k", "values": ["v", "v"]}]}, "2788"),
+        ({"host_ips": [f"192.168.0.{n}" for n in range(1, 12)]}, "2816"),
         ({"filters": [{"key": "create_time", "operator": "between", "value": ["2026-01-01"]}]}, "2809"),
         ({"filters": [{"key": "create_time", "operator": "between", "value": ["x", "y"]}]}, "2809"),
         (
@@ -185,6 +203,36 @@ def test_create_time_between(client: Client, create: Create, clock: ManualClock)
 )
 def test_refused(client: Client, body: dict[str, Any], code: str) -> None:
     assert refusal(client, **body) == (400, code)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tags": [{"key": f"k{n}", "values": [str(m) for m in range(10)]} for n in range(10)]},
+        {"host_ips": [f"192.168.0.{n}" for n in range(1, 11)]},
+        {"filters": [{"key": "phase", "operator": "in", "value": ["Running", "", "Abnormal"]}]},
+    ],
+)
+def test_as_much_as_may_be_asked_for(client: Client, body: dict[str, Any]) -> None:
+    assert names(client, **body) == []
+
+
+@pytest.mark.parametrize(
+    ("workspace", "status"), [("0", 200), (max(WORKSPACES, key=len), 200), ("w" * 32, 400)]
+)
+def test_a_strict_service_knows_its_workspaces(store: Store, workspace: str, status: int) -> None:
+    client = Client(create_app(store, strict_catalogue=True))
+    response = client.post(SEARCH, json={"workspace_id": workspace})
+    assert response.status_code == status
+    assert response.json.get("error_code") == (None if status == 200 else "ModelArts.0102")
+
+
+def test_items_can_be_counted_instead_of_pages(client: Client, app: Application, create: Create) -> None:
+    for number in range(5):
+        create(f"job-{number}")
+    app.dials.offset_counts = "items"
+    pages = [names(client, order="asc", limit=2, offset=offset) for offset in (0, 1, 2, 4, 5)]
+    assert pages == [["job-0", "job-1"], ["job-1", "job-2"], ["job-2", "job-3"], ["job-4"], []]
 
 
 def test_fine_tuning_jobs_apart(client: Client, create: Create) -> None:

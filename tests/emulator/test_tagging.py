@@ -73,6 +73,21 @@ def test_jobs_by_tags(client: Client, create: Create, asked: dict[str, Any], fou
 
 
 @pytest.mark.parametrize(
+    "asked",
+    [
+        {"tags": [{"key": "team"}, {"key": "team", "values": ["ml"]}]},
+        {"tags": [{"key": "team", "values": ["ml", "ml"]}]},
+        {"matches": [{"key": "resource_name", "value": "a"}, {"key": "resource_name", "value": "b"}]},
+        {"matches": [{"key": "mood", "value": "a"}]},
+    ],
+)
+def test_a_question_that_cannot_be(client: Client, asked: dict[str, Any]) -> None:
+    for path in ("filter", "count"):
+        response = client.post(f"{TAGS}/resource-instances/{path}", json=asked)
+        assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
+
+
+@pytest.mark.parametrize(
     "tags",
     [
         [],

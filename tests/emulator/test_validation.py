@@ -17,6 +17,7 @@ JOBS = "/v2/project/training-jobs"
 MakeJob = Callable[..., dict[str, Any]]
 IMAGE = {"image_url": "ml-team/fastseq:1.2"}
 OBS_IN = {"name": "data", "remote": {"obs": {"obs_url": "obs://bucket/in/"}}}
+POOL = {"pool_id": "poolfaf38d76"}
 NFS = {"nfs": {"nfs_server_path": "10.0.0.1:/", "local_path": "/mnt/a"}}
 CODE: dict[str, Any] = {"algorithm.code_dir": ..., "algorithm.boot_file": ...}
 
@@ -46,6 +47,12 @@ CODE: dict[str, Any] = {"algorithm.code_dir": ..., "algorithm.boot_file": ...}
         pytest.param({"spec.auto_stop": {"time_unit": "HOURS", "duration": 1}}, id="auto stop"),
         pytest.param({"spec.log_export_path": {"obs_url": ""}}, id="empty log path"),
         pytest.param({"algorithm.local_code_dir": "/home/ma-user/modelarts/user-job-dir"}, id="default dir"),
+        pytest.param(
+            {"spec.schedule_policy": {"priority": 2, "required_affinity": {"affinity_type": "cabinet"}}},
+            id="schedule on a public pool",
+        ),
+        pytest.param({"spec.volumes": [NFS]}, id="volumes on a public pool"),
+        pytest.param({"metadata.workspace_id": "w" * 32}, id="any workspace"),
         pytest.param({"next_years_feature": {"a": [1]}, "spec.another": 1}, id="unknown fields"),
     ],
 )
@@ -132,6 +139,7 @@ def test_accepted(client: Client, a_job: MakeJob, edits: dict[str, Any]) -> None
             },
             2788,
         ),
+        ({"spec.schedule_policy": {"required_affinity": {"affinity_type": "friendship"}}}, 2788),
         ({"spec.notification": {"events": ["JobDreaming"]}}, 2788),
         ({"spec.volumes": [{}]}, 2788),
         ({"spec.volumes": [NFS, NFS]}, 2788),
@@ -181,15 +189,39 @@ def test_a_body_that_is_no_job(client: Client, body: bytes, code: str) -> None:
         ({"spec.resource.flavor_id": "my.flavor"}, 2781),
         ({"algorithm.engine": {"engine_id": "pytorch_9"}}, 2780),
         ({"algorithm.engine": {"engine_name": "PyTorch", "engine_version": "9"}}, 2780),
-        ({"spec.resource": {"pool_id": "p", "flavor_id": "modelarts.pool.visual.2xlarge"}}, None),
+        ({"spec.resource": POOL | {"flavor_id": "modelarts.pool.visual.2xlarge"}}, None),
         # The flavor of a pool's nodes is not a flavor of the pool.
-        ({"spec.resource": {"pool_id": "p", "flavor_id": "modelarts.vm.cpu.2u"}}, 2781),
+        ({"spec.resource": POOL | {"flavor_id": "modelarts.vm.cpu.2u"}}, 2781),
+        ({"spec.resource": {"pool_id": "p"}}, 2890),
+        ({"algorithm": {"id": "2e5451fe-913f-4ed6-a8ce-c5a9e1b4e9d1"}}, None),
+        ({"algorithm": {"id": "any-algorithm"}}, 2755),
+        ({"metadata.workspace_id": "0a1b2c3d4e5f60718293a4b5c6d7e8f9"}, None),
+        ({"metadata.workspace_id": "w" * 32}, "0102"),
+        # What only a dedicated pool has.
+        ({"spec.volumes": [NFS]}, 2788),
+        ({"spec.schedule_policy": {"priority": 1}}, 2788),
+        ({"spec.resource": POOL, "spec.volumes": [NFS], "spec.schedule_policy": {"priority": 1}}, None),
+        ({"spec.volumes": [], "spec.schedule_policy": {}}, None),
     ],
 )
-def test_a_strict_catalogue(store: Store, a_job: MakeJob, edits: dict[str, Any], code: int | None) -> None:
-    client = Client(create_app(store, strict_catalogue=True))
-    response = client.post(JOBS, json=a_job(edits=edits))
+def test_a_strict_catalogue(
+    store: Store, client: Client, a_job: MakeJob, edits: dict[str, Any], code: int | str | None
+) -> None:
+    strict, body = Client(create_app(store, strict_catalogue=True)), a_job(edits=edits)
+    response = strict.post(JOBS, json=body)
     assert response.json.get("error_code") == (code and f"ModelArts.{code}")
+    assert response.status_code == (201 if code is None else 404 if code == 2890 else 400)
+    if code != 2781 and code is not None:
+        assert client.post(JOBS, json=body).status_code == 201, "others accept it"
+
+
+def test_a_strict_service_changes_a_schedule_on_a_dedicated_pool_only(store: Store, a_job: MakeJob) -> None:
+    client = Client(create_app(store, strict_catalogue=True))
+    change = {"spec": {"schedule_policy": {"preemptible": True}}}
+    for name, edits, status in (("public", {}, 400), ("dedicated", {"spec.resource": POOL}, 200)):
+        job_id = client.post(JOBS, json=a_job(name, edits)).json["metadata"]["id"]
+        assert client.put(f"{JOBS}/{job_id}", json=change).status_code == status
+        assert client.put(f"{JOBS}/{job_id}", json={"description": "new"}).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -140,12 +140,17 @@ def test_change_everything_that_can_be_changed(modelarts: Any, store: Store) -> 
 
 
 def test_temporary_credentials(store: Store) -> None:
-    app = create_app(store, project_id=PROJECT, access_key="AK", secret_key="SK")
+    app = create_app(
+        store, project_id=PROJECT, access_key="AK", secret_key="SK", security_token="MIIFSecurityToken"
+    )
     with running(app) as url:
         credentials = BasicCredentials("AK", "SK", PROJECT).with_security_token("MIIFSecurityToken")
         client = sdk.ModelArtsClient.new_builder().with_credentials(credentials).with_endpoint(url).build()
         with closing(client):
             assert show(client, create(client)).metadata.name == "from-the-sdk"
+        with connected(url, "SK") as without, pytest.raises(ClientRequestException) as refused:
+            create(without)
+        assert refused.value.error_code == "APIGW.0301"
 
 
 def test_stop_and_delete(modelarts: Any, clock: ManualClock) -> None:
@@ -197,6 +202,28 @@ def test_the_catalogue_and_the_quota(modelarts: Any) -> None:
     assert engines.items[0].image_info.image_version
     quota = modelarts.show_training_quotas(sdk.ShowTrainingQuotasRequest()).quotas[0]
     assert (quota.resource, quota.quota, quota.used) == ("job-num", 10_000, 0)
+
+
+def test_change_the_quota(modelarts: Any) -> None:
+    item = sdk.ModifyTrainingQuotaItem(resource="job-num", quota=7)
+    body = sdk.ModifyTrainingQuotaRequest(user_id="u1", quotas=[item])
+    changed = modelarts.modify_training_quotas(sdk.ModifyTrainingQuotasRequest(body=body))
+    assert (changed.status_code, changed.user_id, changed.quotas[0].quota) == (200, "u1", 7)
+    assert modelarts.show_training_quotas(sdk.ShowTrainingQuotasRequest()).quotas[0].quota == 7
+
+
+def test_route_plan(modelarts: Any) -> None:
+    request = sdk.ShowTrainingJobRoutePlanRequest(training_job_id=create(modelarts))
+    plan = modelarts.show_training_job_route_plan(request)
+    assert (plan.job_id, plan.status, plan.rank_mapping) == (request.training_job_id, "failed", "0-0,1-1")
+
+
+def test_the_other_forms_of_an_answer(modelarts: Any) -> None:
+    create(modelarts, "first")
+    job = show(modelarts, create(modelarts, "second"))
+    assert job.status.start_time == 0, "the SDK makes it a number"
+    assert job.spec.resource.flavor_detail.flavor_info.disk.size == "500"
+    assert job.algorithm.engine.engine_name == "PyTorch"
 
 
 def test_watching(modelarts: Any, clock: ManualClock) -> None:

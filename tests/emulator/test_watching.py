@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import ManualClock, Store
+from reconciler.emulator import ManualClock, Store, create_app
 
 Create = Callable[..., str]
 
@@ -54,6 +54,38 @@ def test_events_newest_first(client: Client, running_job: str) -> None:
 )
 def test_some_events(client: Client, running_job: str, query: str, count: int) -> None:
     assert len(client.get(f"{running_job}/events?{query}").json["events"]) == count
+
+
+@pytest.mark.parametrize(
+    ("cloud", "source", "count"),
+    [
+        ("otc", "Job", 3),
+        ("otc", "Task", 0),
+        ("otc", "K8S", 0),
+        ("otc", "", 3),
+        ("otc", "Weather", None),
+        ("otc", "job", None),
+        # A parameter that Huawei Cloud does not have.
+        ("huawei", "Task", 3),
+        ("huawei", "Weather", 3),
+    ],
+)
+def test_events_of_one_source(
+    store: Store, running_job: str, cloud: str, source: str, count: int | None
+) -> None:
+    response = Client(create_app(store, cloud=cloud)).get(f"{running_job}/events?source={source}")
+    if count is None:
+        assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.50004000")
+    else:
+        assert len(response.json["events"]) == response.json["total"] == count
+
+
+def test_a_route_plan_that_was_not_made(client: Client, running_job: str) -> None:
+    assert client.get(f"{running_job}/route_plan").json == {
+        "job_id": running_job.rpartition("/")[2],
+        "status": "failed",
+        "rank_mapping": "0-0,1-1",
+    }
 
 
 @pytest.mark.parametrize(

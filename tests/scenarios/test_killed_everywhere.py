@@ -189,7 +189,7 @@ def _kill_at_each(
             assert killed.code == 0, killed.err
         if number % 2:
             place.let_pass(60)
-        see_that_the_next_apply_does_the_rest(world, place, zygote, moment)
+        see_that_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
         shutil.rmtree(place.home)
     return tally
 

@@ -310,7 +310,10 @@ class World(RuleBasedStateMachine):
         self.told["deaths"] += bool(dead)
         if self.recording is not None:
             self._open_records()
-        self._apply_for_good(WITHOUT_GUARDS)
+        clashing = {action.key for action in plan.actions if action.reason is Reason.RENAME_CLASH}
+        again = self._apply_for_good(WITHOUT_GUARDS)
+        clashes = {action.key for action in again.actions if action.reason is Reason.RENAME_CLASH}
+        assert clashes <= clashing, "a renaming that was cut off is no clash"
 
     @rule(goal=st.sampled_from(Goal), timeout_s=st.sampled_from([5, 100]))
     def apply_and_wait(self, goal: Goal, timeout_s: float) -> None:
@@ -408,8 +411,10 @@ class World(RuleBasedStateMachine):
             assert _bytes(first) == _bytes(second)
         return first
 
-    def _apply_for_good(self, options: Options) -> None:
-        self._see_that_all_was_done(self._plan(options), self._manifest, options)
+    def _apply_for_good(self, options: Options) -> Plan:
+        plan = self._plan(options)
+        self._see_that_all_was_done(plan, self._manifest, options)
+        return plan
 
     def _see_that_all_was_done(self, plan: Plan, entries: Entries, options: Options = WITHOUT_GUARDS) -> None:
         """Without faults everything is done, and the next plan has nothing to do."""

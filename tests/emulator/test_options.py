@@ -1,0 +1,50 @@
+"""`emulator serve`: what its options change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from click.testing import CliRunner
+
+from reconciler.cli import cli
+from tests.emulator.serving import served
+
+JOBS = "/v2/project/training-jobs"
+SEARCH = "/v2/project/training-job-searches"
+MakeJob = Callable[..., dict[str, Any]]
+PAGE = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text(encoding="utf-8")
+
+
+def test_a_strict_service(a_job: MakeJob) -> None:
+    with served("--strict") as url, requests.Session() as session:
+        body = a_job(edits={"spec.resource.flavor_id": "my.flavor"})
+        refused = session.post(f"{url}{JOBS}", json=body, timeout=10).json()
+        assert refused["error_code"] == "ModelArts.2781"
+        assert session.post(f"{url}{JOBS}", json=a_job(), timeout=10).status_code == 201
+
+
+def test_offsets_that_count_items(a_job: MakeJob) -> None:
+    with served("--item-offsets") as url, requests.Session() as session:
+        for name in ("a", "b", "c"):
+            session.post(f"{url}{JOBS}", json=a_job(name), timeout=10)
+        search = {"offset": 1, "limit": 2, "order": "asc"}
+        items = session.post(f"{url}{SEARCH}", json=search, timeout=10).json()["items"]
+        settings = session.get(f"{url}/emulator/settings", timeout=10).json()
+    assert [job["metadata"]["name"] for job in items] == ["b", "c"]
+    assert settings == {"offset_counts": "items"}
+
+
+def test_a_security_token_goes_with_a_key() -> None:
+    said = CliRunner().invoke(cli, ["emulator", "serve", "--security-token", "t"])
+    assert said.exit_code == 2
+    assert "goes with --access-key" in said.output
+
+
+@pytest.mark.parametrize("option", ["--strict", "--item-offsets", "--security-token"])
+def test_an_option_is_in_the_help_and_on_the_page(option: str) -> None:
+    assert option in CliRunner().invoke(cli, ["emulator", "serve", "--help"]).output
+    assert f"`{option}" in PAGE
