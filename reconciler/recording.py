@@ -7,12 +7,13 @@ an apply unless somebody says to go on without.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.plan import Plan
 from reconciler.core.ports import Clock, Journal, Records
 from reconciler.core.record import LEASE_S, NO_MEMORY, Ended, Holder, Memory, RecordsAway, Run, RunKind, Scope
@@ -21,7 +22,9 @@ from reconciler.targets import RECORDS, records_directory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reconciler.core.outcome import Outcome
     from reconciler.core.ownership import Revision
+    from reconciler.core.record import Declared, Step, StepEnd
 
 DATABASE = "records.sqlite3"
 
@@ -99,7 +102,12 @@ class Recording:
         if url is None:
             file = (self.root / RECORDS / DATABASE).resolve()
             if create:
-                records_directory(self.root)
+                try:
+                    records_directory(self.root)
+                except OSError as error:
+                    why = f"{self.root / RECORDS}: {error.strerror}"
+                    fix = "make the directory writable, or name a store by `records:` or --records"
+                    raise RecordsAway(Diagnostic("the record store cannot be written", why, fix)) from error
             elif not file.exists():
                 return None
             url = f"sqlite:///{file}"
@@ -135,7 +143,14 @@ class Recording:
         """
         origin = self._origin
         holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
-        with self.writing().locked(scope, holder, lease_s=self.lease_s, on_lost=on_lost):
+        with ExitStack() as held:
+            try:
+                lock = self.writing().locked(scope, holder, lease_s=self.lease_s, on_lost=on_lost)
+                held.enter_context(lock)
+            except RecordsAway as away:
+                if not self.goes_on_without:
+                    raise
+                self._opened = self._nothing(away)
             yield
 
     def begin(self, scope: Scope, kind: RunKind, plan_digest: str) -> Journal:
@@ -143,7 +158,8 @@ class Recording:
         origin = self._origin
         at_s = self.clock.now()
         run = Run(scope, kind, origin.who, origin.where, origin.command, origin.commit, plan_digest, at_s)
-        return self.writing().begin(run)
+        journal = self.writing().begin(run)
+        return _Forgiving(journal, self.warn) if self.goes_on_without else journal
 
     def note(self, scope: Scope, kind: RunKind, ended: Ended, digest: str) -> None:
         """Write down a run that changed nothing, if there is a store."""
@@ -159,6 +175,43 @@ class Recording:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+class _Forgiving:
+    """A journal that calls are made without, once its store has gone away: somebody said so."""
+
+    def __init__(self, journal: Journal, warn: Callable[[str], None]) -> None:
+        self._journal, self._warn = journal, warn
+        self._is_away = False
+
+    @property
+    def problem(self) -> str | None:
+        """Why not everything could be written down."""
+        return self._journal.problem
+
+    def before(self, step: Step) -> int:
+        """Write a line, if that can be done."""
+        try:
+            return self._journal.before(step)
+        except RecordsAway as away:
+            if not self._is_away:
+                self._is_away = True
+                why = away.diagnostics[0]
+                self._warn(f"{why.what}: {why.why}; going on without a journal")
+            return 0
+
+    def after(self, line: int, end: StepEnd) -> None:
+        """Write the second line."""
+        if line:
+            self._journal.after(line, end)
+
+    def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
+        """Write an outcome."""
+        self._journal.outcome(outcome, declared)
+
+    def end(self, ended: Ended) -> None:
+        """Close the run."""
+        self._journal.end(ended)
 
 
 def plan_digest(plan: Plan) -> str:

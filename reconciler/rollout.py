@@ -6,6 +6,7 @@ whose upstream has completed, is started by the same rules as by the next apply.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,7 @@ class Rollout:
         journal = self._begin(plan) if plan.applyable or (self.goal and not plan.refusals) else None
         result = self._apply(plan, journal)
         if self.goal is not None and not (result.interrupted or plan.refusals):
+            gc.enable()  # the command line is spared it while it is short; a wait may last for days
             wait = _Wait(self, plan, journal, self.goal, result)
             try:
                 result = wait.until_the_end()
@@ -59,6 +61,10 @@ class Rollout:
                 self._end(journal, wait.result)
                 raise
         self._end(journal, result)
+        if journal is None and (recording := self.context.recording):
+            word = "refused" if plan.refusals else "nothing to do"
+            ended = Ended(recording.clock.now(), word, result.summary, result.outcomes)
+            recording.note(self.context.scope, self.kind, ended, plan_digest(plan))
         return result
 
     def _end(self, journal: Journal | None, result: Result) -> None:

@@ -171,10 +171,7 @@ class Execution:
             tell_progress=self._tell_progress,
         )
         try:
-            try:
-                outcome = steps.run(action)
-            except _LookAgain:
-                outcome = steps.run(action)
+            outcome = _with_fresh_looks(steps, action)
         except LockLost as lost:
             # Whoever holds the lock by now does the rest.
             self._lost_lock = True
@@ -207,6 +204,14 @@ class Execution:
         self._stream.tell(
             EventType.ACTION_PROGRESS, key=action.key, action=action.action, job=job.id, detail=detail
         )
+
+
+def _with_fresh_looks(steps: Steps, action: PlannedAction) -> Outcome:
+    while True:
+        try:
+            return steps.run(action)
+        except _LookAgain:
+            continue
 
 
 class Turns:
@@ -276,16 +281,15 @@ class _Turn:
 
         Raises:
             Ended: we were interrupted before it began.
-            _LookAgain: it took so long that the action has to begin with a new look.
+            _LookAgain: it took so long that the action has to begin anew, with a look and a line of the
+                journal, which would be refused if the lock was lost meanwhile. It keeps its turn.
         """
         if self._is_taken:
             return
         asked_at_s = self._clock.now()
         self._turns.take(self._place)
         self._is_taken = True
-        if self._has_begun:
-            return
-        if self._stop.is_set():
+        if self._stop.is_set() and not self._has_begun:
             raise Ended(Status.SKIPPED, INTERRUPTED)
         self.begin()
         if self._clock.now() - asked_at_s > FRESH_FOR_S:

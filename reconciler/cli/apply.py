@@ -84,7 +84,8 @@ def command(
     asked = Asked("Carry this plan out?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
     lock = LockOptions(lease_s, without_records)
     if plan_file is not None:
-        _see_that_nothing_is_said_twice()
+        with nothing_done(asked):
+            _see_that_nothing_is_said_twice()
         from reconciler.cli.saved import apply_saved
 
         return apply_saved(plan_file, asked, lock, **options)

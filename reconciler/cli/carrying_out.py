@@ -49,7 +49,7 @@ def nothing_done(asked: Asked) -> Iterator[None]:
     """Where getting ready fails, say as the last event that nothing was done: readers wait for it."""
     try:
         yield
-    except ReconcilerError as error:
+    except BaseException as error:
         if asked.tells_events:
             from reconciler.apply.executor import EventStream
             from reconciler.backends.clock import SystemClock
@@ -60,8 +60,14 @@ def nothing_done(asked: Asked) -> Iterator[None]:
             with json_lines() as listener:
                 stream = EventStream(SystemClock(), listener)
                 stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
-                stream.complete(message="; ".join(d.what for d in error.diagnostics))
+                stream.complete(message=_words_of(error))
         raise
+
+
+def _words_of(error: BaseException) -> str:
+    if isinstance(error, ReconcilerError):
+        return "; ".join(diagnostic.what for diagnostic in error.diagnostics)
+    return "interrupted" if not isinstance(error, Exception) else "a failure of the system"
 
 
 @contextmanager
@@ -91,7 +97,6 @@ def carry_out(
 
     specs = wanted(asked.outputs, as_json=asked.as_json)
     tells_events = asked.tells_events
-    show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
     result: Result | None = None
     with json_lines() if tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
@@ -99,6 +104,7 @@ def carry_out(
         stream.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
         interrupt.last_words = stream.complete
         try:
+            show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
             if plan.applyable and not asked.yes:
                 confirm(asked.question)
             listener.begin()

@@ -97,6 +97,11 @@ def recording_at(records: str | None, root: Path, clock: Clock, lock: LockOption
     """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
     from reconciler.recording import Recording
 
+    if records is not None:
+        from reconciler.manifests.records import passwords_in, whole_address
+
+        console.redact.learn(passwords_in(records))
+        records = whole_address(records, root)
     return Recording(
         records,
         root,

@@ -34,6 +34,17 @@ class DurationType(ParamType):
             self.fail(str(error), param, ctx)
 
 
+class LeaseType(DurationType):
+    """A span of time that a lock can be held for: shorter ones end between two signs of life."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        seconds = super().convert(value, param, ctx)
+        if seconds < 1:
+            self.fail("a lease lasts a second at least", param, ctx)
+        return seconds
+
+
 class FiniteRange(click.FloatRange):
     """A number in a range, which `nan` and `inf` never are."""
 
@@ -189,7 +200,7 @@ LOCK: Sequence[Callable[[Any], Any]] = (
     option(
         "--lease",
         "lease_s",
-        type=DurationType(),
+        type=LeaseType(),
         default="60s",
         show_default=True,
         help="How long the lock outlives a holder who died.",

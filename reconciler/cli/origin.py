@@ -66,7 +66,7 @@ def _ask_git(git: str, root: Path, *question: str) -> str:
     try:
         # A hook or a file-system monitor of somebody's repository must not be run for this.
         told = subprocess.run(  # noqa: S603 - a fixed program and fixed arguments
-            [git, "-c", "core.fsmonitor=false", "-C", str(root), *question],
+            [git, "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(root), *question],
             capture_output=True,
             text=True,
             timeout=5,

@@ -67,12 +67,14 @@ def _reference(records: str | None, loaded: LoadedStack) -> str | None:
         return loaded.records_reference
     if os.environ.get("RECONCILER_RECORDS") == records:
         return "${env.RECONCILER_RECORDS}"
-    if "@" in records and ":" in records.partition("://")[2].rpartition("@")[0]:
+    from reconciler.manifests.records import passwords_in, whole_address
+
+    if any(passwords_in(records)):
         why = "--records holds a password, and a plan file holds no secret"
         raise Refused(
             Diagnostic("a secret that cannot be saved", why, "give the address by RECONCILER_RECORDS")
         )
-    reference: str = save(records)
+    reference: str = save(whole_address(records, loaded.root))
     return reference
 
 

@@ -12,6 +12,7 @@ from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
 from reconciler.cli.console import console
 from reconciler.cli.opening import LockOptions, opened_at
 from reconciler.cli.planfile import read_plan
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.saved import SavedPlan
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ def _opened(
     actions = (a.model_copy(update={"desired": body}) for a, body in zip(plan.actions, bodies, strict=True))
     plan = plan.model_copy(update={"actions": tuple(actions)})
     loaded = _as_loaded(SavedPlan(plan, options), base)
+    if not loaded.root.is_dir():
+        why = f"it names {options.root}, as seen from it, as the stack's root; {loaded.root} is no directory"
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "keep the plan where it was made"))
     if records is None and options.records is not None:
         records = resolve_records(options.records, options.sources, **known_now, root=loaded.root)
     context = cleanup.enter_context(opened_at(loaded, plan.target.name, options.target, records, lock=lock))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -102,6 +103,7 @@ def wait_for_all(
     watches = [_Watch(there, job, goal) for job in jobs]
     until_s = None if timeout_s is None else clock.now() + timeout_s
     wait_s = FIRST_WAIT_S
+    gc.enable()  # a run is spared it while it is short; a wait may last for days
     with live_table(clock, goal) as show:
         while open_ := [watch for watch in watches if not watch.is_over]:
             show(tuple(watch.as_waited() for watch in watches))

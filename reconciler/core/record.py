@@ -24,6 +24,7 @@ from reconciler.core.stack import Declared as Declared
 
 #: How long a lock is held without a sign of life.
 LEASE_S = 60.0
+_DEFAULT_PORTS = {"https": ":443", "http": ":80"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +42,8 @@ class Scope:
     @classmethod
     def of(cls, stack: str, target: TargetIdentity) -> Scope:
         """The scope of a stack on a target."""
-        host = urlsplit(target.endpoint).netloc.lower() or target.endpoint
+        parts = urlsplit(target.endpoint)
+        host = parts.netloc.lower().removesuffix(_DEFAULT_PORTS.get(parts.scheme, "")) or target.endpoint
         return cls(stack, host, target.project_id, target.workspace_id)
 
     @property

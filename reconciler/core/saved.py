@@ -15,9 +15,10 @@ from pydantic import Field, ValidationError
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
 from reconciler.core.digest import is_known
+from reconciler.core.identity import parse_description, stack_problem
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
-from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason
+from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason, count
 from reconciler.core.planner import Look
 from reconciler.core.secret import save
 from reconciler.core.stack import Target, VariableSource
@@ -111,6 +112,8 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
         ) from None
     if plan.format_version.partition(".")[0] != "1":
         raise ManifestInvalid(_invalid(file, f"format_version {plan.format_version} is not known"))
+    if strict and (damages := [_invalid(file, said) for said in _damages(plan, options)]):
+        raise ManifestInvalid(*damages)
     refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
     return SavedPlan(plan.model_copy(update={"refusals": refusals}), options)
 
@@ -122,6 +125,52 @@ def _known(model: type[Frozen], value: Any, strict: bool) -> Any:
     if model is Plan and isinstance(actions := known.get("actions"), list):
         known["actions"] = [_known(PlannedAction, action, strict) for action in actions]
     return known
+
+
+#: What an action of each kind cannot be carried out without.
+_NEEDED: dict[Action, tuple[str, ...]] = {
+    Action.CREATE: ("after", "desired"),
+    Action.UPDATE: ("before", "after", "desired"),
+    Action.REPLACE: ("before", "after", "desired"),
+    Action.TERMINATE: ("before",),
+}
+
+
+def _damages(plan: Plan, options: SavedOptions) -> Iterator[str]:
+    """What no plan that we saved says: the file was cut, or edited."""
+    if stack_problem(plan.stack) is not None:
+        yield f"stack: {stack_problem(plan.stack)}"
+    if plan.summary != count(plan.actions):
+        yield "summary: it does not count the actions that stand there"
+    if plan.applyable != (bool(plan.to_execute) and not options.refusals):
+        yield "applyable: it is not what the actions and the refusals say"
+    seen: set[tuple[str, Action, str]] = set()
+    for place, action in enumerate(plan.actions):
+        where = f"actions.{place} ({action.key})"
+        missing = [name for name in _NEEDED.get(action.action, ()) if getattr(action, name) is None]
+        yield from (f"{where}: {name} is missing" for name in missing)
+        if not missing and action.desired is not None and not _is_of_its_action(plan.stack, options.target.workspace_id, action):
+            yield f"{where}: desired is not the body of this action"
+        identity = (action.key, action.action, action.before.id if action.before else "")
+        if identity in seen:
+            yield f"{where}: the same action stands there twice"
+        seen.add(identity)
+
+
+def _is_of_its_action(stack: str, workspace_id: str, action: PlannedAction) -> bool:
+    """Whether a body makes, or changes, just the job that the action names."""
+    body, after = action.desired or {}, action.after
+    assert after is not None
+    said = body
+    if action.traits.starts_a_job:
+        said = body.get("metadata", {})
+        if not isinstance(said, dict):
+            return False
+        if (said.get("name"), said.get("workspace_id")) != (after.name, workspace_id):
+            return False
+    marker = parse_description(str(said.get("description", ""))).marker
+    whose = None if marker is None else (marker.stack, marker.key, marker.revision, marker.digest)
+    return whose == (stack, action.key, after.revision, after.digest)
 
 
 def _see_that_we_made_it(data: Mapping[str, Any], file: str, version: str) -> None:

@@ -119,6 +119,12 @@ def read_address(text: str, expander: Expander, root: Path) -> str:
     return SecretText(url, reference_of(text, expander.values)) if is_secret else url
 
 
+def whole_address(url: str, root: Path) -> str:
+    """An address that was given on the command line; a relative path in it is one below `root`, too."""
+    scheme, _, rest = url.partition("://")
+    return f"sqlite:///{root.resolve() / rest[1:]}" if scheme == "sqlite" and rest[:1] == "/" else url
+
+
 def reference_of(text: str, values: Values) -> str:
     """The text with those expressions kept that stand for what is secret, or comes from the environment."""
     shown, literal = "", ""

@@ -773,3 +773,39 @@ def test_an_apply_that_cannot_begin_still_ends_its_events(
     assert [event["type"] for event in said.events] == ["version", "apply_completed"]
     assert said.events[-1]["summary"]["done"] == 0
     assert said.events[-1]["message"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda plan: plan["actions"][0].pop("desired"),
+        lambda plan: plan["actions"][0].update(after=None),
+        lambda plan: plan["actions"][0]["desired"]["metadata"].update(name="another"),
+        lambda plan: plan["actions"][0]["desired"]["metadata"].update(description="nobody's"),
+        lambda plan: plan["actions"][0]["desired"]["metadata"].update(workspace_id="w" * 32),
+        lambda plan: plan.update(applyable=False),
+        lambda plan: plan.update(stack="Another Stack!"),
+        lambda plan: plan["actions"].append(plan["actions"][0]),
+    ],
+)
+def test_what_no_plan_of_ours_says_is_invalid(
+    reconciler: Reconciler, service: Service, damage: Callable[[dict[str, Any]], object]
+) -> None:
+    write(manifest("a", "b", url=service.url))
+    plan = save(reconciler)
+    damage(plan)
+    PLAN.write_text(json.dumps(plan), encoding="utf-8")
+    assert reconciler("apply", "--plan", str(PLAN), "--yes").code == 65
+    assert service.store.jobs() == []
+
+
+@pytest.mark.parametrize("option", ["user:hunter22@host/db", "host/db?user=u&password=hunter22"])
+def test_a_password_in_the_address_of_the_records_is_not_saved(
+    reconciler: Reconciler, service: Service, option: str
+) -> None:
+    write(manifest("a", url=service.url))
+    said = reconciler("plan", "--out", str(PLAN), "--records", f"postgresql://{option}")
+    assert said.code == 3
+    assert "RECONCILER_RECORDS" in said.err
+    assert "hunter22" not in said.err + said.out
+    assert not PLAN.exists()

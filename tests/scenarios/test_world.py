@@ -45,7 +45,7 @@ from tests.apply.service import CREATE, PROJECT, STOP, UPDATE, Service, a_servic
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 
 #: How many stories are told, and of how many steps each.
-WORLDS, STEPS = int(os.environ.get("WORLDS", "1000")), 20
+WORLDS, STEPS = int(os.environ.get("WORLDS", "1000")), 15
 
 KEYS = ("a", "b", "c", "d")
 ACTIVE = ("Creating", "Pending", "Running", "Terminating")
@@ -65,6 +65,20 @@ lifecycles = st.fixed_dictionaries(
         "replace_order": st.sampled_from(["terminate_first", "create_first"]),
         "rerun": st.sampled_from(["once", "twice"]),
     },
+)
+
+keys = st.sampled_from(KEYS)
+Change = dict[str, Any]
+changes: st.SearchStrategy[Change] = st.one_of(
+    st.builds(dict, lr=st.sampled_from([0.1, 0.2]), is_absent=st.just(False)),
+    st.builds(
+        dict, lr=st.sampled_from([0.1, 0.2]), lifecycle=lifecycles.map(lambda said: tuple(said.items()))
+    ),
+    st.builds(dict, text=st.sampled_from(["", "text", "another text"])),
+    st.builds(dict, priority=st.sampled_from([None, 1, 3])),
+    st.builds(dict, protect=st.sampled_from([None, True, False])),
+    st.builds(dict, is_absent=st.just(True)),
+    st.builds(dict, needs=st.sets(keys, max_size=2).map(lambda needed: tuple(sorted(needed)))),
 )
 
 # What is drawn must not depend on what there is: two runs of the same story may differ in ids and times.
@@ -131,13 +145,24 @@ class World(RuleBasedStateMachine):
         self.saved: Saved | None = None
         self.told["worlds"] += 1
 
-    @initialize(remembers=st.sampled_from([True, True, False]))
-    def begin(self, remembers: bool) -> None:
+    @initialize(
+        remembers=st.sampled_from([True, True, False]),
+        keys=st.sets(st.sampled_from(KEYS), max_size=3),
+        lifecycle=lifecycles,
+        phase=st.sampled_from(["Creating", "Running", "Completed", "Failed"]),
+    )
+    def begin(self, remembers: bool, keys: set[str], lifecycle: Lifecycle, phase: str) -> None:
+        """Some jobs are there already."""
         if remembers:
             shm = Path("/dev/shm")
             where = TemporaryDirectory(dir=shm if shm.is_dir() else None)
             self.root = Path(self._cleanup.enter_context(where))
             self._open_records()
+        if keys:
+            self.entries = {key: Entry(lifecycle=tuple(lifecycle.items())) for key in sorted(keys)}
+            self._apply_for_good(WITHOUT_GUARDS)
+            for job in self.service.store.jobs():
+                self.service.store.set_phase(job.id, phase)
 
     def _open_records(self) -> None:
         """Open the store, as another process would."""
@@ -154,49 +179,32 @@ class World(RuleBasedStateMachine):
 
     # --- the manifest
 
-    @rule(key=st.sampled_from(KEYS), lr=st.sampled_from([0.1, 0.2]))
-    def declare(self, key: str, lr: float) -> None:
-        self.entries[key] = replace(self.entries.get(key, Entry()), lr=lr, is_absent=False)
+    @rule(key=keys, change=changes, applies=st.booleans())
+    def edit(self, key: str, change: Change, applies: bool) -> None:
+        self._edit(key, change)
+        if applies:
+            self._apply_for_good(WITHOUT_GUARDS)
 
-    @rule(key=st.sampled_from(KEYS), lifecycle=lifecycles)
-    def declare_lifecycle(self, key: str, lifecycle: Lifecycle) -> None:
-        entry = self.entries.get(key, Entry())
-        self.entries[key] = replace(entry, lifecycle=tuple(lifecycle.items()))
+    def _edit(self, key: str, change: Change) -> None:
+        self.entries[key] = replace(self.entries.get(key, Entry()), **change)
 
-    @rule(key=st.sampled_from(KEYS), text=st.sampled_from(["", "text", "another text"]))
-    def edit_description(self, key: str, text: str) -> None:
-        self.entries[key] = replace(self.entries.get(key, Entry()), text=text)
-
-    @rule(key=st.sampled_from(KEYS), priority=st.sampled_from([None, 1, 3]))
-    def edit_priority(self, key: str, priority: int | None) -> None:
-        self.entries[key] = replace(self.entries.get(key, Entry()), priority=priority)
-
-    @rule(key=st.sampled_from(KEYS), protect=st.sampled_from([None, True, False]))
-    def protect(self, key: str, protect: bool | None) -> None:
-        self.entries[key] = replace(self.entries.get(key, Entry()), protect=protect)
-
-    @rule(key=st.sampled_from(KEYS))
-    def say_absent(self, key: str) -> None:
-        self.entries[key] = replace(self.entries.get(key, Entry()), is_absent=True)
-
-    @rule(key=st.sampled_from(KEYS))
+    @rule(key=keys)
     def remove(self, key: str) -> None:
         self.entries.pop(key, None)
 
-    @rule(key=st.sampled_from(KEYS), needs=st.sets(st.sampled_from(KEYS), max_size=2))
-    def need(self, key: str, needs: set[str]) -> None:
-        self.entries[key] = replace(self.entries.get(key, Entry()), needs=tuple(sorted(needs)))
-
-    @rule(old=st.sampled_from(KEYS), new=st.sampled_from(KEYS))
-    def rename(self, old: str, new: str) -> None:
-        if old in self.entries and new not in self.entries:
+    @rule(place=places, new=keys, change=st.just({}) | changes, applies=st.booleans())
+    def rename(self, place: int, new: str, change: Change, applies: bool) -> None:
+        if self.entries and new not in self.entries:
+            old = sorted(self.entries)[place % len(self.entries)]
             entry = self.entries.pop(old)
-            self.entries[new] = replace(entry, formerly=(*entry.formerly, old))
+            self.entries[new] = replace(entry, **change, formerly=(*entry.formerly, old))
             for key, other in self.entries.items():
                 needs = tuple(new if needed == old else needed for needed in other.needs)
                 self.entries[key] = replace(other, needs=needs)
+        if applies:
+            self._apply_for_good(WITHOUT_GUARDS)
 
-    @rule(key=st.sampled_from(KEYS))
+    @rule(key=keys)
     def forget_the_old_name(self, key: str) -> None:
         if key in self.entries:
             self.entries[key] = replace(self.entries[key], formerly=())
@@ -204,7 +212,7 @@ class World(RuleBasedStateMachine):
     # --- other people
 
     @rule(
-        key=st.sampled_from(KEYS),
+        key=keys,
         revision=st.integers(1, 4),
         how=st.sampled_from(["plain", "foreign", "copied", "copied name"]),
     )
@@ -245,12 +253,20 @@ class World(RuleBasedStateMachine):
         for job in self._at(place, self.service.store.jobs()):
             self._delete(job)
 
-    @rule()
-    def age_out(self) -> None:
+    @rule(all_completed=st.booleans(), somebody_looked=st.booleans())
+    def age_out(self, all_completed: bool, somebody_looked: bool) -> None:
         """The service keeps no record of what has ended."""
+        for job in self._ours() if all_completed else []:
+            self.service.store.set_phase(job.id, "Completed")
+        if somebody_looked:
+            self._plan(WITHOUT_GUARDS)
         for job in self.service.store.jobs():
             if job.life.phase in ENDED:
                 self._delete(job)
+
+    @rule(place=places)
+    def wipe_a_marker(self, place: int) -> None:
+        self._write_by_hand(place, "wiped")
 
     def _delete(self, job: Job) -> None:
         self.not_ours.pop(job.id, None)
@@ -268,8 +284,11 @@ class World(RuleBasedStateMachine):
                 self.not_ours[job_id] = self.service.store.find(job_id).body_text
             self.lost.clear()
 
-    @rule(place=places, how=st.sampled_from(["text", "wiped", "given away", "protected", "stopped"]))
+    @rule(place=places, how=st.sampled_from(["text", "given away", "protected", "stopped"]))
     def edit_by_hand(self, place: int, how: str) -> None:
+        self._write_by_hand(place, how)
+
+    def _write_by_hand(self, place: int, how: str) -> None:
         for job in self._at(place, self._ours()):
             ours = _marker(job)
             said = {
@@ -295,15 +314,17 @@ class World(RuleBasedStateMachine):
     def apply(self, force: bool) -> None:
         self._apply_for_good(Options(force=force, allow_empty=True))
 
-    @rule(seed=st.integers(0, 1000), probability=st.sampled_from([0.05, 0.3]))
-    def apply_amid_faults(self, seed: int, probability: float) -> None:
+    @rule(key=keys, change=changes, seed=st.integers(0, 1000), probability=st.sampled_from([0.05, 0.3]))
+    def apply_amid_faults(self, key: str, change: Change, seed: int, probability: float) -> None:
+        self._edit(key, change)
         self.service.fail(*chaos(probability, seed))
         self._carry_out(self._plan(WITHOUT_GUARDS), self._manifest)
         self.service.app.faults.clear()
         self._apply_for_good(WITHOUT_GUARDS)
 
-    @rule(nth=st.integers(1, 9), has_effect=st.booleans())
-    def die_while_applying(self, nth: int, has_effect: bool) -> None:
+    @rule(key=keys, change=changes, nth=st.integers(1, 9), has_effect=st.booleans())
+    def die_while_applying(self, key: str, change: Change, nth: int, has_effect: bool) -> None:
+        self._edit(key, change)
         plan = self._plan(WITHOUT_GUARDS)
         with self._checked(plan, self._manifest), killed_at(self.service, nth, has_effect=has_effect) as dead:
             self._rollout(plan, self._manifest).run(plan)
@@ -315,8 +336,9 @@ class World(RuleBasedStateMachine):
         clashes = {action.key for action in again.actions if action.reason is Reason.RENAME_CLASH}
         assert clashes <= clashing, "a renaming that was cut off is no clash"
 
-    @rule(goal=st.sampled_from(Goal), timeout_s=st.sampled_from([5, 100]))
-    def apply_and_wait(self, goal: Goal, timeout_s: float) -> None:
+    @rule(key=keys, change=changes, goal=st.sampled_from(Goal), timeout_s=st.sampled_from([5, 100]))
+    def apply_and_wait(self, key: str, change: Change, goal: Goal, timeout_s: float) -> None:
+        self._edit(key, change)
         plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
         with self._checked(plan, entries, waits=True):
             result = self._rollout(plan, entries, goal=goal, timeout_s=timeout_s).run(plan)
@@ -324,7 +346,7 @@ class World(RuleBasedStateMachine):
         assert not result.faults
         assert not any(waited.end is WaitEnd.WAITING for waited in result.waits)
 
-    @rule(key=st.sampled_from(KEYS))
+    @rule(key=keys)
     def apply_only_one(self, key: str) -> None:
         if key in self._manifest:
             plan = self._plan(WITHOUT_GUARDS, only=(key,))
@@ -363,7 +385,7 @@ class World(RuleBasedStateMachine):
         else:
             self._see_that_all_was_done(plan, entries)
 
-    @rule(key=st.sampled_from(KEYS))
+    @rule(key=keys)
     def destroy_one(self, key: str) -> None:
         if key in self._manifest or key in {_marker(job).key for job in self._ours()}:
             context = self._context(self._stack(self._manifest), only=(key,))
@@ -375,7 +397,7 @@ class World(RuleBasedStateMachine):
 
     @property
     def _manifest(self) -> Entries:
-        """The entries as a manifest can have them: no unknown needs, no cycle, no old key that is declared."""
+        """The entries as a manifest can have them: no unknown needs, cycles or old keys that are declared."""
         claimed: set[str] = set(self.entries)
         found = {}
         for key, entry in sorted(self.entries.items()):
@@ -481,6 +503,7 @@ class World(RuleBasedStateMachine):
         self.service.forget_requests()
         yield
         self.told["applies"] += 1
+        self.told.update(f"{action.action.value} ({action.reason.value})" for action in plan.to_execute)
         stopped, written = self._asked_about(STOP), self._asked_about(UPDATE)
         deferred = {a.key for a in plan.actions if a.action is Action.DEFER} if waits else set()
         of_deferred = {job.id for job in before.values() if self._key(job, entries) in deferred}
@@ -645,4 +668,4 @@ TestWorld.settings = TestOtcWorld.settings = LONG_STORIES
 @pytest.fixture(scope="module", autouse=True)
 def _what_happened() -> Iterator[None]:
     yield
-    print("\n" + ", ".join(f"{count} {what}" for what, count in World.told.items()))  # noqa: T201
+    print("\n" + ", ".join(f"{count} {what}" for what, count in World.told.most_common()))  # noqa: T201
