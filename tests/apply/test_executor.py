@@ -11,9 +11,12 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import INTERRUPTED, EventStream
+from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.outcome import Event, EventType, Outcome, Status
 from reconciler.core.plan import Action
+from reconciler.core.record import LockLost, Step
 from reconciler.emulator import Effect, Fault
+from reconciler.records.none import NoJournal
 from tests.apply.service import CREATE, STOP, UPDATE, Service, marker
 from tests.builders import a_job, a_stack, absent
 
@@ -284,3 +287,40 @@ def test_a_conflict_is_told_as_a_failure_of_the_action(service: Service) -> None
     told = of(service, "a")[-1]
     assert (told.type, told.job) == (EventType.ACTION_FAILED, stranger.id)
     assert told.message == f"a is taken by job {stranger.id}"
+
+
+# --- the lock
+
+
+class BrokenLater(NoJournal):
+    """The journal of a run whose lock is broken at some moment."""
+
+    is_broken = False
+
+    def before(self, step: Step) -> int:
+        if self.is_broken:
+            raise LockLost(Diagnostic("the lock is lost", "somebody broke it"))
+        return super().before(step)
+
+
+def test_a_call_that_had_to_wait_for_its_turn_is_not_made_once_the_lock_is_lost(service: Service) -> None:
+    """Its line was written while the lock was held; its turn comes when it is not any more."""
+    service.run(a_job("a"), a_job("b"))
+    plan = service.plan(absent("a"), absent("b"))
+    journal = BrokenLater()
+    both_wait = threading.Event()
+
+    def somebody_breaks_it() -> None:
+        both_wait.wait(0.2)  # the other action writes its line, and waits for the only turn
+        journal.is_broken = True
+        service.time.sleep(10)
+
+    service.gate.before(UPDATE, somebody_breaks_it)
+    stream = EventStream(service.time, service.events.append)
+    service.forget_requests()
+    result = reconcile.apply(
+        service.context(a_stack(), parallelism=1), plan, stream, service.stop, timeout_s=60, journal=journal
+    )
+    assert result.lost_lock
+    assert service.changes == [UPDATE], "what was under way, and nothing after it"
+    assert set(service.phases().values()) == {"Running"}
