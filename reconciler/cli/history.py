@@ -239,13 +239,12 @@ def _declared_for(one: PastRevision) -> Any:
 
 def _prune(place: Recorded, age_s: float, yes: bool, as_json: bool) -> int:
     from reconciler.cli.carrying_out import confirm
-    from reconciler.core.history import prunable
     from reconciler.core.plan import timestamp
 
     store, scope, before_s = place.store, place.scope, place.clock.now() - age_s
     deleted = 0
     before = timestamp(before_s)
-    old = store and prunable(store.runs(scope), store.memory(scope), before_s)
+    old = store and store.prunable(scope, before_s)
     if store is not None and old:
         said = f"{_count(old.runs, 'run')} and {_count(old.revisions, 'revision')} that ended before {before}"
         if not yes:

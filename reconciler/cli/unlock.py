@@ -47,8 +47,9 @@ def command(
         console.say(_told(place, holder))
         if not yes:
             confirm("Break the lock?")
-            _see_that_it_is_the_same(holder, store.holder(place.scope))
-        broken = store.break_lock(place.scope)
+        broken = store.break_lock(place.scope, holder)
+        if broken is None:
+            _see_that_nobody_else_does(store.holder(place.scope))
     console.result("The lock is broken.\n" if broken else "No lock is held any more.\n")
     return 0
 
@@ -65,16 +66,12 @@ def _told(place: Recorded, holder: Holder) -> str:
     )
 
 
-def _see_that_it_is_the_same(asked_about: Holder, now: Holder | None) -> None:
-    """Whoever said yes meant this holder.
+def _see_that_nobody_else_does(now: Holder | None) -> None:
+    """Only the lock that was shown may be broken.
 
     Raises:
         Refused: another one holds the lock by now.
     """
-    if now is not None and (now.who, now.where, now.since_s) != (
-        asked_about.who,
-        asked_about.where,
-        asked_about.since_s,
-    ):
+    if now is not None:
         why = printable(f"{now.who} from {now.where} holds it by now; nothing was changed")
         raise Refused(Diagnostic("the lock is another one", why, "run it again"))

@@ -239,8 +239,11 @@ class Records(Protocol):
         """Who holds the lock; None if nobody does, or the holder is known to be dead."""
         ...
 
-    def break_lock(self, scope: Scope) -> Holder | None:
-        """Take the lock away from whoever holds it, and return who that was."""
+    def break_lock(self, scope: Scope, seen: Holder | None = None) -> Holder | None:
+        """Take the lock away from whoever holds it, and return who that was.
+
+        With `seen`, as `holder` gave it, from that one only: None if it does not hold the lock any more.
+        """
         ...
 
     def begin(self, run: Run) -> Journal:
@@ -261,6 +264,10 @@ class Records(Protocol):
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """The revisions of one key, oldest first."""
+        ...
+
+    def prunable(self, scope: Scope, before_s: float) -> Prunable:
+        """Count what `prune` would delete."""
         ...
 
     def prune(self, scope: Scope, before_s: float) -> int:

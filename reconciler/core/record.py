@@ -69,6 +69,8 @@ class Holder:
     command: str
     since_s: float
     expires_s: float
+    #: The store's own name for this hold of the lock, and no other; for `break_lock`, never shown.
+    hold: str = field(default="", repr=False, compare=False)
 
 
 class LockHeld(ReconcilerError):

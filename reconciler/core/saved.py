@@ -149,7 +149,11 @@ def _damages(plan: Plan, options: SavedOptions) -> Iterator[str]:
         where = f"actions.{place} ({action.key})"
         missing = [name for name in _NEEDED.get(action.action, ()) if getattr(action, name) is None]
         yield from (f"{where}: {name} is missing" for name in missing)
-        if not missing and action.desired is not None and not _is_of_its_action(plan.stack, options.target.workspace_id, action):
+        if (
+            not missing
+            and action.desired is not None
+            and not _is_of_its_action(plan.stack, options.target.workspace_id, action)
+        ):
             yield f"{where}: desired is not the body of this action"
         identity = (action.key, action.action, action.before.id if action.before else "")
         if identity in seen:

@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Delete,
+    Executable,
     Row,
     Select,
-    Update,
     bindparam,
     case,
     delete,
@@ -70,8 +71,7 @@ class History:
     def write(self, scope_id: int, news: News) -> None:
         """Write down what a look showed."""
         with self._database.writing() as connection:
-            if news.moves:
-                connection.execute(_move(), [{"of_scope": scope_id, **move} for move in news.moves])
+            move(connection, [{"of_scope": scope_id, **one} for one in news.moves])
             declared = _journalled(connection, scope_id, news.undeclared)
             rows = [
                 {
@@ -86,23 +86,25 @@ class History:
 
     def prune(self, connection: Connection, scope_id: int, before_s: float) -> None:
         """Delete the revisions that are neither the newest of their key, nor young, nor maybe active."""
-        newest: dict[str, int] = {}
-        old: list[Place] = []
-        columns = REVISIONS.c[
-            "key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"
-        ]
-        for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
-            newest[row.key] = max(row.number, newest.get(row.key, 0))
-            phase = parse_phase(row.phase)
-            if phase is not None and phase.is_terminal and _last_sign_s(row) < before_s:
-                old.append(Place(row.key, row.number))
         gone = [
             {"of_scope": scope_id, "at_key": key, "at_number": number}
-            for key, number in old
-            if number < newest[key]
+            for key, number in old_revisions(connection, scope_id, before_s)
         ]
         if gone:
             connection.execute(delete(REVISIONS).where(_at()), gone)
+
+
+def old_revisions(connection: Connection, scope_id: int, before_s: float) -> Sequence[Place]:
+    """The revisions that are neither the newest of their key, nor young, nor maybe active."""
+    newest: dict[str, int] = {}
+    old: list[Place] = []
+    columns = REVISIONS.c["key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"]
+    for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
+        newest[row.key] = max(row.number, newest.get(row.key, 0))
+        phase = parse_phase(row.phase)
+        if phase is not None and phase.is_terminal and _last_sign_s(row) < before_s:
+            old.append(Place(row.key, row.number))
+    return [place for place in old if place.number < newest[place.key]]
 
 
 def is_scope(scope: Scope) -> ColumnElement[bool]:
@@ -184,8 +186,46 @@ def _at() -> ColumnElement[bool]:
     )
 
 
-def _move() -> Update:
-    return update(REVISIONS).where(_at()).values(key=bindparam("to_key"), number=bindparam("to_number"))
+def move(connection: Connection, moves: Sequence[Mapping[str, Any]]) -> None:
+    """Give rows of jobs that were renamed their new key and number, with all that is known of them.
+
+    A row that stands there already gives way; what was declared for the same job stays known. A job
+    that is not at the old place any more was moved before.
+    """
+    if not moves:
+        return
+    there = REVISIONS.alias()
+    is_there = (
+        (there.c.scope_id == REVISIONS.c.scope_id)
+        & (there.c.key == bindparam("to_key"))
+        & (there.c.number == bindparam("to_number"))
+    )
+    is_same = (there.c.job == REVISIONS.c.job) & (there.c.digest == REVISIONS.c.digest)
+    declared = select(there.c.declared).where(is_there, is_same).scalar_subquery()
+    here = _at() & (REVISIONS.c.job == bindparam("of_job"))
+    statements: tuple[Executable, ...] = (
+        update(REVISIONS).where(here).values(declared=func.coalesce(REVISIONS.c.declared, declared)),
+        _give_way(),
+        update(REVISIONS).where(here).values(key=bindparam("to_key"), number=bindparam("to_number")),
+    )
+    for statement in statements:
+        connection.execute(statement, moves)
+
+
+def _give_way() -> Delete:
+    coming = REVISIONS.alias()
+    is_coming = exists().where(
+        coming.c.scope_id == REVISIONS.c.scope_id,
+        coming.c.key == bindparam("at_key"),
+        coming.c.number == bindparam("at_number"),
+        coming.c.job == bindparam("of_job"),
+    )
+    return delete(REVISIONS).where(
+        REVISIONS.c.scope_id == bindparam("of_scope"),
+        REVISIONS.c.key == bindparam("to_key"),
+        REVISIONS.c.number == bindparam("to_number"),
+        is_coming,
+    )
 
 
 def _upsert(database: Database) -> Insert:

@@ -14,7 +14,7 @@ from reconciler.core.plan import After, Before
 from reconciler.core.record import Call, Declared, Ended, RecordsAway, Step, StepEnd
 from reconciler.records.database import Database
 from reconciler.records.gathering import Entry, Gathering
-from reconciler.records.history import declared_now, in_order
+from reconciler.records.history import declared_now, in_order, move
 from reconciler.records.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
 from reconciler.records.texts import Texts, plain
@@ -25,6 +25,7 @@ class Move(Enum):
 
     BEFORE = auto()
     AFTER = auto()
+    RENAMED = auto()
     REVISION = auto()
     OUTCOME = auto()
     END = auto()
@@ -97,6 +98,8 @@ class StoredJournal:
         """Write down what became of an action, and the revision that it made or changed."""
         rows = [(Move.OUTCOME, self._outcome(outcome))]
         action = outcome.action
+        if outcome.status is Status.DONE and action.formerly is not None and action.before is not None:
+            rows.append((Move.RENAMED, self._renamed(action.key, action.formerly, action.before)))
         if outcome.status is Status.DONE and action.after is not None and outcome.job is not None:
             revision = {
                 "scope_id": self._scope_id,
@@ -109,6 +112,11 @@ class StoredJournal:
             }
             rows.append((Move.REVISION, revision))
         self._hand_in(Rows(*rows))
+
+    def _renamed(self, key: str, formerly: str, job: Before) -> dict[str, Any]:
+        """The job's marker names another key now: its past goes along."""
+        at = {"at_key": formerly, "at_number": job.revision, "of_job": plain(job.id)}
+        return {"of_scope": self._scope_id, **at, "to_key": key, "to_number": job.revision}
 
     def end(self, ended: Ended) -> None:
         """Close the run; outcomes that were not told one by one are written now."""
@@ -149,8 +157,9 @@ class StoredJournal:
                 for entry in entries:
                     entry.refusal = lease.lost() if entry.is_fenced else None
             rows = [row for entry in entries if entry.refusal is None for row in entry.rows]
-            for move, statement in self._statements.items():
-                if mine := [row for kind, row in rows if kind is move]:
+            move(connection, [row for kind, row in rows if kind is Move.RENAMED])
+            for kind, statement in self._statements.items():
+                if mine := [row for of, row in rows if of is kind]:
                     connection.execute(statement, sorted(mine, key=in_order))
 
 

@@ -52,11 +52,13 @@ class Locks:
             return _proves_death(row, seize(_lifeline_path(self._database.path, scope)))
         return False
 
-    def break_lock(self, scope: Scope, scope_id: int) -> Holder | None:
-        """Take the lock away from whoever holds it."""
+    def break_lock(self, scope: Scope, scope_id: int, seen: Holder | None) -> Holder | None:
+        """Take the lock away from whoever holds it, or from `seen` only."""
         found = self.holder(scope, scope_id)
         with self._database.writing() as connection:
-            row = _read(self._database, connection, scope_id)
+            row = _read(self._database, connection, scope_id, hold_still=True)
+            if seen is not None and row is not None and row.token != seen.hold:
+                return None
             connection.execute(update(LOCKS).where(LOCKS.c.scope_id == scope_id).values(_FREE))
         if row is None or not _is_taken(row):
             return None
@@ -225,7 +227,7 @@ def _lifeline_path(database: Path, scope: Scope) -> Path:
 
 
 def _holder(row: Row[Any]) -> Holder:
-    return Holder(row.who, row.place, row.command, row.since_s, row.expires_s)
+    return Holder(row.who, row.place, row.command, row.since_s, row.expires_s, row.token)
 
 
 def _held(scope: Scope, row: Row[Any]) -> LockHeld:

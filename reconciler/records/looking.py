@@ -54,14 +54,16 @@ def news(known: Mapping[Place, Known], seen: Iterable[Revision], at_s: float) ->
     found = News([], [], set())
     for place, one in by_place.items():
         row, now = known.get(place), _now(place, one)
-        was = place_by_job.get(now["job"]) if row is None else None
+        was = place_by_job.get(now["job"])
+        past: tuple[Known | None, ...] = (row,)
         if was is not None:
+            past = (known[was], row)
             row = known[was]
             to = {"to_key": place.key, "to_number": place.number}
-            found.moves.append({"at_key": was.key, "at_number": was.number, **to})
+            found.moves.append({"of_job": now["job"], "at_key": was.key, "at_number": was.number, **to})
         if was is None and row is not None and not _is_news(row, now, one, at_s):
             continue
-        found.rows.append({**now, "seen_at_s": at_s, "phases": _phases(row, now, at_s)})
+        found.rows.append({**now, "seen_at_s": at_s, "phases": _phases(past, now, at_s)})
         if row is None or row.digest != now["digest"]:
             found.undeclared.add(place.key)
     return found
@@ -91,9 +93,13 @@ def _is_news(row: Known, now: Mapping[str, Any], one: Revision, at_s: float) -> 
     return any(getattr(row, name) != value for name, value in now.items() if name not in passed_over)
 
 
-def _phases(row: Known | None, now: Mapping[str, Any], at_s: float) -> str:
+def _phases(rows: Iterable[Known | None], now: Mapping[str, Any], at_s: float) -> str:
     """The phases seen so far, and this one if it is another than the last."""
-    past = list(read_phases(row.phases)) if row is not None and row.job == now["job"] else []
+    past: list[tuple[str, float]] = []
+    for row in rows:
+        if row is not None and row.job == now["job"]:
+            seen = read_phases(row.phases)
+            past += seen[1:] if past and seen and seen[0][0] == past[-1][0] else seen
     if not past or past[-1][0] != now["phase"]:
         past.append((now["phase"], at_s))
     return json.dumps(past)

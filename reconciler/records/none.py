@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from typing import TYPE_CHECKING
 
 from reconciler.core.outcome import Outcome
 from reconciler.core.ownership import Revision
@@ -20,6 +21,9 @@ from reconciler.core.record import (
     Step,
     StepEnd,
 )
+
+if TYPE_CHECKING:
+    from reconciler.core.history import Prunable
 
 
 class NoJournal:
@@ -61,7 +65,7 @@ class NoRecords:
         """Nobody."""
         return None
 
-    def break_lock(self, scope: Scope) -> Holder | None:
+    def break_lock(self, scope: Scope, seen: Holder | None = None) -> Holder | None:
         """Nobody held it."""
         return None
 
@@ -83,6 +87,12 @@ class NoRecords:
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """No revision."""
         return ()
+
+    def prunable(self, scope: Scope, before_s: float) -> Prunable:
+        """There is nothing to delete."""
+        from reconciler.core.history import Prunable
+
+        return Prunable(runs=0, revisions=0)
 
     def prune(self, scope: Scope, before_s: float) -> int:
         """There was nothing to delete."""

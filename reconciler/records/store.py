@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import ColumnElement, delete, func, insert, select
 
+from reconciler.core.history import Prunable
 from reconciler.core.ownership import Revision
 from reconciler.core.record import (
     Holder,
@@ -22,7 +23,7 @@ from reconciler.records import HasNow
 from reconciler.records.address import Address, parse_address
 from reconciler.records.away import away
 from reconciler.records.database import Database
-from reconciler.records.history import History, is_scope
+from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
 from reconciler.records.lock import Heartbeat, Lease, Locks
 from reconciler.records.looking import news
@@ -63,10 +64,10 @@ class StoredRecords:
         known = self._find(scope)
         return None if known is None else self._locks.holder(scope, known)
 
-    def break_lock(self, scope: Scope) -> Holder | None:
-        """Take the lock away from whoever holds it, and return who that was."""
+    def break_lock(self, scope: Scope, seen: Holder | None = None) -> Holder | None:
+        """Take the lock away from whoever holds it, or from `seen` only, and return who that was."""
         known = self._find(scope)
-        return None if known is None else self._locks.break_lock(scope, known)
+        return None if known is None else self._locks.break_lock(scope, known, seen)
 
     def begin(self, run: Run) -> StoredJournal:
         """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any."""
@@ -105,6 +106,16 @@ class StoredRecords:
         """The revisions of one key, oldest first."""
         return self._history.revisions(scope, key)
 
+    def prunable(self, scope: Scope, before_s: float) -> Prunable:
+        """Count what `prune` would delete."""
+        known = self._find(scope)
+        if known is None:
+            return Prunable(runs=0, revisions=0)
+        is_old = self._is_old(scope, known, before_s)
+        with self._database.reading() as connection:
+            runs = connection.execute(select(func.count()).select_from(RUNS).where(is_old)).scalar_one()
+            return Prunable(runs=runs, revisions=len(old_revisions(connection, known, before_s)))
+
     def prune(self, scope: Scope, before_s: float) -> int:
         """Delete runs that ended before a time, and old revisions; return how many runs.
 
@@ -113,13 +124,17 @@ class StoredRecords:
         known = self._find(scope)
         if known is None:
             return 0
+        is_old = self._is_old(scope, known, before_s)
+        with self._database.writing() as connection:
+            gone = connection.execute(delete(RUNS).where(is_old)).rowcount
+            self._history.prune(connection, known, before_s)
+        return gone
+
+    def _is_old(self, scope: Scope, known: int, before_s: float) -> ColumnElement[bool]:
         ended: ColumnElement[float | None] = RUNS.c.ended_at_s
         if self._locks.holder(scope, known) is None:
             ended = func.coalesce(RUNS.c.ended_at_s, RUNS.c.at_s)
-        with self._database.writing() as connection:
-            gone = connection.execute(delete(RUNS).where(RUNS.c.scope_id == known, ended < before_s)).rowcount
-            self._history.prune(connection, known, before_s)
-        return gone
+        return (RUNS.c.scope_id == known) & (ended < before_s)
 
     def close(self) -> None:
         """Let go of what is held."""

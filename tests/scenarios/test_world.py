@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -45,7 +46,7 @@ from tests.apply.service import CREATE, PROJECT, STOP, UPDATE, Service, a_servic
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 
 #: How many stories are told, and of how many steps each.
-WORLDS, STEPS = int(os.environ.get("WORLDS", "1000")), 15
+WORLDS, STEPS = int(os.environ.get("WORLDS", "1000")), 9
 
 KEYS = ("a", "b", "c", "d")
 ACTIVE = ("Creating", "Pending", "Running", "Terminating")
@@ -98,6 +99,7 @@ class Entry:
     needs: tuple[str, ...] = ()
     formerly: tuple[str, ...] = ()
 
+    @cache  # noqa: B019
     def job(self, key: str) -> DesiredJob:
         """The desired job."""
         lifecycle = dict(self.lifecycle) | ({} if self.protect is None else {"protect": self.protect})
