@@ -25,6 +25,7 @@ from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.observed import Observation, ObservedJob
 
 if TYPE_CHECKING:
+    from reconciler.core.history import Prunable
     from reconciler.core.outcome import Outcome
     from reconciler.core.ownership import Revision
     from reconciler.core.record import (

@@ -351,6 +351,18 @@ def test_a_revision_whose_declaration_is_not_on_record(reconciler: Reconciler, t
     assert "what was declared when it was created is not on record" in reconciler("history", "a").out
 
 
+def test_a_key_that_was_renamed_keeps_its_past(reconciler: Reconciler, two_revisions: None) -> None:
+    shown = reconciler("history", "a", "--diff", "1", "2")
+    assert shown.code == 0
+    text = manifest("a", "b").replace("lr: 0.1", "lr: 0.01", 1)
+    write(text.replace("  a:\n", "  new:\n    formerly: a\n", 1))
+    assert reconciler("apply", "--yes").code == 0
+    revisions = reconciler("history", "--json").document["revisions"]
+    assert sorted((one["key"], one["revision"]) for one in revisions) == [("b", 1), ("new", 1), ("new", 2)]
+    said = reconciler("history", "new", "--diff", "1", "2")
+    assert (said.code, said.out.replace("Key new", "Key a")) == (0, shown.out)
+
+
 def test_diff_without_records(reconciler: Reconciler) -> None:
     write(manifest("a"))
     said = reconciler("history", "a", "--diff", "1", "2")

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reconciler.emulator import Effect, Fault
+from reconciler.records.store import StoredRecords
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 from tests.cli.holding import ROOT, OtherProcess, held_by
 
@@ -154,6 +156,27 @@ def test_a_yes_is_for_the_holder_that_was_named(
     said = reconciler("unlock")
     assert said.code == 3
     assert "carol from laptop, process 7 holds it by now" in said.err
+    assert "carol" in reconciler("apply", "--yes").err
+    carol.__exit__(None, None, None)
+
+
+def test_without_asking_too_only_the_lock_that_was_named_is_broken(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest("a"))
+    bob, carol = held_by("bob"), held_by("carol")
+    bob.__enter__()
+    broken = StoredRecords.break_lock
+
+    def late(store: StoredRecords, *arguments: Any) -> Any:
+        bob.__exit__(None, None, None)
+        carol.__enter__()
+        return broken(store, *arguments)
+
+    monkeypatch.setattr(StoredRecords, "break_lock", late)
+    said = reconciler("unlock", "--yes")
+    assert (said.code, said.out) == (3, "")
+    assert "carol from laptop, process 7 holds it by now; nothing was changed" in said.err
     assert "carol" in reconciler("apply", "--yes").err
     carol.__exit__(None, None, None)
 

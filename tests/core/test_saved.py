@@ -309,3 +309,6 @@ def test_a_marker_to_restore_must_still_be_missing(key: str) -> None:
     assert moved(stack, [wiped], [wiped], memory) == ()
     [said] = moved(stack, [wiped], [was("new", name="old", job_id=wiped.id, id_part=wiped.id[:8])], memory)
     assert "is not there without a marker any more" in said
+    plan = there_and_back(plan_for(stack, wiped, memory=memory)).plan
+    [said] = movements(plan, a_look(stack, wiped))
+    assert said == f"new: the history does not say any more that old ({wiped.id}) is ours"

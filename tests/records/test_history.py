@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import event
 
+from reconciler.core.history import Prunable
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action
@@ -269,6 +271,68 @@ def test_a_job_that_went_over_to_another_key_takes_its_past_along(place: Place) 
     assert revision.phases == (("Running", NOW), ("Completed", NOW + 60))
 
 
+def _renamed(job: str) -> Outcome:
+    """The marker of the job of `old` names `new` now."""
+    before = an_action("old", Action.UPDATE, job=job).before
+    action = an_action("new", Action.UPDATE).model_copy(update={"before": before, "formerly": "old"})
+    return done(action, job)
+
+
+def test_a_renaming_takes_the_past_of_the_job_along(place: Place) -> None:
+    records = place.open()
+    seen = owned("old", phase=Phase.RUNNING)
+    other = owned("old", 2, phase=Phase.RUNNING)
+    journal = records.begin(a_run())
+    journal.outcome(done(an_action("old"), seen.job.id), DECLARED)
+    records.remember(SCOPE, [seen, other], NOW)
+    for _ in range(2):
+        journal.outcome(_renamed(seen.job.id), None)
+        by_key = records.memory(SCOPE).by_key
+        assert {key: [r.number for r in past] for key, past in by_key.items()} == {"new": [1], "old": [2]}
+        (revision,) = by_key["new"]
+        assert (revision.declared, revision.phases) == (DECLARED, (("Running", NOW),))
+    assert journal.problem is None
+
+
+def test_a_renaming_that_was_not_done_moves_nothing(place: Place) -> None:
+    records = place.open()
+    journal = records.begin(a_run())
+    journal.outcome(done(an_action("old"), "job-a"), DECLARED)
+    journal.outcome(replace(_renamed("job-a"), status=Status.FAILED), None)
+    assert list(records.memory(SCOPE).by_key) == ["old"]
+
+
+def test_a_renaming_leaves_other_scopes_and_other_jobs_alone(place: Place) -> None:
+    records = place.open()
+    for scope, job in ((SCOPE, "another"), (ELSEWHERE, "job-a")):
+        records.begin(a_run(scope)).outcome(done(an_action("old"), job), DECLARED)
+    records.begin(a_run()).outcome(_renamed("job-a"), None)
+    assert {key: past[0].job for key, past in records.memory(SCOPE).by_key.items()} == {
+        "old": "another",
+        "new": "job-a",
+    }
+    assert list(records.memory(ELSEWHERE).by_key) == ["old"]
+
+
+def test_a_job_that_was_written_down_under_both_keys_is_put_together(place: Place) -> None:
+    """As a renaming once left it."""
+    records = place.open()
+    before = owned("old", phase=Phase.RUNNING)
+    journal = records.begin(a_run())
+    journal.outcome(done(an_action("old"), before.job.id), DECLARED)
+    records.remember(SCOPE, [before], NOW)
+    journal.outcome(done(an_action("new", Action.UPDATE), before.job.id), None)
+    assert sorted(records.memory(SCOPE).by_key) == ["new", "old"]
+    after = owned("new", phase=Phase.COMPLETED, name="old", job_id=before.job.id, id_part=before.job.id[:8])
+    records.remember(SCOPE, [after], NOW + 60)
+    ((key, (revision,)),) = records.memory(SCOPE).by_key.items()
+    assert (key, revision.declared) == ("new", DECLARED)
+    assert revision.phases == (("Running", NOW), ("Completed", NOW + 60))
+    with _statements(records) as sent:
+        records.remember(SCOPE, [after], NOW + 120)
+    assert "INSERT" not in sent
+
+
 def test_several_thousand_new_revisions_find_their_lines(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
@@ -292,17 +356,21 @@ def test_runs_that_ended_before_are_deleted_with_their_lines(place: Place) -> No
     records = place.open()
     for hours in (3, 2, 1):
         _ended_run(records, NOW - hours * HOUR)
+    assert records.prunable(SCOPE, NOW - 1.5 * HOUR) == Prunable(runs=2, revisions=0)
     assert records.prune(SCOPE, NOW - 1.5 * HOUR) == 2
     (run,) = records.runs(SCOPE)
     assert (run.at_s, len(run.steps), len(run.actions)) == (NOW - HOUR, 1, 1)
     assert records.prune(ELSEWHERE, NOW) == 0
+    assert not records.prunable(ELSEWHERE, NOW)
 
 
 def test_a_run_that_died_is_deleted_unless_it_may_be_going_on(place: Place) -> None:
     records = place.open()
     records.begin(a_run(at_s=NOW - 2 * HOUR))
     with place.open().locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        assert not records.prunable(SCOPE, NOW)
         assert records.prune(SCOPE, NOW) == 0
+    assert records.prunable(SCOPE, NOW).runs == 1
     assert records.prune(SCOPE, NOW) == 1
 
 
@@ -318,7 +386,19 @@ def test_old_revisions_are_deleted_but_not_the_newest_nor_what_may_be_active(pla
     young = [owned("c", 1, phase=Phase.COMPLETED), owned("c", 2, phase=Phase.COMPLETED)]
     records.remember(SCOPE, young, NOW)
     records.remember(OTHER_STACK, [gone, kept_newest], old)
+    assert records.prunable(SCOPE, NOW - HOUR) == Prunable(runs=0, revisions=1)
     records.prune(SCOPE, NOW - HOUR)
+    assert not records.prunable(SCOPE, NOW - HOUR)
     left = {key: [r.number for r in past] for key, past in records.memory(SCOPE).by_key.items()}
     assert left == {"a": [1, 3, 4], "b": [1], "c": [1, 2]}
     assert len(records.revisions(OTHER_STACK, "a")) == 2
+
+
+def test_counting_what_is_old_reads_no_run(place: Place) -> None:
+    records = place.open()
+    for hours in range(20):
+        _ended_run(records, NOW - hours * HOUR)
+    records = place.open()
+    with _statements(records) as sent:
+        assert records.prunable(SCOPE, NOW).runs == 19
+    assert len([word for word in sent if word == "SELECT"]) <= 4

@@ -324,6 +324,7 @@ def test_without_records_everything_goes_on() -> None:
         [],
         0,
     )
+    assert not records.prunable(SCOPE, NOW)
     records.remember(SCOPE, (), NOW)
     records.close()
 

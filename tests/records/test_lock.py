@@ -111,6 +111,23 @@ def test_a_broken_lock_is_free_and_its_holder_is_named(place: Place) -> None:
         _locked(ours, holder=BOB).close()
 
 
+def test_only_the_lock_that_was_seen_is_broken(place: Place) -> None:
+    theirs, ours = place.open(), place.open()
+    with _locked(theirs):
+        seen = ours.holder(SCOPE)
+    assert seen is not None
+    assert seen.hold not in repr(seen)
+    assert ours.break_lock(SCOPE, seen) is None
+    with _locked(theirs) as held:  # the same person, at the same time
+        assert ours.break_lock(SCOPE, seen) is None
+        now = ours.holder(SCOPE)
+        assert now == seen
+        theirs.begin(a_run()).before(a_step())
+        assert ours.break_lock(SCOPE, now) == now
+        assert ours.holder(SCOPE) is None
+        held.close()
+
+
 def test_breaking_a_free_lock_names_nobody(place: Place) -> None:
     assert place.open().break_lock(SCOPE) is None
 

@@ -514,7 +514,11 @@ class World(RuleBasedStateMachine):
         assert stopped <= to_stop, "only what the plan names is terminated"
         assert written <= to_touch, "only what the plan names is written on"
         assert stopped <= before.keys(), "only our own jobs"
-        assert written <= before.keys() | self.lost, "only our own jobs"
+        # A saved plan knows a job that lost its marker, though the history that told it may be gone by now.
+        restored = {a.before.id for a in plan.actions if a.before and a.reason is Reason.MARKER_RESTORED}
+        assert written <= before.keys() | self.lost | restored, "only our own jobs"
+        for job_id in written & restored:
+            self.not_ours.pop(job_id, None)
         assert not stopped & protected, "no protected job is terminated"
         assert all(_marker(job).stopped for job in self._ours() if job.id in stopped), "and says so"
         assert not any(ids <= stopped for ids in as_declared.values()), "what runs as declared goes on"
