@@ -249,10 +249,9 @@ def _job_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
     before = action.before
     assert before is not None
     if action.reason is Reason.MARKER_RESTORED:
-        if before.id not in {stranger.job.id for stranger in view.strangers}:
-            yield f"{before.name} ({before.id}) is not there without a marker any more"
-        elif before.id not in {past.job for past in view.remembered}:
-            yield f"the history does not say any more that {before.name} ({before.id}) is ours"
+        remembered = {past.job for past in view.remembered}
+        if before.id not in remembered & {stranger.job.id for stranger in view.strangers}:
+            yield f"{before.name} ({before.id}) is no job any more that is known as ours and bears no marker"
         return
     revision = next((r for r in view.owned if r.job.id == before.id), None)
     if revision is None:
