@@ -77,8 +77,13 @@ class Console:
 
         self.say(render_diagnostics(diagnostics, self.style(sys.stderr)).rstrip("\n"))
 
-    def write_file(self, path: Path, text: str, *, is_redacted: bool = False) -> None:
-        """Write a result to a file: under a temporary name, then renamed; a device is written into."""
+    def write_file(
+        self, path: Path, text: str, *, is_redacted: bool = False, mode: int | None = None
+    ) -> None:
+        """Write a result to a file: under a temporary name, then renamed; a device is written into.
+
+        The file has `mode` from its first byte on; without one it keeps what it had.
+        """
         data = (text if is_redacted else self.redact(text)).encode("utf-8", "backslashreplace")
         path = Path(os.path.realpath(path))
         if path.is_dir():
@@ -87,17 +92,22 @@ class Console:
             if path.exists() and not path.is_file():
                 path.write_bytes(data)
             else:
-                _replace(path, data)
+                _replace(path, data, mode)
         except OSError as error:
             # The temporary name tells nobody anything, and some errors name no file at all.
             raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _replace(path: Path, data: bytes) -> None:
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+def _replace(path: Path, data: bytes, mode: int | None) -> None:
+    if mode is None and path.exists():
+        mode = stat.S_IMODE(path.stat().st_mode)
     temporary = path.with_name(f".{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
         if mode is not None:
             temporary.chmod(mode)
         temporary.replace(path)

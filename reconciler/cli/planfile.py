@@ -105,17 +105,7 @@ def _write(file: Path, document: dict[str, Any]) -> None:
             why = f"jobs.{before['key']}: a value of a secret stands in its body as plain text as well"
             fix = "write ${var.…} wherever the secret is meant, or another value where it is not"
             raise Refused(Diagnostic("a secret that cannot be saved", why, fix))
-    data = (dump(shown) + "\n").encode("utf-8", "backslashreplace")
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    console.write_file(file, dump(shown) + "\n", is_redacted=True, mode=0o600)
 
 
 def read_plan(file: Path, *, strict: bool) -> SavedPlan:
