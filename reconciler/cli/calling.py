@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reconciler.cli.console import console
+from reconciler.cli.opening import load_stack, tell_request
 from reconciler.cli.options import STACK, TARGET_NAME, option
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ def called(
     """Connect to a target of the stack. Its jobs are not looked at, so their secrets need no values."""
     from reconciler.backends.clock import SystemClock
     from reconciler.backends.modelarts import ModelArtsBackend
-    from reconciler.cli.opening import load_stack
     from reconciler.targets import Surroundings, connected
 
     loaded = load_stack(paths, variables, var_files, offline=True)
@@ -66,12 +66,6 @@ def called(
     with connected(name, chosen, around) as place:
         assert isinstance(place.backend, ModelArtsBackend), "every kind of target speaks this API"
         yield Called(loaded.stack.name, place.identity, place.backend, clock)
-
-
-def tell_request(method: str, path: str, status: int | None, seconds: float) -> None:
-    """Show a request with `-vv`."""
-    answer = "no answer" if status is None else str(status)
-    console.detail(f"{method} {path}: {answer}, {seconds * 1000:.0f} ms", level=2)
 
 
 def find_job(backend: ModelArtsBackend, named: str) -> ObservedJob:

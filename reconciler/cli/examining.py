@@ -12,9 +12,9 @@ from reconciler.backends.errors import is_missing_right
 from reconciler.backends.iam import IamUnreachable, LoginRefused
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import Listing
-from reconciler.cli.calling import tell_request
 from reconciler.cli.console import console
 from reconciler.cli.examining_records import LOCK, RecordsExamination, known_identity
+from reconciler.cli.opening import tell_request
 from reconciler.core.checkup import (
     Check,
     Health,

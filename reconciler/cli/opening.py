@@ -53,6 +53,12 @@ def load_stack(
     return loaded
 
 
+def tell_request(method: str, path: str, status: int | None, seconds: float) -> None:
+    """Show a request with `-vv`."""
+    answer = "no answer" if status is None else str(status)
+    console.detail(f"{method} {path}: {answer}, {seconds * 1000:.0f} ms", level=2)
+
+
 @contextmanager
 def opened(
     paths: Sequence[Path],
@@ -85,7 +91,7 @@ def opened_at(
     from reconciler.targets import Surroundings, connected
 
     clock = SystemClock()
-    around = Surroundings(loaded.root, os.environ, clock, console.redact.learn, console.redact, _tell_request)
+    around = Surroundings(loaded.root, os.environ, clock, console.redact.learn, console.redact, tell_request)
     recording = recording_at(records, loaded.root, clock, lock)
     with ExitStack() as cleanup:
         cleanup.callback(recording.close)
@@ -118,8 +124,3 @@ def _origin(root: Path) -> Origin:
     from reconciler.cli.origin import origin
 
     return origin(root, os.environ)
-
-
-def _tell_request(method: str, path: str, status: int | None, seconds: float) -> None:
-    answer = "no answer" if status is None else str(status)
-    console.detail(f"{method} {path}: {answer}, {seconds * 1000:.0f} ms", level=2)

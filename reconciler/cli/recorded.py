@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.console import console
-from reconciler.cli.opening import recording_at
+from reconciler.cli.opening import recording_at, tell_request
 from reconciler.core.record import Scope
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def recorded(loaded: LoadedStack, target: str | None, records: str | None) -> It
 
 
 def _identity(loaded: LoadedStack, name: str, target: Target, clock: Clock) -> TargetIdentity:
-    from reconciler.cli.calling import tell_request
     from reconciler.targets import Surroundings, connected, identity_of
 
     if (known := identity_of(name, target, os.environ)) is not None:
