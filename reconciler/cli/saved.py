@@ -82,7 +82,7 @@ def _as_loaded(saved: SavedPlan, base: Path) -> LoadedStack:
     from reconciler.manifests import LoadedStack
 
     plan = saved.plan
-    keys = {action.key for action in plan.actions} | {a.formerly for a in plan.actions if a.formerly}
+    keys = {key for action in plan.actions for key in (action.key, *action.former_keys)}
     none: Mapping[str, Any] = {}
     return LoadedStack(
         stack=Stack(plan.stack, none, frozenset(keys)),
