@@ -297,6 +297,7 @@ def _joined(first: Result, more: Result) -> Result:
         outcomes=(*kept, *more.outcomes),
         faults=(*first.faults, *more.faults),
         interrupted=more.interrupted,
+        lost_lock=first.lost_lock or more.lost_lock,
     )
 
 
