@@ -66,8 +66,7 @@ class Recording:
             records = self.reading()
             return records.memory(scope) if records else NO_MEMORY
         except RecordsAway as away:
-            why = away.diagnostics[0]
-            return Memory(problem=f"{why.what}: {why.why}")
+            return Memory(problem=str(away))
 
     def reading(self) -> Records | None:
         """The store, or None where there is none yet.
@@ -116,10 +115,8 @@ class Recording:
     def _nothing(self, away: RecordsAway) -> Records:
         from reconciler.records import NoRecords
 
-        why = away.diagnostics[0]
-        problem = f"{why.what}: {why.why}"
-        self.warn(f"{problem}; going on without lock, journal and history")
-        return NoRecords(problem)
+        self.warn(f"{away}; going on without lock, journal and history")
+        return NoRecords(str(away))
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
         """Write down how the jobs of a scope were seen, if there is a store; only an apply makes one.
@@ -130,8 +127,7 @@ class Recording:
             if records := self.reading():
                 records.remember(scope, seen, at_s)
         except RecordsAway as away:
-            why = away.diagnostics[0]
-            self.warn(f"{why.what}: {why.why}; what was seen is not recorded")
+            self.warn(f"{away}; what was seen is not recorded")
 
     @contextmanager
     def locked(self, scope: Scope, on_lost: Callable[[], None]) -> Iterator[None]:
@@ -167,8 +163,7 @@ class Recording:
             if self.reading():
                 self.begin(scope, kind, digest).end(ended)
         except RecordsAway as away:
-            why = away.diagnostics[0]
-            self.warn(f"{why.what}: {why.why}; this check is not recorded")
+            self.warn(f"{away}; this check is not recorded")
 
     def close(self) -> None:
         """Let go of the store."""
@@ -196,8 +191,7 @@ class _Forgiving:
         except RecordsAway as away:
             if not self._is_away:
                 self._is_away = True
-                why = away.diagnostics[0]
-                self._warn(f"{why.what}: {why.why}; going on without a journal")
+                self._warn(f"{away}; going on without a journal")
             return 0
 
     def after(self, line: int, end: StepEnd) -> None:

@@ -170,17 +170,16 @@ class Execution:
             timeout_s=self._timeout_s,
             tell_progress=self._tell_progress,
         )
+        job = action.before.id if action.before else None
         try:
             outcome = _with_fresh_looks(steps, action)
         except LockLost as lost:
             # Whoever holds the lock by now does the rest.
             self._lost_lock = True
             self._stop.set()
-            said = f"{lost.diagnostics[0].what}: {lost.diagnostics[0].why}; nothing was sent"
-            outcome = Outcome(action, Status.FAILED, said, job=action.before.id if action.before else None)
+            outcome = Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=job)
         except Exception as fault:  # a fault of ours in one action must not stop the others
             self._faults.append(fault)
-            job = action.before.id if action.before else None
             outcome = Outcome(action, Status.FAILED, f"a fault of ours: {type(fault).__name__}", job=job)
         finally:
             turn.end()

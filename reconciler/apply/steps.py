@@ -103,7 +103,7 @@ class Steps:
             )
         except RecordsAway as refusal:
             why = refusal.diagnostics[0]
-            return Outcome(action, Status.FAILED, f"{why.what}: {why.why}; nothing was sent", job=_id(action))
+            return Outcome(action, Status.FAILED, f"{refusal}; nothing was sent", job=_id(action))
 
     # --- create
 

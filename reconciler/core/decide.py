@@ -183,7 +183,7 @@ def _as_ours(view: KeyView, stranger: Stranger) -> PastRevision | None:
     """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
     if stranger.standing is not Standing.UNMANAGED or stranger.job.phase in (None, Phase.TERMINATING):
         return None
-    return next((past for past in view.remembered if past.job == stranger.job.id), None)
+    return view.past_of(stranger.job.id)
 
 
 def _absent(draft: Draft) -> list[PlannedAction]:

@@ -210,7 +210,7 @@ class Draft:
         )
 
     def _declared_then(self, revision: Revision) -> Canonical:
-        past = next((r for r in self.view.remembered if r.job == revision.job.id), None)
+        past = self.view.past_of(revision.job.id)
         return dict(past.declared.immutable) if past and past.declared else {}
 
     def body(self, number: int) -> dict[str, Any]:

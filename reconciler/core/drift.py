@@ -208,7 +208,7 @@ class _Check:
             yield self._found(DriftClass.TERMINATED, latest, f"{latest.job.name} was terminated, not by us")
 
     def _modified(self, latest: Revision, declared: DesiredJob) -> Iterator[Drift]:
-        past = next((r for r in self._view.remembered if r.job == latest.job.id), None)
+        past = self._view.past_of(latest.job.id)
         applied = past.declared if past else None
         changes, wanted = self._differing(latest, declared, applied)
         if changes:

@@ -246,31 +246,3 @@ def _at(form: Any, path: Iterable[str]) -> Any:
     for name in path:
         form = form.get(name) if isinstance(form, Mapping) else None
     return form
-
-
-class Prunable(Frozen):
-    """How much of a history began to be old."""
-
-    runs: int
-    revisions: int
-
-    def __bool__(self) -> bool:
-        return bool(self.runs or self.revisions)
-
-
-def prunable(runs: Iterable[PastRun], memory: Memory, before_s: float) -> Prunable:
-    """Count what `Records.prune` would delete. A run without an end counts as ended when it began."""
-    old = sum((run.at_s if run.ended_at_s is None else run.ended_at_s) < before_s for run in runs)
-    return Prunable(runs=old, revisions=_old_revisions(memory.by_key, before_s))
-
-
-def _old_revisions(by_key: Mapping[str, Sequence[PastRevision]], before_s: float) -> int:
-    return sum(
-        one.phase is not None and one.phase.is_terminal and _last_sign_s(one) < before_s
-        for revisions in by_key.values()
-        for one in revisions[:-1]
-    )
-
-
-def _last_sign_s(one: PastRevision) -> float:
-    return max(one.ended_at_s or one.started_at_s or one.created_at_s or 0.0, one.seen_at_s or 0.0)

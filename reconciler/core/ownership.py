@@ -84,6 +84,10 @@ class KeyView:
         newest = self.remembered[-1] if self.remembered else None
         return newest if newest and newest.number > highest else None
 
+    def past_of(self, job_id: str) -> PastRevision | None:
+        """What the history store knows of a job."""
+        return next((past for past in self.remembered if past.job == job_id), None)
+
     def ever_owned(self, stack: str) -> list[Revision]:
         """The owned revisions, and in front of them those whose records have aged out of the service."""
         seen = {revision.number for revision in self.owned}

@@ -25,7 +25,6 @@ from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.observed import Observation, ObservedJob
 
 if TYPE_CHECKING:
-    from reconciler.core.history import Prunable
     from reconciler.core.outcome import Outcome
     from reconciler.core.ownership import Revision
     from reconciler.core.record import (
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         Memory,
         PastRevision,
         PastRun,
+        Prunable,
         Run,
         Scope,
         Step,

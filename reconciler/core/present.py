@@ -45,7 +45,7 @@ class Difference:
 def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
     """What was declared for a revision, if the history store has it and it is what the digest covers."""
     marker = revision.marker
-    past = next((r for r in view.remembered if r.job == revision.job.id), None)
+    past = view.past_of(revision.job.id)
     if past is None or past.declared is None or not is_known(marker.digest):
         return None
     then = dict(past.declared.immutable)

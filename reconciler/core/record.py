@@ -257,20 +257,6 @@ class Memory:
         """Whether anything of the stack was ever recorded here."""
         return bool(self.by_key)
 
-    def newest(self, key: str) -> PastRevision | None:
-        """The newest revision that was recorded of a key."""
-        revisions = self.by_key.get(key)
-        return revisions[-1] if revisions else None
-
-    def revision(self, key: str, number: int, digest: str) -> PastRevision | None:
-        """The record of one revision, if it is of that digest."""
-        found = (r for r in self.by_key.get(key, ()) if (r.number, r.digest) == (number, digest))
-        return next(found, None)
-
-    def knows_job(self, key: str, job_id: str) -> PastRevision | None:
-        """The revision whose job this was."""
-        return next((r for r in self.by_key.get(key, ()) if r.job == job_id), None)
-
 
 def _keys_by_job(by_key: Mapping[str, tuple[PastRevision, ...]]) -> dict[str, str]:
     """Job → its key: the one under which it was written down last, where it was not looked at since."""
@@ -289,6 +275,17 @@ def _last_written(revision: PastRevision) -> tuple[float, bool]:
 
 
 NO_MEMORY = Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Prunable:
+    """How much of a history began to be old."""
+
+    runs: int
+    revisions: int
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.revisions)
 
 
 @dataclass(frozen=True, slots=True)

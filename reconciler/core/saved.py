@@ -249,8 +249,8 @@ def _job_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
     before = action.before
     assert before is not None
     if action.reason is Reason.MARKER_RESTORED:
-        remembered = {past.job for past in view.remembered}
-        if before.id not in remembered & {stranger.job.id for stranger in view.strangers}:
+        bears_none = before.id in {stranger.job.id for stranger in view.strangers}
+        if not bears_none or view.past_of(before.id) is None:
             yield f"{before.name} ({before.id}) is no job any more that is known as ours and bears no marker"
         return
     revision = next((r for r in view.owned if r.job.id == before.id), None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING
 
 from reconciler.core.outcome import Outcome
 from reconciler.core.ownership import Revision
@@ -16,14 +15,12 @@ from reconciler.core.record import (
     Memory,
     PastRevision,
     PastRun,
+    Prunable,
     Run,
     Scope,
     Step,
     StepEnd,
 )
-
-if TYPE_CHECKING:
-    from reconciler.core.history import Prunable
 
 
 class NoJournal:
@@ -90,8 +87,6 @@ class NoRecords:
 
     def prunable(self, scope: Scope, before_s: float) -> Prunable:
         """There is nothing to delete."""
-        from reconciler.core.history import Prunable
-
         return Prunable(runs=0, revisions=0)
 
     def prune(self, scope: Scope, before_s: float) -> int:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from sqlalchemy import ColumnElement, delete, func, insert, select
 
-from reconciler.core.history import Prunable
 from reconciler.core.ownership import Revision
 from reconciler.core.record import (
     Holder,
     Memory,
     PastRevision,
     PastRun,
+    Prunable,
     Run,
     Scope,
 )

@@ -1,19 +1,13 @@
-"""What is old in a history, what is newest, and what was declared differently."""
+"""What is newest in a history, and what was declared differently."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from reconciler.core.history import changes_of, newest, prunable
-from reconciler.core.record import Memory, PastRevision, PastRun
+from reconciler.core.history import changes_of, newest
+from reconciler.core.record import Memory, PastRevision
 from reconciler.core.stack import Declared
-from tests.builders import HOUR, NOW
-
-
-def a_run(at_s: float, ended_at_s: float | None) -> PastRun:
-    return PastRun(1, "apply", "", "", "", "", "", at_s, ended_at_s)
+from tests.builders import NOW
 
 
 def a_revision(number: int, key: str = "a", **more: Any) -> PastRevision:
@@ -25,38 +19,6 @@ def a_memory(*revisions: PastRevision) -> Memory:
     for one in revisions:
         by_key[one.key] = (*by_key.get(one.key, ()), one)
     return Memory(by_key)
-
-
-@pytest.mark.parametrize(
-    ("at_s", "ended_at_s", "is_old"),
-    [
-        (NOW - HOUR, NOW - 1, True),
-        (NOW - HOUR, NOW, False),
-        (NOW - HOUR, NOW + 1, False),
-        (NOW - HOUR, None, True),  # it died, or has gone on for so long
-        (NOW + HOUR, None, False),
-    ],
-)
-def test_an_old_run(at_s: float, ended_at_s: float | None, is_old: bool) -> None:
-    found = prunable([a_run(at_s, ended_at_s)], Memory(), NOW)
-    assert (found.runs, bool(found)) == (is_old, is_old)
-
-
-@pytest.mark.parametrize(
-    ("more", "is_old"),
-    [
-        ({"created_at_s": NOW - HOUR}, True),
-        ({"created_at_s": NOW - HOUR, "duration_s": HOUR + 1}, False),
-        ({"created_at_s": NOW - HOUR, "seen_at_s": NOW}, False),
-        ({"created_at_s": NOW - HOUR, "phase_text": "Running"}, False),
-        ({"created_at_s": NOW - HOUR, "phase_text": ""}, False),
-        ({"created_at_s": NOW}, False),
-    ],
-)
-def test_an_old_revision(more: dict[str, Any], is_old: bool) -> None:
-    old = a_revision(1, **more)
-    assert prunable([], a_memory(old, a_revision(2)), NOW).revisions == is_old
-    assert prunable([], a_memory(old), NOW).revisions == 0, "the newest of its key stays"
 
 
 def test_the_newest_began_last_and_what_nobody_looked_at_began_just_now() -> None:

@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event
 
-from reconciler.core.history import Prunable
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action
-from reconciler.core.record import Call, Ended, Memory, StepEnd
+from reconciler.core.record import Call, Ended, Memory, Prunable, StepEnd
 from reconciler.records.store import StoredRecords
 from tests.builders import HOUR, NOW
 from tests.records.places import (
@@ -241,8 +240,7 @@ def test_memory_holds_the_revisions_of_each_key_oldest_first(place: Place) -> No
         "a": [1, 2, 10],
         "b": [1],
     }
-    newest = memory.newest("a")
-    assert newest is not None
+    newest = memory.by_key["a"][-1]
     assert newest.name == "a-r10"
     assert memory.elsewhere == ()
 

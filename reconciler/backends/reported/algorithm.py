@@ -133,25 +133,25 @@ class RemoteConstraint(Lenient):
     attributes: str = ""
 
 
-class Input(Lenient):
-    """Data that the job reads."""
+class Data(Lenient):
+    """Data of the job, by the name of its argument."""
 
     name: str = ""
     description: str = ""
     local_dir: str = ""
     access_method: str = ""
     remote: Remote | None = None
+
+
+class Input(Data):
+    """Data that the job reads."""
+
     remote_constraint: tuple[RemoteConstraint, ...] = ()
 
 
-class Output(Lenient):
+class Output(Data):
     """Data that the job writes; it is uploaded every `period` seconds."""
 
-    name: str = ""
-    description: str = ""
-    local_dir: str = ""
-    access_method: str = ""
-    remote: Remote | None = None
     mode: str = ""
     period: Seconds = None
 
