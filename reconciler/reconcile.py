@@ -7,11 +7,13 @@ to run it again. Deciding is `core`'s, doing is `apply`'s; here they are put tog
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.draft import Situation
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed import Observation, ObservedJob
@@ -25,11 +27,21 @@ from reconciler.core.planner import (
     details_needed,
     make_destroy_plan,
     make_plan,
-    rests_on_absence,
+    needs_whole_list,
     rests_on_memory,
 )
 from reconciler.core.ports import Backend, Journal, NotFound, ServiceFailure, Unauthorized
-from reconciler.core.record import NO_MEMORY, Ended, Memory, RunKind, Scope
+from reconciler.core.record import (
+    NO_MEMORY,
+    Ended,
+    Memory,
+    RecordedRevision,
+    RecordsAway,
+    RevisionId,
+    RunKind,
+    Scope,
+    is_recorded,
+)
 from reconciler.core.saved import StalePlan, movements
 from reconciler.core.selection import narrow
 from reconciler.core.stack import Stack
@@ -46,7 +58,8 @@ class Context(NamedTuple):
     """One stack on one target.
 
     `only` narrows the view, see `core.selection`; `tell` takes what `-v` shows. `recording` are its
-    records, if it has any; `remembers` says to write down there what is seen.
+    records, if it has any; what is seen is written down there. `is_applied` says that what is planned is
+    to be carried out, which a history that cannot be read forbids.
     """
 
     loaded: LoadedStack
@@ -55,7 +68,7 @@ class Context(NamedTuple):
     parallelism: int = 8
     tell: Callable[[str], None] = lambda _: None
     recording: Recording | None = None
-    remembers: bool = False
+    is_applied: bool = False
 
     @property
     def scope(self) -> Scope:
@@ -82,11 +95,12 @@ def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
 
 def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Look]:
     """The same, with what the plan rests on."""
-    stack, look = observe(context, with_details=True)
+    situation = context.situation(force=options.force)
+    stack, look = observe(context, situation, with_details=True)
     made = make_plan(
         stack,
         look,
-        context.situation(force=options.force),
+        situation,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
@@ -97,11 +111,12 @@ def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Pla
 
 def destroy_plan(context: Context) -> Plan:
     """Observe, and decide what destroy would terminate."""
-    stack, look = observe(context)
+    situation = replace(context.situation(), destroys=True)
+    stack, look = observe(context, situation)
     return make_destroy_plan(
         stack,
         look,
-        context.situation(),
+        situation,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
@@ -110,16 +125,17 @@ def destroy_plan(context: Context) -> Plan:
 
 def drift(context: Context) -> DriftReport:
     """Observe, and say what changed behind the manifest's back."""
-    stack, look = observe(context)
+    situation = context.situation()
+    stack, look = observe(context, situation)
     report = make_drift_report(
         stack,
         look,
-        context.situation(),
+        situation,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
     )
-    if context.remembers and context.recording:
+    if context.recording:
         counts = {name.value: count for name, count in report.summary.items() if count}
         ended = Ended(context.recording.clock.now(), report.word, {**counts, "pending": len(report.pending)})
         context.recording.note(context.scope, RunKind.DRIFT, ended, report.manifest_digest)
@@ -177,65 +193,120 @@ def see_that_nothing_moved(context: Context, plan: Plan) -> None:
     if seen.problem is not None:
         raise ServiceFailure(f"{seen.problem}: nobody knows whether the plan still holds")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
-    look = _Memories(context).add(Look(ownership))
+    look = Look(ownership, memory=_History(context).memory)
     if moved := movements(plan, look):
         fix = "nothing was changed; make a new plan"
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
 
 
-def observe(context: Context, *, with_details: bool = False) -> tuple[Stack, Look]:
+def observe(context: Context, situation: Situation, *, with_details: bool = False) -> tuple[Stack, Look]:
     """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
 
     Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
-    the plan.
+    the plan. What was seen of owned revisions is recorded.
 
     Raises:
         Unauthorized: the target does not let us read at all.
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
-    backend, whole = context.target.backend, context.loaded.stack
-    declared = whole.declared_keys | frozenset(whole.jobs) | whole.former_keys
-    situation, memories = context.situation(), _Memories(context)
-
-    def look_at(observation: Observation) -> Look:
-        look = Look(sort_by_key(observation, whole.name, declared))
-        # A report on drift needs what was last applied, whatever is declared now.
-        return memories.add(look) if not with_details or rests_on_memory(whole, look) else look
-
-    def needs_absence(partial: Observation) -> bool:
-        return rests_on_absence(whole, look_at(partial), situation)
-
-    seen = backend.observe(declared, needs_absence)
+    whole = context.loaded.stack
+    reader = _Reader(context, situation, with_details=with_details)
+    seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
     context.tell(f"read {len(seen.jobs)} jobs by {seen.strategy} in {seen.requests} requests")
-    look = look_at(seen)
-    if context.remembers and context.recording:
-        owned = (revision for view in look.ownership.views.values() for revision in view.owned)
-        context.recording.remember(context.scope, owned, situation.at_s)
-    stack = narrow(whole, context.only, look.ownership.owned_keys)
-    if not with_details:
-        return stack, look
-    asked: set[str] = set()
-    # A job that is gone by now makes way for an older revision, whose details may be needed then.
-    while wanted := [job_id for job_id in details_needed(stack, look) if job_id not in asked]:
-        asked.update(wanted)
-        details, gone = _read(backend, wanted, context.parallelism)
-        look = look._replace(details={**look.details, **details}, gone=look.gone | gone)
-    return stack, look
+    look = reader.look(seen)
+    reader.record(look)
+    return narrow(whole, context.only, look.ownership.owned_keys), look
 
 
-class _Memories:
-    """What the history store knows, asked once, and only if something may rest on it."""
+class _Reader:
+    """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
+
+    def __init__(self, context: Context, situation: Situation, *, with_details: bool) -> None:
+        self._context, self._stack = context, context.loaded.stack
+        self._situation, self._with_details = situation, with_details
+        self._history = _History(context)
+        self._asked: set[str] = set()
+        self._details: dict[str, ObservedJob] = {}
+        self._gone: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The keys whose jobs are looked for, active or not."""
+        return self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
+
+    def needs_whole_list(self, partial: Observation) -> bool:
+        """Whether a decision rests on something not being there, so that searches are not enough."""
+        look = self.look(partial)
+        try:
+            stack = narrow(self._stack, self._context.only, look.ownership.owned_keys)
+        except WrongUsage:  # a key that is not declared may own jobs that no search was made for
+            return True
+        return needs_whole_list(stack, look, self._situation, asked=self._asked)
+
+    def look(self, observation: Observation) -> Look:
+        """What was observed, and what the decisions about it rest on besides."""
+        look = Look(sort_by_key(observation, self._stack.name, self.names), self._details, self._gone)
+        # A report on drift needs what was last applied, whatever is declared now.
+        if not self._with_details or rests_on_memory(self._stack, look, self._history.recorded):
+            look = look._replace(memory=self._history.memory)
+        if not self._with_details:
+            return look
+        # A job that is gone by now makes way for an older revision, whose details may be needed then.
+        while wanted := [job_id for job_id in self._needed(look) if job_id not in self._asked]:
+            self._asked.update(wanted)
+            details, gone = _read(self._context.target.backend, wanted, self._context.parallelism)
+            self._details |= details
+            self._gone |= gone
+            look = look._replace(details=self._details, gone=self._gone)
+        return look
+
+    def _needed(self, look: Look) -> tuple[str, ...]:
+        try:
+            stack = narrow(self._stack, self._context.only, look.ownership.owned_keys)
+        except WrongUsage:
+            return ()
+        return details_needed(stack, look)
+
+    def record(self, look: Look) -> None:
+        """Write down how the owned revisions were seen, if the store does not have it yet."""
+        seen = [revision for view in look.ownership.views.values() for revision in view.owned]
+        recording = self._context.recording
+        if recording and not is_recorded(seen, self._history.recorded):
+            recording.remember(self._context.scope, seen, self._situation.at_s)
+
+
+class _History:
+    """What the history store knows, asked once, and only as much as something may rest on."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._memory: Memory | None = None
 
-    def add(self, look: Look) -> Look:
-        """The same look, with it."""
+    @cached_property
+    def recorded(self) -> Mapping[RevisionId, RecordedRevision] | None:
+        """What it has of each revision; None if that takes as long as asking for all."""
         recording = self._context.recording
-        if self._memory is None:
-            self._memory = recording.memory(self._context.scope) if recording else NO_MEMORY
-        return look._replace(memory=self._memory)
+        return recording.recorded_revisions(self._context.scope) if recording else {}
+
+    @cached_property
+    def memory(self) -> Memory:
+        """All that it knows.
+
+        Raises:
+            RecordsAway: it cannot be read, and what is planned is about to be carried out.
+        """
+        recording = self._context.recording
+        if recording is None:
+            return NO_MEMORY
+        memory = recording.memory(self._context.scope)
+        if memory.problem is not None and self._context.is_applied:
+            raise RecordsAway(
+                Diagnostic(
+                    "the history could not be read",
+                    f"{memory.problem}; what has finished might be run again",
+                    "mend the record store, or add --without-records",
+                )
+            )
+        return memory
 
 
 def _read(

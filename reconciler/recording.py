@@ -6,7 +6,7 @@ an apply unless somebody says to go on without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.plan import Plan
 from reconciler.core.ports import Clock, Journal, Records
-from reconciler.core.record import LEASE_S, NO_MEMORY, Ended, Holder, Memory, RecordsAway, Run, RunKind, Scope
+from reconciler.core.record import (
+    LEASE_S,
+    NO_MEMORY,
+    Ended,
+    Holder,
+    Memory,
+    RecordedRevision,
+    RecordsAway,
+    RevisionId,
+    Run,
+    RunKind,
+    Scope,
+)
 from reconciler.targets import RECORDS, records_directory
 
 if TYPE_CHECKING:
@@ -44,6 +56,7 @@ class Recording:
     """Where the records of a stack are, and how to get at them.
 
     `url` is None for the file beside the root file. `origin` is asked when it is first written down.
+    `tell` takes what `-v` shows.
     """
 
     url: str | None
@@ -54,6 +67,7 @@ class Recording:
     lease_s: float = LEASE_S
     goes_on_without: bool = False
     warn: Callable[[str], None] = lambda _: None
+    tell: Callable[[str], None] = lambda _: None
     _opened: Records | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -61,12 +75,33 @@ class Recording:
         return self.origin()
 
     def memory(self, scope: Scope) -> Memory:
-        """What the store knows of a scope. Where it cannot be asked, that is said in the answer."""
+        """What the store knows of a scope. Where it cannot be read, that is said in the answer.
+
+        A store that is there and cannot be read is not an empty one, unless somebody says to work without.
+        """
         try:
             records = self.reading()
             return records.memory(scope) if records else NO_MEMORY
         except RecordsAway as away:
-            return Memory(problem=str(away))
+            if not self.goes_on_without:
+                return Memory(problem=str(away))
+            self.warn(f"{away}; working without records")
+            return NO_MEMORY
+
+    def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
+        """What the store has of each revision, if that can be told cheaply: the file beside the manifest."""
+        if self.url is not None or self._opened is not None:
+            return None
+        file = self._file
+        if not file.exists():
+            return {}
+        from reconciler.records.recorded_revisions import read_revisions
+
+        return read_revisions(file, scope)
+
+    @property
+    def _file(self) -> Path:
+        return (self.root / RECORDS / DATABASE).resolve()
 
     def reading(self) -> Records | None:
         """The store, or None where there is none yet.
@@ -99,7 +134,7 @@ class Recording:
 
         url = self.url
         if url is None:
-            file = (self.root / RECORDS / DATABASE).resolve()
+            file = self._file
             if create:
                 try:
                     records_directory(self.root)
@@ -119,15 +154,16 @@ class Recording:
         return NoRecords(str(away))
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
-        """Write down how the jobs of a scope were seen, if there is a store; only an apply makes one.
+        """Write down how the jobs of a scope were seen; the store is made where there is none.
 
-        A store that is away is said, and stops nothing.
+        What cannot be written stops nothing, and changes no result.
         """
         try:
-            if records := self.reading():
-                records.remember(scope, seen, at_s)
+            self._opened = self._opened or self._open(create=True)
+            assert self._opened is not None
+            self._opened.remember(scope, seen, at_s)
         except RecordsAway as away:
-            self.warn(f"{away}; what was seen is not recorded")
+            self.tell(f"{away}; what was seen is not recorded")
 
     @contextmanager
     def locked(self, scope: Scope, on_lost: Callable[[], None]) -> Iterator[None]:

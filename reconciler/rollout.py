@@ -19,6 +19,7 @@ from reconciler.core.draft import before_of
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, WaitEnd, skipped
+from reconciler.core.phase import parse_phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planner import NO_OPTIONS, Look, Options
 from reconciler.core.record import Ended, RunKind
@@ -159,7 +160,7 @@ class _Wait:
         context = self.rollout.context
         if self._has_manifest:
             return reconcile.plan_with_look(context, self.rollout.options)
-        _, look = reconcile.observe(context)
+        _, look = reconcile.observe(context, context.situation())
         return _as_seen(self.plan, look), look
 
     def _note_failures(self, result: Result) -> None:
@@ -221,10 +222,9 @@ class _Wait:
     def _end_of(
         self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]
     ) -> WaitEnd:
-        if action.reason is Reason.AGED_OUT:
-            return WaitEnd.REACHED
         if action.action in (Action.KEEP, Action.UPDATE):
-            return ENDS[judge(self.goal, job.phase if job else None)]
+            # Of a job that the service has forgotten the history says how it ended.
+            return ENDS[judge(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))]
         if action.action is Action.UNKNOWN:
             return WaitEnd.WAITING
         if action.action is not Action.DEFER or not self._has_manifest:

@@ -40,7 +40,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "rich": ("cli/", "render/"),
     "ruamel": ("manifests/",),
     "sqlalchemy": ("records/",),
-    "sqlite3": ("emulator/",),
+    "sqlite3": ("emulator/", "records/"),
     "urllib3": ("backends/",),
     "waitress": ("emulator/",),
     "werkzeug": ("emulator/",),

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
-from reconciler.cli.opening import LockOptions, opened
+from reconciler.cli.opening import opened
 from reconciler.cli.options import (
     ALLOW_EMPTY,
     FORCE,
@@ -68,8 +68,6 @@ def command(
     allow_empty: bool,
     timeout_s: float,
     goal: Goal | None,
-    lease_s: float,
-    without_records: bool,
     **options: Any,
 ) -> int:
     """Make the service match the manifest.
@@ -82,17 +80,17 @@ def command(
     from reconciler.core.record import RunKind
 
     asked = Asked("Carry this plan out?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
-    lock = LockOptions(lease_s, without_records)
     if plan_file is not None:
         with nothing_done(asked):
             _see_that_nothing_is_said_twice()
         from reconciler.cli.saved import apply_saved
 
-        return apply_saved(plan_file, asked, lock, **options)
+        return apply_saved(plan_file, asked, **options)
     planned = Options(force=force, allow_empty=allow_empty)
     with ExitStack() as cleanup:
         with nothing_done(asked):
-            context = cleanup.enter_context(opened(lock=lock, remembers=True, **options))
+            context = cleanup.enter_context(opened(**options))
+            context = context._replace(is_applied=True)
             interrupt = cleanup.enter_context(held(context))
             plan = reconcile.plan(context, planned)
         return carry_out(context, plan, asked, interrupt, planned)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
-from reconciler.cli.opening import LockOptions, opened
+from reconciler.cli.opening import opened
 from reconciler.cli.options import LOCK, OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
 
 
@@ -20,8 +20,6 @@ def command(
     as_json: bool,
     yes: bool,
     timeout_s: float,
-    lease_s: float,
-    without_records: bool,
     **options: Any,
 ) -> int:
     """Terminate what the stack owns. Records stay: they are the history.
@@ -32,11 +30,10 @@ def command(
     from reconciler import reconcile
     from reconciler.core.record import RunKind
 
-    lock = LockOptions(lease_s, without_records)
     asked = Asked("Terminate these jobs?", RunKind.DESTROY, outputs, as_json, yes, timeout_s)
     with ExitStack() as cleanup:
         with nothing_done(asked):
-            context = cleanup.enter_context(opened(lock=lock, remembers=True, **options))
+            context = cleanup.enter_context(opened(**options))
             interrupt = cleanup.enter_context(held(context))
             plan = reconcile.destroy_plan(context)
         return carry_out(context, plan, asked, interrupt)

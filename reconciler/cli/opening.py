@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from reconciler.recording import Origin, Recording
 
 
+#: The default of `--lease`: how long a lock outlives a holder who died (core.record.LEASE_S).
+_LEASE_S = 60.0
+
+
 class LockOptions(NamedTuple):
     """How the lock is held, and whether to go on without a store."""
 
-    lease_s: float = 60.0
+    lease_s: float = _LEASE_S
     without_records: bool = False
 
 
@@ -68,17 +72,17 @@ def opened(
     only: Sequence[str],
     parallelism: int,
     records: str | None,
+    without_records: bool,
     *,
-    lock: LockOptions = _NO_LOCK,
-    remembers: bool = False,
+    lease_s: float = _LEASE_S,
     **_: Any,
 ) -> Iterator[Context]:
-    """Load the stack and connect to its target; `remembers`: what is seen is recorded."""
+    """Load the stack and connect to its target."""
     loaded = load_stack(paths, variables, var_files)
     name, chosen = loaded.target(target)
     url = records or loaded.records_url()
-    with opened_at(loaded, name, chosen, url, lock=lock) as context:
-        yield context._replace(only=tuple(only), parallelism=parallelism, remembers=remembers)
+    with opened_at(loaded, name, chosen, url, lock=LockOptions(lease_s, without_records)) as context:
+        yield context._replace(only=tuple(only), parallelism=parallelism)
 
 
 @contextmanager
@@ -117,6 +121,7 @@ def recording_at(records: str | None, root: Path, clock: Clock, lock: LockOption
         lease_s=lock.lease_s,
         goes_on_without=lock.without_records,
         warn=lambda text: console.say(f"warning: {printable(text)}", "warning"),
+        tell=console.detail,
     )
 
 

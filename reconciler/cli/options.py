@@ -194,6 +194,11 @@ TARGET: Sequence[Callable[[Any], Any]] = (
         help="How much is done at once.",
     ),
     RECORDS,
+    option(
+        "--without-records",
+        is_flag=True,
+        help="Work without lock, journal and history if their store is unavailable.",
+    ),
 )
 
 LOCK: Sequence[Callable[[Any], Any]] = (
@@ -205,7 +210,6 @@ LOCK: Sequence[Callable[[Any], Any]] = (
         show_default=True,
         help="How long the lock outlives a holder who died.",
     ),
-    option("--without-records", is_flag=True, help="Go on without lock and journal if their store is away."),
 )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.reconcile import Context
 
 
-def apply_saved(file: Path, asked: Asked, lock: LockOptions, **given: Any) -> int:
+def apply_saved(file: Path, asked: Asked, **given: Any) -> int:
     """Carry a saved plan out. No manifest is read. `given` are the options of the command line.
 
     Raises:
@@ -32,7 +32,7 @@ def apply_saved(file: Path, asked: Asked, lock: LockOptions, **given: Any) -> in
 
     with ExitStack() as cleanup:
         with nothing_done(asked):
-            plan, context = _opened(file, lock, cleanup, **given)
+            plan, context = _opened(file, cleanup, **given)
             reconcile.see_that_target_is_the_same(context, plan)
             interrupt = cleanup.enter_context(held(context))
             reconcile.see_that_nothing_moved(context, plan)
@@ -41,13 +41,14 @@ def apply_saved(file: Path, asked: Asked, lock: LockOptions, **given: Any) -> in
 
 def _opened(
     file: Path,
-    lock: LockOptions,
     cleanup: ExitStack,
     *,
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
     records: str | None,
     parallelism: int,
+    lease_s: float,
+    without_records: bool,
     **_: Any,
 ) -> tuple[Plan, Context]:
     """Read a plan, find its secrets again, and connect to its target."""
@@ -72,8 +73,9 @@ def _opened(
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "keep the plan where it was made"))
     if records is None and options.records is not None:
         records = resolve_records(options.records, options.sources, **known_now, root=loaded.root)
+    lock = LockOptions(lease_s, without_records)
     context = cleanup.enter_context(opened_at(loaded, plan.target.name, options.target, records, lock=lock))
-    return plan, context._replace(only=options.only, parallelism=parallelism, remembers=True)
+    return plan, context._replace(only=options.only, parallelism=parallelism, is_applied=True)
 
 
 def _as_loaded(saved: SavedPlan, base: Path) -> LoadedStack:

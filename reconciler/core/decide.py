@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping
 
 from reconciler.core.digest import is_known
 from reconciler.core.draft import Draft, Situation
-from reconciler.core.identity import parse_remote_name
+from reconciler.core.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision, Standing, Stranger
 from reconciler.core.phase import Operation, Phase, may
-from reconciler.core.plan import Action, After, PlannedAction, PlanWarning, Reason, timestamp
+from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason
 from reconciler.core.present import Present, declared_then
 from reconciler.core.record import PastRevision
 from reconciler.core.stack import DesiredJob, ReplaceOrder
@@ -23,40 +23,35 @@ Decision = tuple[list[PlannedAction], list[PlanWarning]]
 
 
 def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
-    """Pick `L`, the revision that stands for the key.
+    """Pick `L`, the revision that stands for the key; one that has aged out of the service may be it.
 
     The newest one, unless an active one is not outdone by a newer that completed with the declared
     digest: then the active one with the declared digest (the longest running, if several), else the
     newest active one. Terminating ones do not stand for the key while another one is active.
     """
-    if not view.owned:
-        return None
     digest = desired.digest if desired else None
-    done = max((r.number for r in view.owned if _completed_with(r, digest)), default=0)
-    if past := completed_before(view, desired):
-        done = max(done, past.number)
+    aged_out = view.aged_out
+    revisions = view.owned if aged_out is None else [*view.owned, aged_out]
+    done = max((r.number for r in revisions if _completed_with(r, digest)), default=0)
     live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
     as_declared = [r for r in live if r.marker.digest == digest]
     if as_declared:
         return max(as_declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
-    return live[-1] if live else view.owned[-1]
+    if live:
+        return live[-1]
+    return revisions[-1] if revisions else None
 
 
 def _completed_with(revision: Revision, digest: str | None) -> bool:
     return revision.job.phase is Phase.COMPLETED and revision.marker.digest == digest
 
 
-def completed_before(view: KeyView, desired: DesiredJob | None) -> PastRevision | None:
-    """The newest revision, if it completed with what is declared and its record aged out of the service."""
-    past = view.newest_aged_out
-    is_done = past is not None and past.phase is Phase.COMPLETED
-    return past if desired and past and is_done and past.digest == desired.digest else None
-
-
 def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownership) -> str | None:
     """Return the id of the job whose details the decision needs: its declaration changed since."""
     latest = newest(view, desired)
     if desired is None or desired.is_absent or latest is None or _unreadable(view, ownership):
+        return None
+    if latest.is_aged_out:  # the service has no details of it any more
         return None
     digest = latest.marker.digest
     if digest == desired.digest or not is_known(digest) or declared_then(view, latest) is not None:
@@ -90,35 +85,52 @@ def decide(
         return _absent(draft), []
     if clash := _both_own(draft, desired):
         return [draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)], []
-    if strangers := _in_conflict(draft):
+    strangers = _in_conflict(draft)
+    if view.history_problem is not None and (strangers or not view.owned):
+        why = f"the history could not be read: {view.history_problem}"
+        return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)], []
+    if strangers:
         ours = {stranger.job.id: past for stranger in strangers if (past := _as_ours(view, stranger))}
         if other := next((s for s in strangers if s.job.id not in ours), None):
             return [draft.name_taken(other)], []
         return [draft.restored(stranger, ours[stranger.job.id]) for stranger in strangers], []
     warnings: list[PlanWarning] = []
-    if past := completed_before(view, desired):
-        action = _aged_out(draft, past)
-    elif latest is None or latest.job.phase is None:
+    if latest is None or latest.job.phase is None:
         action = draft.create(Reason.NOT_FOUND, "not found")
     else:
         present = Present(draft, desired, latest, latest.job.phase)
         action, warnings = present.decide(details.get(latest.job.id))
-    if action.traits.starts_a_job and not ownership.proves_absence:
-        why = "not everything could be read, so it is not known whether a newer job of this key exists"
-        action = draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)
     if action.action is Action.UNKNOWN:
         return [action], warnings
-    more = _superseded(draft, latest if action.reason is not Reason.AGED_OUT else None)
+    if action.traits.starts_a_job and (why := _name_problem(action)):
+        action = draft.plain(Action.BLOCKED, Reason.NAME_TOO_LONG, why)
+    more = _superseded(draft, latest)
     touched = {a.before.id for a in (action, *more) if _writes_the_marker(a) and a.before}
     return [action, *more, *_renamed(draft, touched)], warnings
 
 
-def _aged_out(draft: Draft, past: PastRevision) -> PlannedAction:
-    when = f" on {timestamp(past.ended_at_s)[:10]}" if past.ended_at_s is not None else ""
-    detail = f"completed{when}; its record has aged out of the service"
-    after = After(name=past.name, revision=past.number, digest=past.digest)
-    action = draft.plain(Action.KEEP, Reason.AGED_OUT, detail, after=after)
-    return action.model_copy(update={"before": None})
+def _name_problem(action: PlannedAction) -> str | None:
+    """Why the service would refuse the name of the next revision: the longest keys run out of digits."""
+    name = action.after.name if action.after else ""
+    if len(name) <= MAX_NAME:
+        return None
+    return f"{name} has {len(name)} characters, the service takes {MAX_NAME}; give the key a shorter name"
+
+
+def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob | None) -> bool:
+    """Whether an action holds only if nothing newer of the key exists, under whatever name.
+
+    A job is only ever started then. And one that was active when it was seen last has ended only if it
+    is not there any more; one that had ended would be found by the search for active jobs.
+    """
+    if action.traits.starts_a_job:
+        return True
+    latest = newest(view, desired)
+    if latest is None or not latest.is_aged_out:
+        return False
+    past = view.past_of(latest.job.id)
+    has_ended = past is not None and past.phase is not None and past.phase.is_terminal
+    return not has_ended
 
 
 def _both_own(draft: Draft, desired: DesiredJob) -> str | None:
@@ -168,14 +180,12 @@ def _unreadable(view: KeyView, ownership: Ownership) -> str | None:
 
 
 def _in_conflict(draft: Draft) -> list[Stranger]:
-    """Who holds a name that the key needs, or, unmanaged, one that is newer than the newest revision."""
-    number = draft.latest.number if draft.latest else 0
-    found = []
-    for stranger in draft.view.strangers:
-        is_needed = draft.latest is None and stranger.number == draft.view.next_revision
-        is_newer = stranger.standing is Standing.UNMANAGED and stranger.number > number
-        if is_needed or is_newer:
-            found.append(stranger)
+    """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
+
+    So the revisions of two stacks never interleave.
+    """
+    number = draft.latest.number if draft.latest and draft.view.owned else 0
+    found = (stranger for stranger in draft.view.strangers if stranger.number > number)
     return sorted(found, key=lambda stranger: stranger.number)
 
 

@@ -69,6 +69,7 @@ class Draft:
             reason=reason,
             detail=detail,
             before=before_of(shown),
+            aged_out_as=shown.job.phase_text if shown and shown.is_aged_out else None,
             formerly=shown.marker.key if shown and is_renamed else None,
             former_keys=self.desired.formerly if self.desired else (),
             changes=changes,
@@ -164,7 +165,7 @@ class Draft:
                 "after": self.after(number),
                 "desired": self.body(number),
                 "declared": self.declared(),
-                "follows": self.latest.job.id if self.latest else None,
+                "follows": self.latest.job.id if self.latest and not self.latest.is_aged_out else None,
             }
         )
 
@@ -239,7 +240,7 @@ def declared_now(desired: DesiredJob) -> Canonical:
 
 
 def before_of(revision: Revision | None) -> Before | None:
-    if revision is None:
+    if revision is None or revision.is_aged_out:
         return None
     job, marker = revision.job, revision.marker
     return Before(

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from reconciler.core.decide import completed_before, newest
+from reconciler.core.decide import newest
 from reconciler.core.draft import Situation
 from reconciler.core.mutable import mutable_changes
 from reconciler.core.ownership import KeyView, Revision, Standing
@@ -167,7 +167,8 @@ class _Check:
                 yield Pending(key=self._key, job=None, detail="new in the manifest")
         elif latest.marker.digest != declared.digest and not self._has_aged_out:
             detail = f"the manifest is ahead of r{latest.number} ({latest.job.phase_text})"
-            yield Pending(key=self._key, job=latest.job.id, detail=detail)
+            job = None if latest.is_aged_out else latest.job.id
+            yield Pending(key=self._key, job=job, detail=detail)
 
     @property
     def _was_never_had(self) -> bool:
@@ -177,7 +178,10 @@ class _Check:
     @property
     def _has_aged_out(self) -> bool:
         """Whether what is declared has completed, and the service does not list it any more."""
-        return completed_before(self._view, self._declared) is not None
+        latest, declared = self._latest, self._declared
+        if latest is None or declared is None or latest.marker.digest != declared.digest:
+            return False
+        return latest.is_aged_out and latest.job.phase is Phase.COMPLETED
 
     def _duplicates(self) -> Iterator[Drift]:
         active = [revision for revision in self._view.owned if revision.job.is_active]
@@ -188,15 +192,21 @@ class _Check:
     def _of_declared(self, declared: DesiredJob) -> Iterator[Drift]:
         latest = self._latest
         yield from self._unowned()
-        if self._has_aged_out:
-            return
-        if latest is None:
-            if not self._was_never_had:
-                yield self._found(DriftClass.MISSING, None, "declared, and no job of it exists")
+        if latest is None or latest.is_aged_out:
+            yield from self._missing(latest, declared)
             return
         yield from self._ended(self._view.owned[-1], declared)
         if latest.job.phase is not None and latest.job.phase is not Phase.TERMINATING:
             yield from self._modified(latest, declared)
+
+    def _missing(self, latest: Revision | None, declared: DesiredJob) -> Iterator[Drift]:
+        """Nothing owned exists, or nothing as new as the history knows."""
+        if latest is None:
+            is_missing = not self._was_never_had
+        else:
+            is_missing = latest.job.phase is not Phase.COMPLETED and not stopped_itself(declared, latest.job)
+        if is_missing:
+            yield self._found(DriftClass.MISSING, None, "declared, and no job of it exists")
 
     def _ended(self, latest: Revision, declared: DesiredJob) -> Iterator[Drift]:
         phase = latest.job.phase
@@ -264,7 +274,7 @@ class _Check:
         if revision is not None and class_ in (DriftClass.FAILED, DriftClass.TERMINATED, DriftClass.STUCK):
             ended_at_s = revision.job.ended_at_s()
             since = None if ended_at_s is None else timestamp(ended_at_s)
-        job = None if revision is None else revision.job.id
+        job = None if revision is None or revision.is_aged_out else revision.job.id
         return Drift.model_validate(
             {"key": self._key, "class": class_, "job": job, "detail": detail, "since": since}
         )

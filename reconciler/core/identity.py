@@ -16,18 +16,20 @@ from typing import NamedTuple
 
 MAX_DESCRIPTION = 256
 MAX_KEY = 58
-#: Room for the marker is reckoned for a revision of four digits.
+#: Room for the marker is reckoned for a revision of four digits; there may be more than that.
 MAX_REVISION = 9999
+#: The service's limit.
+MAX_NAME = 64
 
 _STACK = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
 _KEY = r"[A-Za-z0-9_-]{1,58}"
 STACK_PATTERN = re.compile(_STACK)
 KEY_PATTERN = re.compile(_KEY)
 _REVISION_SUFFIX = re.compile(r"-r[0-9]+\Z", re.IGNORECASE | re.ASCII)
-_REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]{0,3})\Z", re.ASCII | re.DOTALL)
+_REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]{0,8})\Z", re.ASCII | re.DOTALL)
 _DIGEST = r"[a-z][0-9a-f]{12}"
 _MARKER = re.compile(
-    rf"(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,3}})"
+    rf"(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,8}})"
     rf"\.(?P<digest>{_DIGEST})(?:\.id(?P<id>[0-9a-f]{{8}}))?(?P<protected>\.protected)?(?P<stopped>\.stopped)?\Z",
     re.ASCII,
 )
@@ -66,7 +68,7 @@ class RemoteName(NamedTuple):
 def parse_remote_name(name: str) -> RemoteName:
     """Read a name back into key and revision; the inverse of `remote_name`.
 
-    `x-r1`, `x-r0`, `x-r02` and revisions of more than four digits are never written by `remote_name`,
+    `x-r1`, `x-r0`, `x-r02` and revisions of more than nine digits are never written by `remote_name`,
     so they are keys of their own.
     """
     match = _REMOTE_NAME.match(name)

@@ -25,9 +25,7 @@ def standing_of(action: PlannedAction | None) -> Upstream:
     """
     if action is None:
         return Upstream.FAILED
-    if action.reason is Reason.AGED_OUT:
-        return Upstream.SETTLED
-    phase = parse_phase(action.before.phase) if action.before else None
+    phase = parse_phase(action.phase_before)
     # What bears no marker yet may have been made of something else than is declared.
     stays = action.action in (Action.KEEP, Action.UPDATE) and action.reason is not Reason.MARKER_RESTORED
     if not stays or phase is None or not phase.is_terminal:
@@ -57,9 +55,9 @@ def held_back(
 
 
 def _how_it_failed(key: str, upstream: PlannedAction | None) -> str:
-    if upstream is None or upstream.before is None:
+    if upstream is None or not upstream.phase_before:
         return f"{key}, which is absent"
-    return f"{key}, which ended as {upstream.before.phase}"
+    return f"{key}, which ended as {upstream.phase_before}"
 
 
 def _instead(action: PlannedAction, kind: Action, reason: Reason, said: str) -> PlannedAction:

@@ -29,10 +29,15 @@ def standing(job: ObservedJob, stack: str) -> Standing:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """An owned job with the marker that is believed on it."""
+    """An owned job with the marker that is believed on it.
+
+    `is_aged_out` says that the service has forgotten the job: what it was, and how it ended, is what the
+    history store says.
+    """
 
     job: ObservedJob
     marker: Marker
+    is_aged_out: bool = False
 
     @property
     def number(self) -> int:
@@ -60,15 +65,18 @@ class Stranger:
 class KeyView:
     """Everything that was seen of one key: owned revisions (oldest first), strangers, unreadable jobs.
 
-    `remembered` are the revisions that the history store knows, oldest first, seen or not.
+    `remembered` are the revisions that the history store knows, oldest first, seen or not;
+    `history_problem` says why it could not be read.
     """
 
     key: str
+    stack: str = ""
     owned: list[Revision] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     highest_name: int = 0
     remembered: tuple[PastRevision, ...] = ()
+    history_problem: str | None = None
 
     @property
     def next_revision(self) -> int:
@@ -78,25 +86,32 @@ class KeyView:
         return 1 + max([self.highest_name, *owned, *remembered])
 
     @property
-    def newest_aged_out(self) -> PastRevision | None:
-        """The newest revision, if only the history store knows it."""
+    def aged_out(self) -> Revision | None:
+        """The newest revision, if only the history store knows it: the service forgets what has ended."""
         highest = max((revision.number for revision in self.owned), default=0)
         newest = self.remembered[-1] if self.remembered else None
-        return newest if newest and newest.number > highest else None
+        if newest is None or newest.number <= highest:
+            return None
+        is_there = any(stranger.job.id == newest.job for stranger in self.strangers)
+        return None if is_there else self._as_ended(newest)
+
+    def _as_ended(self, past: PastRevision) -> Revision:
+        return Revision(past.job_as_ended(), past.marker(self.stack, self.key), is_aged_out=True)
 
     def past_of(self, job_id: str) -> PastRevision | None:
         """What the history store knows of a job."""
         return next((past for past in self.remembered if past.job == job_id), None)
 
-    def ever_owned(self, stack: str) -> list[Revision]:
-        """The owned revisions, and in front of them those whose records have aged out of the service."""
+    @property
+    def ever_owned(self) -> list[Revision]:
+        """The owned revisions, and those whose records have aged out of the service; oldest first."""
         seen = {revision.number for revision in self.owned}
-        aged_out = [
-            Revision(past.job_as_seen(), past.marker(stack, self.key))
-            for past in self.remembered
-            if past.number not in seen
-        ]
+        aged_out = [self._as_ended(past) for past in self.remembered if past.number not in seen]
         return sorted([*aged_out, *self.owned], key=lambda revision: revision.number)
+
+    def without_history(self, problem: str) -> KeyView:
+        """The same view where the history store could not be read."""
+        return replace(self, history_problem=problem)
 
     def without(self, job_ids: Collection[str]) -> KeyView:
         """The same view without some jobs: they were deleted while we looked."""
@@ -138,6 +153,7 @@ class Ownership:
     active_jobs: int = 0
     unmanaged: Mapping[str, ObservedJob] = field(default_factory=dict)
     key_by_job: Mapping[str, str] = field(default_factory=dict)
+    stack: str = ""
 
     @property
     def proves_absence(self) -> bool:
@@ -146,7 +162,7 @@ class Ownership:
 
     def view(self, key: str) -> KeyView:
         """What was seen of a key; empty if nothing was."""
-        return self.views.get(key) or KeyView(key)
+        return self.views.get(key) or KeyView(key, self.stack)
 
     def remembered(self, memory: Memory, keys: Collection[str]) -> list[PastRevision]:
         """What the history store knows of these keys, each job once and as the key's that it is by now."""
@@ -178,7 +194,7 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
     active = 0
 
     def view(key: str) -> KeyView:
-        return views.setdefault(key, KeyView(key))
+        return views.setdefault(key, KeyView(key, stack))
 
     for job in observation.jobs:
         name = parse_remote_name(job.name)
@@ -198,11 +214,12 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
     for key in declared | views.keys():
         for job, number in by_folded.get(key.casefold(), ()):
             seen = view(key)
-            if number > 1:
-                seen.highest_name = max(seen.highest_name, number)
             whose = standing(job, stack)
-            # A key that differs in case only from ours has our name, too.
-            if whose is not Standing.OWNED or (job.marker and job.marker.key != key):
+            is_own = job.marker is not None and job.marker.key == key
+            # A job that was renamed away keeps its name, so the key goes on behind it.
+            if number > 1 or (whose is Standing.OWNED and not is_own):
+                seen.highest_name = max(seen.highest_name, number)
+            if whose is not Standing.OWNED:
                 seen.strangers.append(Stranger(job, number, whose))
     for seen in views.values():
         seen.owned.sort(
@@ -216,6 +233,7 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
         active,
         unmanaged,
         key_by_job,
+        stack,
     )
 
 

@@ -100,6 +100,7 @@ class Reason(StrEnum):
     DESTROYED = "destroyed"
     PROTECTION_RELEASED = "protection_released"
     NAME_TAKEN = "name_taken"
+    NAME_TOO_LONG = "name_too_long"
     MARKER_RESTORED = "marker_restored"
     RENAMED = "renamed"
     RENAME_CLASH = "rename_clash"
@@ -189,6 +190,9 @@ class PlannedAction(Frozen):
     declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
     formerly: str | None = Field(None, exclude=True, description="The key that the job's marker names yet.")
     former_keys: tuple[str, ...] = Field((), exclude=True, description="The keys that this one had before.")
+    aged_out_as: str | None = Field(
+        None, exclude=True, description="How the newest revision ended, if the service has forgotten it."
+    )
     due_s: float | None = Field(None, exclude=True, description="When a deferred retry is due.")
     lost_s: float = Field(0.0, exclude=True)
     lost_nodes: int = Field(1, exclude=True)
@@ -204,6 +208,11 @@ class PlannedAction(Frozen):
         if self.action is Action.REPLACE and self.replace_order is ReplaceOrder.CREATE_FIRST:
             return CREATE_FIRST_SYMBOL
         return self.traits.symbol
+
+    @property
+    def phase_before(self) -> str:
+        """The phase of the key's newest revision, by the service or else the history; "" without one."""
+        return self.before.phase if self.before else self.aged_out_as or ""
 
     @property
     def lost_node_hours(self) -> float:

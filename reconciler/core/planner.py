@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from reconciler.core.decide import decide, needs_details, newest
+from reconciler.core.decide import decide, needs_details, newest, rests_on_absence
 from reconciler.core.draft import Situation
 from reconciler.core.guards import refusals
 from reconciler.core.needs import held_back
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership
 from reconciler.core.phase import Phase
-from reconciler.core.plan import Action, Plan, PlannedAction, PlanWarning, TargetIdentity, count, timestamp
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.plan import (
+    Action,
+    Plan,
+    PlannedAction,
+    PlanWarning,
+    Reason,
+    TargetIdentity,
+    count,
+    timestamp,
+)
+from reconciler.core.record import NO_MEMORY, Memory, RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Lifecycle, Stack
 
 
@@ -52,6 +62,8 @@ class Look(NamedTuple):
             view = view.joined(self.ownership.view(old))
         if self.gone:
             view = view.without(self.gone)
+        if self.memory.problem is not None:
+            return view.without_history(self.memory.problem)
         # The newest name last: of a job that is remembered under both this record counts.
         past = self.ownership.remembered(self.memory, (*former_keys, key)) if self.memory.by_key else ()
         return view.remembering(past, self.ownership.unmanaged) if past else view
@@ -98,17 +110,26 @@ def keys_with_upstream(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
     return tuple(sorted(keys))
 
 
-def rests_on_memory(stack: Stack, look: Look) -> bool:
+def rests_on_memory(stack: Stack, look: Look, recorded: Mapping[RevisionId, RecordedRevision] | None) -> bool:
     """Whether the history store could change a decision; it cannot where all is as declared.
 
-    An unchanged plan is spared the store.
+    `recorded` is what the store has of each revision, or None where that is not known. An unchanged plan
+    is spared the whole of the store.
     """
+    if recorded is None:
+        return True
+    newest_recorded: dict[str, int] = {}
+    for key, number in recorded:
+        newest_recorded[key] = max(number, newest_recorded.get(key, 0))
     return not all(
-        _is_as_declared(look, key, stack.find(key)) for key in keys_with_upstream(stack, look.ownership)
+        _is_as_declared(look, key, stack.find(key), newest_recorded)
+        for key in keys_with_upstream(stack, look.ownership)
     )
 
 
-def _is_as_declared(look: Look, key: str, desired: DesiredJob | None) -> bool:
+def _is_as_declared(
+    look: Look, key: str, desired: DesiredJob | None, newest_recorded: Mapping[str, int]
+) -> bool:
     if desired is None or desired.is_absent:
         return True  # what is to be absent is judged by what is there
     view = look.view(key, desired)
@@ -117,24 +138,22 @@ def _is_as_declared(look: Look, key: str, desired: DesiredJob | None) -> bool:
         return False
     phase = latest.job.phase
     stands = phase is Phase.COMPLETED or (latest.job.is_active and phase is not Phase.TERMINATING)
-    return stands and latest is view.owned[-1]
+    is_newest = latest is view.owned[-1] and newest_recorded.get(key, 0) <= latest.number
+    return stands and is_newest
 
 
-def rests_on_absence(stack: Stack, look: Look, situation: Situation) -> bool:
+def needs_whole_list(stack: Stack, look: Look, situation: Situation, *, asked: Collection[str] = ()) -> bool:
     """Whether a decision rests on a job not being there, so that a filtered look is not enough.
 
-    A job is only ever started if nothing newer of its key exists, under whatever name.
+    What a decision needs is asked before it is decided, never after: a partial look that would start a
+    job leads to the scan, in a workspace of any size (SEMANTICS 4). `asked` are the jobs whose details
+    were asked for; those that are needed, and were not, may start anything.
     """
-    for key, entry in stack.jobs.items():
-        view = look.view(key, entry)
-        if entry.is_absent:
-            continue
-        if not (view.owned or view.remembered) or needs_details(view, entry, look.ownership):
-            return True
-        actions, _ = decide(view, entry, look.ownership, situation, look.details)
-        if any(action.traits.starts_a_job for action in actions):
-            return True
-    return False
+    if situation.destroys:
+        return False
+    if any(job_id not in asked for job_id in details_needed(stack, look)):
+        return True
+    return not all(decided.is_proven for decided in _decisions(stack, look, situation).values())
 
 
 def make_plan(
@@ -174,34 +193,74 @@ def make_plan(
     )
 
 
+class _Decided(NamedTuple):
+    """What was decided about one key. `own` is the action of a declared key, `more` are all others."""
+
+    own: PlannedAction | None
+    more: list[PlannedAction]
+    warnings: list[PlanWarning]
+    is_proven: bool = True
+
+    @property
+    def actions(self) -> list[PlannedAction]:
+        return self.more if self.own is None else [self.own, *self.more]
+
+
 def _decide_all(
     stack: Stack, look: Look, situation: Situation
 ) -> tuple[list[PlannedAction], list[PlanWarning]]:
-    """Decide each key by itself, then hold back what needs another key."""
-    shown = frozenset(keys_in_view(stack, look.ownership))
-    decisions = {
-        key: decide(look.view(key, job), job, look.ownership, situation, look.details)
-        for key in keys_with_upstream(stack, look.ownership)
-        for job in [stack.find(key)]
-    }
-    own_action = {
-        key: actions[0] if actions and job and not job.is_absent else None
-        for key, (actions, _) in decisions.items()
-        for job in [stack.find(key)]
-    }
-    held = {
-        key: held_back(action, job, own_action)
-        for key, action in own_action.items()
-        for job in [stack.find(key)]
-        if action is not None and job is not None
-    }
+    decisions = _decisions(stack, look, situation)
     actions: list[PlannedAction] = []
     warnings: list[PlanWarning] = []
-    for key in sorted(shown):
-        decided, warned = decisions[key]
-        actions += [held[key], *decided[1:]] if key in held else decided
-        warnings += warned
+    for key in keys_in_view(stack, look.ownership):
+        actions += decisions[key].actions
+        warnings += decisions[key].warnings
     return actions, warnings
+
+
+def _decisions(stack: Stack, look: Look, situation: Situation) -> dict[str, _Decided]:
+    """Decide each key, what it needs before it; hold back what needs another key.
+
+    What a key that is held back waits for decides, so only then it is asked whether absence was proved.
+    """
+    decisions: dict[str, _Decided] = {}
+    for key in _upstream_first(stack, keys_with_upstream(stack, look.ownership)):
+        desired = stack.find(key)
+        view = look.view(key, desired)
+        actions, warnings = decide(view, desired, look.ownership, situation, look.details)
+        if desired is None or desired.is_absent or not actions:
+            decisions[key] = _Decided(None, actions, warnings)
+            continue
+        upstream = {needed: found.own for needed in desired.needs if (found := decisions.get(needed))}
+        own, *more = actions
+        own = held_back(own, desired, upstream)
+        if not rests_on_absence(own, view, desired) or look.ownership.proves_absence:
+            decisions[key] = _Decided(own, more, warnings)
+        else:
+            decisions[key] = _Decided(_unproven(own), [], warnings, is_proven=False)
+    return decisions
+
+
+def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:
+    needs = {key: job.needs if (job := stack.find(key)) and not job.is_absent else () for key in keys}
+    return TopologicalSorter(needs).static_order()
+
+
+def _unproven(action: PlannedAction) -> PlannedAction:
+    why = "not everything could be read, so it is not known whether a newer job of this key exists"
+    return action.model_copy(
+        update={
+            "action": Action.UNKNOWN,
+            "reason": Reason.UNREADABLE,
+            "detail": why,
+            "after": None,
+            "changes": (),
+            "desired": None,
+            "declared": None,
+            "follows": None,
+            "lost_s": 0.0,
+        }
+    )
 
 
 def make_destroy_plan(
@@ -263,8 +322,8 @@ def about_the_look(stack: Stack, look: Look) -> tuple[PlanWarning, ...]:
     """Say what is not in view, and what could not be read or asked."""
     warnings = [*partial_view(stack, look.ownership), *unread(look.ownership)]
     if look.memory.problem is not None:
-        why = f"{look.memory.problem}; decided without it"
-        warnings.append(PlanWarning(what="the history could not be asked", why=why))
+        why = f"{look.memory.problem}; what rests on it is unknown"
+        warnings.append(PlanWarning(what="the history could not be read", why=why))
     return tuple(warnings)
 
 

@@ -14,7 +14,7 @@ from reconciler.core.normal import Canonical, canonical, split
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase
-from reconciler.core.plan import Action, After, Change, PlannedAction, PlanWarning, Reason
+from reconciler.core.plan import Action, After, Change, PlannedAction, PlanWarning, Reason, timestamp
 from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
 from reconciler.core.spelling import one_spelling
 from reconciler.core.stack import DesiredJob, OnChange
@@ -28,15 +28,18 @@ class Difference:
 
     changes: tuple[Change, ...] = ()
     unreported: tuple[str, ...] = ()
+    is_known: bool = True
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing that can be compared differs, and nothing else is declared."""
-        return not self.changes and not self.unreported
+        return self.is_known and not self.changes and not self.unreported
 
     @property
     def said(self) -> str:
         """The changed fields, for people."""
+        if not self.is_known:
+            return "the declaration changed; what it was before is not recorded"
         if not self.changes:
             return f"changed in a field that the service does not report ({', '.join(self.unreported)})"
         return f"{', '.join(change.path for change in self.changes)} changed"
@@ -81,6 +84,8 @@ class Present:
         then = declared_then(self.draft.view, self.latest)
         if then is not None:
             found = Difference(changes_between(then, declared_now(self.entry), forces_new_job=True))
+        elif self.latest.is_aged_out:
+            found = Difference(is_known=False)
         elif details is None:
             return self.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read"), []
         else:
@@ -103,6 +108,8 @@ class Present:
         if self.phase.is_active and self.phase is not Phase.TERMINATING:
             return self._marker_is_behind()
         row = self._as_declared()._ended_same()
+        if self.latest.is_aged_out:
+            return row
         # Nothing can be written on a job that is being terminated; and a job that is to follow the ended
         # one has the declared digest, so the old marker may stay behind.
         stays_behind = self.phase is Phase.TERMINATING or row[0].action in (Action.CREATE, Action.DEFER)
@@ -123,7 +130,7 @@ class Present:
     def _ended_same(self) -> Row:
         """The newest revision has ended, or is about to, with what is declared now."""
         if self.phase is Phase.COMPLETED:
-            return self._keep_or_update(Reason.COMPLETED, "completed")
+            return self._completed()
         if stopped_itself(self.entry, self.latest.job):
             return self._keep_or_update(Reason.AUTO_STOPPED, "stopped by its own auto_stop")
         if not self.phase.ended_badly and self.latest.marker.stopped:
@@ -135,11 +142,19 @@ class Present:
         detail = "terminated outside the manifest; `rerun` or `recreate` starts it again"
         return self._keep_or_update(Reason.TERMINATED_OUTSIDE, detail)
 
+    def _completed(self) -> Row:
+        if not self.latest.is_aged_out:
+            return self._keep_or_update(Reason.COMPLETED, "completed")
+        past = self.draft.view.past_of(self.latest.job.id)
+        ended_at_s = past.ended_at_s if past else None
+        when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
+        return self._keep(Reason.AGED_OUT, f"completed{when}"), []
+
     def _retry(self) -> Row:
         """A further attempt, if it is due and there is one left."""
         bad_end = Reason.RETRY if self.phase.ended_badly else Reason.RECREATE
         said = self.phase.value.lower() if self.phase.ended_badly else "terminated outside the manifest"
-        run = bad_run(self._ever_owned, self.entry)
+        run = bad_run(self.draft.view.ever_owned, self.entry)
         attempt = next_attempt(run, self.entry, self.draft.situation.at_s)
         detail = f"{said}; {attempt.detail}"
         match attempt.reason:
@@ -149,10 +164,6 @@ class Present:
                 return self.draft.plain(Action.DEFER, Reason.RETRY_LATER, detail, due_s=attempt.due_s), []
             case Reason.RETRY:
                 return self._next(bad_end, detail), []
-
-    @property
-    def _ever_owned(self) -> list[Revision]:
-        return self.draft.view.ever_owned(self.draft.situation.stack)
 
     def _next(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
         """Create the next revision; wait for a termination that is under way."""
@@ -173,7 +184,7 @@ class Present:
     def _keep_or_update(self, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()) -> Row:
         """Keep the revision; `ignored` changes are shown. What can be changed on the job is updated."""
         job, marker = self.latest.job, self.latest.marker
-        if self.phase is Phase.TERMINATING:  # nothing can be written on it
+        if self.phase is Phase.TERMINATING or self.latest.is_aged_out:  # nothing can be written on it
             return self._keep(reason, detail, ignored), []
         found = mutable_changes(self.entry, job, marker, self.draft.situation.cloud)
         if not found.now:
@@ -185,6 +196,8 @@ class Present:
 
     def _keep(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
         job, marker = self.latest.job, self.latest.marker
+        if self.latest.is_aged_out:
+            detail += "; its record has aged out of the service"
         after = After(name=job.name, revision=marker.revision, digest=marker.digest)
         return self.draft.plain(Action.KEEP, reason, detail, after=after, changes=changes)
 
@@ -233,7 +246,7 @@ class Present:
 
         Without this a `create_first` whose new job fails would be tried again by every apply.
         """
-        run = bad_run([r for r in self._ever_owned if r.number != self.latest.number], self.entry)
+        run = bad_run([r for r in self.draft.view.ever_owned if r.number != self.latest.number], self.entry)
         if not run:
             return None
         ended = f"what is declared ended as {run[0].job.phase_text} in r{run[0].number}"

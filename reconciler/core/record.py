@@ -9,9 +9,10 @@ Source: SEMANTICS 5, 8 and 11.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from reconciler.core.diagnostic import ReconcilerError
@@ -21,6 +22,9 @@ from reconciler.core.outcome import Outcome
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import PlannedAction, TargetIdentity
 from reconciler.core.stack import Declared as Declared
+
+if TYPE_CHECKING:
+    from reconciler.core.ownership import Revision
 
 #: How long a lock is held without a sign of life.
 LEASE_S = 60.0
@@ -186,7 +190,8 @@ class PastRun:
 class PastRevision:
     """A revision that was recorded: what it was, and as far as anybody looked, how it went.
 
-    `phases` are the phases in which it was seen, each with the time of the first look that saw it.
+    `phases` are the phases in which it was seen, each with the time of the first look that saw it;
+    `stopped` says that we terminated it ourselves.
     """
 
     key: str
@@ -202,6 +207,7 @@ class PastRevision:
     seen_at_s: float | None = None
     declared: Declared | None = None
     phases: tuple[tuple[str, float], ...] = ()
+    stopped: bool = False
 
     @property
     def phase(self) -> Phase | None:
@@ -214,13 +220,17 @@ class PastRevision:
         begin = self.started_at_s or self.created_at_s
         return None if begin is None or self.duration_s is None else begin + self.duration_s
 
-    def job_as_seen(self) -> ObservedJob:
-        """The job as it was seen last, for rules that count ended revisions."""
+    def job_as_ended(self) -> ObservedJob:
+        """The job as it ended, for the service only forgets what has ended.
+
+        One that was still active when it was seen last counts as terminated (SEMANTICS 5).
+        """
+        has_ended = self.phase is not None and self.phase.is_terminal
         return ObservedJob(
             id=self.job,
             name=self.name,
             description="",
-            phase_text=self.phase_text,
+            phase_text=self.phase_text if has_ended else Phase.TERMINATED.value,
             created_at_s=self.created_at_s,
             started_at_s=self.started_at_s,
             duration_s=self.duration_s,
@@ -229,7 +239,8 @@ class PastRevision:
 
     def marker(self, stack: str, key: str, protected: bool = False) -> Marker:
         """The marker that such a revision bears, as one of `key`."""
-        return Marker(stack, key, self.number, self.digest, protected=protected).for_job(self.name, self.job)
+        marker = Marker(stack, key, self.number, self.digest, protected=protected, stopped=self.stopped)
+        return marker.for_job(self.name, self.job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +267,31 @@ class Memory:
     def knows_stack(self) -> bool:
         """Whether anything of the stack was ever recorded here."""
         return bool(self.by_key)
+
+
+class RevisionId(NamedTuple):
+    """Key and number of a revision."""
+
+    key: str
+    number: int
+
+
+class RecordedRevision(NamedTuple):
+    """What the store has of a revision that may change: enough to say whether a look shows anything new."""
+
+    job: str
+    digest: str
+    phase_text: str
+    stopped: bool
+
+
+def is_recorded(seen: Iterable[Revision], recorded: Mapping[RevisionId, RecordedRevision] | None) -> bool:
+    """Whether the store has all of these revisions as they were seen. None: it is not known what it has."""
+    return recorded is not None and all(
+        recorded.get(RevisionId(one.marker.key, one.number))
+        == RecordedRevision(one.job.id, one.marker.digest, one.job.phase_text, one.marker.stopped)
+        for one in seen
+    )
 
 
 def _keys_by_job(by_key: Mapping[str, tuple[PastRevision, ...]]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from reconciler.core.stack import Target, VariableSource
 
 #: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
 #: says nothing.
-_WHOSE = ("formerly", "former_keys")
+_WHOSE = ("formerly", "former_keys", "aged_out_as")
 #: What an action that is carried out needs besides.
 _MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "lost_s", "lost_nodes")
 

@@ -152,6 +152,7 @@ def _past(row: Row[Any]) -> PastRevision:
         seen_at_s=row.seen_at_s,
         declared=read_declared(row.declared),
         phases=read_phases(row.phases),
+        stopped=row.stopped,
     )
 
 

@@ -25,6 +25,7 @@ class Move(Enum):
 
     BEFORE = auto()
     AFTER = auto()
+    STOPPED = auto()
     RENAMED = auto()
     REVISION = auto()
     OUTCOME = auto()
@@ -51,6 +52,7 @@ class StoredJournal:
         self._problem: str | None = None
         self._lines, self._positions = count(1), count(1)
         self._told: set[tuple[object, ...]] = set()
+        self._terminations: dict[int, str] = {}
         self._statements = _statements(database)
         self._gathering: Gathering[Rows] = Gathering(self._write)
 
@@ -77,6 +79,8 @@ class StoredJournal:
             "declared": self._texts.declared(step.declared),
         }
         self._gathering.hand_in(Rows((Move.BEFORE, row), is_fenced=True))
+        if step.call is Call.TERMINATE and (job := _maybe(step.job or old)) is not None:
+            self._terminations[line] = job
         return line
 
     def after(self, line: int, end: StepEnd) -> None:
@@ -92,7 +96,11 @@ class StoredJournal:
             "message": self._texts.text(end.message),
             "request_id": self._texts.text(end.request_id),
         }
-        self._hand_in(Rows((Move.AFTER, row)))
+        rows: list[tuple[Move, dict[str, Any]]] = [(Move.AFTER, row)]
+        job = self._terminations.pop(line, None)
+        if end.ok and job is not None:
+            rows.append((Move.STOPPED, {"of_scope": self._scope_id, "of_job": job}))
+        self._hand_in(Rows(*rows))
 
     def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
         """Write down what became of an action, and the revision that it made or changed."""
@@ -192,6 +200,9 @@ def _statements(database: Database) -> Mapping[Move, Executable]:
                 for name in ("ended_at_s", "ok", "is_certain", "code", "message", "request_id")
             },
         ),
+        Move.STOPPED: update(REVISIONS)
+        .where(REVISIONS.c.scope_id == bindparam("of_scope"), REVISIONS.c.job == bindparam("of_job"))
+        .values(stopped=True),
         Move.REVISION: _made_or_changed(database),
         Move.OUTCOME: insert(OUTCOMES),
         Move.END: update(RUNS)
@@ -207,7 +218,7 @@ def _made_or_changed(database: Database) -> Executable:
     insertion = database.insert(REVISIONS)
     new, old = insertion.excluded, REVISIONS.c
     is_same_job = old.job == new.job
-    seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s")
+    seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s", "stopped")
     return insertion.on_conflict_do_update(
         index_elements=["scope_id", "key", "number"],
         set_={

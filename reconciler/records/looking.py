@@ -82,6 +82,7 @@ def _now(place: Place, one: Revision) -> dict[str, Any]:
         "started_at_s": job.started_at_s,
         "duration_s": job.duration_s,
         "node_count": max(0, min(job.node_count, _MOST)),
+        "stopped": one.marker.stopped,
     }
 
 

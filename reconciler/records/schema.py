@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     inspect,
     select,
     text,
@@ -134,10 +135,13 @@ REVISIONS = Table(
     Column("seen_at_s", Double),
     _text("phases"),
     Column("declared", Text),
+    Column("stopped", Boolean, nullable=False, server_default=false()),
 )
 
 #: The statements that lead to version 2, those that lead to version 3, … A released row never changes.
-MIGRATIONS: tuple[tuple[str, ...], ...] = ()
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    ("ALTER TABLE reconciler_revisions ADD COLUMN stopped BOOLEAN NOT NULL DEFAULT FALSE",),
+)
 
 
 def latest(migrations: Sequence[Sequence[str]] = MIGRATIONS) -> int:

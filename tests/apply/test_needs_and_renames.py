@@ -39,7 +39,7 @@ def recording(service: Service, tmp_path: Path) -> Iterator[Recording]:
 def in_context(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Context:
     stack = a_stack(*jobs)
     context = service.context(replace(stack, whole=stack.jobs), parallelism=1)
-    return context._replace(recording=recording, remembers=recording is not None)
+    return context._replace(recording=recording)
 
 
 def planned(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Plan:
@@ -222,13 +222,26 @@ def test_finished_work_stays_finished_after_its_record_is_gone(
     assert decisions(planned(service, a_job())) == {"a": (Action.CREATE, Reason.NOT_FOUND)}
 
 
-def test_what_aged_out_before_anybody_saw_it_completed_is_made_again_under_the_next_number(
+def test_job_that_aged_out_before_anybody_saw_it_end_counts_as_terminated_outside(
     service: Service, recording: Recording
 ) -> None:
     applied(service, a_job(), recording=recording)
     service.store.delete(PROJECT, service.job("a").id)
-    applied(service, a_job(), recording=recording)
+    [kept] = planned(service, a_job(), recording=recording).actions
+    assert (kept.action, kept.reason) == (Action.KEEP, Reason.TERMINATED_OUTSIDE)
+    applied(service, a_job(lifecycle={"rerun": "again"}), recording=recording)
     assert set(service.phases()) == {"a-r2"}
+
+
+def test_job_that_we_terminated_and_that_aged_out_is_declared_again(
+    service: Service, recording: Recording
+) -> None:
+    applied(service, a_job(), recording=recording)
+    job = service.job("a").id
+    applied(service, absent(), recording=recording)
+    service.store.delete(PROJECT, job)
+    [made] = planned(service, a_job(), recording=recording).actions
+    assert (made.action, made.reason) == (Action.CREATE, Reason.DECLARED_AGAIN)
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed", "Failed"])

@@ -76,7 +76,7 @@ def rollout(
     """Apply jobs and wait; with a plan, as a saved one: no manifest is there."""
     stack = a_stack(*jobs)
     stack = replace(stack, whole=stack.jobs) if jobs else saved(plan)
-    context = service.context(stack, only=only)._replace(recording=recording, remembers=recording is not None)
+    context = service.context(stack, only=only)._replace(recording=recording)
     began_s, told = service.time.now(), Told(service, Result(), 0.0)
     stream = EventStream(service.time, told.events.append)
     service.forget_requests()
@@ -628,8 +628,8 @@ def test_one_apply_with_its_wait_is_one_run(service: Service, tmp_path: Path) ->
     assert {(a.key, a.status) for a in run.actions} >= {("a", "done"), ("b", "done"), ("c", "done")}
 
 
-def test_nothing_to_do_and_nothing_to_wait_for_leaves_no_record(service: Service, tmp_path: Path) -> None:
+def test_apply_with_nothing_to_do_is_recorded_as_such(service: Service, tmp_path: Path) -> None:
     recording = Recording(None, tmp_path, service.time)
     service.run(a_job())
     rollout(service, a_job(), goal=None, recording=recording)
-    assert recording.reading() is None
+    assert [(run.result, run.steps) for run in runs(recording)] == [("nothing to do", ())]

@@ -1,7 +1,14 @@
-"""SEMANTICS 5, row by row: manifest x observed -> action and reason."""
+"""SEMANTICS 5, row by row: manifest x observed -> action and reason.
+
+Every row is decided in three workspaces: an empty one, one where 350 jobs of others stand before ours, and
+the same without a history, as in a fresh checkout. The decision is the same.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextvars import ContextVar
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -16,12 +23,31 @@ from reconciler.core.planner import Look, Options, make_plan
 from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.crowd import as_recorded, plan_among_foreign_jobs
 
 C, P, R, T = Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING
 DONE, F, TD, AB = Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL
 
 OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 LONG = 10 * HOUR
+
+
+class Around(Enum):
+    """What stands around the jobs of a row."""
+
+    NOTHING = "an empty workspace"
+    FOREIGN = "350 foreign jobs"
+    FOREIGN_FRESH = "350 foreign jobs, a fresh checkout"
+
+
+_AROUND = ContextVar("around", default=Around.NOTHING)
+
+
+@pytest.fixture(params=Around, ids=lambda around: around.value, autouse=True)
+def around(request: pytest.FixtureRequest) -> Iterator[Around]:
+    token = _AROUND.set(request.param)
+    yield request.param
+    _AROUND.reset(token)
 
 
 def plan_for(
@@ -36,6 +62,11 @@ def plan_for(
     memory: Memory = NO_MEMORY,
     **options: Any,
 ) -> Plan:
+    could_read = is_whole and problem is None and details is None and not unreadable
+    if _AROUND.get() is not Around.NOTHING and could_read:
+        if _AROUND.get() is Around.FOREIGN and memory is NO_MEMORY:
+            memory = as_recorded(jobs, STACK)
+        return plan_among_foreign_jobs(stack, jobs, memory, cloud, Options(force=force, **options))
     observation = Observation(jobs, unreadable, is_whole, problem)
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(observation, STACK, declared)
@@ -75,9 +106,53 @@ def test_nothing_there_is_created_as_the_first_revision() -> None:
     assert action.desired["metadata"]["description"] == f"reconciler.vision.a.r1.{a_job().digest}"
 
 
-def test_a_name_of_a_later_revision_that_was_seen_is_counted_past() -> None:
-    foreign = seen(key="a", revision=4, stack="other", phase=DONE)
-    assert outcome(decided(a_job(), foreign)) == (Action.CREATE, Reason.NOT_FOUND, 5)
+@pytest.mark.parametrize("stack", ["other", None])
+@pytest.mark.parametrize("revision", [1, 2, 4, 10_000])
+@pytest.mark.parametrize("phase", [R, DONE])
+def test_key_without_owned_revision_conflicts_with_any_holder_of_its_names(
+    stack: str | None, revision: int, phase: Phase
+) -> None:
+    holder = seen(key="a", revision=revision, stack=stack or "x", phase=phase)
+    if stack is None:
+        holder = seen(key="a", revision=revision, phase=phase, description="by hand")
+    found = decided(a_job(), holder)
+    assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
+    assert holder.id in found.detail
+
+
+def test_newer_foreign_revision_is_a_conflict_so_that_two_stacks_never_interleave() -> None:
+    desired = a_job()
+    found = decided(desired, seen(desired), seen(key="a", revision=2, stack="other", phase=DONE))
+    assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
+
+
+def test_older_foreign_revision_is_no_conflict() -> None:
+    desired = a_job()
+    found = decided(desired, seen(desired, revision=3), seen(key="a", revision=2, stack="other"))
+    assert found.action is Action.KEEP
+
+
+def test_revision_ten_thousand_is_followed_by_the_next() -> None:
+    found = decided(a_job(), seen(a_job(**OLD), revision=10_000, phase=DONE))
+    assert outcome(found) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 10_001)
+
+
+def test_longest_key_is_blocked_where_the_service_takes_no_longer_name() -> None:
+    key = "k" * 58
+    found = decided(a_job(key), seen(a_job(key, **OLD), revision=9_999, phase=DONE))
+    assert (found.action, found.reason) == (Action.BLOCKED, Reason.NAME_TOO_LONG)
+    found = decided(a_job(key), seen(a_job(key, **OLD), revision=9_998, phase=DONE))
+    assert found.action is Action.CREATE
+
+
+def test_key_that_was_renamed_away_is_created_behind_the_job_that_kept_its_name() -> None:
+    of_new = a_job("new")
+    job = seen(of_new, name="a", id_part="12345678", job_id="12345678-aaaa")
+    actions = plan_for(a_stack(of_new, a_job()), job).actions
+    assert [outcome(action) for action in actions] == [
+        (Action.CREATE, Reason.NOT_FOUND, 2),
+        (Action.KEEP, Reason.UNCHANGED, 1),
+    ]
 
 
 @pytest.mark.parametrize("phase", [R, DONE])
@@ -105,7 +180,7 @@ def test_a_newer_unmanaged_revision_is_a_conflict_although_ours_runs() -> None:
     assert action.action is Action.CONFLICT
 
 
-def test_an_older_unmanaged_revision_is_not() -> None:
+def test_older_unmanaged_revision_is_no_conflict() -> None:
     desired = a_job()
     action = decided(desired, seen(desired, revision=3), seen(key="a", revision=2, description=""))
     assert action.action is Action.KEEP
@@ -262,10 +337,12 @@ def test_the_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:
     assert a_job(lifecycle={"rerun": "2026-11-21"}).digest != a_job().digest
 
 
-def test_rerun_runs_the_same_thing_again() -> None:
+def test_rerun_runs_the_same_thing_again(around: Around) -> None:
     found = decided(a_job(lifecycle={"rerun": "again"}), seen(a_job(), phase=DONE))
     assert outcome(found) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
-    assert "a field that the service does not report" in found.detail
+    # Only a history has the earlier `rerun`; the action is the same.
+    why = "lifecycle.rerun" if around is Around.FOREIGN else "a field that the service does not report"
+    assert why in found.detail
 
 
 def test_details_that_cannot_be_read_leave_the_key_unknown() -> None:
@@ -614,9 +691,13 @@ def test_with_create_first_the_old_job_stays_until_the_new_one_runs(phase: Phase
     assert [a.action for a in plan.actions] == [action, Action.KEEP]
 
 
-def test_a_key_renamed_in_case_only_is_a_clash() -> None:
+def test_key_renamed_in_case_only_goes_on_behind_the_old_name() -> None:
+    """Whether the service tells names apart that differ in case only is not documented."""
     actions = plan_for(a_stack(a_job("Aa")), seen(a_job("aA"))).actions
-    assert [(a.key, a.action) for a in actions] == [("Aa", Action.CONFLICT), ("aA", Action.TERMINATE)]
+    assert [(a.key, outcome(a)) for a in actions] == [
+        ("Aa", (Action.CREATE, Reason.NOT_FOUND, 2)),
+        ("aA", (Action.TERMINATE, Reason.NOT_IN_MANIFEST, None)),
+    ]
 
 
 def test_a_defer_says_when_and_not_how_long() -> None:

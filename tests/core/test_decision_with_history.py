@@ -18,7 +18,23 @@ from reconciler.core.secret import SecretText
 from reconciler.core.stack import Stack
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, an_entry, seen
 from tests.core.history import a_memory, past, what_was_declared
-from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, decided, outcome, plan_for
+from tests.core.test_decision_table import (
+    AB,
+    DONE,
+    OLD,
+    TD,
+    C,
+    F,
+    P,
+    R,
+    T,
+    around,
+    decided,
+    outcome,
+    plan_for,
+)
+
+__all__ = ["around"]  # every row in three workspaces
 
 NEW = a_job()
 BEFORE = a_job(**OLD)
@@ -45,13 +61,22 @@ def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Look
         ([(1, DONE, "new")], [(2, R, "new")], (Action.KEEP, Reason.UNCHANGED, 2)),
         ([(1, DONE, "new")], [(2, F, "new")], (Action.KEEP, Reason.FAILED, 2)),
         ([(1, DONE, "new")], [(2, DONE, "old")], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 3)),
-        ([(1, DONE, "new"), (2, DONE, "old")], [], (Action.CREATE, Reason.NOT_FOUND, 3)),
-        # another digest, or another end
-        ([(1, DONE, "old")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
-        ([(1, F, "new")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
-        ([(1, TD, "new")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
-        ([(1, R, "new")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
-        ([(1, "", "new")], [], (Action.CREATE, Reason.NOT_FOUND, 2)),
+        # going back to what an older revision completed runs it again
+        ([(1, DONE, "new"), (2, DONE, "old")], [], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 3)),
+        # another digest: the declaration changed since
+        ([(1, DONE, "old")], [], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)),
+        ([(1, F, "old")], [], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)),
+        # another end: decided as if the service had it yet
+        ([(1, F, "new")], [], (Action.KEEP, Reason.FAILED, 1)),
+        ([(1, AB, "new")], [], (Action.KEEP, Reason.FAILED, 1)),
+        ([(1, TD, "new")], [], (Action.KEEP, Reason.TERMINATED_OUTSIDE, 1)),
+        ([(1, TD, "stopped")], [], (Action.CREATE, Reason.DECLARED_AGAIN, 2)),
+        # the service forgets only what has ended, so what was active has ended since
+        *[
+            ([(1, phase, "new")], [], (Action.KEEP, Reason.TERMINATED_OUTSIDE, 1))
+            for phase in (C, P, R, T, "")
+        ],
+        *[([(1, phase, "stopped")], [], (Action.CREATE, Reason.DECLARED_AGAIN, 2)) for phase in (R, T, "")],
     ],
 )
 def test_what_has_aged_out(
@@ -59,8 +84,10 @@ def test_what_has_aged_out(
     there: list[tuple[int, Phase, str]],
     expected: tuple[Action, Reason, int],
 ) -> None:
-    jobs = {"new": NEW, "old": BEFORE}
-    memory = a_memory(*(past(jobs[which], n, phase) for n, phase, which in remembered))
+    jobs = {"new": NEW, "old": BEFORE, "stopped": NEW}
+    memory = a_memory(
+        *(replace(past(jobs[which], n, phase), stopped=which == "stopped") for n, phase, which in remembered)
+    )
     owned = [seen(jobs[which], revision=n, phase=phase) for n, phase, which in there]
     assert outcome(decided(NEW, *owned, memory=memory)) == expected
 
@@ -83,7 +110,52 @@ def test_an_older_active_revision_beside_what_completed_and_aged_out_is_supersed
 
 def test_rerun_runs_again_what_has_aged_out() -> None:
     again = a_job(lifecycle={"rerun": "again"})
-    assert outcome(decided(again, memory=a_memory(past(NEW)))) == (Action.CREATE, Reason.NOT_FOUND, 2)
+    action = decided(again, memory=a_memory(past(NEW)))
+    assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
+    assert [change.path for change in action.changes] == ["lifecycle.rerun"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "lifecycle", "expected"),
+    [
+        (F, {"on_failure": "retry"}, (Action.CREATE, Reason.RETRY, 2)),
+        (F, {"on_failure": "retry", "max_retries": 0}, (Action.KEEP, Reason.RETRIES_EXHAUSTED, 1)),
+        (TD, {"on_terminated": "recreate"}, (Action.CREATE, Reason.RECREATE, 2)),
+        (R, {"on_terminated": "recreate"}, (Action.CREATE, Reason.RECREATE, 2)),
+    ],
+)
+def test_lifecycle_of_what_has_aged_out_is_that_of_any_ended_job(
+    phase: Phase, lifecycle: dict[str, Any], expected: tuple[Action, Reason, int]
+) -> None:
+    desired = a_job(lifecycle=lifecycle)
+    action = decided(desired, memory=a_memory(past(desired, 1, phase)))
+    assert outcome(action) == expected
+    assert (action.before, action.follows) == (None, None), "the service has no such job any more"
+
+
+@pytest.mark.parametrize(("on_change", "action"), [("keep", Action.KEEP), ("fail", Action.CONFLICT)])
+def test_on_change_holds_for_what_has_aged_out(on_change: str, action: Action) -> None:
+    desired = a_job(lifecycle={"on_change": on_change})
+    assert decided(desired, memory=a_memory(past(BEFORE))).action is action
+
+
+def test_change_of_what_has_aged_out_without_a_record_of_it_names_no_fields() -> None:
+    action = decided(NEW, memory=a_memory(past(BEFORE, is_declared_known=False)))
+    assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
+    assert action.changes == ()
+
+
+def test_nothing_is_updated_on_a_job_that_the_service_has_forgotten() -> None:
+    desired = a_job(description="new words", lifecycle={"protect": True})
+    assert outcome(decided(desired, memory=a_memory(past(a_job())))) == (Action.KEEP, Reason.AGED_OUT, 1)
+
+
+def test_job_seen_active_and_gone_is_unknown_while_the_list_is_partial() -> None:
+    """It may be there under a name that no search was made for."""
+    plan = plan_for(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, R)))
+    assert [action.action for action in plan.actions] == [Action.UNKNOWN]
+    plan = plan_for(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, F)))
+    assert [action.action for action in plan.actions] == [Action.KEEP], "it had ended when it was seen"
 
 
 # --- the number of the next revision
@@ -106,9 +178,10 @@ def test_the_next_revision_is_one_more_than_all_that_was_ever_seen(
     owned: list[int], remembered: list[int], names: list[int], number: int
 ) -> None:
     there = [seen(BEFORE, revision=n, phase=DONE) for n in owned]
-    foreign = [seen(key="a", revision=n, stack="other", phase=DONE) for n in names]
+    # Names that the key had before it was renamed away from the jobs that bear them.
+    away = [seen(key="b", revision=n, name=f"a-r{n}", job_id=f"{n:08}-0", id_part=f"{n:08}") for n in names]
     memory = a_memory(*(past(BEFORE, n, F) for n in remembered))
-    made = decided(NEW, *there, *foreign, memory=memory)
+    [made] = (a for a in plan_for(a_stack(NEW), *there, *away, memory=memory).actions if a.key == "a")
     assert made.after is not None
     assert made.after.revision == number
 
@@ -309,7 +382,6 @@ KNOWN, ELSEWHERE = (
         (KNOWN, [], True),
         (ELSEWHERE, [], True),
         (NO_MEMORY, [], False),
-        (Memory(problem="away"), [], False),
         (KNOWN, [seen(a_job("b"))], False),
         (ELSEWHERE, [seen(a_job("b"), phase=DONE)], False),
         (KNOWN, [seen(a_job("b"), stack="other")], True),
@@ -347,12 +419,40 @@ def test_destroy_is_exempt() -> None:
 # --- a store that is away, and one that need not be asked
 
 
-def test_a_store_that_is_away_is_said_and_the_plan_goes_on_without() -> None:
-    plan = plan_for(a_stack(NEW), memory=Memory(problem="records are away: no route to host"))
-    assert [action.action for action in plan.actions] == [Action.CREATE]
+UNREADABLE = Memory(problem="records are away: no route to host")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [
+        # a create of a key with no owned revision rests on it
+        ([], Action.UNKNOWN),
+        # whose a name is, and whether a marker is to be restored
+        ([seen(NEW, description="")], Action.UNKNOWN),
+        ([seen(NEW, stack="other")], Action.UNKNOWN),
+        ([seen(NEW), seen(NEW, revision=2, description="")], Action.UNKNOWN),
+        # what is owned is decided by what is owned
+        ([seen(NEW)], Action.KEEP),
+        ([seen(NEW, phase=DONE)], Action.KEEP),
+        ([seen(BEFORE)], Action.REPLACE),
+        ([seen(BEFORE, phase=DONE)], Action.CREATE),
+        ([seen(NEW, phase=TD, stopped=True)], Action.CREATE),
+    ],
+)
+def test_what_rests_on_a_history_that_cannot_be_read_is_unknown(
+    jobs: list[ObservedJob], expected: Action
+) -> None:
+    plan = plan_for(a_stack(NEW), *jobs, memory=UNREADABLE)
+    assert [action.action for action in plan.actions] == [expected]
+    assert plan.complete is (expected is not Action.UNKNOWN)
     [warning] = plan.warnings
-    assert warning.what == "the history could not be asked"
+    assert warning.what == "the history could not be read"
     assert "no route to host" in warning.why
+
+
+def test_what_is_absent_ends_although_the_history_cannot_be_read() -> None:
+    plan = plan_for(a_stack(absent(), a_job("b")), seen(NEW), seen(a_job("b")), memory=UNREADABLE)
+    assert [action.action for action in plan.actions] == [Action.TERMINATE, Action.KEEP]
 
 
 @pytest.mark.parametrize(
@@ -379,14 +479,14 @@ def test_a_store_that_is_away_is_said_and_the_plan_goes_on_without() -> None:
     ],
 )
 def test_an_unchanged_plan_asks_no_history(stack: Stack, jobs: list[ObservedJob], asks: bool) -> None:
-    assert rests_on_memory(stack, a_look(stack, *jobs)) is asks
+    assert rests_on_memory(stack, a_look(stack, *jobs), {}) is asks
 
 
 def test_an_upstream_that_is_not_as_declared_asks_the_history_although_it_is_out_of_view() -> None:
     needy = replace(a_job("b"), needs=("a",))
     stack = a_stack(needy, is_partial=True, whole={"a": NEW, "b": needy})
-    assert rests_on_memory(stack, a_look(stack, seen(a_job("b"))))
-    assert not rests_on_memory(stack, a_look(stack, seen(NEW), seen(a_job("b"))))
+    assert rests_on_memory(stack, a_look(stack, seen(a_job("b"))), {})
+    assert not rests_on_memory(stack, a_look(stack, seen(NEW), seen(a_job("b"))), {})
 
 
 # --- what is written down, and read again

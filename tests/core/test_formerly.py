@@ -348,7 +348,7 @@ def test_what_completed_under_the_old_key_and_aged_out_stays_finished() -> None:
 def test_the_next_number_counts_past_what_the_old_key_had() -> None:
     of_old = replace(a_job("new", **OLD), key="old")
     plan = plan_for(a_stack(renamed()), memory=a_memory(past(of_old, 4, F)))
-    assert lines(plan) == [(Action.CREATE, Reason.NOT_FOUND, None, "new-r5")]
+    assert lines(plan) == [(Action.CREATE, Reason.IMMUTABLE_CHANGED, None, "new-r5")]
 
 
 @pytest.mark.parametrize("key", ["old", "new"])
@@ -375,11 +375,13 @@ def test_an_old_name_that_is_used_again_begins_anew() -> None:
     ]
 
 
-def test_an_old_name_that_is_used_again_without_a_history_is_taken() -> None:
+def test_old_name_that_is_used_again_without_a_history_is_created_behind_the_renamed_job() -> None:
     of_new = a_job("new")
     job = seen(of_new, name="old", id_part="12345678", job_id="12345678-aaaa")
     plan = plan_for(a_stack(of_new, a_job("old")), job)
-    assert [(a.key, a.action) for a in plan.actions] == [("new", Action.KEEP), ("old", Action.CONFLICT)]
+    assert [(a.key, a.action) for a in plan.actions] == [("new", Action.KEEP), ("old", Action.CREATE)]
+    assert plan.actions[1].after is not None
+    assert plan.actions[1].after.name == "old-r2"
 
 
 def destroy(stack: Stack, *jobs: ObservedJob) -> Plan:

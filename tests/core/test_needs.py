@@ -300,7 +300,19 @@ def test_an_upstream_out_of_view_that_changed_is_compared_like_any_other() -> No
     assert decisions(stack, seen(UP, phase=DONE), details={}) == {"down": WAITS}
 
 
-@pytest.mark.parametrize("memory", [NO_MEMORY, Memory(problem="away")])
-def test_without_a_history_an_upstream_that_aged_out_is_made_again_first(memory: Memory) -> None:
+@pytest.mark.parametrize(
+    ("memory", "up"), [(NO_MEMORY, STARTS), (Memory(problem="away"), (Action.UNKNOWN, Reason.UNREADABLE))]
+)
+def test_without_a_history_an_upstream_that_aged_out_is_made_again_first_or_unknown(
+    memory: Memory, up: tuple[Action, Reason]
+) -> None:
     found = decisions(a_stack(UP, needing()), memory=memory)
-    assert found == {"up": STARTS, "down": WAITS}
+    assert found == {"up": up, "down": WAITS if up == STARTS else up}
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"), [(DONE, "starts"), (F, "blocked"), (TD, "blocked"), (R, "blocked")]
+)
+def test_upstream_that_aged_out_is_settled_if_it_completed(phase: Phase, expected: str) -> None:
+    found = decisions(a_stack(UP, needing()), memory=a_memory(past(UP, 1, phase)))["down"]
+    assert found == (STARTS if expected == "starts" else (Action.BLOCKED, Reason.NEEDS_FAILED))

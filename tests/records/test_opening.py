@@ -18,11 +18,13 @@ from reconciler.core.record import RecordsAway
 from reconciler.records import open_records
 from reconciler.records.address import parse_address
 from reconciler.records.database import Database
-from reconciler.records.schema import RUNS, latest, stored_version
+from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
 from tests.builders import NOW
 from tests.records.places import DECLARED, SCOPE, Place, a_run
 
-NEXT = (("ALTER TABLE reconciler_runs ADD COLUMN note TEXT", "UPDATE reconciler_runs SET note = 'old'"),)
+_STEP = ("ALTER TABLE reconciler_runs ADD COLUMN note TEXT", "UPDATE reconciler_runs SET note = 'old'")
+NEXT = (*MIGRATIONS, _STEP)
+NEXT_VERSION = latest() + 1
 VERSION_1 = Path(__file__).with_name("version-1.sql")
 
 
@@ -121,6 +123,7 @@ def test_a_store_of_version_1_is_read(sqlite: Place) -> None:
     )
     (revision,) = records.revisions(SCOPE, "a")
     assert (revision.declared, revision.phases) == (DECLARED, (("Completed", NOW),))
+    assert not revision.stopped
     assert records.holder(SCOPE) is None
 
 
@@ -130,7 +133,7 @@ def test_an_older_store_is_migrated_and_keeps_what_it_holds(place: Place) -> Non
     for _ in range(2):
         assert database.prepare(create=False, migrations=NEXT)
         with database.reading() as connection:
-            assert stored_version(connection) == 2
+            assert stored_version(connection) == NEXT_VERSION
             assert "note" in {column["name"] for column in inspect(connection).get_columns(RUNS.name)}
             assert connection.execute(text("SELECT who, note FROM reconciler_runs")).all() == [
                 ("alice", "old")
@@ -141,11 +144,11 @@ def test_an_older_store_is_migrated_and_keeps_what_it_holds(place: Place) -> Non
 def test_a_migration_that_fails_changes_nothing(place: Place) -> None:
     place.open()
     database = _database(place)
-    broken = ((*NEXT[0], "ALTER TABLE of_nobody ADD COLUMN x TEXT"),)
+    broken = (*MIGRATIONS, (*_STEP, "ALTER TABLE of_nobody ADD COLUMN x TEXT"))
     with pytest.raises(RecordsAway):
         database.prepare(create=False, migrations=broken)
     with database.reading() as connection:
-        assert stored_version(connection) == 1
+        assert stored_version(connection) == latest()
         assert "note" not in {column["name"] for column in inspect(connection).get_columns(RUNS.name)}
     database.close()
 
@@ -168,7 +171,7 @@ def test_several_that_migrate_at_once_migrate_once(place: Place) -> None:
     _at_once(place, lambda database: database.prepare(create=False, migrations=NEXT))
     database = _database(place)
     with database.reading() as connection:
-        assert stored_version(connection) == 2
+        assert stored_version(connection) == NEXT_VERSION
     database.close()
 
 
@@ -181,7 +184,7 @@ def test_a_newer_store_needs_a_newer_reconciler(place: Place) -> None:
         place.open()
     (told,) = refused.value.diagnostics
     assert told.what == "the record store needs a newer reconciler"
-    assert "its tables are of version 2; this reconciler knows version 1" in told.why
+    assert f"its tables are of version {NEXT_VERSION}; this reconciler knows version {latest()}" in told.why
 
 
 # --- addresses

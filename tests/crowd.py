@@ -1,0 +1,172 @@
+"""A workspace as the backend reads it: pages of 50, searches, and hundreds of jobs that are nobody's here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from reconciler import reconcile
+from reconciler.backends.paging import PAGE_SIZE, Page, PageReader
+from reconciler.backends.workspace import Filter, NeedsAbsence, observe
+from reconciler.core.body import manifest_form
+from reconciler.core.marks import Cloud
+from reconciler.core.normal import by_name, canonical, split
+from reconciler.core.observed import Observation, ObservedJob
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Plan
+from reconciler.core.planner import Options
+from reconciler.core.ports import Backend, NotFound
+from reconciler.core.record import Memory, PastRevision, Scope
+from reconciler.core.stack import Declared, Stack
+from reconciler.manifests import LoadedStack
+from reconciler.reconcile import Context
+from reconciler.recording import Recording
+from reconciler.targets import Connected
+from tests.builders import HOUR, NOW, TARGET, seen
+
+
+def foreign(count: int) -> tuple[ObservedJob, ...]:
+    """Somebody else's jobs, most of them ended long ago, a few of them active."""
+    return tuple(
+        seen(
+            key=f"foreign-{number}",
+            stack="speech",
+            phase=Phase.RUNNING if number % 70 == 0 else Phase.COMPLETED,
+            ended_s_ago=1000 * HOUR - number,
+            body={},
+        )
+        for number in range(count)
+    )
+
+
+#: Seven pages.
+FOREIGN = foreign(350)
+
+
+@dataclass
+class Workspace:
+    """Jobs behind the service's search, and how often it was asked."""
+
+    jobs: Sequence[ObservedJob]
+    requests: int = 0
+    scanned: int = 0
+    detailed: list[str] = field(default_factory=list)
+
+    def page(self, offset: int, filters: Sequence[Filter]) -> Page:
+        """Answer one page of a search."""
+        self.requests += 1
+        self.scanned += not filters
+        found = [_answer(job) for job in self.jobs if all(_matches(job, one) for one in filters)]
+        begin = offset * PAGE_SIZE
+        return Page(found[begin : begin + PAGE_SIZE], total=len(self.jobs), matching=len(found))
+
+    def observe(
+        self, names: Collection[str] | None = None, needs_absence: NeedsAbsence | None = None
+    ) -> Observation:
+        """Read it as the backend does."""
+        return observe(self.page, PageReader(), names, needs_absence)
+
+    def details(self, job_id: str) -> ObservedJob:
+        """One job."""
+        self.detailed.append(job_id)
+        for job in self.jobs:
+            if job.id == job_id:
+                return job
+        raise NotFound("no such job")
+
+
+def _matches(job: ObservedJob, condition: Filter) -> bool:
+    if condition["key"] == "phase":
+        return job.phase_text in condition["value"]
+    return any(name.casefold() in job.name.casefold() for name in condition["value"])
+
+
+def _answer(job: ObservedJob) -> dict[str, Any]:
+    def ms(seconds: float | None) -> int | None:
+        return None if seconds is None else round(seconds * 1000)
+
+    resource = {**job.body.get("spec", {}).get("resource", {}), "node_count": job.node_count}
+    metadata = {
+        **job.body.get("metadata", {}),
+        "id": job.id,
+        "name": job.name,
+        "description": job.description,
+        "create_time": ms(job.created_at_s),
+    }
+    return {
+        **job.body,
+        "metadata": metadata,
+        "spec": {**job.body.get("spec", {}), "resource": resource},
+        "status": {
+            "phase": job.phase_text,
+            "start_time": ms(job.started_at_s),
+            "duration": ms(job.duration_s),
+        },
+    }
+
+
+def as_recorded(jobs: Iterable[ObservedJob], stack: str) -> Memory:
+    """What a history store has of the owned ones of these jobs, each declared as it stands there."""
+    by_key: dict[str, list[PastRevision]] = {}
+    for job in jobs:
+        if (marker := job.marker) is not None and marker.stack == stack:
+            metadata = {"annotations": job.body.get("metadata", {}).get("annotations")}
+            form = canonical(manifest_form({**job.body, "metadata": metadata}))
+            past = PastRevision(
+                marker.key,
+                marker.revision,
+                job.name,
+                job.id,
+                marker.digest,
+                job.phase_text,
+                job.created_at_s,
+                job.started_at_s,
+                job.duration_s,
+                job.node_count,
+                seen_at_s=NOW,
+                declared=Declared(by_name(split(form).immutable)),
+                stopped=marker.stopped,
+            )
+            by_key.setdefault(marker.key, []).append(past)
+    return Memory({key: tuple(sorted(past, key=lambda one: one.number)) for key, past in by_key.items()})
+
+
+def context_of(
+    stack: Stack, workspace: Workspace, memory: Memory | None, cloud: Cloud = Cloud.HUAWEI
+) -> Context:
+    """A stack on a workspace, beside a history that knows this; None: beside none."""
+    nothing: Mapping[str, Any] = {}
+    loaded = LoadedStack(stack, Path(), nothing, None, stack.limits, "sha256:0", (), (), ())
+    clock = SimpleNamespace(now=lambda: NOW, sleep=lambda seconds: None)
+    target = Connected(cast("Backend", workspace), TARGET, cloud, cast("Any", clock))
+    recording = None if memory is None else cast("Recording", _Recorded(memory))
+    return Context(loaded, target, recording=recording)
+
+
+@dataclass
+class _Recorded:
+    memory_: Memory
+
+    def memory(self, scope: Scope) -> Memory:
+        return self.memory_
+
+    def recorded_revisions(self, scope: Scope) -> None:
+        return None
+
+    def remember(self, *seen: object) -> None:
+        pass
+
+
+def plan_among_foreign_jobs(
+    stack: Stack,
+    jobs: Sequence[ObservedJob],
+    memory: Memory | None,
+    cloud: Cloud,
+    options: Options,
+) -> Plan:
+    """Plan in a workspace where 350 jobs of others stand before ours."""
+    workspace = Workspace([*FOREIGN, *jobs])
+    return reconcile.plan(context_of(stack, workspace, memory, cloud), options)

@@ -1,0 +1,225 @@
+"""What a plan, a drift check and a destroy read of a large workspace, and what they write down of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler import reconcile
+from reconciler.core.outcome import Status
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, Reason
+from reconciler.core.record import RecordsAway
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.reconcile import Context
+from reconciler.recording import Recording
+from tests.apply.conftest import *  # noqa: F403
+from tests.apply.service import PROJECT, Service
+from tests.builders import STACK, a_job, a_stack, seen
+from tests.crowd import FOREIGN, Workspace, as_recorded, context_of, foreign
+
+OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
+DONE = Phase.COMPLETED
+
+
+def needing(*upstream: str, key: str) -> DesiredJob:
+    return replace(a_job(key), needs=upstream)
+
+
+def whole(*jobs: DesiredJob) -> Stack:
+    stack = a_stack(*jobs)
+    return replace(stack, whole=stack.jobs)
+
+
+# --- what is read
+
+
+@pytest.mark.parametrize(
+    ("jobs", "owned", "scans"),
+    [
+        # nothing is started: searches are enough
+        ([a_job()], [seen(a_job())], False),
+        ([a_job()], [seen(a_job(), phase=DONE)], False),
+        ([a_job()], [seen(a_job(), phase=Phase.FAILED)], False),
+        ([a_job(description="new")], [seen(a_job())], False),
+        # a job is started: only a scan shows that there is none newer
+        ([a_job()], [], True),
+        ([a_job()], [seen(a_job(**OLD))], True),
+        ([a_job()], [seen(a_job(**OLD), phase=DONE)], True),
+        ([a_job()], [seen(a_job(), phase=Phase.TERMINATED, stopped=True)], True),
+        # what `needs` holds back starts nothing
+        ([a_job(), needing("a", key="b")], [seen(a_job())], False),
+        ([a_job(), needing("a", key="b"), needing("b", key="c")], [seen(a_job())], False),
+        ([a_job(), needing("a", key="b")], [seen(a_job(), phase=Phase.FAILED)], False),
+        ([a_job(), needing("a", key="b")], [seen(a_job(), phase=DONE)], True),
+    ],
+)
+def test_plan_scans_the_workspace_only_to_start_a_job(
+    jobs: list[DesiredJob], owned: list[Any], scans: bool
+) -> None:
+    workspace = Workspace([*foreign(1000), *owned])
+    for memory in (None, as_recorded(owned, STACK)):
+        workspace.scanned = 0
+        plan = reconcile.plan(context_of(whole(*jobs), workspace, memory))
+        assert not plan.unknown
+        assert (workspace.scanned > 1) is scans, "the first page tells what the rest would cost"
+
+
+def test_details_are_asked_once_although_the_plan_reads_twice() -> None:
+    before = seen(a_job(**OLD))
+    workspace = Workspace([*FOREIGN, before])
+    reconcile.plan(context_of(whole(a_job()), workspace, None))
+    assert workspace.detailed == [before.id]
+
+
+def test_destroy_needs_no_scan() -> None:
+    workspace = Workspace([*FOREIGN, seen(a_job())])
+    plan = reconcile.destroy_plan(context_of(whole(a_job(), a_job("b")), workspace, None))
+    assert [a.action for a in plan.actions] == [Action.TERMINATE]
+    assert workspace.scanned == 1
+
+
+def test_job_under_another_name_is_found_by_the_scan_before_its_key_starts_again() -> None:
+    """An adopted job completed with what is declared: no search for the key finds its name."""
+    adopted = seen(a_job(), revision=2, name="by-hand", id_part="12345678", job_id="12345678-x", phase=DONE)
+    failed = seen(a_job(lifecycle={"rerun": "old"}), phase=DONE)
+    workspace = Workspace([*FOREIGN, adopted, failed])
+    [kept] = reconcile.plan(context_of(whole(a_job()), workspace, None)).actions
+    assert (kept.action, kept.reason) == (Action.KEEP, Reason.COMPLETED)
+
+
+# --- what is written down
+
+
+def context_on(service: Service, root: Path, *jobs: DesiredJob, **more: Any) -> Context:
+    return service.context(whole(*jobs))._replace(recording=Recording(None, root, service.time, **more))
+
+
+def recorded(service: Service, root: Path, key: str = "a") -> list[tuple[int, str, bool]]:
+    recording = Recording(None, root, service.time)
+    memory = recording.memory(context_on(service, root).scope)
+    recording.close()
+    return [(one.number, one.phase_text, one.stopped) for one in memory.by_key.get(key, ())]
+
+
+def test_plan_in_a_fresh_checkout_records_what_it_saw(service: Service, tmp_path: Path) -> None:
+    service.run(a_job())
+    reconcile.plan(context_on(service, tmp_path, a_job()))
+    assert recorded(service, tmp_path) == [(1, "Running", False)]
+
+
+def test_plan_that_sees_nothing_owned_makes_no_store(service: Service, tmp_path: Path) -> None:
+    reconcile.plan(context_on(service, tmp_path, a_job()))
+    assert not (tmp_path / ".reconciler").exists()
+
+
+def test_completion_that_only_a_plan_saw_stays_known_when_the_record_ages_out(
+    service: Service, tmp_path: Path
+) -> None:
+    job = service.run(a_job())
+    service.store.set_phase(job.id, "Completed")
+    reconcile.plan(context_on(service, tmp_path, a_job()))
+    service.store.delete(PROJECT, job.id)
+    [kept] = reconcile.plan(context_on(service, tmp_path, a_job())).actions
+    assert (kept.action, kept.reason) == (Action.KEEP, Reason.AGED_OUT)
+
+
+def test_a_then_b_then_a_runs_a_again_although_its_record_has_aged_out(
+    service: Service, tmp_path: Path
+) -> None:
+    first = service.run(a_job())
+    service.store.set_phase(first.id, "Completed")
+    reconcile.plan(context_on(service, tmp_path, a_job()))
+    second = service.run(a_job(**OLD))
+    service.store.set_phase(second.id, "Completed")
+    reconcile.plan(context_on(service, tmp_path, a_job(**OLD)))
+    service.store.delete(PROJECT, first.id)
+    [made] = reconcile.plan(context_on(service, tmp_path, a_job())).actions
+    assert (made.action, made.after and made.after.name) == (Action.CREATE, "a-r3")
+
+
+def test_newer_revision_that_only_the_store_has_is_asked_for_by_an_unchanged_plan(
+    service: Service, tmp_path: Path
+) -> None:
+    """The older one looks as declared; what was written to the outputs since is the newer one's."""
+    first = service.run(a_job())
+    service.store.set_phase(first.id, "Completed")
+    second = service.run(a_job(**OLD))
+    service.store.set_phase(second.id, "Completed")
+    reconcile.plan(context_on(service, tmp_path, a_job(**OLD)))
+    service.store.delete(PROJECT, second.id)
+    [made] = reconcile.plan(context_on(service, tmp_path, a_job())).actions
+    assert (made.action, made.after and made.after.name) == (Action.CREATE, "a-r3")
+
+
+def test_store_that_cannot_be_made_changes_no_plan(service: Service, tmp_path: Path) -> None:
+    service.run(a_job())
+    (tmp_path / "file").write_text("")
+    told: list[str] = []
+    context = context_on(service, tmp_path / "file", a_job(), tell=told.append)
+    assert [a.action for a in reconcile.plan(context).actions] == [Action.KEEP]
+    assert any("what was seen is not recorded" in text for text in told)
+
+
+# --- a store that is there and cannot be read is not an empty one
+
+
+@pytest.fixture
+def damaged(service: Service, tmp_path: Path) -> Path:
+    service.run(a_job())
+    context = context_on(service, tmp_path, a_job())
+    reconcile.plan(context)
+    assert context.recording
+    context.recording.close()
+    (tmp_path / ".reconciler" / "records.sqlite3").write_bytes(b"no database at all" * 1000)
+    return tmp_path
+
+
+def test_unreadable_history_leaves_unknown_only_what_rests_on_it(service: Service, damaged: Path) -> None:
+    plan = reconcile.plan(context_on(service, damaged, a_job(), a_job("b")))
+    assert {a.key: a.action for a in plan.actions} == {"a": Action.KEEP, "b": Action.UNKNOWN}
+    assert not plan.complete
+
+
+def test_unreadable_history_refuses_what_is_to_be_applied(service: Service, damaged: Path) -> None:
+    with pytest.raises(RecordsAway) as refused:
+        reconcile.plan(context_on(service, damaged, a_job(), a_job("b"))._replace(is_applied=True))
+    assert "--without-records" in str(refused.value.diagnostics[0].fix)
+
+
+def test_working_without_records_decides_as_if_there_were_none(service: Service, damaged: Path) -> None:
+    warned: list[str] = []
+    context = context_on(
+        service, damaged, a_job(), a_job("b"), goes_on_without=True, warn=warned.append
+    )._replace(is_applied=True)
+    plan = reconcile.plan(context)
+    assert {a.key: a.action for a in plan.actions} == {"a": Action.KEEP, "b": Action.CREATE}
+    assert any("without records" in text for text in warned)
+
+
+def test_termination_is_remembered_as_ours_although_nobody_looked_again(
+    service: Service, tmp_path: Path
+) -> None:
+    from reconciler.apply.executor import EventStream
+    from reconciler.core.record import RunKind
+    from reconciler.rollout import Rollout
+
+    service.run(a_job())
+    context = context_on(service, tmp_path, a_job())
+    stream = EventStream(service.time, service.events.append)
+    result = Rollout(context, RunKind.DESTROY, stream, service.stop).run(reconcile.destroy_plan(context))
+    assert [outcome.status for outcome in result.outcomes] == [Status.DONE]
+    [(number, _, stopped)] = recorded(service, tmp_path)
+    assert (number, stopped) == (1, True)
+
+
+def test_renamed_away_job_is_no_revision_of_its_old_key() -> None:
+    job = seen(a_job("new"), name="old", id_part="12345678", job_id="12345678-x")
+    from reconciler.core.observed import Observation
+
+    view = sort_by_key(Observation((job,)), STACK, frozenset({"old", "new"})).view("old")
+    assert (view.owned, view.strangers, view.next_revision) == ([], [], 2)
