@@ -47,7 +47,7 @@ PLANNED = {
 }
 #: What nobody may touch: kept as declared, and what is not ours.
 KEPT = frozenset({"kept", "kept-done"})
-NOT_OURS = frozenset({"by-hand", "copy-of-kept", "failed-r3", "somebody-elses"})
+NOT_OURS = frozenset({"by-hand", "copy-of-kept", "somebody-elses"})
 
 
 def _entry(lr: float = 0.1, **more: Any) -> dict[str, Any]:
@@ -219,7 +219,6 @@ def _strangers(store: Store) -> None:
     described = {
         "by-hand": "nobody's",
         "copy-of-kept": str(kept.body["metadata"]["description"]),
-        "failed-r3": "reconciler.other.failed.r3.a3f9a2c1b7d4e",
         "somebody-elses": "reconciler.other.somebody-elses.r1.a3f9a2c1b7d4e",
     }
     for name, description in described.items():
