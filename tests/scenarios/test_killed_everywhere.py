@@ -104,6 +104,17 @@ def test_killed_in_a_directory_without_records(
     record_property("figure", ["kill points in a directory that had lost its records", tally.killed])
 
 
+def test_killed_among_350_foreign_jobs(
+    zygote: Zygote, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    """Every plan on the way reads a workspace of eight pages."""
+    world = a_world(tmp_path, zygote, foreign=350)
+    chosen = random.Random("foreign").sample(world.moments, 24)
+    tally = _kill_at_each(world, chosen, zygote, tmp_path)
+    assert tally.killed >= 20
+    record_property("figure", ["kill points among 350 foreign jobs", tally.killed])
+
+
 def test_killed_while_several_actions_are_in_flight(
     world: World, zygote: Zygote, tmp_path: Path, record_property: RecordProperty
 ) -> None:
