@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,6 +52,7 @@ KEYS = ("a", "b", "c", "d")
 ACTIVE = ("Creating", "Pending", "Running", "Terminating")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 PHASES = ("Pending", "Running", *ENDED)
+DIGEST = "a" + "0" * 12
 WITHOUT_GUARDS = Options(force=True, allow_empty=True)
 
 Lifecycle = dict[str, Any]
@@ -127,10 +128,21 @@ class Saved:
     there: object
 
 
-class World(RuleBasedStateMachine):
-    """A manifest of a few keys, a service that lives, strangers on it, a history, and us.
+@dataclass
+class Checkout:
+    """A working copy of the manifest, with records of its own or without any."""
 
-    `lost` are jobs of ours whose marker somebody wiped, and which the history store knows.
+    root: Path | None
+    entries: dict[str, Entry] = field(default_factory=dict)
+    recording: Recording | None = None
+    saved: Saved | None = None
+
+
+class World(RuleBasedStateMachine):
+    """Two checkouts of a manifest of a few keys, a service that lives, strangers on it, and us.
+
+    `wiped` are jobs of ours whose marker somebody wiped; `lost` those that the history store of the
+    checkout where we are knows, so that they can be restored from there.
     """
 
     cloud = Cloud.HUAWEI
@@ -140,44 +152,85 @@ class World(RuleBasedStateMachine):
         super().__init__()
         self._cleanup = ExitStack()
         self.service: Service = self._cleanup.enter_context(a_service(self.cloud, running=6000))
-        self.entries: dict[str, Entry] = {}
+        self.here, self.there = Checkout(None), Checkout(None)
         self.not_ours: dict[str, str] = {}
+        self.wiped: set[str] = set()
         self.lost: set[str] = set()
-        self.recording: Recording | None = None
-        self.saved: Saved | None = None
         self.told["worlds"] += 1
 
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """The manifest of the checkout where we are."""
+        return self.here.entries
+
+    @property
+    def recording(self) -> Recording | None:
+        """Its records."""
+        return self.here.recording
+
     @initialize(
-        remembers=st.sampled_from([True, True, False]),
+        remembers=st.tuples(*[st.sampled_from([True, True, False])] * 2),
+        foreign=st.sampled_from([0] * 19 + [350]),
         keys=st.sets(st.sampled_from(KEYS), max_size=3),
         lifecycle=lifecycles,
         phase=st.sampled_from(["Creating", "Running", "Completed", "Failed"]),
     )
-    def begin(self, remembers: bool, keys: set[str], lifecycle: Lifecycle, phase: str) -> None:
-        """Some jobs are there already."""
-        if remembers:
-            shm = Path("/dev/shm")
-            where = TemporaryDirectory(dir=shm if shm.is_dir() else None)
-            self.root = Path(self._cleanup.enter_context(where))
-            self._open_records()
+    def begin(
+        self, remembers: tuple[bool, bool], foreign: int, keys: set[str], lifecycle: Lifecycle, phase: str
+    ) -> None:
+        """Some jobs are there already; in a few worlds hundreds of others' stand before them."""
+        for number in range(foreign):
+            self._put_foreign(number)
+        for checkout, has_records in zip((self.here, self.there), remembers, strict=True):
+            if has_records:
+                shm = Path("/dev/shm")
+                where = TemporaryDirectory(dir=shm if shm.is_dir() else None)
+                checkout.root = Path(self._cleanup.enter_context(where))
+                self._open_records(checkout)
         if keys:
-            self.entries = {key: Entry(lifecycle=tuple(lifecycle.items())) for key in sorted(keys)}
+            self.entries.update({key: Entry(lifecycle=tuple(lifecycle.items())) for key in sorted(keys)})
             self._apply_for_good(WITHOUT_GUARDS)
-            for job in self.service.store.jobs():
+            for job in self._ours():
                 self.service.store.set_phase(job.id, phase)
 
-    def _open_records(self) -> None:
-        """Open the store, as another process would."""
-        self._close_records()
-        self.recording = Recording(f"sqlite://{self.root}/records.sqlite3", self.root, self.service.time)
+    def _put_foreign(self, number: int) -> None:
+        job = self.service.put_job(f"foreign-{number}", marker(f"foreign-{number}", 1, DIGEST, stack="other"))
+        self.service.store.set_phase(job.id, "Running" if number % 70 == 0 else "Completed")
+        self.not_ours[job.id] = job.body_text
 
-    def _close_records(self) -> None:
-        if self.recording is not None:
-            self.recording.close()
+    def _open_records(self, checkout: Checkout) -> None:
+        """Open the store, as another process would."""
+        if checkout.root is not None:
+            self._close_records(checkout)
+            url = f"sqlite://{checkout.root}/records.sqlite3"
+            checkout.recording = Recording(url, checkout.root, self.service.time)
+
+    def _close_records(self, checkout: Checkout) -> None:
+        if checkout.recording is not None:
+            checkout.recording.close()
 
     def teardown(self) -> None:
-        self._close_records()
+        for checkout in (self.here, self.there):
+            self._close_records(checkout)
         self._cleanup.close()
+
+    # --- the other checkout
+
+    @rule(pulls=st.booleans())
+    def go_to_the_other_checkout(self, pulls: bool) -> None:
+        """A colleague goes on, with records that know nothing of ours; `pulls`: with our manifest."""
+        entries = dict(self.entries)
+        self.here, self.there = self.there, self.here
+        if pulls:
+            self.here.entries = entries
+        known = {past.job for past in self._all_remembered()}
+        for job_id in self.wiped:
+            if job_id in known:
+                self.lost.add(job_id)
+                self.not_ours.pop(job_id, None)
+            else:
+                self.lost.discard(job_id)
+                self.not_ours[job_id] = self.service.store.find(job_id).body_text
 
     # --- the manifest
 
@@ -243,7 +296,7 @@ class World(RuleBasedStateMachine):
 
     @rule(place=places, phase=st.sampled_from(PHASES))
     def move_a_job(self, place: int, phase: str) -> None:
-        for job in self._at(place, self.service.store.jobs()):
+        for job in self._at(place, self._near()):
             beside = [other for other in self._ours() if other.life.phase in ACTIVE and other.id != job.id]
             # Who restarts an old revision beside the new one has two of his own making.
             is_ours = job in self._ours()
@@ -252,7 +305,7 @@ class World(RuleBasedStateMachine):
 
     @rule(place=places)
     def delete_a_record(self, place: int) -> None:
-        for job in self._at(place, self.service.store.jobs()):
+        for job in self._at(place, self._near()):
             self._delete(job)
 
     @rule(all_completed=st.booleans(), somebody_looked=st.booleans())
@@ -263,7 +316,7 @@ class World(RuleBasedStateMachine):
         if somebody_looked:
             self._plan(WITHOUT_GUARDS)
         for job in self.service.store.jobs():
-            if job.life.phase in ENDED:
+            if job.life.phase in ENDED and not job.name.startswith("foreign-"):
                 self._delete(job)
 
     @rule(place=places)
@@ -273,15 +326,16 @@ class World(RuleBasedStateMachine):
     def _delete(self, job: Job) -> None:
         self.not_ours.pop(job.id, None)
         self.lost.discard(job.id)
+        self.wiped.discard(job.id)
         self.service.store.delete(PROJECT, job.id)
 
     @rule()
     def forget_the_history(self) -> None:
-        if self.recording is not None:
-            self._close_records()
-            for file in self.root.iterdir():
+        if self.here.root is not None:
+            self._close_records(self.here)
+            for file in self.here.root.iterdir():
                 file.unlink()
-            self._open_records()
+            self._open_records(self.here)
             for job_id in self.lost:
                 self.not_ours[job_id] = self.service.store.find(job_id).body_text
             self.lost.clear()
@@ -301,6 +355,8 @@ class World(RuleBasedStateMachine):
                 "stopped": str(replace(ours, stopped=True)),
             }[how]
             self.service.describe(job.name, said)
+            if how == "wiped":
+                self.wiped.add(job.id)
             if how == "wiped" and any(past.job == job.id for past in self._all_remembered()):
                 self.lost.add(job.id)
             elif how in ("wiped", "given away"):
@@ -331,8 +387,7 @@ class World(RuleBasedStateMachine):
         with self._checked(plan, self._manifest), killed_at(self.service, nth, has_effect=has_effect) as dead:
             self._rollout(plan, self._manifest).run(plan)
         self.told["deaths"] += bool(dead)
-        if self.recording is not None:
-            self._open_records()
+        self._open_records(self.here)
         clashing = {action.key for action in plan.actions if action.reason is Reason.RENAME_CLASH}
         again = self._apply_for_good(WITHOUT_GUARDS)
         clashes = {action.key for action in again.actions if action.reason is Reason.RENAME_CLASH}
@@ -360,20 +415,20 @@ class World(RuleBasedStateMachine):
         plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
         options = SavedOptions(target=Target(kind=TargetKind.LOCAL), root=".")
         text = json.dumps(saved.document(plan, options))
-        self.saved = Saved(
-            saved.read(json.loads(text), "plan.json", __version__, strict=True).plan, entries, self._there()
+        self.here.saved = Saved(
+            saved.read(json.loads(text), "plan.json", __version__, strict=True).plan, entries, self._state()
         )
-        assert self.saved.plan.to_execute == plan.to_execute
+        assert self.here.saved.plan.to_execute == plan.to_execute
 
-    @precondition(lambda self: self.saved is not None)
+    @precondition(lambda self: self.here.saved is not None)
     @rule()
     def apply_the_saved_plan(self) -> None:
-        assert self.saved is not None
-        plan, entries = self.saved.plan, self.saved.entries
+        assert self.here.saved is not None
+        plan, entries = self.here.saved.plan, self.here.saved.entries
         keys = {action.key for action in plan.actions} | {key for a in plan.actions for key in a.former_keys}
         context = self._context(Stack(STACK, {}, frozenset(keys)))
         self.service.forget_requests()
-        has_moved = self.saved.there != self._there()
+        has_moved = self.here.saved.there != self._state()
         try:
             reconcile.see_that_nothing_moved(context, plan)
         except StalePlan:
@@ -453,7 +508,7 @@ class World(RuleBasedStateMachine):
             return
         in_two_steps = {action.key for action in plan.actions if _has_a_second_step(action)}
         left = [a for a in self._plan(options).to_execute if a.key not in in_two_steps]
-        assert plan.refusals or not left, [(a.key, a.action, a.reason, a.detail) for a in left]
+        assert plan.refusals or not left, f"left: {_told(left)}\nplanned: {_told(plan.actions)}"
 
     def _carry_out(self, plan: Plan, entries: Entries, *, destroys: bool = False) -> Result:
         with self._checked(plan, entries, destroys=destroys):
@@ -519,6 +574,7 @@ class World(RuleBasedStateMachine):
         assert written <= before.keys() | self.lost | restored, "only our own jobs"
         for job_id in written & restored:
             self.not_ours.pop(job_id, None)
+        self.wiped -= {job.id for job in self._ours()}
         assert not stopped & protected, "no protected job is terminated"
         assert all(_marker(job).stopped for job in self._ours() if job.id in stopped), "and says so"
         assert not any(ids <= stopped for ids in as_declared.values()), "what runs as declared goes on"
@@ -598,7 +654,7 @@ class World(RuleBasedStateMachine):
     def _all_remembered(self) -> list[PastRevision]:
         return [past for of_key in self._memory().by_key.values() for past in of_key]
 
-    def _there(self) -> object:
+    def _state(self) -> object:
         """All that a plan's preconditions are about."""
         jobs = [(j.id, j.life.phase, j.body_text) for j in self.service.store.jobs()]
         return jobs, sorted((past.key, past.number, past.job) for past in self._all_remembered())
@@ -610,6 +666,10 @@ class World(RuleBasedStateMachine):
 
     def _phases(self) -> dict[str, str]:
         return {job.id: job.life.phase for job in self.service.store.jobs()}
+
+    def _near(self) -> list[Job]:
+        """The jobs that have to do with ours."""
+        return [job for job in self.service.store.jobs() if not job.name.startswith("foreign-")]
 
     def _ours(self) -> list[Job]:
         return [job for job in self.service.store.jobs() if _owner(job) == STACK]
@@ -648,6 +708,10 @@ def _has_a_second_step(action: PlannedAction) -> bool:
     """Whether the next plan may go on: released or restored first, or due by now."""
     comes_first = (Reason.PROTECTION_RELEASED, Reason.MARKER_RESTORED)
     return action.reason in comes_first or action.action is Action.DEFER
+
+
+def _told(actions: Iterable[PlannedAction]) -> list[tuple[str, ...]]:
+    return [(a.key, a.action, a.reason, a.before.name if a.before else "", a.detail) for a in actions]
 
 
 def _bytes(plan: Plan) -> str:
