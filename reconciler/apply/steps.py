@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from reconciler.core.identity import MAX_DESCRIPTION, Description, parse_description
 from reconciler.core.marks import Cloud
-from reconciler.core.mutable import did_not_take, is_changeable
+from reconciler.core.mutable import did_not_take, is_changeable, unreported_paths
 from reconciler.core.normal import mutable_paths
 from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import Outcome, Status
@@ -243,12 +243,14 @@ class Steps:
             self._backend.update(job.id, body)
         except UNCERTAIN as uncertain:
             failure = uncertain
-        missing = did_not_take(body, self._backend.details(job.id))
+        job = self._backend.details(job.id)
+        missing = did_not_take(body, job)
         if missing and failure:
             raise failure
         if missing:
             raise Ended(Status.FAILED, f"the service did not take {', '.join(missing)}", job.id)
-        return job.id, ""
+        unseen = ", ".join(".".join(path) for path in unreported_paths(body, job))
+        return job.id, f"{unseen} sent; the service does not report it" if unseen else ""
 
     def _see_that_the_flags_stand(self, action: PlannedAction, job: ObservedJob) -> None:
         """The update writes the whole marker: what somebody wrote there since the plan would be lost."""

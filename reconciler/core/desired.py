@@ -726,7 +726,7 @@ class Spec(Strict):
         None, description="How long the resources are kept after the end."
     )
     schedule_policy: Annotated[SchedulePolicy | None, Filled] = Field(None, description="How the job queues.")
-    notification: Annotated[Notification | None, WHILE_ACTIVE] = Field(
+    notification: Annotated[Notification | None, WHILE_ACTIVE, Unreported] = Field(
         None, description="Who is told of what."
     )
     custom_metrics: list[CustomMetric] | None = Field(None, description="Metrics of one's own.")

@@ -15,7 +15,7 @@ from reconciler.core.marks import Cloud
 from reconciler.core.normal import Canonical, SecretName, canonical, mutable_paths, rule_at, scalar
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
-from reconciler.core.plan import Change
+from reconciler.core.plan import Change, PlanWarning
 from reconciler.core.secret import REDACTED, show
 from reconciler.core.stack import DesiredJob
 
@@ -33,10 +33,39 @@ def is_changeable(path: tuple[str, ...], phase: Phase, cloud: Cloud) -> bool:
 
 
 class MutableChanges(NamedTuple):
-    """The mutable fields that differ: those that can be changed now, and those that wait."""
+    """The mutable fields that differ: those that can be changed now, and those that wait.
 
-    now: tuple[Change, ...]
-    waiting: tuple[Change, ...]
+    `unreported` are declared fields that the service does not report and that are taken to be as they
+    are declared; `is_recorded` says whether a record of what was sent bears that out.
+    """
+
+    now: tuple[Change, ...] = ()
+    waiting: tuple[Change, ...] = ()
+    unreported: tuple[str, ...] = ()
+    is_recorded: bool = False
+
+    def warnings(self, key: str, job: ObservedJob) -> list[PlanWarning]:
+        """What a person should know of fields that wait, or cannot be compared."""
+        waiting = [
+            PlanWarning(
+                what="change waits",
+                why=f"{change.path} cannot be changed on this target while the job is {job.phase_text}",
+                key=key,
+            )
+            for change in self.waiting
+        ]
+        basis = (
+            "it is taken to be as it was last sent"
+            if self.is_recorded
+            else "no record says what was sent: it is taken to be as declared"
+        )
+        unreported = [
+            PlanWarning(
+                what="field not reported", why=f"the service does not report {path}; {basis}", key=key
+            )
+            for path in self.unreported
+        ]
+        return waiting + unreported
 
     @property
     def are_of_marker_only(self) -> bool:
@@ -44,21 +73,70 @@ class MutableChanges(NamedTuple):
         return all(change.path in MARKER_PATHS for change in self.now)
 
 
-def mutable_changes(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud) -> MutableChanges:
+def mutable_changes(
+    desired: DesiredJob,
+    job: ObservedJob,
+    marker: Marker,
+    cloud: Cloud,
+    sent: Mapping[str, Any] | None = None,
+) -> MutableChanges:
     """Compare the mutable part of a declaration with the observed job.
+
+    `sent` are the mutable fields that were last sent for it, as a history store has them; None where
+    nobody knows. A field that the service does not report is compared with them.
 
     On a job that has ended only a difference of the marker counts, its digest and `stopped` aside.
     """
     assert job.phase is not None  # unknown phases are blocked before anything is compared
     of_marker = _marker_changes(desired, job, marker)
     if job.phase.is_terminal:
-        return MutableChanges(of_marker, ())
+        return MutableChanges(of_marker)
     now, waiting = list(of_marker), list[Change]()
     if desired.description.strip() != job.text.strip():
-        now.append(Change(path="description", before=job.text or None, after=desired.description or None))
-    for path, wanted, found in _differing(desired.body or {}, job.body):
+        now.append(_description_change(desired.description, job.text))
+    declared = desired.body or {}
+    differing = list(_differing(declared, job.body))
+    unreported = []
+    for path in unreported_paths(declared, job):
+        value = _at(declared, path)
+        if sent is not None and not _was_sent(path, value, sent):
+            differing.append((path, _form(path, value), _form(path, _at(sent, path))))
+        else:
+            unreported.append(".".join(path))
+    for path, wanted, found in differing:
         (now if is_changeable(path, job.phase, cloud) else waiting).extend(_changes(path, found, wanted))
-    return MutableChanges(tuple(now), tuple(waiting))
+    return MutableChanges(tuple(now), tuple(waiting), tuple(unreported), sent is not None)
+
+
+def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[tuple[str, ...], ...]:
+    """The declared mutable fields that this job does not show, and that a service need not show.
+
+    Whether such a field was ever sent only a record can tell. Source: reference/modelarts-fields.yaml,
+    `not_returned_or_unproven`.
+    """
+    return tuple(
+        path
+        for path in mutable_paths()
+        if not rule_at(path).is_reported and _at(declared, path) and _at(job.body, path) is None
+    )
+
+
+def _was_sent(path: tuple[str, ...], value: Any, sent: Mapping[str, Any]) -> bool:
+    """Whether a value is the one that was last sent. A record leaves out what holds a secret."""
+    last = _at(sent, path)
+    if show(value) != value:
+        return last is None
+    return bool(_form(path, value) == _form(path, last))
+
+
+def _form(path: tuple[str, ...], value: Any) -> Any:
+    return _at(canonical(_nest(path, value)), path)
+
+
+def _description_change(wanted: str, found: str) -> Change:
+    sensitive = show(wanted) != wanted
+    before = REDACTED if sensitive and found else found
+    return Change(path="description", before=before or None, after=wanted or None, sensitive=sensitive)
 
 
 def _changes(path: tuple[str, ...], found: Any, wanted: Any) -> tuple[Change, ...]:
@@ -72,14 +150,19 @@ def _changes(path: tuple[str, ...], found: Any, wanted: Any) -> tuple[Change, ..
 def _differing(
     declared: Mapping[str, Any], reported: Mapping[str, Any]
 ) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Yield path, wanted and found form of each declared mutable field that the job shows otherwise."""
+    """Yield path, wanted and found form of each declared mutable field that the job shows otherwise.
+
+    A field that is not there, and need not be reported, shows nothing.
+    """
     for path in mutable_paths():
         value = _at(declared, path)
         # A declared default counts: priority 1 was asked for where the job has 2.
         if path == DESCRIPTION or value is None:
             continue
         seen = _at(reported, path)
-        wanted, found = (_at(canonical(_nest(path, one)), path) for one in (value, seen))
+        if seen is None and not rule_at(path).is_reported:
+            continue
+        wanted, found = _form(path, value), _form(path, seen)
         if _sent(wanted) != found:
             # A default has no canonical form; people are shown what stands there.
             yield path, _shown(wanted, value), _shown(found, seen)
@@ -158,7 +241,7 @@ def _shown(form: Any, value: Any) -> Any:
 
 
 def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
-    """The paths of an update that the job, read back, does not show."""
+    """The paths of an update that the job, read back, shows otherwise."""
     missing = [] if job.description.rstrip() == str(sent["description"]).rstrip() else ["description"]
     return (*missing, *(".".join(path) for path, _, _ in _differing(sent, job.body)))
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from reconciler.core.decide import decide, needs_details, newest, rests_on_absence
 from reconciler.core.draft import Situation
 from reconciler.core.guards import refusals
+from reconciler.core.mutable import unreported_paths
 from reconciler.core.needs import held_back
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership
@@ -137,9 +138,13 @@ def _is_as_declared(
     if latest is None or view.strangers or latest.marker.digest != desired.digest:
         return False
     phase = latest.job.phase
-    stands = phase is Phase.COMPLETED or (latest.job.is_active and phase is not Phase.TERMINATING)
-    is_newest = latest is view.owned[-1] and newest_recorded.get(key, 0) <= latest.number
-    return stands and is_newest
+    if latest is not view.owned[-1] or newest_recorded.get(key, 0) > latest.number:
+        return False
+    if phase is Phase.COMPLETED:
+        return True
+    # What the service does not report is compared with what was sent.
+    is_reported = not unreported_paths(desired.body or {}, latest.job)
+    return is_reported and latest.job.is_active and phase is not Phase.TERMINATING
 
 
 def needs_whole_list(stack: Stack, look: Look, situation: Situation, *, asked: Collection[str] = ()) -> bool:

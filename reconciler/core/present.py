@@ -9,7 +9,7 @@ from reconciler.core.diff import changes_between, comparable_with_details
 from reconciler.core.digest import digest_of, is_known
 from reconciler.core.draft import Draft, declared_now, spell_nodes, throws_away
 from reconciler.core.duration import spell
-from reconciler.core.mutable import mutable_changes
+from reconciler.core.mutable import MutableChanges, mutable_changes
 from reconciler.core.normal import Canonical, canonical, split
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
@@ -172,27 +172,26 @@ class Present:
         return self.draft.create(reason, detail, changes)
 
     def _marker_is_behind(self) -> Row:
-        job = self.latest.job
-        found = mutable_changes(self.entry, job, self.latest.marker, self.draft.situation.cloud)
+        found = self._compared()
         detail = "the marker is behind the manifest, the job is not"
         reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
         action = self.draft.update(
             self.latest, self.entry, reason, detail, found.now, digest=self.entry.digest
         )
-        return action, self._waiting(found.waiting)
+        return action, found.warnings(self.entry.key, self.latest.job)
 
     def _keep_or_update(self, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()) -> Row:
         """Keep the revision; `ignored` changes are shown. What can be changed on the job is updated."""
-        job, marker = self.latest.job, self.latest.marker
         if self.phase is Phase.TERMINATING or self.latest.is_aged_out:  # nothing can be written on it
             return self._keep(reason, detail, ignored), []
-        found = mutable_changes(self.entry, job, marker, self.draft.situation.cloud)
+        found = self._compared()
+        warnings = found.warnings(self.entry.key, self.latest.job)
         if not found.now:
-            return self._keep(reason, detail, ignored), self._waiting(found.waiting)
+            return self._keep(reason, detail, ignored), warnings
         reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
         detail = f"{', '.join(change.path for change in found.now)} changed"
         action = self.draft.update(self.latest, self.entry, reason, detail, (*found.now, *ignored))
-        return action, self._waiting(found.waiting)
+        return action, warnings
 
     def _keep(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
         job, marker = self.latest.job, self.latest.marker
@@ -201,15 +200,12 @@ class Present:
         after = After(name=job.name, revision=marker.revision, digest=marker.digest)
         return self.draft.plain(Action.KEEP, reason, detail, after=after, changes=changes)
 
-    def _waiting(self, changes: tuple[Change, ...]) -> list[PlanWarning]:
-        return [
-            PlanWarning(
-                what="change waits",
-                why=f"{change.path} cannot be changed on this target while the job is {self.phase.value}",
-                key=self.entry.key,
-            )
-            for change in changes
-        ]
+    def _compared(self) -> MutableChanges:
+        """The mutable part beside the job that is there."""
+        job = self.latest.job
+        past = self.draft.view.past_of(job.id)
+        sent = past.declared.mutable if past and past.declared else None
+        return mutable_changes(self.entry, job, self.latest.marker, self.draft.situation.cloud, sent)
 
     def _replace(self, found: Difference) -> PlannedAction:
         """The declaration of an active job changed in what the service cannot change on it."""

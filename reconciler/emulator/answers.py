@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.emulator import catalogue, forms
@@ -31,8 +31,13 @@ class Identity(NamedTuple):
     user_name: str
 
 
-def job(body: Mapping[str, Any], identity: Identity, *, noise: bool = True) -> dict[str, Any]:
-    """Return the answer about a job, all but its status. Without `noise`: as sent, plus the identity."""
+def job(
+    body: Mapping[str, Any], identity: Identity, *, noise: bool = True, unreported: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the answer about a job, all but its status. Without `noise`: as sent, plus the identity.
+
+    `unreported` are paths of fields, `spec.notification`, that are kept and never shown.
+    """
     answer: dict[str, Any] = copy.deepcopy({key: value for key, value in body.items() if value is not None})
     metadata = answer["metadata"]
     metadata["workspace_id"] = metadata.get("workspace_id") or "0"
@@ -41,7 +46,17 @@ def job(body: Mapping[str, Any], identity: Identity, *, noise: bool = True) -> d
         _add_noise(answer, identity)
         if forms.is_other(identity.id):
             forms.respell_filled(answer)
+    for path in unreported:
+        _hide(answer, path)
     return answer
+
+
+def _hide(answer: dict[str, Any], path: str) -> None:
+    *above, name = path.split(".")
+    place: Any = answer
+    for part in above:
+        place = place.get(part) or {}
+    place.pop(name, None)
 
 
 def frame(answer: Mapping[str, Any]) -> tuple[str, str]:

@@ -42,6 +42,7 @@ class Store:
 
     `clock` defaults to the file's own clock, which runs `speed` times as fast as real time (None: as
     fast as before, at first 1). `quota` is the number of jobs per project, finished ones included.
+    `unreported` are paths of fields that the service keeps and does not echo (`spec.notification`).
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class Store:
         quota: int = DEFAULT_QUOTA,
         noise: bool = True,
         user_name: str = "emulator",
+        unreported: tuple[str, ...] = (),
     ) -> None:
+        self.unreported = unreported
         self.database = Database(path)
         try:
             self.clock: Clock = clock if clock is not None else SharedClock(self.database, speed)
@@ -364,7 +367,8 @@ class Store:
 
     def _frame(self, body: Body, job_id: str, create_ms: int) -> tuple[str, str]:
         identity = answers.Identity(job_id, create_ms, self.user_name)
-        return answers.frame(answers.job(body, identity, noise=self.noise))
+        answer = answers.job(body, identity, noise=self.noise, unreported=self.unreported)
+        return answers.frame(answer)
 
     def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
         head, tail = self._frame(body, job_id, create_ms)
