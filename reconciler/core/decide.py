@@ -83,7 +83,7 @@ def decide(
         return [draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=newer)], []
     if desired is None or desired.is_absent:
         return _absent(draft), []
-    if clash := _both_own(draft, desired):
+    if clash := rename_clash(view, desired):
         return [draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)], []
     strangers = _in_conflict(draft)
     if view.history_problem is not None and (strangers or not view.owned):
@@ -133,18 +133,18 @@ def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob |
     return not has_ended
 
 
-def _both_own(draft: Draft, desired: DesiredJob) -> str | None:
+def rename_clash(view: KeyView, desired: DesiredJob) -> str | None:
     """Why a renaming cannot be, or None.
 
     A revision of the new key that has a name of the old one shows that the renaming is under way.
     """
-    old = sorted({r.marker.key for r in draft.view.owned} - {desired.key})
+    old = sorted({r.marker.key for r in view.owned} - {desired.key})
     is_under_way = any(
         parse_remote_name(r.job.name).key in desired.formerly
-        for r in draft.view.owned
+        for r in view.owned
         if r.marker.key == desired.key
     )
-    own = any(r.marker.key == desired.key for r in draft.view.owned)
+    own = any(r.marker.key == desired.key for r in view.owned)
     if not old or not own or is_under_way:
         return None
     return f"formerly: {', '.join(old)}, but {desired.key} owns revisions of its own"

@@ -17,7 +17,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.plan import Change, PlanWarning
 from reconciler.core.secret import REDACTED, show
-from reconciler.core.stack import DesiredJob
+from reconciler.core.stack import Declared, DesiredJob
 
 DESCRIPTION = ("description",)
 _PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"
@@ -134,9 +134,10 @@ def _form(path: tuple[str, ...], value: Any) -> Any:
 
 
 def _description_change(wanted: str, found: str) -> Change:
-    sensitive = show(wanted) != wanted
+    shown = show(wanted)
+    sensitive = shown != wanted
     before = REDACTED if sensitive and found else found
-    return Change(path="description", before=before or None, after=wanted or None, sensitive=sensitive)
+    return Change(path="description", before=before or None, after=shown or None, sensitive=sensitive)
 
 
 def _changes(path: tuple[str, ...], found: Any, wanted: Any) -> tuple[Change, ...]:
@@ -207,24 +208,49 @@ def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cl
     for path in mutable_paths():
         value = _at(desired.body or {}, path)
         if path != DESCRIPTION and value is not None and is_changeable(path, job.phase, cloud):
-            place = body
-            for name in path[:-1]:
-                place = place.setdefault(name, {})
-            place[path[-1]] = value
+            _put(body, path, value)
     return body
 
 
-def mutable_part(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The mutable fields of a create body, for the history; those that hold a secret are left out."""
+def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, Any]:
+    """The mutable fields of a create body that hold no secret, for the history; or those that do."""
     part: dict[str, Any] = {}
     for path in mutable_paths():
         value = _at(body, path)
-        if path != DESCRIPTION and value is not None and show(value) == value:
-            place = part
-            for name in path[:-1]:
-                place = place.setdefault(name, {})
-            place[path[-1]] = value
+        if path != DESCRIPTION and value is not None and (show(value) != value) is secret:
+            _put(part, path, value)
     return part
+
+
+def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
+    """The mutable fields that are declared otherwise than they were last applied."""
+    body = desired.body or {}
+    edited = {
+        ".".join(path)
+        for path in mutable_paths()
+        if (value := _at(body, path)) is not None and path != DESCRIPTION
+        if not _was_sent(path, value, applied.mutable)
+    }
+    if show(desired.description).strip() != applied.description.strip():
+        edited.add("description")
+    if desired.lifecycle.protect is not None and desired.lifecycle.protect != applied.protect:
+        edited.add(_PROTECT)
+    return frozenset(edited)
+
+
+def with_secrets_of(body: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """The recorded mutable part, with the fields of a body that it leaves out because they hold a secret."""
+    whole = mutable_part(body, secret=True)
+    for path in mutable_paths():
+        if (value := _at(part, path)) is not None:
+            _put(whole, path, value)
+    return whole
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
 
 
 def _sent(form: Any) -> Any:

@@ -268,6 +268,11 @@ class Memory:
         """Whether anything of the stack was ever recorded here."""
         return bool(self.by_key)
 
+    @property
+    def knows_applies(self) -> bool:
+        """Whether it was recorded what was applied, and not only what was seen."""
+        return any(past.declared is not None for of_key in self.by_key.values() for past in of_key)
+
 
 class RevisionId(NamedTuple):
     """Key and number of a revision."""

@@ -10,7 +10,6 @@ from typing import Any
 from reconciler.core.drift import DriftReport
 from reconciler.core.plan import Plan
 from reconciler.core.printable import COMMAND_MARK
-from reconciler.core.secret import show
 from reconciler.render.style import View
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
@@ -46,4 +45,4 @@ def render_plan(plan: Plan, view: View) -> str:
 
 def render_drift(report: DriftReport, view: View) -> str:
     """The document of `drift --json`."""
-    return dump(redacted(show(report.model_dump(mode="json", by_alias=True)), view.redact)) + "\n"
+    return dump(redacted(report.document(), view.redact)) + "\n"

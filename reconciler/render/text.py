@@ -82,7 +82,7 @@ def render_drift(report: DriftReport, view: View) -> str:
     width = max(map(len, keys), default=0)
     lines += [_drift_line(item, style, width) for item in report.drift]
     if report.pending:
-        lines += ["", "The manifest is ahead (no drift; apply brings it about):"]
+        lines += [*([""] if report.drift else []), "Pending changes (not drift; run apply):"]
         lines += [
             printable(f"  {'pending':<10} {item.key:<{width}}  {item.detail}") for item in report.pending
         ]

@@ -181,7 +181,6 @@ def test_drift_names_what_changed_behind_our_back(reconciler: Reconciler, servic
     assert [(d["key"], d["class"]) for d in document["drift"]] == [
         ("a", "terminated"),
         ("b", "unowned"),
-        ("b", "missing"),
     ]
     # The history knows that the stack never had d.
     assert [p["key"] for p in document["pending"]] == ["a", "c", "d"]

@@ -13,7 +13,10 @@ from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 
 UPDATE = "ChangeTrainingJobDescription"
 BELIEVED = "the service does not report spec.notification; it is taken to be as it was last sent"
-UNRECORDED = "the service does not report spec.notification; no record says what was sent: it is taken to be as declared"
+UNRECORDED = (
+    "the service does not report spec.notification; "
+    "no record says what was sent: it is taken to be as declared"
+)
 
 
 @pytest.fixture(params=[("spec.notification",), ()], ids=["not echoed", "echoed"])

@@ -34,6 +34,7 @@ def past(
     declared: DesiredJob | None = None,
     is_declared_known: bool = True,
     job: ObservedJob | None = None,
+    is_stopped: bool = False,
     **said: Any,
 ) -> PastRevision:
     """A revision as the store remembers it: of `desired`, unless `job` says which one it was."""
@@ -51,6 +52,7 @@ def past(
         duration_s=job.duration_s,
         seen_at_s=job.created_at_s,
         declared=known,
+        stopped=is_stopped,
     )
 
 

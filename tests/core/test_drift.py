@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.planner import Look
-from reconciler.core.stack import Stack
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 
@@ -31,6 +34,7 @@ def classes(found: DriftReport) -> list[str]:
 
 NEW = a_job()
 OLD = a_job(algorithm__parameters={"lr": 9})
+PROTECTED = a_job(lifecycle={"protect": True})
 STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
 
 
@@ -51,7 +55,7 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (
             a_stack(a_job("b")),
             [seen(NEW), seen(NEW, revision=2), seen(a_job("b"))],
-            ["duplicate", "orphaned", "orphaned"],
+            ["orphaned", "orphaned"],
         ),
         (a_stack(NEW), [seen(NEW, description=""), seen(NEW, revision=2)], ["unowned"]),
         (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR, ran_s=0)], []),
@@ -67,7 +71,14 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (a_stack(a_job("b"), is_partial=True), [seen(NEW), seen(a_job("b"))], []),
         (a_stack(absent()), [seen(NEW)], ["orphaned"]),
         (a_stack(a_job("b")), [seen(NEW, phase="Completed"), seen(a_job("b"))], []),
-        (a_stack(NEW), [seen(NEW, description="")], ["unowned", "missing"]),
+        (a_stack(NEW), [seen(NEW, description="")], ["unowned"]),
+        (a_stack(NEW), [seen(NEW, stack="other")], ["missing"]),
+        (a_stack(a_job("b")), [seen(NEW, phase="Terminating", ended_s_ago=60), seen(a_job("b"))], []),
+        (a_stack(NEW), [seen(NEW, text="edited by hand", phase="Failed", protected=True)], ["failed"]),
+        (a_stack(PROTECTED), [seen(PROTECTED, phase="Terminated")], ["terminated"]),
+        (a_stack(PROTECTED), [seen(PROTECTED, phase="Completed")], ["modified"]),
+        (a_stack(NEW), [seen(NEW, digest="z" + "0" * 12)], ["unknown"]),
+        (a_stack(NEW), [seen(NEW, phase="Frozen"), seen(NEW, revision=2)], ["unknown"]),
         (a_stack(NEW), [seen(NEW), seen(NEW, revision=2, description="")], ["unowned"]),
         (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR)], ["stuck"]),
         (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=60)], []),
@@ -81,6 +92,134 @@ def test_classes(stack: Stack, jobs: list[ObservedJob], expected: list[str]) -> 
     assert found.summary == {name: expected.count(name.value) for name in found.summary}
 
 
+@pytest.mark.parametrize(
+    "phase", ["Creating", "Pending", "Awaiting", "waiting", "等待中", "Running", "Completed"]
+)
+@pytest.mark.parametrize("ran_s", [0.0, 30 * HOUR])
+def test_progress_is_no_drift_in_whichever_form_the_service_answers(phase: str, ran_s: float) -> None:
+    declared = a_job(
+        spec__schedule_policy={"priority": 2, "preemptible": True},
+        spec__notification={"topic_urn": "urn:smn:x", "events": ["JobFailed", "JobHanged"]},
+        endpoints={"ssh": {"key_pair_names": ["one", "two"]}},
+    )
+    assert declared.body is not None
+    spec = declared.body["spec"] | {
+        "schedule_policy": {"priority": "2", "preemptible": "true", "affinity": None},
+        "notification": {"events": ["JobHanged", "JobFailed"], "topic_urn": "urn:smn:x"},
+        "runtime_type": "production",
+    }
+    other_forms = {
+        **declared.body,
+        "spec": spec,
+        "endpoints": {"ssh": {"key_pair_names": ["two", "one"], "task_urls": []}},
+    }
+    job = seen(declared, phase=phase, ran_s=ran_s, body=other_forms)
+    found = report(a_stack(declared), job)
+    assert (found.drift, found.pending, found.warnings) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("declared", "job", "expected"),
+    [
+        (NEW, seen(NEW, text="edited by hand"), {"description": (None, "edited by hand")}),
+        (a_job(description="text"), seen(NEW), {"description": ("text", None)}),
+        (PROTECTED, seen(NEW), {"lifecycle.protect": ("true", "false")}),
+        (NEW, seen(NEW, stopped=True), {"marker.stopped": ("false", "true")}),
+        (
+            a_job(spec__schedule_policy={"priority": 2}),
+            seen(a_job(spec__schedule_policy={"priority": 3}), phase="Pending"),
+            {"spec.schedule_policy.priority": ("2", "3")},
+        ),
+        (
+            a_job(spec__notification={"topic_urn": "urn:a", "events": ["JobFailed"]}),
+            seen(a_job(spec__notification={"topic_urn": "urn:b", "events": ["JobHanged"]})),
+            {
+                "spec.notification.events": (["JobFailed"], ["JobHanged"]),
+                "spec.notification.topic_urn": ("urn:a", "urn:b"),
+            },
+        ),
+        (
+            a_job(endpoints={"ssh": {"key_pair_names": ["one"]}}),
+            seen(a_job(endpoints={"ssh": {"key_pair_names": ["two"]}})),
+            {"endpoints.ssh.key_pair_names": (["one"], ["two"])},
+        ),
+    ],
+    ids=lambda value: "" if not isinstance(value, dict) else next(iter(value)),
+)
+def test_each_modified_field_is_shown_before_and_after(
+    declared: DesiredJob, job: ObservedJob, expected: dict[str, Any]
+) -> None:
+    [item] = report(a_stack(declared), job).drift
+    assert item.class_.value == "modified"
+    assert {change.path: (change.before, change.after) for change in item.changes} == expected
+    for path, values in expected.items():
+        assert path in item.detail
+        for value in values:
+            assert ("(none)" if value is None else json.dumps(value)) in item.detail
+
+
+def test_a_secret_that_differs_is_not_shown() -> None:
+    secret = SecretText("tell-nobody-1", "${var.topic}")
+    declared = replace(a_job(spec__notification={"topic_urn": secret, "events": []}), description=secret)
+    old = a_job(spec__notification={"topic_urn": "tell-nobody-2", "events": []})
+    found = report(a_stack(declared), seen(declared, text="tell-nobody-2", body=old.body))
+    [entry] = found.document()["drift"]
+    assert [change["path"] for change in entry["changes"]] == [
+        "description",
+        "spec.notification.topic_urn",
+    ]
+    assert all(change["sensitive"] for change in entry["changes"])
+    assert "tell-nobody" not in json.dumps(found.document())
+
+
+def test_entries_hold_changes_only_where_there_are_some() -> None:
+    found = report(a_stack(NEW, a_job("b")), seen(NEW, text="edited"), seen(a_job("b"), phase="Failed"))
+    modified, failed = found.document()["drift"]
+    assert list(failed) == ["key", "class", "job", "detail", "since"]
+    assert list(modified) == [*failed, "changes"]
+
+
+@pytest.mark.parametrize(
+    ("stack", "jobs", "expected"),
+    [
+        (a_stack(NEW), [seen(OLD)], "the manifest is ahead of r1 (Running)"),
+        (a_stack(NEW), [seen(OLD, phase="Failed")], "the manifest is ahead of r1 (Failed)"),
+        # back to what ended badly before
+        (
+            a_stack(NEW),
+            [seen(NEW, phase="Failed"), seen(OLD, revision=2)],
+            "the manifest is ahead of r2 (Running)",
+        ),
+        (
+            a_stack(NEW),
+            [seen(NEW, phase="Terminated", stopped=True)],
+            "declared again; r1 was stopped by us",
+        ),
+        (
+            a_stack(NEW),
+            [seen(NEW, phase="Terminating", stopped=True, ended_s_ago=60)],
+            "declared again; r1 was stopped by us",
+        ),
+        (
+            a_stack(replace(NEW, key="new", formerly=("a",))),
+            [seen(NEW)],
+            "formerly a: the marker follows",
+        ),
+        (
+            a_stack(replace(NEW, key="new", formerly=("a",))),
+            [seen(NEW), seen(a_job("new"))],
+            "formerly: a, but new owns revisions of its own",
+        ),
+    ],
+)
+def test_what_waits_for_an_apply_is_pending_and_no_drift(
+    stack: Stack, jobs: list[ObservedJob], expected: str
+) -> None:
+    found = report(stack, *jobs)
+    assert [item.detail for item in found.pending] == [expected]
+    assert classes(found) == (["failed"] if "(Failed)" in expected else [])
+
+
 def test_a_manifest_that_is_ahead_is_pending_and_no_drift() -> None:
     found = report(a_stack(NEW), seen(OLD))
     assert not found.has_drifted
@@ -92,6 +231,8 @@ def test_what_cannot_be_changed_now_waits_and_is_no_drift() -> None:
     wanted = a_job(spec__schedule_policy={"priority": 3})
     running = seen(wanted, body=NEW.body)
     assert classes(report(a_stack(wanted), running)) == []
+    [warning] = report(a_stack(wanted), running).warnings
+    assert (warning.what, warning.key) == ("change waits", "a")
     queued = seen(wanted, phase=Phase.PENDING, body=NEW.body)
     assert classes(report(a_stack(wanted), queued)) == ["modified"]
     assert classes(report(a_stack(wanted), queued, cloud=Cloud.OTC)) == []
@@ -115,3 +256,16 @@ def test_a_list_that_could_not_be_read_compares_nothing() -> None:
 def test_since_when() -> None:
     [item] = report(a_stack(NEW), seen(NEW, phase="Failed", ended_s_ago=HOUR)).drift
     assert item.since == "2027-01-15T07:00:00Z"
+
+
+def test_a_revision_that_runs_again_beside_the_one_that_completed_is_a_warning() -> None:
+    found = report(a_stack(NEW), seen(NEW), seen(NEW, revision=2, phase="Completed"))
+    [warning] = found.warnings
+    assert (classes(found), warning.what) == ([], "superseded revision is active")
+    assert warning.why == "a is Running, and a-r2 is Completed"
+
+
+def test_a_newer_name_that_another_stack_holds_is_a_warning() -> None:
+    found = report(a_stack(NEW), seen(NEW), seen(NEW, revision=2, stack="other"))
+    [warning] = found.warnings
+    assert (classes(found), warning.what, warning.key) == ([], "name taken", "a")

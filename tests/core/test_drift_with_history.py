@@ -13,13 +13,15 @@ from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.planner import Look
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_MEMORY, Memory, PastRevision
+from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
-from tests.builders import NOW, STACK, TARGET, a_job, a_stack, seen
+from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, OLD, TD, F, P, R
 
 APPLIED = a_job(description="applied")
+ENDS = ("Completed", "Failed", "Terminated", "Abnormal")
 QUEUED: dict[str, Any] = {"spec__schedule_policy": {"priority": 2}}
 
 
@@ -68,7 +70,8 @@ def test_without_a_history_it_is_told_against_what_is_declared() -> None:
     ahead = a_stack(a_job(description="declared anew"))
     for memory in (NO_MEMORY, a_memory(past(APPLIED, 1, R, is_declared_known=False))):
         [item] = report(ahead, seen(APPLIED), memory=memory).drift
-        assert (item.class_.value, item.detail) == ("modified", "description differs from what is declared")
+        said = 'differs from what is declared: description "declared anew" -> "applied"'
+        assert (item.class_.value, item.detail) == ("modified", said)
 
 
 def test_what_differs_and_from_what_is_said() -> None:
@@ -76,7 +79,10 @@ def test_what_differs_and_from_what_is_said() -> None:
     somebodys = a_job(spec__schedule_policy={"priority": 3})
     job = seen(queued, text="edited by hand", phase=P, body=somebodys.body)
     [item] = report(a_stack(APPLIED), job, memory=a_memory(past(queued, 1, P))).drift
-    assert item.detail == "description, spec.schedule_policy.priority differs from what was last applied"
+    assert item.detail == (
+        'differs from what was last applied: description "applied" -> "edited by hand"; '
+        'spec.schedule_policy.priority "2" -> "3"'
+    )
 
 
 @pytest.mark.parametrize("was_protected", [True, False, None])
@@ -111,15 +117,24 @@ OTHER = a_job("b")
     [
         # nobody knows whether the stack ever had it
         (NO_MEMORY, ["missing"], []),
-        (Memory(problem="away"), ["missing"], []),
+        (Memory(problem="away"), ["unknown"], []),
         (a_memory(elsewhere=("other.example",)), ["missing"], []),
+        # looks were recorded, and no apply
+        (a_memory(past(OTHER, 1, R, is_declared_known=False)), ["missing"], []),
         # the store knows the stack, and never saw the key
         (a_memory(past(OTHER, 1, R)), [], ["a"]),
         # it was there, and is gone
         (a_memory(past(APPLIED, 1, R)), ["missing"], []),
         (a_memory(past(APPLIED, 1, F)), ["missing"], []),
-        # what was declared before has completed, and the manifest is ahead of it
+        (a_memory(past(APPLIED, 1, TD)), ["missing"], []),
+        # it has completed, and is declared otherwise by now
         (a_memory(past(a_job(**OLD), 1, DONE)), [], ["a"]),
+        # it was there, is gone, and is declared otherwise by now
+        (a_memory(past(a_job(**OLD), 1, R)), ["missing"], ["a"]),
+        # we stopped it, and it is declared again
+        (a_memory(past(APPLIED, 1, TD, is_stopped=True)), [], ["a"]),
+        (a_memory(past(APPLIED, 1, R, is_stopped=True)), [], ["a"]),
+        (a_memory(past(APPLIED, 1, F, is_stopped=True)), ["missing"], []),
         # it has completed, and aged out
         (a_memory(past(APPLIED, 1, DONE)), [], []),
         (a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], []),
@@ -129,7 +144,7 @@ def test_what_is_not_there(memory: Memory, drift: list[str], pending: list[str])
     found = report(a_stack(APPLIED, OTHER), seen(OTHER), memory=memory)
     assert classes(found) == drift
     assert [item.key for item in found.pending] == pending
-    assert found.has_drifted is bool(drift)
+    assert found.has_drifted is (drift == ["missing"])
 
 
 def test_a_key_that_the_stack_never_had_says_that_it_is_new() -> None:
@@ -157,9 +172,15 @@ def test_an_unmanaged_job_on_our_name_is_told_although_what_completed_has_aged_o
 def test_a_job_of_ours_that_lost_its_marker_is_told_whatever_its_name() -> None:
     by_hand: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
     memory = a_memory(past(APPLIED, 1, R, id_part="12345678", **by_hand))
-    [unowned, missing] = report(a_stack(APPLIED), seen(description="", **by_hand), memory=memory).drift
-    assert (unowned.class_.value, missing.class_.value) == ("unowned", "missing")
-    assert unowned.detail == "by-hand is ours by the history, and has no marker of ours (unmanaged)"
+    [unowned] = report(a_stack(APPLIED), seen(description="", **by_hand), memory=memory).drift
+    assert (unowned.class_.value, unowned.job) == ("unowned", by_hand["job_id"])
+    assert unowned.detail == "by-hand is known from history; its marker was removed"
+
+
+def test_a_job_that_was_deleted_and_one_that_took_its_name_are_two_events() -> None:
+    memory = a_memory(past(APPLIED, 1, R))
+    somebodys = seen(APPLIED, description="", job_id="12345678-aaaa")
+    assert classes(report(a_stack(APPLIED), somebodys, memory=memory)) == ["unowned", "missing"]
 
 
 def test_a_manifest_that_is_ahead_is_pending_with_a_history_too() -> None:
@@ -170,3 +191,187 @@ def test_a_manifest_that_is_ahead_is_pending_with_a_history_too() -> None:
 def test_a_store_that_is_away_is_said() -> None:
     [warning] = report(a_stack(APPLIED), seen(APPLIED), memory=Memory(problem="no route")).warnings
     assert warning.what == "the history could not be read"
+
+
+# --- pending: edited in the manifest, and not applied yet
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        (a_job(description="declared anew"), "description changed"),
+        (a_job(description="applied", lifecycle={"protect": True}), "lifecycle.protect changed"),
+        (
+            a_job(description="applied", spec__schedule_policy={"priority": 3}),
+            "spec.schedule_policy.priority changed",
+        ),
+        (
+            a_job(description="applied", spec__notification={"topic_urn": "urn:x", "events": []}),
+            "spec.notification changed",
+        ),
+        (
+            a_job(description="declared anew", **OLD),
+            "the manifest is ahead of r1 (Pending): algorithm.parameters.lr changed; description changed",
+        ),
+    ],
+)
+def test_an_edit_that_was_not_applied_is_pending_and_no_drift(declared: DesiredJob, expected: str) -> None:
+    found = report(a_stack(declared), seen(APPLIED, phase=P), memory=a_memory(past(APPLIED, 1, P)))
+    assert (classes(found), [item.detail for item in found.pending]) == ([], [expected])
+
+
+def test_an_edit_on_both_sides_is_drift_and_pending() -> None:
+    found = report(
+        a_stack(a_job(description="declared anew")), edited(APPLIED), memory=a_memory(past(APPLIED, 1, R))
+    )
+    [item] = found.drift
+    [change] = item.changes
+    assert (change.before, change.after) == ("applied", "edited by hand")
+    assert [pending.detail for pending in found.pending] == ["description changed"]
+
+
+def test_an_edit_that_somebody_made_on_the_job_first_waits_for_nothing() -> None:
+    found = report(
+        a_stack(a_job(description="edited by hand")), edited(APPLIED), memory=a_memory(past(APPLIED, 1, R))
+    )
+    assert (classes(found), found.pending) == (["modified"], ())
+
+
+def test_an_edit_that_the_phase_does_not_allow_is_a_warning_only() -> None:
+    urgent = a_job(description="applied", spec__schedule_policy={"priority": 3})
+    found = report(a_stack(urgent), seen(APPLIED), memory=a_memory(past(APPLIED, 1, R)))
+    assert (classes(found), found.pending) == ([], ())
+    assert [warning.what for warning in found.warnings] == ["change waits"]
+
+
+def test_a_description_with_a_secret_is_compared_by_its_value() -> None:
+    secret = a_job(description=SecretText("tell-nobody-1", "${var.text}"))
+    secret = replace(secret, description=SecretText("tell-nobody-1", "${var.text}"))
+    memory = a_memory(past(secret, 1, R, declared=replace(secret, description="${var.text}")))
+    assert classes(report(a_stack(secret), seen(secret, text="tell-nobody-1"), memory=memory)) == []
+    assert classes(report(a_stack(secret), seen(secret, text="by hand"), memory=memory)) == ["modified"]
+    plain = a_job(description="plain")
+    found = report(a_stack(plain), seen(secret, text="tell-nobody-1"), memory=memory)
+    assert (classes(found), [item.detail for item in found.pending]) == ([], ["description changed"])
+
+
+# --- orphaned, or pending
+
+
+@pytest.mark.parametrize("entry", [None, absent()], ids=["removed", "state: absent"])
+@pytest.mark.parametrize(
+    ("memory", "job", "drift", "pending"),
+    [
+        # nobody knows of an apply
+        (NO_MEMORY, {}, ["orphaned"], 0),
+        (a_memory(past(a_job("b"), 1, R)), {}, ["orphaned"], 0),
+        # it was seen, and never declared by an apply that is on record
+        (a_memory(past(APPLIED, 1, R, is_declared_known=False)), {}, ["orphaned"], 0),
+        # the last apply declared it
+        (a_memory(past(APPLIED, 1, R)), {}, [], 1),
+        (a_memory(past(APPLIED, 1, R)), {"protected": True}, [], 1),
+        # the last apply ended it, and somebody started it again
+        (a_memory(past(APPLIED, 1, TD)), {"stopped": True}, ["orphaned"], 0),
+        # it has ended, or is about to
+        (a_memory(past(APPLIED, 1, R)), {"phase": "Completed"}, [], 0),
+        (a_memory(past(APPLIED, 1, R)), {"phase": "Terminating", "stopped": True, "ended_s_ago": 60}, [], 0),
+        # nobody can say
+        (Memory(problem="away"), {}, ["unknown"], 0),
+        (Memory(problem="away"), {"phase": "Completed"}, [], 0),
+    ],
+)
+def test_what_is_not_declared(
+    entry: DesiredJob | None, memory: Memory, job: dict[str, Any], drift: list[str], pending: int
+) -> None:
+    stack = a_stack(OTHER, *([entry] if entry else []))
+    found = report(stack, seen(OTHER), seen(APPLIED, **job), memory=memory)
+    assert (classes(found), len(found.pending)) == (drift, pending)
+    assert found.complete is ("unknown" not in drift)
+
+
+def test_two_jobs_of_a_removed_entry_wait_once_and_are_a_duplicate() -> None:
+    jobs = seen(APPLIED), seen(APPLIED, revision=2)
+    found = report(a_stack(OTHER), seen(OTHER), *jobs, memory=a_memory(past(APPLIED, 1, R)))
+    assert classes(found) == ["duplicate"]
+    assert [item.detail for item in found.pending] == [
+        "not in the manifest any more; a (Running), a-r2 (Running) is to end"
+    ]
+
+
+# --- a history that cannot be read
+
+
+AWAY = Memory(problem="away")
+
+
+@pytest.mark.parametrize(
+    ("declared", "jobs", "expected"),
+    [
+        # what rests on it is unknown
+        (APPLIED, [], ["unknown"]),
+        (APPLIED, [seen(APPLIED, description="")], ["unowned", "unknown"]),
+        (APPLIED, [edited(APPLIED)], ["unknown"]),
+        # everything else is not
+        (APPLIED, [seen(APPLIED)], []),
+        (APPLIED, [seen(APPLIED, phase=DONE)], []),
+        (APPLIED, [seen(APPLIED, phase=F)], ["failed"]),
+        (APPLIED, [seen(APPLIED, phase=TD)], ["terminated"]),
+        (APPLIED, [seen(APPLIED), seen(APPLIED, revision=2)], ["duplicate"]),
+        (a_job(description="applied", **OLD), [seen(APPLIED)], []),
+    ],
+)
+def test_what_rests_on_a_history_that_cannot_be_read_is_unknown(
+    declared: DesiredJob, jobs: list[ObservedJob], expected: list[str]
+) -> None:
+    found = report(a_stack(declared), *jobs, memory=AWAY)
+    assert classes(found) == expected
+    assert found.complete is ("unknown" not in expected)
+
+
+# --- older revisions that the service still lists
+
+
+@pytest.mark.parametrize(
+    ("newest", "expected"),
+    [
+        (past(APPLIED, 2, DONE), []),
+        (past(APPLIED, 2, F), ["failed"]),
+        (past(APPLIED, 2, TD), ["terminated"]),
+        (past(APPLIED, 2, TD, is_stopped=True), []),
+        (past(APPLIED, 2, R), ["terminated"]),
+    ],
+)
+def test_a_newer_revision_that_is_gone_counts_as_it_ended(newest: PastRevision, expected: list[str]) -> None:
+    found = report(a_stack(APPLIED), seen(APPLIED, phase=F), memory=a_memory(past(APPLIED, 1, F), newest))
+    assert classes(found) == expected
+    assert [item.job for item in found.drift] == [None] * len(expected)
+
+
+# --- steps
+
+
+PROGRESS = [
+    (before, now)
+    for before in ("Creating", "Pending", "Running")
+    for now in ("Creating", "Pending", "Running", "Terminating", *ENDS)
+]
+EXPECTED = [
+    *PROGRESS,
+    *[("Terminating", now) for now in ("Terminating", *ENDS)],
+    *[(end, now) for end in ENDS for now in (end, "Creating", "Pending")],
+]
+
+
+@pytest.mark.parametrize("now", [phase.value for phase in Phase])
+@pytest.mark.parametrize("before", [phase.value for phase in Phase])
+def test_a_step_that_is_not_expected_is_a_warning(before: str, now: str) -> None:
+    memory = a_memory(past(APPLIED, 1, before))
+    found = report(a_stack(APPLIED), seen(APPLIED, phase=now, ended_s_ago=60), memory=memory)
+    warned = [warning for warning in found.warnings if warning.what == "unexpected phase"]
+    assert (not warned) is ((before, now) in EXPECTED)
+    assert found.has_drifted is (now in ("Failed", "Abnormal", "Terminated")), "a step alone is no drift"
+
+
+def test_an_unexpected_step_says_what_was_expected() -> None:
+    [warning] = report(a_stack(APPLIED), seen(APPLIED), memory=a_memory(past(APPLIED, 1, DONE))).warnings
+    assert warning.why == "a was Completed and is Running; expected next: Creating, Pending"

@@ -185,7 +185,7 @@ jobs:
 
 
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_a_plan_after_an_apply_is_empty(
+def test_a_plan_and_a_drift_check_after_an_apply_are_empty(
     store: Store, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody")
@@ -208,6 +208,8 @@ def test_a_plan_after_an_apply_is_empty(
         assert applied.exit_code == 0, applied.output
         for seconds in (0, 2, 60, 3600):
             clock.advance(seconds=seconds)
+            drift = json.loads(reconciler("drift", "--json").stdout)
+            assert (drift["drift"], drift["pending"], drift["warnings"]) == ([], [], [])
             assert sorted(actions()) == [(key, "keep", []) for key in ("four", "one", "three", "two")]
         # Without records, what was declared then is read back from the details.
         for kept in tmp_path.glob(".reconciler/*"):

@@ -44,6 +44,7 @@ from reconciler.version import __version__
 from tests.apply.killing import killed_at
 from tests.apply.service import CREATE, PROJECT, STOP, UPDATE, Service, a_service, marker
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
+from tests.core.plan_and_drift import contradictions
 
 #: How many stories are told, and of how many steps each.
 WORLDS, STEPS = int(os.environ.get("WORLDS", "1000")), 9
@@ -367,6 +368,15 @@ class World(RuleBasedStateMachine):
         return sorted(jobs, key=lambda job: job.name)[place % len(jobs) :][:1] if jobs else []
 
     # --- we
+
+    @rule()
+    def check_for_drift(self) -> None:
+        """What drift says is never against what a plan of the same moment says."""
+        context = self._context(self._stack(self._manifest))
+        report = reconcile.drift(context)
+        ending = {self._key(job) for job in self._ours() if job.life.phase == "Terminating"}
+        assert contradictions(reconcile.plan(context, WITHOUT_GUARDS), report, ending) == []
+        self.told["drift checks"] += 1
 
     @rule(force=st.booleans())
     def apply(self, force: bool) -> None:

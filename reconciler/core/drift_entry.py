@@ -1,0 +1,49 @@
+"""One entry of a drift report: what is not as it was left, and what waits to be applied.
+
+Source: SEMANTICS 11.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from reconciler.core.plan import Change, Frozen
+
+
+class DriftClass(StrEnum):
+    """What sort of drift it is."""
+
+    MISSING = "missing"
+    FAILED = "failed"
+    TERMINATED = "terminated"
+    MODIFIED = "modified"
+    DUPLICATE = "duplicate"
+    ORPHANED = "orphaned"
+    UNOWNED = "unowned"
+    STUCK = "stuck"
+    UNKNOWN = "unknown"
+
+
+class Drift(Frozen):
+    """One thing that is not as it was left."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    class_: DriftClass = Field(alias="class", description="What sort of drift it is.")
+    job: str | None = Field(None, description="Id of the job, or null where there is none.")
+    detail: str = Field("", description="What was found, for people.")
+    since: str | None = Field(None, description="Since when, RFC 3339 in UTC, as far as the service says.")
+    changes: tuple[Change, ...] = Field(
+        (),
+        description="Of modified: each field as it was last applied, or is declared, and as it is now; "
+        "left out where there are none.",
+    )
+
+
+class Pending(Frozen):
+    """A key whose manifest is ahead of the service: not drift."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    job: str | None = Field(None, description="Id of the job, or null where there is none.")
+    detail: str = Field("", description="What waits to be applied, for people.")

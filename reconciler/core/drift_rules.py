@@ -1,0 +1,384 @@
+"""The rules by which one key has drifted, is ahead, or is as it was left.
+
+One event is told once: what ended is not modified as well, and a job that lost its marker is not
+missing as well.
+
+Source: SEMANTICS 6 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from reconciler.core.decide import newest, rename_clash
+from reconciler.core.diff import changes_between
+from reconciler.core.digest import is_known
+from reconciler.core.draft import Situation, declared_now
+from reconciler.core.drift_entry import Drift, DriftClass, Pending
+from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
+from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
+from reconciler.core.phase import RULES, Operation, Phase, may
+from reconciler.core.plan import Change, PlanWarning, timestamp
+from reconciler.core.planner import Look
+from reconciler.core.present import declared_then
+from reconciler.core.retry import stopped_itself
+from reconciler.core.stack import DesiredJob
+
+STUCK_AFTER_S = 3600.0
+
+
+class Findings(NamedTuple):
+    """What was found of one key."""
+
+    drift: tuple[Drift, ...] = ()
+    pending: Pending | None = None
+    warnings: tuple[PlanWarning, ...] = ()
+
+
+def check_key(key: str, desired: DesiredJob | None, look: Look, situation: Situation) -> Findings:
+    """Compare one key with what was left.
+
+    `desired` is None for a key that no file declares.
+    """
+    view = look.view(key, desired)
+    check = _KeyCheck(key, desired, view, look, situation)
+    if why := check.unjudged():
+        return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, why.revision, why.detail)))
+    drift = [*(check.of_declared() if check.declared else check.of_undeclared()), *check.stuck()]
+    return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
+
+
+class _Unjudged(NamedTuple):
+    """Why a key cannot be judged, and the revision that it is about."""
+
+    detail: str
+    revision: Revision | None = None
+
+
+@dataclass(frozen=True)
+class _KeyCheck:
+    """The rules, asked of one key."""
+
+    key: str
+    desired: DesiredJob | None
+    view: KeyView
+    look: Look
+    situation: Situation
+
+    @property
+    def declared(self) -> DesiredJob | None:
+        """The entry, if it declares a job."""
+        return self.desired if self.desired and not self.desired.is_absent else None
+
+    @cached_property
+    def latest(self) -> Revision | None:
+        """The revision that stands for the key, as in a plan."""
+        return newest(self.view, self.declared)
+
+    @cached_property
+    def live(self) -> list[Revision]:
+        """The active revisions that nobody has begun to end."""
+        return [revision for revision in self.view.owned if may(Operation.TERMINATE, revision.job.phase)]
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the newest revision may be there all the same: a job without a marker has its name."""
+        unmanaged = {one.job.id for one in self.view.strangers if one.standing is Standing.UNMANAGED}
+        if self.view.remembered:
+            return self.view.remembered[-1].job in unmanaged
+        return bool(unmanaged)
+
+    # --- what cannot be judged
+
+    def unjudged(self) -> _Unjudged | None:
+        """Why the key cannot be judged, or None."""
+        ownership = self.look.ownership
+        if ownership.problem is not None:
+            # What the problem is, a warning says once for all keys.
+            return _Unjudged("the list could not be read", self.latest)
+        if self.view.unreadable:
+            return _Unjudged(self.view.unreadable[0].why, self.latest)
+        for revision in self.view.owned:
+            if revision.job.phase is None:
+                return _Unjudged(f'unknown phase "{revision.job.phase_text}"', revision)
+            if not is_known(revision.marker.digest):
+                return _Unjudged(f"digest {revision.marker.digest} needs a newer reconciler", revision)
+        if self.declared and not self.view.owned and not ownership.proves_absence:
+            return _Unjudged("a job could not be read, so it is not known whether this one exists")
+        if self.view.history_problem is not None and self._rests_on_history:
+            return _Unjudged(f"the history could not be read: {self.view.history_problem}", self.latest)
+        return None
+
+    @property
+    def _rests_on_history(self) -> bool:
+        """Whether the class, or whether it is drift at all, is what the history store says."""
+        if self.declared is None:
+            return bool(self.live)
+        number = self.latest.number if self.latest and self.view.owned else 0
+        # Whose job holds a newer name, and why nothing is owned, only the history store can say.
+        if not self.view.owned or any(one.number > number for one in self.view.strangers):
+            return True
+        fields = self._fields
+        return fields is not None and bool(fields.modified)
+
+    # --- drift
+
+    def of_declared(self) -> Iterator[Drift]:
+        """What is not as it was left, of a key that is declared."""
+        assert self.declared is not None
+        if rename_clash(self.view, self.declared):
+            return
+        yield from self._duplicates()
+        yield from self.unowned()
+        if not self.view.owned:
+            yield from self._missing(self.declared)
+            return
+        ended = list(self._ended(self.view.aged_out or self.view.owned[-1], self.declared))
+        yield from ended
+        fields = self._fields
+        if fields and fields.modified and self.latest and not _is_about(ended, self.latest):
+            detail = f"differs from what {fields.basis}: {spell_changes(fields.modified)}"
+            yield self.entry(DriftClass.MODIFIED, self.latest, detail, fields.modified)
+
+    def of_undeclared(self) -> Iterator[Drift]:
+        """What runs although nothing declares it, unless that is what the next apply will change."""
+        if self._removal_is_pending:
+            yield from self._duplicates()
+            return
+        for revision in self.live:
+            detail = f"{revision.job.name} is {revision.job.phase_text}, and not declared"
+            yield self.entry(DriftClass.ORPHANED, revision, detail)
+
+    @property
+    def _removal_is_pending(self) -> bool:
+        """Whether the last apply that dealt with the key declared it.
+
+        One that did not has begun to end the job: a job that runs all the same was started again.
+        """
+        was_declared = any(past.declared is not None for past in self.view.remembered)
+        return was_declared and bool(self.live) and not any(one.marker.stopped for one in self.live)
+
+    def _duplicates(self) -> Iterator[Drift]:
+        active = [revision for revision in self.view.owned if revision.job.is_active]
+        if len(active) > 1:
+            names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in active)
+            yield self.entry(DriftClass.DUPLICATE, self.latest, f"more than one active revision: {names}")
+
+    def unowned(self) -> Iterator[Drift]:
+        """Jobs without a believed marker that have one of the key's names, or once were its jobs."""
+        if self.declared is None:
+            return
+        for stranger in self.view.strangers:
+            if stranger.standing is Standing.UNMANAGED:
+                yield Drift.model_validate(
+                    {
+                        "key": self.key,
+                        "class": DriftClass.UNOWNED,
+                        "job": stranger.job.id,
+                        "detail": self._whose(stranger),
+                    }
+                )
+
+    def _whose(self, stranger: Stranger) -> str:
+        if self.view.past_of(stranger.job.id) is not None:
+            return f"{stranger.job.name} is known from history; its marker was removed"
+        return f"{stranger.job.name} has our name and no marker of ours ({stranger.why})"
+
+    def _missing(self, declared: DesiredJob) -> Iterator[Drift]:
+        """The key is declared, and nothing of it is there."""
+        if self.is_hidden or self._was_never_had:
+            return
+        latest = self.latest
+        if latest is None:
+            yield self.entry(DriftClass.MISSING, None, f"declared, and no job of it exists{self._held}")
+            return
+        is_done = latest.job.phase is Phase.COMPLETED or stopped_itself(declared, latest.job)
+        if not is_done and not _was_stopped(latest):
+            last = self.view.remembered[-1]
+            seen = f"was last seen as {last.phase_text}" if last.phase_text else "was created"
+            detail = f"declared, and no job of it exists; r{last.number} {seen}{self._held}"
+            yield self.entry(DriftClass.MISSING, None, detail)
+
+    @property
+    def _held(self) -> str:
+        foreign = next((one for one in self.view.strangers if one.standing is Standing.FOREIGN), None)
+        return f"; {foreign.job.name} is held by job {foreign.job.id} ({foreign.why})" if foreign else ""
+
+    @property
+    def _was_never_had(self) -> bool:
+        """Whether the history store, which knows what was applied, says that the stack never had this key.
+
+        One that only looks were recorded in says nothing of what was there before them.
+        """
+        return self.look.memory.knows_applies and not self.view.remembered
+
+    def _ended(self, last: Revision, declared: DesiredJob) -> Iterator[Drift]:
+        phase = last.job.phase
+        if phase is None or stopped_itself(declared, last.job) or (last.is_aged_out and self.is_hidden):
+            return
+        if phase.ended_badly:
+            yield self.entry(DriftClass.FAILED, last, f"{last.job.name} ended as {phase}")
+        elif phase is Phase.TERMINATED and not last.marker.stopped:
+            yield self.entry(
+                DriftClass.TERMINATED, last, f"{last.job.name} was terminated outside reconciler"
+            )
+
+    def stuck(self) -> Iterator[Drift]:
+        """Terminations that do not come to an end."""
+        for revision in self.view.owned:
+            # Without a duration nothing says when the termination began, and nothing is guessed.
+            since = revision.job.ended_at_s() if revision.job.duration_s else None
+            if revision.job.phase is not Phase.TERMINATING or since is None:
+                continue
+            if self.situation.at_s - since > STUCK_AFTER_S:
+                detail = f"{revision.job.name} has been terminating for more than an hour"
+                yield self.entry(DriftClass.STUCK, revision, detail)
+
+    # --- pending
+
+    def pending(self) -> Pending | None:
+        """What apply would bring about because the manifest says so."""
+        said = list(self._pending_removal() if self.declared is None else self._pending_edits(self.declared))
+        if not said:
+            return None
+        latest = self.latest
+        job = latest.job.id if latest and not latest.is_aged_out else None
+        return Pending(key=self.key, job=job, detail="; ".join(said))
+
+    def _pending_removal(self) -> Iterator[str]:
+        if self._removal_is_pending:
+            removed = "state: absent" if self.desired else "not in the manifest any more"
+            names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in self.live)
+            yield f"{removed}; {names} is to end"
+
+    def _pending_edits(self, declared: DesiredJob) -> Iterator[str]:
+        if clash := rename_clash(self.view, declared):
+            yield clash
+            return
+        latest = self.latest
+        if latest is None:
+            if self._was_never_had:
+                yield "new in the manifest"
+            return
+        if latest.is_aged_out and self.is_hidden:
+            return
+        if latest.marker.digest != declared.digest:
+            ahead = f"the manifest is ahead of r{latest.number} ({latest.job.phase_text})"
+            yield f"{ahead}{self._edited(latest, declared)}"
+        elif _was_stopped(latest) and not stopped_itself(declared, latest.job):
+            yield f"declared again; r{latest.number} was stopped by us"
+        former = sorted({one.marker.key for one in self.view.owned} - {self.key})
+        if former:
+            yield f"formerly {', '.join(former)}: the marker follows"
+        if (fields := self._fields) and fields.pending:
+            yield f"{', '.join(change.path for change in fields.pending)} changed"
+
+    def _edited(self, latest: Revision, declared: DesiredJob) -> str:
+        """The fields that were edited, as far as the history store says what was declared before."""
+        then = declared_then(self.view, latest)
+        if then is None:
+            return ""
+        changes = changes_between(then, declared_now(declared), forces_new_job=True)
+        return f": {', '.join(change.path for change in changes)} changed" if changes else ""
+
+    @cached_property
+    def _fields(self) -> FieldDrift | None:
+        """The mutable fields of the revision that stands for the key; None where none can be compared."""
+        latest, declared = self.latest, self.declared
+        if latest is None or declared is None or latest.is_aged_out:
+            return None
+        if latest.job.phase in (None, Phase.TERMINATING):
+            return None
+        past = self.view.past_of(latest.job.id)
+        return compare_fields(declared, latest, past.declared if past else None, self.situation.cloud)
+
+    # --- what a person should know
+
+    def warnings(self) -> Iterator[PlanWarning]:
+        """What is no drift, and looks odd."""
+        for revision in self.view.owned:
+            yield from self._unexpected_step(revision)
+        latest = self.latest
+        if self.declared:
+            yield from self._held_names()
+        if self.declared and latest:
+            if (fields := self._fields) is not None:
+                yield from fields.warnings(self.key, latest.job)
+            for revision in self.live:
+                # Two that are active are a duplicate; here the one that counts has ended.
+                if not latest.job.is_active and revision is not latest:
+                    yield PlanWarning(
+                        what="superseded revision is active",
+                        why=f"{revision.job.name} is {revision.job.phase_text}, and "
+                        f"{latest.job.name} is {latest.job.phase_text}",
+                        key=self.key,
+                    )
+
+    def _held_names(self) -> Iterator[PlanWarning]:
+        """Names that the next revision may need, and that another stack has by now."""
+        number = self.latest.number if self.latest and self.view.owned else 0
+        for one in self.view.strangers:
+            if one.standing is not Standing.UNMANAGED and one.number > number:
+                why = f"{one.job.name} is held by job {one.job.id} ({one.why})"
+                yield PlanWarning(what="name taken", why=why, key=self.key)
+
+    def _unexpected_step(self, revision: Revision) -> Iterator[PlanWarning]:
+        past, now = self.view.past_of(revision.job.id), revision.job.phase
+        before = past.phase if past else None
+        if before is None or now is None or is_expected(before, now):
+            return
+        expected = ", ".join(phase for phase in Phase if phase in RULES[before].expected_next)
+        why = f"{revision.job.name} was {before} and is {now}; expected next: {expected}"
+        yield PlanWarning(what="unexpected phase", why=why, key=self.key)
+
+    def entry(
+        self,
+        class_: DriftClass,
+        revision: Revision | None,
+        detail: str,
+        changes: tuple[Change, ...] = (),
+    ) -> Drift:
+        """One entry of the report."""
+        since = None
+        if revision is not None and class_ in (DriftClass.FAILED, DriftClass.TERMINATED, DriftClass.STUCK):
+            ended_at_s = revision.job.ended_at_s()
+            since = None if ended_at_s is None else timestamp(ended_at_s)
+        return Drift.model_validate(
+            {
+                "key": self.key,
+                "class": class_,
+                "job": None if revision is None or revision.is_aged_out else revision.job.id,
+                "detail": detail,
+                "since": since,
+                "changes": changes,
+            }
+        )
+
+
+def is_expected(before: Phase, now: Phase) -> bool:
+    """Whether a job that was seen in one phase may be seen in another at the next look.
+
+    Between two looks an active job may have gone several steps. From an end only the service's own
+    restart leads on, and that is one step.
+    """
+    if before is now or now in RULES[before].expected_next:
+        return True
+    reached, ahead = {before}, [before]
+    while ahead:
+        phase = ahead.pop()
+        steps = RULES[phase].expected_next if phase.is_active else frozenset()
+        ahead += steps - reached
+        reached |= steps
+    return now in reached
+
+
+def _was_stopped(revision: Revision) -> bool:
+    """Whether we ended it, or have begun to."""
+    return revision.marker.stopped and revision.job.phase in (Phase.TERMINATED, Phase.TERMINATING)
+
+
+def _is_about(entries: list[Drift], revision: Revision) -> bool:
+    return any(entry.job == revision.job.id for entry in entries)

@@ -1,0 +1,167 @@
+"""`reconciler drift`, from the manifest to the report: each event once, and its exit code."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from reconciler.emulator import Job
+from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+
+RECORDS = Path(".reconciler/records.sqlite3")
+HEAD = [
+    "format_version",
+    "reconciler_version",
+    "created_at",
+    "stack",
+    "target",
+    "manifest_digest",
+]
+
+
+@pytest.fixture
+def job(reconciler: Reconciler, service: Service) -> Job:
+    """One job, applied and running."""
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    service.clock.advance(seconds=60)
+    [made] = service.store.jobs()
+    return made
+
+
+def classes(said: Said) -> list[str]:
+    return [entry["class"] for entry in said.document["drift"]]
+
+
+def describe(service: Service, job: Job, change: Callable[[str], str]) -> None:
+    """Edit the description of a job by hand."""
+    service.store.edit(
+        job.id, lambda body: body["metadata"].update(description=change(body["metadata"]["description"]))
+    )
+
+
+def test_the_document_has_the_head_of_a_plan_and_its_own_lists(reconciler: Reconciler, job: Job) -> None:
+    said = reconciler("drift", "--json")
+    assert said.code == 0
+    assert list(said.document) == [*HEAD, "complete", "drift", "pending", "summary", "warnings"]
+    assert list(said.document)[: len(HEAD)] == list(reconciler("plan", "--json").document)[: len(HEAD)]
+
+
+def test_a_field_that_was_edited_by_hand_is_shown_before_and_after(
+    reconciler: Reconciler, service: Service, job: Job
+) -> None:
+    describe(service, job, lambda text: text.replace("a of the test", "somebody's text"))
+    said = reconciler("drift", "--json")
+    [entry] = said.document["drift"]
+    [change] = entry["changes"]
+    assert (said.code, entry["class"], entry["job"]) == (2, "modified", job.id)
+    assert (change["path"], change["before"], change["after"]) == (
+        "description",
+        "a of the test",
+        "somebody's text",
+    )
+    text = reconciler("drift").out
+    assert 'description "a of the test" -> "somebody\'s text"' in text
+    assert text.splitlines()[-1] == "Drift: 1 modified; 0 pending, 1 compared."
+
+
+def test_an_edit_of_the_manifest_is_pending_until_it_is_applied(
+    reconciler: Reconciler, service: Service, job: Job
+) -> None:
+    write(manifest("a", url=service.url).replace("a of the test", "another text"))
+    said = reconciler("drift", "--json")
+    assert (said.code, classes(said)) == (0, [])
+    assert said.document["pending"] == [{"key": "a", "job": job.id, "detail": "description changed"}]
+    assert reconciler("apply", "--yes").code == 0
+    said = reconciler("drift", "--json")
+    assert (said.code, classes(said), said.document["pending"]) == (0, [], [])
+
+
+def test_a_removed_entry_is_pending_until_it_is_applied_and_orphaned_in_a_fresh_checkout(
+    reconciler: Reconciler, service: Service, job: Job
+) -> None:
+    write(manifest("b", url=service.url))
+    said = reconciler("drift", "--json", "--only", "a")
+    assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
+    shutil.rmtree(".reconciler")
+    for _ in range(2):  # the first look makes a store, which knows of no apply
+        said = reconciler("drift", "--json")
+        assert (said.code, classes(said)) == (2, ["orphaned", "missing"])
+
+
+def test_a_job_whose_marker_was_removed_is_unowned_and_not_missing(
+    reconciler: Reconciler, service: Service, job: Job
+) -> None:
+    describe(service, job, lambda _: "mine now")
+    for is_fresh_checkout in (False, True):
+        if is_fresh_checkout:
+            shutil.rmtree(".reconciler")
+        said = reconciler("drift", "--json")
+        assert (said.code, classes(said), said.document["drift"][0]["job"]) == (2, ["unowned"], job.id)
+
+
+def test_a_job_whose_record_was_deleted_is_missing_and_has_no_id(
+    reconciler: Reconciler, service: Service, job: Job
+) -> None:
+    assert reconciler("drift").code == 0
+    service.store.delete(job.project, job.id)
+    service.clock.advance(seconds=60)
+    said = reconciler("drift", "--json")
+    [entry] = said.document["drift"]
+    assert (said.code, entry["class"], entry["job"]) == (2, "missing", None)
+    assert entry["detail"] == "declared, and no job of it exists; r1 was last seen as Running"
+
+
+def test_what_we_stopped_is_no_drift_and_pending_where_it_is_declared(
+    reconciler: Reconciler, service: Service, job: Job
+) -> None:
+    assert reconciler("destroy", "--yes").code == 0
+    service.clock.advance(seconds=600)
+    assert service.store.find(job.id).life.phase == "Terminated"
+    said = reconciler("drift", "--json")
+    assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
+    service.store.delete(job.project, job.id)
+    service.clock.advance(seconds=60)
+    said = reconciler("drift", "--json")
+    assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
+
+
+def test_a_history_that_cannot_be_read_leaves_unknown_what_rests_on_it(
+    reconciler: Reconciler, service: Service, job: Job
+) -> None:
+    RECORDS.write_bytes(b"this is no database" * 100)
+    assert reconciler("drift", "--json").code == 0, "what is as declared rests on no history"
+    write(manifest("b", url=service.url))
+    said = reconciler("drift", "--json")
+    assert (said.code, classes(said)) == (8, ["unknown", "unknown"])
+    assert all("the history could not be read" in entry["detail"] for entry in said.document["drift"])
+
+
+def test_an_unexpected_step_is_a_warning_once_and_no_drift(
+    reconciler: Reconciler, service: Service, job: Job
+) -> None:
+    service.store.set_phase(job.id, "Completed")
+    assert reconciler("drift").code == 0
+    service.store.set_phase(job.id, "Running")
+    said = reconciler("drift", "--json")
+    [warning] = said.document["warnings"]
+    assert (said.code, warning["what"]) == (0, "unexpected phase")
+    assert warning["why"] == "a was Completed and is Running; expected next: Creating, Pending"
+    assert reconciler("drift", "--json").document["warnings"] == []
+
+
+def test_a_check_that_could_read_nothing_is_unknown(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url="http://127.0.0.1:9"))
+    said = reconciler("drift", "--json")
+    assert (said.code, classes(said)) == (8, ["unknown"])
+
+
+def test_the_document_is_what_its_schema_says(reconciler: Reconciler, service: Service, job: Job) -> None:
+    describe(service, job, lambda text: f"x{text}")
+    write(manifest("a", "b", url=service.url, lr="0.5"))
+    document = reconciler("drift", "--json").document
+    Draft202012Validator(reconciler("schema", "drift").document).validate(document)

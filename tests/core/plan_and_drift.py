@@ -1,0 +1,115 @@
+"""Which findings of a drift report can stand beside which action of a plan of the same moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import NamedTuple
+
+from reconciler.core.drift import DriftReport
+from reconciler.core.plan import Action, Plan, PlannedAction, Reason
+
+PENDING = "pending"
+MISSING, FAILED, TERMINATED, MODIFIED = "missing", "failed", "terminated", "modified"
+DUPLICATE, ORPHANED, UNOWNED, STUCK, UNKNOWN = "duplicate", "orphaned", "unowned", "stuck", "unknown"
+
+#: What can be found of any key that owns jobs, whatever its own action is.
+ANYWHERE = {DUPLICATE, UNOWNED, STUCK}
+#: A bad end of a newer revision than the one that counts.
+BAD_END = {FAILED, TERMINATED}
+#: A job that was terminated outside and is not there any more, or has failed, and the service forgot it.
+ENDED = {*BAD_END, MISSING}
+
+
+class Beside(NamedTuple):
+    """`one_of` these is found, if there are any; `also` may be found."""
+
+    one_of: set[str]
+    also: set[str]
+
+
+A, R = Action, Reason
+BESIDE: dict[tuple[Action, Reason], Beside] = {
+    # as declared
+    (A.KEEP, R.UNCHANGED): Beside(set(), {*BAD_END, MODIFIED}),
+    (A.KEEP, R.COMPLETED): Beside(set(), {MODIFIED}),
+    (A.KEEP, R.AUTO_STOPPED): Beside(set(), {MODIFIED}),
+    (A.KEEP, R.AGED_OUT): Beside(set(), set()),
+    # ended badly
+    (A.KEEP, R.FAILED): Beside({*ENDED, PENDING}, {MODIFIED}),
+    (A.KEEP, R.TERMINATED_OUTSIDE): Beside({TERMINATED, MISSING}, set()),
+    (A.KEEP, R.RETRIES_EXHAUSTED): Beside({*ENDED, PENDING}, {MODIFIED}),
+    (A.CREATE, R.RETRY): Beside({FAILED, MISSING}, {PENDING}),
+    (A.CREATE, R.RECREATE): Beside({TERMINATED, MISSING}, {PENDING}),
+    (A.DEFER, R.RETRY_LATER): Beside({*ENDED, PENDING}, {MODIFIED}),
+    # the manifest is ahead
+    (A.KEEP, R.CHANGE_IGNORED): Beside({PENDING}, {*ENDED, MODIFIED}),
+    (A.CREATE, R.IMMUTABLE_CHANGED): Beside({PENDING}, {*ENDED, MODIFIED}),
+    (A.REPLACE, R.IMMUTABLE_CHANGED): Beside({PENDING}, {*BAD_END, MODIFIED}),
+    (A.CONFLICT, R.CHANGE_REFUSED): Beside({PENDING}, {*ENDED, MODIFIED}),
+    (A.CONFLICT, R.WOULD_LOSE_WORK): Beside({PENDING}, {*BAD_END, MODIFIED}),
+    (A.CONFLICT, R.RENAME_CLASH): Beside({PENDING}, set()),
+    (A.CREATE, R.DECLARED_AGAIN): Beside({PENDING}, set()),
+    (A.CREATE, R.WAITS_FOR_TERMINATION): Beside(set(), {PENDING}),
+    (A.UPDATE, R.RENAMED): Beside({PENDING}, {*ENDED, MODIFIED}),
+    (A.UPDATE, R.MUTABLE_CHANGED): Beside({MODIFIED, PENDING}, BAD_END),
+    (A.UPDATE, R.MARKER_CHANGED): Beside({MODIFIED, PENDING, *BAD_END}, set()),
+    # not there
+    (A.CREATE, R.NOT_FOUND): Beside({MISSING, PENDING}, set()),
+    (A.UPDATE, R.MARKER_RESTORED): Beside({UNOWNED}, {*ENDED, MODIFIED, PENDING}),
+    (A.CONFLICT, R.NAME_TAKEN): Beside(set(), {*ENDED, MODIFIED, PENDING}),
+    # held back: what is held back is a create or a replace
+    (A.DEFER, R.NEEDS_PENDING): Beside({*ENDED, PENDING}, {MODIFIED}),
+    (A.BLOCKED, R.NEEDS_FAILED): Beside({*ENDED, PENDING}, {MODIFIED}),
+    # not declared; of a declared key: the replace of a protected job
+    (A.BLOCKED, R.PROTECTED): Beside({ORPHANED, PENDING, DUPLICATE}, {*BAD_END, MODIFIED}),
+    (A.TERMINATE, R.NOT_IN_MANIFEST): Beside({ORPHANED, PENDING}, set()),
+    (A.TERMINATE, R.STATE_ABSENT): Beside({ORPHANED, PENDING}, set()),
+    (A.UPDATE, R.PROTECTION_RELEASED): Beside({ORPHANED, PENDING, DUPLICATE}, {*BAD_END, MODIFIED}),
+    (A.TERMINATE, R.SUPERSEDED): Beside({DUPLICATE}, {*ENDED, MODIFIED, PENDING}),
+    (A.DEFER, R.SUPERSEDED): Beside({DUPLICATE}, {*ENDED, MODIFIED, PENDING}),
+    # not judged; drift compares digests and reads no details, so it may know what a plan does not
+    (A.BLOCKED, R.UNKNOWN_PHASE): Beside({UNKNOWN}, set()),
+    (A.BLOCKED, R.UNKNOWN_DIGEST): Beside({UNKNOWN}, set()),
+    (A.UNKNOWN, R.UNREADABLE): Beside({UNKNOWN, PENDING}, {*ENDED, MODIFIED}),
+}
+
+
+def contradictions(
+    plan: Plan, report: DriftReport, ending: Collection[str], *, history_is_known: bool = True
+) -> list[str]:
+    """What the two say of the same moment that cannot both be.
+
+    `ending` are the keys of which a job is being terminated: a plan decides as if it were terminated
+    already, and it has not drifted yet.
+    """
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for entry in report.drift:
+        found[entry.key].add(entry.class_.value)
+    for item in report.pending:
+        found[item.key].add(PENDING)
+    warned = {warning.key for warning in report.warnings if warning.what == "superseded revision is active"}
+    by_key: defaultdict[str, list[PlannedAction]] = defaultdict(list)
+    for action in plan.actions:
+        by_key[action.key].append(action)
+    said = []
+    for key, actions in by_key.items():
+        rows = [BESIDE[action.action, action.reason] for action in actions]
+        here = found[key] | ({DUPLICATE} if key in warned else set())
+        # What rests on a history that cannot be read is unknown.
+        if not history_is_known and UNKNOWN in here:
+            continue
+        allowed = ANYWHERE.union(*(row.one_of | row.also for row in rows))
+        if any(action.formerly for action in actions):
+            allowed.add(PENDING)  # its marker follows, if not now
+        lacking = [
+            action.reason.value
+            for action, row in zip(actions, rows, strict=True)
+            if row.one_of and not row.one_of & here and key not in ending
+        ]
+        if lacking or here - allowed:
+            planned = [f"{action.action}/{action.reason}" for action in actions]
+            said.append(f"{key}: {planned} beside {sorted(here) or 'nothing'}")
+    quiet = found.keys() - by_key.keys()
+    said += [f"{key}: no action beside {sorted(found[key])}" for key in quiet if found[key] - {STUCK}]
+    return said

@@ -1,0 +1,28 @@
+"""A plan and a drift report of the same moment never contradict one another."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from reconciler.core.draft import Situation
+from reconciler.core.drift import make_drift_report
+from reconciler.core.ownership import KeyView
+from reconciler.core.phase import Phase
+from tests.builders import NOW, STACK, TARGET
+from tests.core.plan_and_drift import contradictions
+from tests.core.worlds import World, worlds
+
+
+@settings(max_examples=500, deadline=None)
+@given(worlds())
+def test_plan_and_drift_agree(world: World) -> None:
+    report = make_drift_report(
+        world.stack, world.look, Situation(STACK, at_s=NOW), TARGET, manifest_digest="sha256:0", version="0"
+    )
+    is_known = world.look.memory.problem is None
+    ending = {key for key, job in world.stack.jobs.items() if _is_ending(world.look.view(key, job))}
+    assert contradictions(world.plan(), report, ending, history_is_known=is_known) == []
+
+
+def _is_ending(view: KeyView) -> bool:
+    return any(revision.job.phase is Phase.TERMINATING for revision in view.owned)
