@@ -82,6 +82,31 @@ class AssignmentType(OnePerLine):
         return name, text
 
 
+class KeysType(ParamType):
+    """Keys or globs with commas between them; a key cannot hold one."""
+
+    name = "keys"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Split at spaces and commas."""
+        return rv.replace(",", " ").split()
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Split them. An empty key is refused: a variable without a value must not mean every key."""
+        if isinstance(value, tuple):
+            return value
+        keys = tuple(key.strip() for key in str(value).split(","))
+        if not all(keys):
+            self.fail(f"{value!r} has an empty key", param, ctx)
+        return keys
+
+
+def _joined(ctx: click.Context, param: click.Parameter, value: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for keys in value for key in keys))
+
+
 class OutputSpec(NamedTuple):
     """A format, and the file that it goes to (None: stdout)."""
 
@@ -180,12 +205,18 @@ RECORDS = option(
 )
 
 TARGET_NAME = option("-t", "--target", default=None, metavar="NAME", help="Which of the manifest's targets.")
+ONLY = option(
+    "--only",
+    multiple=True,
+    type=KeysType(),
+    callback=_joined,
+    metavar="KEY[,KEY...]",
+    help="Only these keys, or declared keys that match a glob; repeatable.",
+)
 TARGET: Sequence[Callable[[Any], Any]] = (
     *STACK,
     TARGET_NAME,
-    option(
-        "--only", multiple=True, metavar="KEY", help="Only this key, or keys that match a glob; repeatable."
-    ),
+    ONLY,
     option(
         "--parallelism",
         type=click.IntRange(1, 64),
@@ -264,7 +295,7 @@ TIMEOUT = option(
     show_default=True,
     help="How long to wait for a job, each.",
 )
-YES = option("--yes", is_flag=True, help="Do not ask.")
+YES = option("-y", "--yes", is_flag=True, help="Do not ask.")
 FORCE = option("--force", is_flag=True, help="Go on where a guard would refuse.")
 ALLOW_EMPTY = option("--allow-empty", is_flag=True, help="A manifest without any job is meant.")
 DETAILED = option("--detailed-exitcode", is_flag=True, help="Exit 2 if there is something to change.")

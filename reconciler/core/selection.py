@@ -1,4 +1,4 @@
-"""`--only`: a partial view of a stack, by key or by glob."""
+"""A partial view of a stack, by key or by glob: `--only`, and the KEY arguments of `status`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _GLOB = frozenset("*?[")
 def narrow(stack: Stack, only: Sequence[str], owned: Iterable[str]) -> Stack:
     """Return the stack with only the keys that were asked for in view; without any, the stack as it is.
 
-    A name means a declared or an owned key, a glob means declared ones only.
+    A name means a declared or an owned key, a glob means declared ones only. What PATH left out of view
+    stays out of it. Guards are not narrowed: they count over the whole stack.
 
     Raises:
         WrongUsage: a name or glob matches nothing.
     """
     if not only:
         return stack
-    known = {*stack.jobs, *owned}
+    known = keys_to_name(stack, owned)
     chosen: set[str] = set()
     unmatched = []
     for pattern in only:
@@ -31,7 +32,7 @@ def narrow(stack: Stack, only: Sequence[str], owned: Iterable[str]) -> Stack:
         matches = {k for k in stack.jobs if fnmatchcase(k, pattern)} if is_glob else known & {pattern}
         chosen |= matches
         if not matches:
-            unmatched.append(_no_match(pattern, known))
+            unmatched.append(_no_match(stack, pattern, known, is_glob=is_glob))
     if unmatched:
         raise WrongUsage(*unmatched)
     jobs = {key: job for key, job in stack.jobs.items() if key in chosen}
@@ -39,7 +40,32 @@ def narrow(stack: Stack, only: Sequence[str], owned: Iterable[str]) -> Stack:
     return replace(stack, jobs=jobs, is_partial=True, left_out=left_out, chosen=frozenset(chosen))
 
 
-def _no_match(pattern: str, known: set[str]) -> Diagnostic:
-    near = get_close_matches(pattern, sorted(known), n=1)
-    why = f'"{pattern}" is neither a declared nor an owned key of the stack'
-    return Diagnostic("--only matches nothing", why, f'did you mean "{near[0]}"?' if near else None)
+def keys_to_name(stack: Stack, owned: Iterable[str]) -> set[str]:
+    """The keys that a person may name: declared in view, or owned and declared nowhere else."""
+    out_of_view = stack.whole.keys() - stack.jobs.keys()
+    return {*stack.jobs, *owned} - out_of_view
+
+
+def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
+    """The problem of a key that the stack does not have, with the nearest one that it has."""
+    what = "unknown key"
+    if key in stack.whole:
+        where = stack.whole[key].location
+        why = f'PATH does not cover "{key}"' + (f", which {where.file} declares" if where else "")
+        return Diagnostic(what, why, "add its file to PATH")
+    why = f'"{key}" is neither a declared nor an owned key of stack {stack.name}'
+    return Diagnostic(what, why, nearest(key, known))
+
+
+def nearest(key: str, known: Iterable[str]) -> str | None:
+    """A question that offers the nearest of the known keys, or None if none is near."""
+    by_fold = {one.casefold(): one for one in sorted(known)}
+    near = get_close_matches(key.casefold(), by_fold, n=1)
+    return f'did you mean "{by_fold[near[0]]}"?' if near else None
+
+
+def _no_match(stack: Stack, pattern: str, known: Iterable[str], *, is_glob: bool) -> Diagnostic:
+    if not is_glob:
+        return unknown_key(stack, pattern, known)
+    why = f'no declared key of stack {stack.name} matches "{pattern}"'
+    return Diagnostic("no matching key", why, "a key that is owned and not declared has to be named in full")

@@ -1,0 +1,107 @@
+"""`--only`: part of a stack, on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Reconciler, Said, manifest, write
+
+
+def keys(said: Said) -> list[str]:
+    actions: list[dict[str, Any]] = said.document["actions"]
+    return [action["key"] for action in actions]
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        ["--only", "a,b"],
+        ["--only", "a, b"],
+        ["--only", "a", "--only", "b"],
+        ["--only", "b,a", "--only", "a"],
+        ["--only=[ab]"],
+        ["--only", "a*,b*"],
+    ],
+)
+def test_keys_have_commas_between_them_or_an_option_each(reconciler: Reconciler, only: list[str]) -> None:
+    write(manifest("a", "b", "c"))
+    said = reconciler("plan", "--json", *only)
+    assert (said.code, keys(said)) == (0, ["a", "b"])
+
+
+@pytest.mark.parametrize("value", ["a,b", "a b", "a, b"])
+def test_environment_names_keys_with_spaces_or_commas_between_them(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    write(manifest("a", "b", "c"))
+    monkeypatch.setenv("RECONCILER_ONLY", value)
+    assert keys(reconciler("plan", "--json")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("value", ["", ",", "a,", ",a", "a,,b", " "])
+def test_empty_key_is_wrong_use_and_never_every_key(reconciler: Reconciler, value: str) -> None:
+    write(manifest("a", "b"))
+    said = reconciler("apply", "-y", "--only", value)
+    assert said.code == 64
+    assert "empty key" in said.err
+
+
+@pytest.mark.parametrize(
+    ("only", "why", "fix"),
+    [
+        ("trian", '"trian" is neither a declared nor an owned key of stack test', 'did you mean "train"?'),
+        ("train,x-*", 'no declared key of stack test matches "x-*"', "has to be named in full"),
+        ("gon*", 'no declared key of stack test matches "gon*"', "has to be named in full"),
+    ],
+)
+def test_no_match_is_wrong_use(reconciler: Reconciler, only: str, why: str, fix: str) -> None:
+    write(manifest("train", "gone"))
+    reconciler("apply", "-y")
+    write(manifest("train"))
+    said = reconciler("plan", "--only", only)
+    assert (said.code, said.out) == (64, "")
+    assert why in said.err
+    assert fix in said.err
+    assert reconciler("plan", "--only", "gone").code == 0  # owned, and named in full
+
+
+def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler) -> None:
+    write(manifest("a"), "stack/a.yaml")
+    write(manifest("b").partition("jobs:")[1] + manifest("b").partition("jobs:")[2], "stack/b.yaml")
+    assert reconciler("apply", "-y", "stack").code == 0
+    for command in ("plan", "drift", "status"):
+        said = reconciler(command, "stack/a.yaml", "--only", "b")
+        assert said.code == 64, command
+        assert 'PATH does not cover "b", which stack/b.yaml declares' in said.err
+    assert reconciler("destroy", "-y", "stack/a.yaml", "--only", "b").code == 64
+    assert keys(reconciler("plan", "--json", "stack", "--only", "b")) == ["b"]
+
+
+@pytest.mark.parametrize("command", ["plan", "drift", "status", "destroy"])
+@pytest.mark.parametrize(
+    ("only", "count"), [("a", "2 keys are"), ("a,b", "1 key is"), ("a,b,c", "0 keys are")]
+)
+def test_number_left_out_is_always_shown(reconciler: Reconciler, command: str, only: str, count: str) -> None:
+    write(manifest("a", "b", "c"))
+    reconciler("apply", "-y")
+    said = reconciler(command, "--only", only)
+    assert f"{count} declared, and left out of this view" in said.out
+
+
+@pytest.mark.parametrize(("others", "code"), [(5, 3), (11, 3), (12, 0)])
+def test_guards_count_over_the_whole_stack(reconciler: Reconciler, others: int, code: int) -> None:
+    """Five of ten or sixteen active jobs are 30 % at least, five of seventeen are not."""
+    edited, left = [f"e{n}" for n in range(5)], [f"o{n}" for n in range(others)]
+    write(manifest(*edited, *left))
+    reconciler("apply", "-y")
+    write(manifest(*edited, *left, lr="0.2"))
+    assert reconciler("plan", "--only", "e*").code == code
+
+
+@pytest.mark.parametrize(
+    "command", [["apply"], ["destroy"], ["unlock"], ["jobs", "terminate"], ["jobs", "delete"], ["history"]]
+)
+def test_y_is_short_for_yes(reconciler: Reconciler, command: list[str]) -> None:
+    assert "-y, --yes" in reconciler(*command, "--help").out
