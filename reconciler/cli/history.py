@@ -124,31 +124,17 @@ def _opened(
     target: str | None,
     records: str | None,
 ) -> tuple[LoadedStack, str | None]:
-    """Load the stack, and say which of the words is the key.
-
-    A key may have the name of a directory, in which its code is. Before another PATH it is the key then,
-    and alone it is the path, and the way out is said.
-    """
+    """Load the stack, and say which of the words is the key: the first one, if any is."""
+    from reconciler.cli.arguments import split_arguments
     from reconciler.cli.opening import load_stack
 
-    paths = [Path(word) for word in words]
-    if not words or not _may_be_key(words[0]):
-        return load_stack(paths, variables, var_files, offline=True), None
-    if not paths[0].exists():
-        return load_stack(paths[1:], variables, var_files, offline=True), words[0]
-    loaded = load_stack(paths, variables, var_files, offline=True)
-    if not _knows(loaded, words[0], target, records):
-        return loaded, None
-    if len(words) > 1:
-        return loaded, words[0]
-    console.say(f"{words[0]} is a path, and a key, too; for the key: reconciler history {words[0]} .")
-    return loaded, None
+    def has_key(paths: Sequence[Path], key: str) -> bool:
+        return _knows(load_stack(paths, variables, var_files, offline=True), key, target, records)
 
-
-def _may_be_key(word: str) -> bool:
-    from reconciler.core.identity import KEY_PATTERN
-
-    return KEY_PATTERN.fullmatch(word) is not None
+    keys, paths = split_arguments(words, has_key, "history")
+    if strays := [key for key in keys if key != words[0]]:
+        raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
+    return load_stack(paths, variables, var_files, offline=True), keys[0] if keys else None
 
 
 def _knows(loaded: LoadedStack, key: str, target: str | None, records: str | None) -> bool:
