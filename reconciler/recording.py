@@ -32,11 +32,11 @@ from reconciler.core.record import (
 from reconciler.targets import RECORDS, records_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from reconciler.core.outcome import Outcome
     from reconciler.core.ownership import Revision
-    from reconciler.core.record import Declared, Step, StepEnd
+    from reconciler.core.record import Declared, PastChange, Step, StepEnd
 
 DATABASE = "records.sqlite3"
 
@@ -164,6 +164,15 @@ class Recording:
             self._opened.remember(scope, seen, at_s)
         except RecordsAway as away:
             self.tell(f"{away}; what was seen is not recorded")
+
+    def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
+        """The newest call that changed a job of each key, if there is a store. One that is away is said."""
+        try:
+            records = self.reading()
+            return records.last_changes(scope) if records else {}
+        except RecordsAway as away:
+            self.warn(f"{away}; who changed what is not shown")
+            return {}
 
     @contextmanager
     def locked(self, scope: Scope, on_lost: Callable[[], None]) -> Iterator[None]:

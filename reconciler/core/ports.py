@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Ended,
         Holder,
         Memory,
+        PastChange,
         PastRevision,
         PastRun,
         Prunable,
@@ -263,6 +264,10 @@ class Records(Protocol):
         """The runs of a scope, newest first; with `key` those that did something about it."""
         ...
 
+    def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
+        """The newest call that changed a job of each key, by key; failed calls aside."""
+        ...
+
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """The revisions of one key, oldest first."""
         ...
@@ -285,4 +290,6 @@ class Records(Protocol):
 
 #: Told about each request: method, path, status (None: no answer), seconds.
 RequestListener = Callable[[str, str, int | None, float], None]
+#: Asked for when the list of jobs is read: what it yields is told how many jobs each page had.
+ReadingListener = Callable[[], AbstractContextManager[Callable[[int], None]]]
 Secrets = Sequence[str]

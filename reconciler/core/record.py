@@ -164,6 +164,19 @@ class PastAction:
 
 
 @dataclass(frozen=True, slots=True)
+class PastChange:
+    """A call that changed a job of a key: for which action, of which command, by whom, and when."""
+
+    key: str
+    action: str
+    call: str
+    kind: str
+    who: str
+    job: str | None
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PastRun:
     """A run that was recorded.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -13,6 +13,7 @@ from reconciler.core.record import (
     Ended,
     Holder,
     Memory,
+    PastChange,
     PastRevision,
     PastRun,
     Prunable,
@@ -80,6 +81,10 @@ class NoRecords:
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
         """No run."""
         return ()
+
+    def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
+        """No change."""
+        return {}
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """No revision."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, func, or_, select, true
 
 from reconciler.core.outcome import Status
-from reconciler.core.record import PastAction, PastRun, PastStep, Scope
+from reconciler.core.record import PastAction, PastChange, PastRun, PastStep, Scope
 from reconciler.records.history import is_scope
 from reconciler.records.schema import LINES, OUTCOMES, RUNS, SCOPES
 from reconciler.records.texts import read_summary
@@ -29,6 +29,29 @@ def read_runs(connection: Connection, scope: Scope, key: str | None, limit: int 
     for row in connection.execute(_of_runs(OUTCOMES, look, key).order_by(OUTCOMES.c.position)):
         actions[row.run_id].append(_action(row))
     return [_run(row, actions[row.id], steps[row.id]) for row in connection.execute(look)]
+
+
+def read_last_changes(connection: Connection, scope: Scope) -> Mapping[str, PastChange]:
+    """The newest call that changed a job of each key, by key; failed and unanswered ones aside."""
+    of_key = (
+        select(*LINES.c["key", "action", "call", "job", "at_s"], RUNS.c.kind, RUNS.c.who)
+        .add_columns(
+            func.row_number()
+            .over(
+                partition_by=LINES.c.key,
+                order_by=(LINES.c.at_s.desc(), LINES.c.run_id.desc(), LINES.c.line.desc()),
+            )
+            .label("age")
+        )
+        .join(RUNS, RUNS.c.id == LINES.c.run_id)
+        .join(SCOPES, SCOPES.c.id == RUNS.c.scope_id)
+        .where(is_scope(scope), LINES.c.ok == true())
+        .subquery()
+    )
+    return {
+        row.key: PastChange(row.key, row.action, row.call, row.kind, row.who, row.job, row.at_s)
+        for row in connection.execute(select(of_key).where(of_key.c.age == 1))
+    }
 
 
 def _has(table: Table, key: str, *more: ColumnElement[bool]) -> ColumnElement[bool]:

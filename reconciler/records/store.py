@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from reconciler.core.ownership import Revision
 from reconciler.core.record import (
     Holder,
     Memory,
+    PastChange,
     PastRevision,
     PastRun,
     Prunable,
@@ -27,7 +28,7 @@ from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
 from reconciler.records.lock import Heartbeat, Lease, Locks
 from reconciler.records.looking import news
-from reconciler.records.past import read_runs
+from reconciler.records.past import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
 from reconciler.records.texts import Texts
 
@@ -101,6 +102,11 @@ class StoredRecords:
         """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
         with self._database.reading() as connection:
             return read_runs(connection, scope, key, limit)
+
+    def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
+        """The newest call that changed a job of each key, by key; failed calls aside."""
+        with self._database.reading() as connection:
+            return read_last_changes(connection, scope)
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """The revisions of one key, oldest first."""

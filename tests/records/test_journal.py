@@ -337,3 +337,30 @@ def test_both_are_what_the_protocols_ask_for() -> None:
     check(NoRecords(), NoRecords().begin(a_run()))
     _: type[ports.Records] = StoredRecords
     __: type[ports.Journal] = StoredJournal
+
+
+# ── the last change of each key ────────────────────────────────────────────────────────────────────
+
+
+def test_last_change_is_the_newest_call_of_a_key_that_took_effect(place: Place) -> None:
+    records = place.open()
+    assert records.last_changes(SCOPE) == {}
+    journal = records.begin(a_run())
+    made = journal.before(a_step())
+    journal.after(made, StepEnd(ok=True, job="job-a"))
+    place.advance(60)
+    refused = journal.before(a_step())
+    journal.after(refused, StepEnd(ok=False, code="ModelArts.2751"))
+    journal.before(a_step())  # nobody knows what became of it
+    change = records.last_changes(SCOPE)["a"]
+    assert (change.action, change.call, change.job, change.at_s) == ("create", "create", "job-a", NOW)
+    assert (change.kind, change.who) == ("apply", "alice")
+
+
+def test_last_change_is_of_this_scope_only(place: Place) -> None:
+    records = place.open()
+    journal = records.begin(replace(a_run(), scope=ELSEWHERE))
+    journal.after(journal.before(a_step()), StepEnd(ok=True, job="job-a"))
+    assert records.last_changes(SCOPE) == {}
+    assert records.last_changes(ELSEWHERE).keys() == {"a"}
+    assert NoRecords().last_changes(ELSEWHERE) == {}
