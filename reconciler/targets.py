@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
-from reconciler.core.ports import Backend, Clock, Rejected, RequestListener
+from reconciler.core.ports import Backend, Clock, ReadingListener, Rejected, RequestListener
 from reconciler.core.stack import Target, TargetKind
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class Surroundings:
     """What a target is opened with.
 
     `root` is the directory of the stack's root file; `learn` is told each value that must not be seen,
-    and `redact` takes all of them out of what the service says.
+    and `redact` takes all of them out of what the service says. `listener` is told of each request, and
+    `reading` when the list of jobs is read.
     """
 
     root: Path
@@ -48,6 +49,7 @@ class Surroundings:
     learn: Callable[[Iterable[str]], None] = lambda _: None
     redact: Callable[[str], str] | None = None
     listener: RequestListener | None = None
+    reading: ReadingListener | None = None
 
 
 @contextmanager
@@ -85,6 +87,7 @@ def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) 
         clock=around.clock,
     )
     cleanup.callback(backend.close)
+    backend.reading = around.reading or backend.reading
     identity = _identity(name, target, TargetKind.LOCAL.value, LOCAL_PROJECT)
     return Connected(backend, identity, Cloud.HUAWEI, _LocalClock(store, around.clock))
 
@@ -165,6 +168,7 @@ def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitSta
         redact=around.redact,
     )
     cleanup.callback(backend.close)
+    backend.reading = around.reading or backend.reading
     identity = _identity(name, target, backend.endpoint, backend.project_id)
     return Connected(backend, identity, backend.cloud, around.clock)
 

@@ -6,7 +6,8 @@ Source: reference/modelarts-api.md 2, 3, 6, 8.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,15 @@ from reconciler.backends.waiting import Repeat
 from reconciler.backends.workspace import Filter, NeedsAbsence, named, observe
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
-from reconciler.core.ports import NotFound, Rejected, Secrets, ServiceFailure, Unauthorized, UnreadableAnswer
+from reconciler.core.ports import (
+    NotFound,
+    ReadingListener,
+    Rejected,
+    Secrets,
+    ServiceFailure,
+    Unauthorized,
+    UnreadableAnswer,
+)
 
 if TYPE_CHECKING:
     from reconciler.backends.jobs import Jobs
@@ -32,8 +41,15 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
 
 
+@contextmanager
+def _nobody_looks() -> Iterator[Callable[[int], None]]:
+    yield lambda _: None
+
+
 class ModelArtsBackend:
-    """One workspace of one project; safe to call from threads."""
+    """One workspace of one project; safe to call from threads. `reading` is told when it is read."""
+
+    reading: ReadingListener = staticmethod(_nobody_looks)
 
     def __init__(
         self,
@@ -98,7 +114,14 @@ class ModelArtsBackend:
         Raises:
             Unauthorized: nobody is allowed to read it.
         """
-        return observe(self._page, self._reader, names, needs_absence)
+        with self.reading() as tell_jobs:
+
+            def fetch(offset: int, filters: Sequence[Filter]) -> Page:
+                page = self._page(offset, filters)
+                tell_jobs(len(page.items))
+                return page
+
+            return observe(fetch, self._reader, names, needs_absence)
 
     def find(self, name: str) -> list[ObservedJob]:
         """Return the jobs with exactly this name, case aside.

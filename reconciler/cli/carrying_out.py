@@ -146,7 +146,9 @@ def _execute(
     from reconciler.cli.live import live_table
     from reconciler.rollout import Rollout
 
-    with interruptible(interrupt), live_table(context.target.clock, asked.goal) as show:
+    # Where the events are on the terminal, a table would be in their way.
+    is_drawn = not (asked.tells_events and sys.stdout.isatty())
+    with interruptible(interrupt), live_table(context.target.clock, asked.goal, is_drawn=is_drawn) as show:
         rollout = Rollout(
             context, asked.kind, stream, interrupt.stop, asked.timeout_s, options, asked.goal, show
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -26,6 +26,8 @@ class Console:
         self.colour = "auto"
         self.log_format = "text"
         self.verbosity = 0
+        #: Takes what would go to stderr while something is drawn there.
+        self.divert: Callable[[str], object] | None = None
 
     def style(self, stream: TextIO) -> Style:
         """The style for a stream: colours on a terminal only, unless asked for."""
@@ -52,11 +54,15 @@ class Console:
     def say(self, text: str, level: str = "info") -> None:
         """Write a line to stderr. Nobody reading it is no reason to stop."""
         if self.log_format == "json":
-            self._tell(self._json({"level": level, "message": text}, None))
+            self.tell(self._json({"level": level, "message": text}, None))
         else:
-            self._tell(self.redact(text) + "\n")
+            self.tell(self.redact(text) + "\n")
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
+        """Write text to stderr as it is; it holds no secret."""
+        if self.divert is not None:
+            self.divert(text)
+            return
         # RuntimeError: a signal came while a line was being written, and its handler writes one, too.
         with suppress(OSError, ValueError, RuntimeError):
             sys.stderr.write(_encodable(text, sys.stderr))
@@ -71,7 +77,7 @@ class Console:
         """Write problems to stderr."""
         if self.log_format == "json":
             for diagnostic in diagnostics:
-                self._tell(self._json(_log_line(diagnostic), None))
+                self.tell(self._json(_log_line(diagnostic), None))
             return
         from reconciler.render.text import render_diagnostics
 

@@ -1,55 +1,285 @@
-"""The jobs that are waited for, as a table that lives on a terminal; lines elsewhere are the events'."""
+"""What is drawn in place on a terminal: one display per process, whose parts come and go.
+
+Two displays at once would write over each other, so whoever has something to draw adds a part. Nothing of
+it stays on the screen in the end. Elsewhere than on a terminal nothing is drawn; lines are the events'.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import Enum
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from reconciler.cli.console import console
 from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderResult
 
     from reconciler.core.goal import Goal
     from reconciler.core.outcome import Waited
     from reconciler.core.ports import Clock
 
 Show = Callable[[tuple["Waited", ...]], None]
+#: Seconds between two drawings of what has not changed, for the sign that moves.
+_EVERY_S = 0.25
+#: Lines that are not a row: the head of a table, the line that counts what is cut, and the cursor's own.
+_BESIDE_ROWS = 3
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Whether a stream is a terminal on which one can draw, and text is wanted there."""
+    is_dumb = os.environ.get("TERM", "") in ("dumb", "unknown")
+    return stream.isatty() and not is_dumb and console.log_format == "text"
+
+
+class Row(NamedTuple):
+    """One row of a table. Where not all fit those of the lowest `rank` stay; `word` counts the others."""
+
+    cells: Sequence[str]
+    rank: int
+    word: str
+
+
+class LiveTable:
+    """A table that is never higher than the terminal."""
+
+    def __init__(self, head: Sequence[str], title: str = "") -> None:
+        self._head = head
+        self.title = title
+        self.rows: Sequence[Row] = ()
+        self.foot = ""
+        self.lines_beside = 0
+
+    def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.table import Table
+        from rich.text import Text
+
+        texts = [text for text in (self.title, self.foot) if text]
+        room = terminal.size.height - _BESIDE_ROWS - len(texts) - self.lines_beside
+        shown, hidden = fit(self.rows, max(1, room))
+        table = Table(box=None)
+        for name in self._head:
+            table.add_column(name, no_wrap=True, overflow="ellipsis")
+        for row in shown:
+            table.add_row(*(Text(_safe(cell)) for cell in row.cells))
+        if self.title:
+            yield _line(self.title)
+        yield table
+        if hidden:
+            yield _line(hidden)
+        if self.foot:
+            yield _line(self.foot)
+
+
+def fit(rows: Sequence[Row], room: int) -> tuple[Sequence[Row], str]:
+    """The rows that there is room for, those that matter most, and a line that counts the others.
+
+    Where all fit they stay in their order, and the line is empty.
+    """
+    if len(rows) <= room:
+        return rows, ""
+    by_rank = sorted(rows, key=lambda row: row.rank)
+    hidden = by_rank[room:]
+    counts = ", ".join(f"{count} {word}" for word, count in Counter(row.word for row in hidden).items())
+    return by_rank[:room], f"and {len(hidden)} more: {counts}"
+
+
+class _Sign(Enum):
+    """What the drawing thread is told besides texts to show."""
+
+    DRAW = "draw"
+    END = "end"
+
+
+class Display:
+    """What is drawn: its parts, each of one line, or a table.
+
+    One thread draws, and nobody else: a signal may come in the middle of a drawing, and its handler has
+    something to say. What is said meanwhile goes above the parts.
+    """
+
+    def __init__(self) -> None:
+        self._parts: tuple[Any, ...] = ()
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        # A simple queue may be put to by a signal handler while it is put to.
+        self._news: SimpleQueue[str | _Sign] = SimpleQueue()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether something is drawn just now."""
+        return self._thread is not None
+
+    @contextmanager
+    def part(self, part: Any, stream: TextIO) -> Iterator[None]:
+        """Draw a part as well; the first one says where."""
+        with self._lock:
+            self._parts += (part,)
+            if self._thread is None:
+                self._start(stream)
+        self.refresh()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._parts = tuple(one for one in self._parts if one is not part)
+                if not self._parts:
+                    self._stop()
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Have all parts drawn as they are now."""
+        if self.is_running:
+            self._news.put(_Sign.DRAW)
+
+    def _start(self, stream: TextIO) -> None:
+        self._thread = threading.Thread(target=self._draw, args=(stream,), name="display", daemon=True)
+        self._thread.start()
+        if sys.stderr.isatty():
+            console.divert = self._news.put
+
+    def _stop(self) -> None:
+        thread, self._thread = self._thread, None
+        console.divert = None
+        self._news.put(_Sign.END)
+        if thread is not None:
+            thread.join()
+        # What was said when the end had begun.
+        while not self._news.empty():
+            if isinstance(text := self._news.get(), str) and text:
+                console.tell(text)
+
+    def _draw(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        terminal = Console(file=stream, no_color=not console.style(stream).colour, highlight=False)
+        live = Live(
+            self,
+            console=terminal,
+            transient=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        try:
+            with suppress(OSError, ValueError), live:  # nobody looking is no reason to stop
+                while (news := self._next()) is not _Sign.END:
+                    if isinstance(news, str):
+                        terminal.print(Text.from_ansi(news.rstrip("\n")), soft_wrap=True)
+                    live.refresh()
+        finally:
+            console.divert = None
+
+    def _next(self) -> str | _Sign:
+        try:
+            return self._news.get(timeout=_EVERY_S)
+        except Empty:
+            return _Sign.DRAW
+
+    def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
+        parts = self._parts
+        for part in parts:
+            if isinstance(part, LiveTable):
+                part.lines_beside = len(parts) - 1
+            yield part
+
+
+#: The one of this process.
+display = Display()
+
+
+class BusyLine:
+    """A line that says what is being done, behind a sign that moves."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self._spinner: Any = None
+
+    def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        self._spinner = self._spinner or Spinner("dots")
+        sign = self._spinner.render(terminal.get_time())
+        yield _line_of(Text.assemble(sign, " ", _safe(self.text)))
+
+
+def _line(text: str) -> Any:
+    from rich.text import Text
+
+    return _line_of(Text(_safe(text)))
+
+
+def _line_of(text: Any) -> Any:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _safe(text: str) -> str:
+    return console.redact(printable(text))
+
+
+# --- the jobs that are waited for
+
+_WAITED_FOR = ("job", "phase", "queued", "running", "wait")
+#: What matters most first; a phase that is not here stands behind Creating.
+RANKS = {"Running": 1, "Terminating": 2, "Creating": 3, "Pending": 5}
+_BEHIND = {"ended_badly": 0, "timed_out": 0, "blocked": 0, "reached": 9}
 
 
 @contextmanager
-def live_table(clock: Clock, goal: Goal | None) -> Iterator[Show]:
-    """Yield what shows the jobs; it does so on a terminal, and only where something is waited for."""
-    if goal is None or not sys.stderr.isatty():
+def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Iterator[Show]:
+    """Yield what shows the jobs; it does so on a terminal, and only where something is waited for.
+
+    With or without a table nothing is said of reading the workspace, which is done over and over.
+    """
+    from reconciler.cli.reading import reading
+
+    if goal is None:
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.live import Live
+    with reading.silenced():
+        if not (is_drawn and can_draw(sys.stderr)):
+            yield lambda _: None
+            return
+        table = LiveTable(_WAITED_FOR)
 
-    no_colour = not console.style(sys.stderr).colour
-    terminal = Console(stderr=True, no_color=no_colour, highlight=False)
-    with Live(console=terminal, auto_refresh=False, transient=True) as live:
-        yield lambda waits: live.update(_table(waits, clock.now()), refresh=True)
+        def show(waits: tuple[Waited, ...]) -> None:
+            at_s = clock.now()
+            table.rows = [_row(waited, at_s) for waited in waits]
+            table.title = _count(waits, goal)
+            display.refresh()
+
+        with display.part(table, sys.stderr):
+            yield show
 
 
-def _table(waits: tuple[Waited, ...], at_s: float) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+def _count(waits: Sequence[Waited], goal: Goal) -> str:
+    ends = Counter(waited.end.value for waited in waits)
+    bad = sum(ends[end] for end in ("ended_badly", "timed_out", "blocked"))
+    failed = f", {bad} cannot get there" if bad else ""
+    return f"{ends['reached']} of {len(waits)} jobs {goal.value}{failed}"
 
+
+def _row(waited: Waited, at_s: float) -> Row:
     from reconciler.core.duration import spell
 
-    table = Table("job", "phase", "queued", "running", "wait", box=None)
-    for waited in waits:
-        job = waited.job
-        row = [
-            waited.key,
-            job.phase_text if job else waited.action.value,
-            spell(round(job.queued_s(at_s))) if job else "",
-            spell(round(job.ran_s(at_s))) if job else "",
-            waited.end.value.replace("_", " "),
-        ]
-        table.add_row(*(Text(console.redact(printable(cell))) for cell in row))
-    return table
+    job = waited.job
+    phase = job.phase_text if job else waited.action.value
+    cells = (
+        waited.key,
+        phase,
+        spell(round(job.queued_s(at_s))) if job else "",
+        spell(round(job.ran_s(at_s))) if job else "",
+        waited.end.value.replace("_", " "),
+    )
+    return Row(cells, _BEHIND.get(waited.end.value, RANKS.get(phase, 4)), phase)

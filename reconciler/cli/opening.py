@@ -75,10 +75,14 @@ def opened(
     without_records: bool,
     *,
     lease_s: float = _LEASE_S,
+    offline: bool = False,
     **_: Any,
 ) -> Iterator[Context]:
-    """Load the stack and connect to its target."""
-    loaded = load_stack(paths, variables, var_files)
+    """Load the stack and connect to its target.
+
+    `offline` is for commands that send nothing of the manifest: no sensitive variable needs a value.
+    """
+    loaded = load_stack(paths, variables, var_files, offline=offline)
     name, chosen = loaded.target(target)
     url = records or loaded.records_url()
     with opened_at(loaded, name, chosen, url, lock=LockOptions(lease_s, without_records)) as context:
@@ -91,11 +95,14 @@ def opened_at(
 ) -> Iterator[Context]:
     """Connect to a target. `records` is the URL of the store, or None for the one beside the root file."""
     from reconciler.backends.clock import SystemClock
+    from reconciler.cli.reading import reading
     from reconciler.reconcile import Context
     from reconciler.targets import Surroundings, connected
 
     clock = SystemClock()
-    around = Surroundings(loaded.root, os.environ, clock, console.redact.learn, console.redact, tell_request)
+    around = Surroundings(
+        loaded.root, os.environ, clock, console.redact.learn, console.redact, tell_request, reading
+    )
     recording = recording_at(records, loaded.root, clock, lock)
     with ExitStack() as cleanup:
         cleanup.callback(recording.close)

@@ -1,14 +1,19 @@
-"""What is told while actions are carried out: bars on a terminal, lines elsewhere, JSON for programs."""
+"""What is told while actions are carried out: a line that counts on a terminal, lines elsewhere, JSON for
+programs."""
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from reconciler.cli.console import console
+from reconciler.cli.live import BusyLine, can_draw, display
 from reconciler.core.outcome import Event, EventType
 from reconciler.core.printable import printable
 
@@ -22,10 +27,15 @@ _WORDS = {
     EventType.ACTION_FAILED: "failed",
     EventType.ACTION_SKIPPED: "skipped",
 }
+_ENDS = frozenset({EventType.ACTION_COMPLETED, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED})
+#: Where lines stay, waiting is worth one of them each minute, in seconds.
+PROGRESS_EVERY_S = 60.0
+#: A span of time within a text grows by itself.
+_SPAN = re.compile(r"\d+(\.\d+)? (s|min|h|d)\b")
 
 
 class Listener(ABC):
-    """Takes events; `begin` says that nobody is asked any more, so that bars do not hide a question."""
+    """Takes events; `begin` says that nobody is asked any more, so that nothing drawn hides a question."""
 
     def begin(self) -> None:  # noqa: B027 - most listeners have nothing to prepare
         """Actions are about to begin."""
@@ -43,39 +53,68 @@ class _JsonLines(Listener):
 
 
 class _Lines(Listener):
-    """One line per event on stderr."""
+    """One line per event on stderr. Waiting is told where something changed, once a minute at most."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+        self._changed: dict[str, Event] = {}
+        self._told_at_s = float("-inf")
 
     def __call__(self, event: Event) -> None:
-        if event.type in _WORDS:
+        if event.type is EventType.ACTION_PROGRESS:
+            self._progress(event)
+        elif event.type in _WORDS:
+            # What ended is told by this line, and is no change of a wait any more.
+            self._changed.pop(event.key or "", None)
             console.say(_line(event))
 
+    def _progress(self, event: Event) -> None:
+        key, state = event.key or "", _SPAN.sub("", event.detail or "")
+        if self._told.get(key) != state:
+            self._told[key] = state
+            self._changed[key] = event
+        elif key in self._changed:
+            self._changed[key] = event
+        now_s = datetime.fromisoformat(event.ts).timestamp()
+        if self._changed and now_s - self._told_at_s >= PROGRESS_EVERY_S:
+            self._told_at_s = now_s
+            changed = list(self._changed.values())
+            self._changed.clear()
+            console.say(_line(changed[0]) + (f", and {len(changed) - 1} more" if changed[1:] else ""))
 
-class _Bars(Listener):
-    """A bar over all actions on the terminal, with what is being done beside it."""
 
-    def __init__(self, plan: Plan) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+class _Counting(Listener):
+    """A line on the terminal that counts jobs, with what is being done beside it."""
 
-        no_colour = not console.style(sys.stderr).colour
-        self.bars: Any = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            console=Console(stderr=True, no_color=no_colour, highlight=False),
-            transient=True,
-        )
-        self._task = self.bars.add_task("apply", total=len(plan.to_execute))
+    def __init__(self, plan: Plan, drawn: ExitStack) -> None:
+        self._drawn = drawn
+        self._open = Counter(action.key for action in plan.to_execute)
+        self._total = len(self._open)
+        self._failed: set[str] = set()
+        self.line = BusyLine(self._text(""))
 
     def begin(self) -> None:
-        self.bars.start()
+        self._drawn.enter_context(display.part(self.line, sys.stderr))
 
     def __call__(self, event: Event) -> None:
-        if event.type in (EventType.ACTION_STARTED, EventType.ACTION_PROGRESS):
-            self.bars.update(self._task, description=console.redact(_line(event)))
-        elif event.type in (EventType.ACTION_COMPLETED, EventType.ACTION_FAILED):
-            self.bars.advance(self._task)
+        key = event.key or ""
+        if event.type in _ENDS and key in self._open:
+            # A job counts once, when its last action has ended; what is done for it later counts no more.
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
+        if event.type is EventType.ACTION_FAILED:
+            self._failed.add(key)
+        elif event.type is EventType.ACTION_COMPLETED:
+            self._failed.discard(key)
+        if event.type in _WORDS:
+            # When all are done there is only waiting, which a table shows.
+            self.line.text = self._text(_line(event) if self._open else "")
+
+    def _text(self, said: str) -> str:
+        failed = f", {len(self._failed)} failed" if self._failed else ""
+        done = self._total - len(self._open)
+        return f"{done} of {self._total} jobs done{failed}" + (f"  {said}" if said else "")
 
 
 def _line(event: Event) -> str:
@@ -92,12 +131,9 @@ def json_lines() -> Iterator[Listener]:
 
 @contextmanager
 def progress(plan: Plan) -> Iterator[Listener]:
-    """Events for people: bars on a terminal only, and where it is text that is wanted."""
-    if not sys.stderr.isatty() or console.log_format == "json":
+    """Events for people: drawn on a terminal only, and where it is text that is wanted."""
+    if not can_draw(sys.stderr):
         yield _Lines()
         return
-    listener = _Bars(plan)
-    try:
-        yield listener
-    finally:
-        listener.bars.stop()
+    with ExitStack() as drawn:
+        yield _Counting(plan, drawn)

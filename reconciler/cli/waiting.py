@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.cli.console import console
 from reconciler.cli.exits import Exit, first_of
-from reconciler.cli.live import live_table
+from reconciler.cli.live import can_draw, live_table
 from reconciler.cli.watching import end_of_log
 from reconciler.core.goal import Goal, Judged, judge
 from reconciler.core.outcome import ENDS, Waited, WaitEnd
@@ -36,7 +37,7 @@ class _Watch:
         self._failures = 0
         self.job = job
         self.is_gone = False
-        self._say(job.phase_text)
+        self._say_phase(job.phase_text)
 
     @property
     def judged(self) -> Judged:
@@ -68,8 +69,13 @@ class _Watch:
         else:
             self._failures = 0
             if job.phase_text != self.job.phase_text:
-                self._say(f"{self.job.phase_text} -> {job.phase_text}")
+                self._say_phase(f"{self.job.phase_text} -> {job.phase_text}")
             self.job = job
+
+    def _say_phase(self, text: str) -> None:
+        """Say it where no table shows it."""
+        if not can_draw(sys.stderr):
+            self._say(text)
 
     def _say(self, text: str) -> None:
         console.say(printable(f"{self.job.name}: {text}"))

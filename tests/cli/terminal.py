@@ -1,0 +1,89 @@
+"""The command line on a pseudo-terminal, and what a person sees there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyte
+
+ROOT = Path(__file__).parents[2]
+#: No run takes so many seconds; one that hangs must not hang the tests.
+_LONGEST_S = 60
+
+
+class Seen(NamedTuple):
+    """What a run showed: every screen in between, what scrolled out of sight, and the last screen."""
+
+    code: int
+    screens: list[list[str]]
+    scrolled: list[str]
+    last: list[str]
+    cursor_is_hidden: bool
+
+    @property
+    def whole(self) -> list[str]:
+        """All that stays, as somebody who scrolls back reads it."""
+        return [*self.scrolled, *self.last]
+
+
+def run_on_terminal(
+    home: Path,
+    *arguments: str,
+    rows: int = 30,
+    columns: int = 100,
+    environ: Mapping[str, str] | None = None,
+    interrupt_when: Callable[[list[str]], bool] | None = None,
+    stdout: Path | None = None,
+) -> Seen:
+    """Run `reconciler` in a directory, on a terminal of its own; `stdout` may be a file instead.
+
+    Ctrl-C comes when a screen is as asked.
+    """
+    pid, terminal = pty.fork()
+    if pid == 0:  # the program
+        os.chdir(home)
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **(environ or {})}
+        env.pop("NO_COLOR", None)
+        if stdout is not None:
+            os.dup2(os.open(stdout, os.O_WRONLY | os.O_CREAT), 1)
+        os.execve(sys.executable, [sys.executable, "-m", "reconciler", *arguments], env)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    screen = pyte.HistoryScreen(columns, rows, history=10_000)
+    stream = pyte.ByteStream(screen)
+    screens: list[list[str]] = []
+    until_s = time.monotonic() + _LONGEST_S
+    try:
+        while data := _read(terminal, until_s):
+            stream.feed(data)
+            screens.append([line.rstrip() for line in screen.display])
+            if interrupt_when and interrupt_when(screens[-1]):
+                interrupt_when = None
+                os.write(terminal, b"\x03")
+    finally:
+        os.close(terminal)
+        if time.monotonic() > until_s:
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    scrolled = ["".join(line[x].data for x in range(columns)).rstrip() for line in screen.history.top]
+    last = [line.rstrip() for line in screen.display]
+    return Seen(os.waitstatus_to_exitcode(status), screens, scrolled, last, screen.cursor.hidden)
+
+
+def _read(terminal: int, until_s: float) -> bytes:
+    """The next that is written; nothing once the program has ended, or time is up."""
+    ready, _, _ = select.select([terminal], [], [], max(0.0, until_s - time.monotonic()))
+    try:
+        return os.read(terminal, 65_536) if ready else b""
+    except OSError:  # the other end is closed
+        return b""

@@ -1,0 +1,339 @@
+"""What is drawn while something goes on: as much as there is room for, in one place, and gone in the end."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pyte
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.cli import reading as reading_module
+from reconciler.cli.console import console
+from reconciler.cli.live import BusyLine, Display, LiveTable, Row, can_draw, display, fit
+from reconciler.cli.progress import _Lines, progress
+from reconciler.cli.reading import Reading
+from reconciler.core.outcome import Event, EventType
+from reconciler.core.plan import Action, Plan, timestamp
+from reconciler.emulator import Store
+from tests.cli.conftest import manifest
+from tests.cli.terminal import Seen, run_on_terminal
+
+JOBS = 60
+HEAD = re.compile(r"^ job +phase +queued +running +wait$")
+MORE = re.compile(r"^and (\d+) more: ")
+COUNT = re.compile(r"(\d+) of (\d+) jobs")
+
+
+def a_home(home: Path) -> Path:
+    """Make a stack of many jobs on a local target whose time runs quickly."""
+    (home / "jobs.yaml").write_text(manifest(*(f"job-{n:02}" for n in range(JOBS))), encoding="utf-8")
+    (home / ".reconciler").mkdir()
+    Store(str(home / ".reconciler/local.sqlite3"), speed=250).close()
+    return home
+
+
+# ── seen on a terminal ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """An apply of 60 jobs that waits for them, on 30 rows."""
+    home = a_home(tmp_path_factory.mktemp("live"))
+    return run_on_terminal(home, "apply", "-y", "--wait", "completed")
+
+
+def test_sixty_jobs_on_thirty_rows_end_well(seen: Seen) -> None:
+    assert seen.code == 0, seen.whole
+    assert [line for line in seen.last if line][-1] == f"Apply: {JOBS} done."
+    assert not seen.cursor_is_hidden
+
+
+def test_table_that_does_not_fit_says_how_many_more_there_are(seen: Seen) -> None:
+    cut = [screen for screen in seen.screens if any(MORE.match(line) for line in screen)]
+    assert cut
+    for screen in cut:
+        [hidden] = [int(found[1]) for line in screen if (found := MORE.match(line))]
+        shown = sum(bool(re.match(r"^ job-\d\d ", line)) for line in screen)
+        assert shown + hidden == JOBS
+        assert shown >= JOBS // 3
+
+
+def test_no_screen_shows_two_tables(seen: Seen) -> None:
+    for screen in seen.screens:
+        assert sum(bool(HEAD.match(line)) for line in screen) <= 1
+        assert sum(bool(MORE.match(line)) for line in screen) <= 1
+
+
+def test_nothing_that_was_drawn_in_place_stays(seen: Seen) -> None:
+    assert [line for line in seen.whole if HEAD.match(line) or MORE.match(line) or COUNT.search(line)] == []
+    planned = [line for line in seen.whole if line.startswith("  + create ")]
+    done = [line for line in seen.whole if line.startswith("  done ")]
+    reached = [line for line in seen.whole if line.startswith("  reached ")]
+    assert len(planned) == len(done) == len(reached) == JOBS
+    assert all(line.startswith("  reached ") for line in seen.last[:-2] if line)
+
+
+def test_counters_count_jobs(seen: Seen) -> None:
+    counts = [found for screen in seen.screens for line in screen for found in COUNT.findall(line)]
+    assert counts
+    for done, total in counts:
+        assert int(done) <= int(total) == JOBS
+
+
+def test_status_watch_ends_with_130_and_a_cursor(tmp_path: Path) -> None:
+    home = a_home(tmp_path)
+    assert run_on_terminal(home, "apply", "-y").code == 0
+
+    def is_drawn(screen: list[str]) -> bool:
+        return any(MORE.match(line) for line in screen)
+
+    seen = run_on_terminal(home, "status", "--watch", interrupt_when=is_drawn)
+    assert seen.code == 130
+    assert not seen.cursor_is_hidden
+    # The last look stays, whole.
+    assert sum("job-" in line for line in seen.whole) == JOBS
+    assert [line for line in seen.whole if MORE.match(line)] == []
+
+
+def test_events_go_to_the_file_and_the_table_to_the_terminal(tmp_path: Path) -> None:
+    home, file = a_home(tmp_path), tmp_path / "events.txt"
+    seen = run_on_terminal(home, "apply", "-y", "--json", "--wait", "completed", stdout=file)
+    assert seen.code == 0
+    events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert events[-1]["type"] == "apply_completed"
+    assert any(MORE.match(line) for screen in seen.screens for line in screen)
+    assert [line for line in seen.whole if line] == []
+
+
+# ── rows ───────────────────────────────────────────────────────────────────────────────────────────
+
+ROWS = st.lists(st.builds(Row, st.tuples(st.text()), st.integers(0, 9), st.sampled_from("abc")))
+
+
+def test_rows_that_fit_stay_in_their_order() -> None:
+    rows = [Row(("b",), 2, "Pending"), Row(("a",), 1, "Running")]
+    assert fit(rows, 2) == (rows, "")
+
+
+def test_rows_that_matter_stay_where_there_is_little_room() -> None:
+    rows = [Row(("a",), 9, "Completed"), Row(("b",), 5, "Pending"), Row(("c",), 0, "Failed")]
+    rows += [Row((name,), 9, "Completed") for name in "de"]
+    shown, line = fit(rows, 2)
+    assert [row.cells[0] for row in shown] == ["c", "b"]
+    assert line == "and 3 more: 3 Completed"
+
+
+@given(ROWS, st.integers(1, 12))
+def test_every_row_is_shown_or_counted(rows: list[Row], room: int) -> None:
+    shown, line = fit(rows, room)
+    hidden = int(found[1]) if (found := MORE.match(line)) else 0
+    assert len(shown) <= room
+    assert len(shown) + hidden == len(rows)
+    assert hidden == sum(map(int, re.findall(r"(\d+) [abc]", line)))
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_display_is_one_however_many_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    screen, one = Terminal(), Display()
+    with one.part(BusyLine("first"), screen):
+        other = Terminal()
+        with one.part(LiveTable(("key",)), other):
+            _until(lambda: "key" in screen.getvalue())
+        assert one.is_running
+        assert other.getvalue() == ""
+    assert not one.is_running
+    assert screen.getvalue().rfind("\x1b[?25h") > screen.getvalue().rfind("\x1b[?25l")  # the cursor is back
+
+
+def test_what_is_said_while_something_is_drawn_goes_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, one = a_screen(monkeypatch), Display()
+    with one.part(BusyLine("busy"), screen):
+        console.say("first")
+        _until(lambda: "first" in screen.getvalue())
+        console.say("x" * 200)
+    console.say("last")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", screen.getvalue())
+    assert text.index("first") < text.index("x" * 200) < text.rindex("last")
+    assert text.endswith("last\n")
+
+
+def test_signal_handler_may_speak_while_main_thread_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that drew itself would draw again what was being drawn."""
+    screen, one = a_screen(monkeypatch), Display()
+    table = LiveTable(("key",))
+    table.rows = [Row((f"row-{n}",), 0, "x") for n in range(5)]
+    before = signal.signal(signal.SIGUSR1, lambda *_: console.say("spoken"))
+    try:
+        with one.part(table, screen):
+            for _ in range(200):
+                one.refresh()
+                signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    seen = pyte.HistoryScreen(100, 30, history=1000)
+    pyte.Stream(seen).feed(screen.getvalue().replace("\n", "\r\n"))
+    lines = ["".join(line[x].data for x in range(100)).rstrip() for line in seen.history.top]
+    lines += [line.rstrip() for line in seen.display]
+    assert [line for line in lines if line] == ["spoken"] * 200
+
+
+@pytest.mark.parametrize(("term", "log_format", "expected"), [
+    ("xterm-256color", "text", True),
+    ("dumb", "text", False),
+    ("xterm-256color", "json", False),
+])  # fmt: skip
+def test_drawing_needs_a_terminal_and_text(
+    monkeypatch: pytest.MonkeyPatch, term: str, log_format: str, expected: bool
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(console, "log_format", log_format)
+    assert can_draw(Terminal()) is expected
+    assert not can_draw(io.StringIO())
+
+
+# ── lines, where nothing can be drawn ──────────────────────────────────────────────────────────────
+
+
+def an_event(type_: EventType, at_s: float, key: str = "a", detail: str = "") -> Event:
+    return Event(type=type_, ts=timestamp(at_s), sequence=1, key=key, action=Action.KEEP, detail=detail)
+
+
+def written(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_waiting_without_a_change_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = _Lines()
+    for at_s in range(0, 3600, 10):
+        listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=f"a is Running, queued 3 s, ran {at_s} s"))
+    assert written(capsys) == ["keep a: waiting, a is Running, queued 3 s, ran 0 s"]
+
+
+def test_changes_are_told_once_a_minute_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = _Lines()
+    for at_s, phase in ((0, "Creating"), (10, "Pending"), (20, "Running"), (70, "Running"), (300, "Running")):
+        listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=f"a is {phase}"))
+    assert written(capsys) == ["keep a: waiting, a is Creating", "keep a: waiting, a is Running"]
+
+
+def test_changes_of_many_jobs_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = _Lines()
+    for at_s in (0, 60):
+        for n in range(60):
+            listener(an_event(EventType.ACTION_PROGRESS, at_s + n / 60, f"j{n}", f"j{n} is {at_s}"))
+    assert written(capsys) == ["keep j0: waiting, j0 is 0", "keep j1: waiting, j1 is 0, and 59 more"]
+
+
+def test_what_ended_is_told_at_once_and_waited_for_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = _Lines()
+    listener(an_event(EventType.ACTION_PROGRESS, 0, detail="a is Terminating"))
+    listener(an_event(EventType.ACTION_PROGRESS, 10, detail="a is Terminated"))
+    listener(an_event(EventType.ACTION_COMPLETED, 11))
+    listener(an_event(EventType.ACTION_PROGRESS, 99, "b", "b is Pending"))
+    assert written(capsys) == [
+        "keep a: waiting, a is Terminating",
+        "keep a: done",
+        "keep b: waiting, b is Pending",
+    ]
+
+
+# ── the line that counts ───────────────────────────────────────────────────────────────────────────
+
+
+def a_plan(*keys: str) -> Plan:
+    actions = [{"key": key, "action": "create", "reason": "not_found"} for key in keys]
+    target = {"name": "t", "kind": "local", "endpoint": "l", "project_id": "p", "workspace_id": "0"}
+    return Plan.model_validate({
+        "reconciler_version": "0", "created_at": "", "stack": "s", "target": target, "manifest_digest": "",
+        "applyable": True, "complete": True, "summary": {}, "actions": actions,
+    })  # fmt: skip
+
+
+def a_screen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Make stderr a terminal."""
+    stream = Terminal()
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(console, "log_format", "text")
+    return stream
+
+
+def test_a_job_of_two_actions_counts_once_and_its_retry_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a_screen(monkeypatch)
+    with progress(a_plan("a", "a", "b")) as listener:
+        line = listener.line  # type: ignore[attr-defined]
+        listener(an_event(EventType.ACTION_COMPLETED, 0))
+        assert line.text.startswith("0 of 2 jobs done  ")
+        listener(an_event(EventType.ACTION_COMPLETED, 0))
+        listener(an_event(EventType.ACTION_COMPLETED, 0))
+        assert line.text.startswith("1 of 2 jobs done  ")
+        listener(an_event(EventType.ACTION_FAILED, 0, "b"))
+        assert line.text == "2 of 2 jobs done, 1 failed"
+        listener(an_event(EventType.ACTION_STARTED, 0, "b"))
+        listener(an_event(EventType.ACTION_COMPLETED, 0, "b"))
+        assert line.text == "2 of 2 jobs done"
+
+
+# ── while a slow service is read ───────────────────────────────────────────────────────────────────
+
+
+def _until(is_so: object) -> None:
+    until_s = time.monotonic() + 10
+    while not is_so() and time.monotonic() < until_s:  # type: ignore[operator]
+        time.sleep(0.005)
+
+
+def test_slow_reading_shows_on_a_terminal_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = a_screen(monkeypatch)
+    monkeypatch.setattr(reading_module, "DRAW_AFTER_S", 0.01)
+    with Reading()() as tell_jobs:
+        tell_jobs(50)
+        tell_jobs(50)
+        _until(lambda: "100 jobs so far" in screen.getvalue())
+        assert "reading the workspace, 100 jobs so far" in screen.getvalue()
+    assert not display.is_running
+    assert "\x1b[?25h" in screen.getvalue()
+
+
+def test_slow_reading_is_a_line_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_module, "SAY_AFTER_S", 0.02)
+    said: list[str] = []
+    monkeypatch.setattr(console, "say", lambda text, level="info": said.append(text))
+    with Reading()() as tell_jobs:
+        tell_jobs(300)
+        tell_jobs(50)
+        _until(lambda: said)
+    assert said == ["reading the workspace, 350 jobs so far"]
+
+
+def test_quick_reading_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Reading()() as tell_jobs:
+        tell_jobs(50)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_reading_is_silent_where_jobs_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_module, "SAY_AFTER_S", 0.0)
+    said: list[str] = []
+    monkeypatch.setattr(console, "say", lambda text, level="info": said.append(text))
+    reading = Reading()
+    with reading.silenced(), reading():
+        pass
+    assert said == []
