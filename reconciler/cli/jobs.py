@@ -28,7 +28,8 @@ _TASK = option("--task", default=None, metavar="TASK", help="Which task; left ou
 def command() -> None:
     """Call the service about single jobs: what it offers, and nothing more clever than that.
 
-    JOB is an id or a name. The target is that of the stack in the current directory, or of PATH.
+    JOB is an id, a name, or a key of the stack: that means the key's newest revision, and goes before a
+    name. The stack, and its target, are those in the current directory, or in PATH.
     """
 
 
@@ -60,7 +61,7 @@ def list_(
     """
     from reconciler.cli.filters import read, wanted
 
-    with called(paths, variables, var_files, target) as there:
+    with called(paths, variables, var_files, target) as there, there.backend.reading():
         now_s = there.clock.now()
         asked = wanted(now_s, **filters)
         listing = read(there.backend, asked, sort_by=sort, order=order, limit=limit + 1)
@@ -124,7 +125,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
 
     with called(**where) as there:
         now_s = there.clock.now()
-        found = there.backend.details(find_job(there.backend, job).id)
+        found = there.backend.details(find_job(there, job).id)
     learn_tokens(found)
     body = without_tokens(found.body)
     if as_json:
@@ -155,7 +156,7 @@ def logs(
     if url and (follow or lines is not None):
         raise click.UsageError("--url prints a link only, so --follow and --lines do not go with it")
     with called(**where) as there:
-        found = find_job(there.backend, job)
+        found = find_job(there, job)
         task = task or watching.first_task(found)
         if url:
             watching.print_url(there, found, task, as_json=as_json)
@@ -207,7 +208,7 @@ def events(
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
-        found = find_job(there.backend, job)
+        found = find_job(there, job)
         times = event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
         asked = {"level": level, "pattern": pattern, "source": source, "order": order, **times}
         happened = watching.events(there.backend, found.id, limit, asked, offset)
@@ -229,7 +230,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
-        found = find_job(there.backend, job)
+        found = find_job(there, job)
         task = task or watching.first_task(found)
         measured = there.backend.operations.metrics(found.id, task)
     if as_json:
@@ -254,7 +255,7 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
     from reconciler.cli.ending import terminate_all
 
     with called(**where) as there:
-        found = find_jobs(there.backend, jobs)
+        found = find_jobs(there, jobs)
         return terminate_all(there.backend, found, yes=yes, force=force, as_json=as_json)
 
 
@@ -269,7 +270,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
     from reconciler.cli.ending import delete_all
 
     with called(**where) as there:
-        found = find_jobs(there.backend, jobs)
+        found = find_jobs(there, jobs)
         return delete_all(there.backend, found, yes=yes, force=force, as_json=as_json)
 
 
@@ -300,5 +301,5 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     from reconciler.core.goal import Goal
 
     with called(**where) as there:
-        found = find_jobs(there.backend, jobs)
+        found = find_jobs(there, jobs)
         return wait_for_all(there, found, Goal(goal), timeout_s, as_json=as_json)

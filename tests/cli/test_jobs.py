@@ -839,3 +839,146 @@ def test_without_rights_it_is_7_and_without_a_service_8(
     write(manifest("a", url="http://127.0.0.1:9"))
     assert reconciler("jobs", "list").code == 8
     assert reconciler("jobs", "show", NO_ID).code == 8
+
+
+# ── a key of the stack ─────────────────────────────────────────────────────────────────────────────
+
+
+def revision(service: Service, number: int, phase: str = "Running", *, key: str = "a", **more: Any) -> Job:
+    """A revision of a key of the stack in this directory."""
+    name = more.pop("name", key if number == 1 else f"{key}-r{number}")
+    marker = f"reconciler.test.{key}.r{number}.a3f9a2c1b7d4e"
+    return put(service, name, phase, description=marker, **more)
+
+
+def shown(reconciler: Reconciler, word: str) -> str:
+    """The id of the job that a word means."""
+    said = reconciler("jobs", "show", word, "--json")
+    assert said.code == 0, said.err
+    return str(said.document["metadata"]["id"])
+
+
+def test_key_means_its_newest_revision_and_not_the_job_of_that_name(
+    reconciler: Reconciler, service: Service
+) -> None:
+    first, second = revision(service, 1, "Completed"), revision(service, 2)
+    assert shown(reconciler, "a") == second.id
+    assert shown(reconciler, "a-r2") == second.id
+    assert shown(reconciler, first.id) == first.id
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "newest"),
+    [
+        ("Completed", "Completed", 2),
+        ("Running", "Terminating", 1),
+        ("Running", "Failed", 1),
+        ("Terminated", "Pending", 2),
+    ],
+)
+def test_newest_revision_is_the_one_that_stands_for_the_key(
+    reconciler: Reconciler, service: Service, first: str, second: str, newest: int
+) -> None:
+    jobs = revision(service, 1, first), revision(service, 2, second)
+    assert shown(reconciler, "a") == jobs[newest - 1].id
+
+
+def test_key_that_is_owned_and_not_declared_means_its_newest_revision(
+    reconciler: Reconciler, service: Service
+) -> None:
+    revision(service, 1, "Completed", key="old")
+    second = revision(service, 2, "Failed", key="old")
+    assert shown(reconciler, "old") == second.id
+
+
+def test_key_that_was_renamed_means_the_jobs_of_its_old_name_too(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(manifest("a", url=service.url) + "    formerly: old\n")
+    job = revision(service, 3, key="old")
+    assert shown(reconciler, "a") == job.id
+
+
+def test_revision_of_another_name_is_found_in_a_large_workspace(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    """It was adopted: no search by name finds it, and it has ended."""
+    adopted = put(service, "by-hand", "Completed")
+    marker = f"reconciler.test.a.r1.a3f9a2c1b7d4e.id{adopted.id.replace('-', '')[:8]}"
+    service.store.edit(adopted.id, lambda body: body["metadata"].update(description=marker))
+    for n in range(120):
+        put(service, f"other-{n}", "Completed")
+    assert shown(reconciler, "a") == adopted.id
+
+
+def test_revision_of_another_stack_is_a_job_of_that_name_only(
+    reconciler: Reconciler, service: Service
+) -> None:
+    foreign = put(service, "a", description="reconciler.vision.a.r1.a3f9a2c1b7d4e")
+    said = reconciler("jobs", "show", "a", "--json")
+    assert said.document["metadata"]["id"] == foreign.id
+    assert said.err == f"a is a key of which the stack owns no job; {foreign.id} has that name.\n"
+
+
+def test_key_without_a_job_says_so(reconciler: Reconciler, service: Service) -> None:
+    said = reconciler("jobs", "show", "a")
+    assert said.code == 1
+    assert "stack test owns no job of key 'a'" in said.err
+    assert "fix: reconciler status" in said.err
+
+
+def test_word_that_means_nothing_names_the_nearest_key(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("train", url=service.url))
+    said = reconciler("jobs", "show", "trian")
+    assert said.code == 1
+    assert 'did you mean "train"?' in said.err
+
+
+def test_workspace_that_cannot_be_read_hides_which_revision_is_the_newest(
+    reconciler: Reconciler, service: Service
+) -> None:
+    revision(service, 1)
+    service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=500))
+    said = reconciler("jobs", "terminate", "a", "--yes", "--force")
+    assert said.code == 8
+    assert changes(service) == []
+
+
+def test_name_of_a_job_costs_one_more_search_than_its_id(reconciler: Reconciler, service: Service) -> None:
+    for n in range(120):
+        put(service, f"other-{n}", "Completed")
+    service.app.requests.clear()
+    reconciler("jobs", "show", "other-7")
+    assert [served.operation for served in service.app.requests].count("ListTrainingJobs") == 2
+
+
+@pytest.mark.parametrize("verb", ["terminate", "delete"])
+def test_newest_revision_is_owned_so_ending_it_needs_force(
+    reconciler: Reconciler, service: Service, verb: str
+) -> None:
+    first = revision(service, 1, "Completed")
+    second = revision(service, 2, "Running" if verb == "terminate" else "Failed")
+    said = reconciler("jobs", verb, "a", "-y")
+    assert said.code == 3
+    assert "a-r2 is r2 of a in stack test" in said.err
+    assert changes(service) == []
+    assert reconciler("jobs", verb, "a", "--force").code == 3  # nobody agreed
+    assert changes(service) == []
+    assert reconciler("jobs", verb, "a", "-y", "--force", "--json").document["jobs"][0]["id"] == second.id
+    assert first.id != second.id
+
+
+def test_jobs_wait_takes_a_key(reconciler: Reconciler, service: Service) -> None:
+    revision(service, 1, "Failed")
+    second = revision(service, 2, "Completed")
+    said = reconciler("jobs", "wait", "a", "--json")
+    assert (said.code, said.document["jobs"][0]["id"]) == (0, second.id)
+
+
+@pytest.mark.parametrize("verb", ["logs", "events", "metrics"])
+def test_other_calls_take_a_key(reconciler: Reconciler, service: Service, verb: str) -> None:
+    revision(service, 1, "Completed")
+    second = revision(service, 2)
+    service.app.requests.clear()
+    assert reconciler("jobs", verb, "a").code == 0
+    assert any(second.id in served.path for served in service.app.requests)
