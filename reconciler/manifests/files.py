@@ -235,7 +235,7 @@ def _no_root(paths: Sequence[Path], reader: _Reader) -> Diagnostic:
     return Diagnostic(
         "no root file",
         f"no manifest file in, above or below {where} says stack:",
-        "write a line such as stack: my-stack into one file, or run: reconciler init",
+        "write a line such as stack: my-stack into one file",
         Location(reader.shown(paths[0]), 1, 1),
     )
 

@@ -1,0 +1,168 @@
+"""Messages name only what exists: the command line has every command and option that a text names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from reconciler.cli import cli
+from reconciler.cli.lazy import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "reconciler"
+PAGES = [
+    page
+    for pattern in ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/*.md")
+    for page in sorted(ROOT.glob(pattern))
+]
+
+#: What stands for a value that a message takes in.
+_VALUE = "X"
+_MENTION = re.compile(r"(?<![\w./`-])`?reconciler((?: +[a-z][a-z-]*)+)([^`\n;]*)")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+#: The program as a noun: "a reconciler that knows it".
+_PROSE = frozenset(
+    {
+        "and",
+        "can",
+        "cannot",
+        "did",
+        "does",
+        "has",
+        "is",
+        "itself",
+        "keeps",
+        "knows",
+        "nor",
+        "or",
+        "that",
+        "to",
+    }
+)
+_IMPORT = re.compile(r"from reconciler import .*")
+#: Options of git and pip.
+_OF_OTHERS = frozenset({"--no-optional-locks", "--porcelain", "--upgrade"})
+
+
+class Text(NamedTuple):
+    """A text of the program, or of a page, and where it stands."""
+
+    place: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.line}: {self.text[:100]!r}"
+
+
+def _texts(path: Path) -> Iterator[Text]:
+    """Every string literal of a module, an f-string as one text."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    place = str(path.relative_to(PACKAGE))
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=values):
+                said = (v.value if isinstance(v, ast.Constant) else _VALUE for v in values)
+                yield Text(place, node.lineno, "".join(map(str, said)))
+            case ast.Constant(value=str(text)) if id(node) not in parts:
+                yield Text(place, node.lineno, text)
+
+
+TEXTS = [text for path in sorted(PACKAGE.rglob("*.py")) for text in _texts(path)]
+PAGE_TEXTS = [
+    Text(str(page.relative_to(ROOT)), number, line)
+    for page in PAGES
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
+]
+
+
+def _commands(
+    group: click.Group, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*words, name), command
+        if isinstance(command, click.Group):
+            yield from _commands(command, (*words, name))
+
+
+BY_WORDS = dict(_commands(cli))
+OPTIONS = {
+    words: {o for p in command.params for o in p.opts} | {"--help"} for words, command in BY_WORDS.items()
+}
+EVERY_OPTION = set().union(*OPTIONS.values(), {"--version"})
+
+
+def wrong_commands(text: str) -> list[str]:
+    """The mentions of `reconciler …` in a text that name no command, or an option that it does not have."""
+    wrong = []
+    for words, rest in _MENTION.findall(_IMPORT.sub("", text)):
+        first, *more = words.split()
+        if first in _PROSE:
+            continue
+        if first not in COMMANDS:
+            wrong.append(f"reconciler {first}")
+            continue
+        command: tuple[str, ...] = (first,)
+        if isinstance(BY_WORDS[command], click.Group) and more:
+            command = (first, more[0])
+            if command not in BY_WORDS:
+                wrong.append(f"reconciler {first} {more[0]}")
+                continue
+        known = OPTIONS[command]
+        wrong += [f"reconciler {' '.join(command)} {o}" for o in _OPTION.findall(rest) if o not in known]
+    return wrong
+
+
+def wrong_options(text: str) -> list[str]:
+    """The options in a text that no command has."""
+    return [option for option in _OPTION.findall(text) if option not in EVERY_OPTION | _OF_OTHERS]
+
+
+def test_texts_name_only_commands_that_exist() -> None:
+    assert [(str(text), wrong) for text in TEXTS if (wrong := wrong_commands(text.text))] == []
+
+
+def test_texts_name_only_options_that_exist() -> None:
+    assert [(str(text), wrong) for text in TEXTS if (wrong := wrong_options(text.text))] == []
+
+
+def test_pages_name_only_commands_and_options_of_theirs_that_exist() -> None:
+    found = [(str(text), wrong) for text in PAGE_TEXTS if (wrong := wrong_commands(text.text))]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("or run: reconciler init", ["reconciler init"]),
+        ("reconciler jobs lst shows them", ["reconciler jobs lst"]),
+        ("`reconciler plan --wait`", ["reconciler plan --wait"]),
+        ("reconciler apply --plan FILE --yes", []),
+        ("legal with a reconciler that knows it", []),
+        ("neither by reconciler nor by its own auto_stop", []),
+        ("from reconciler.cli import cli", []),
+        ("reconciler jobs list shows what there is", []),
+    ],
+)
+def test_this_test_sees_what_it_looks_for(text: str, wrong: list[str]) -> None:
+    assert wrong_commands(text) == wrong
+
+
+def test_unknown_options_are_seen_too() -> None:
+    assert wrong_options("add --froce, or --force") == ["--froce"]
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert sum("reconciler " in text.text for text in TEXTS) > 20
+    assert sum(bool(_OPTION.search(text.text)) for text in TEXTS) > 60
+    assert len(BY_WORDS) > 20
