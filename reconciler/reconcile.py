@@ -52,6 +52,7 @@ from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
+    from reconciler.core.status import StatusReport
 
 
 class Context(NamedTuple):
@@ -140,6 +141,16 @@ def drift(context: Context) -> DriftReport:
         ended = Ended(context.recording.clock.now(), report.word, {**counts, "pending": len(report.pending)})
         context.recording.note(context.scope, RunKind.DRIFT, ended, report.manifest_digest)
     return report
+
+
+def status(context: Context) -> StatusReport:
+    """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
+    from reconciler.core.status import make_status  # a plan needs none of it
+
+    made, look = plan_with_look(context)
+    stack = narrow(context.loaded.stack, context.only, look.ownership.owned_keys)
+    changes = context.recording.last_changes(context.scope) if context.recording else {}
+    return make_status(stack, look, made, context.situation(), changes)
 
 
 def apply(

@@ -63,6 +63,16 @@ def test_an_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
     assert loaded & {*HEAVY, "waitress", "werkzeug"} == set()
 
 
+def test_status_loads_no_more_than_a_plan_and_the_records(
+    tmp_path: Path,
+) -> None:
+    text = MANIFEST.replace("{kind: modelarts, endpoint: 'URL', project_id: p1}", "{kind: local}")
+    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    assert _loaded("status", str(tmp_path)) & (HEAVY | {"waitress"}) == set()
+    _loaded("apply", "--yes", str(tmp_path))
+    assert _loaded("status", str(tmp_path)) & (HEAVY | {"waitress"}) == {"sqlalchemy"}
+
+
 def test_an_unchanged_plan_on_the_local_target_needs_no_server(tmp_path: Path) -> None:
     text = MANIFEST.replace("{kind: modelarts, endpoint: 'URL', project_id: p1}", "{kind: local}")
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")

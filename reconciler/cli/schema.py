@@ -9,7 +9,7 @@ import click
 from reconciler.cli.console import console
 from reconciler.cli.options import with_options
 
-NAMES = ("manifest", "plan", "drift", "events", "history")
+NAMES = ("manifest", "plan", "drift", "events", "history", "status")
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -19,6 +19,7 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.core.outcome import Event
     from reconciler.core.plan import Plan
     from reconciler.core.schema import manifest_schema
+    from reconciler.core.status import StatusReport
 
     match name:
         case "plan":
@@ -29,6 +30,8 @@ def schema(name: str) -> dict[str, Any]:
             return Event.published_schema()
         case "history":
             return HistoryReport.published_schema()
+        case "status":
+            return StatusReport.published_schema()
         case _:
             return manifest_schema()
 

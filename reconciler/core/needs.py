@@ -50,7 +50,8 @@ def held_back(
         said = ", ".join(_how_it_failed(key, action_by_key.get(key)) for key in failed)
         return _instead(action, Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {said}")
     if waiting:
-        return _instead(action, Action.DEFER, Reason.NEEDS_PENDING, f"waits for {', '.join(waiting)}")
+        held = _instead(action, Action.DEFER, Reason.NEEDS_PENDING, f"waits for {', '.join(waiting)}")
+        return held.model_copy(update={"waits_for": tuple(waiting)})
     return action
 
 

@@ -194,6 +194,7 @@ class PlannedAction(Frozen):
         None, exclude=True, description="How the newest revision ended, if the service has forgotten it."
     )
     due_s: float | None = Field(None, exclude=True, description="When a deferred retry is due.")
+    waits_for: tuple[str, ...] = Field((), exclude=True, description="The needed keys that are not settled.")
     lost_s: float = Field(0.0, exclude=True)
     lost_nodes: int = Field(1, exclude=True)
 

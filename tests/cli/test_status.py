@@ -1,0 +1,367 @@
+"""`reconciler status`: where each key stands, and what it waits for."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from reconciler.cli.schema import schema
+from reconciler.emulator import Effect, Fault, Job
+from tests.apply.service import SharedTime
+from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.holding import held_by
+
+LIFECYCLE = "    lifecycle: {%s}\n"
+
+
+@pytest.fixture(autouse=True)
+def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
+    """Our clock is the emulator's: waiting moves it, and takes no time."""
+    shared = SharedTime(service.clock)
+    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda: shared)
+    monkeypatch.setenv("GITHUB_ACTOR", "alice")
+    return shared
+
+
+def job_of(service: Service, name: str) -> Job:
+    return next(job for job in service.store.jobs() if job.name == name)
+
+
+def rows(said: Said) -> list[dict[str, Any]]:
+    jsonschema.validate(said.document, schema("status"))
+    found: list[dict[str, Any]] = said.document["jobs"]
+    return found
+
+
+def row(reconciler: Reconciler, key: str = "a", *arguments: str) -> dict[str, Any]:
+    """The one row of a key."""
+    said = reconciler("status", "--json", *arguments)
+    [found] = [one for one in rows(said) if one["key"] == key]
+    return found
+
+
+# ── what is shown ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_declared_key_without_a_job_waits_for_an_apply(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    said = reconciler("status", "--json")
+    assert said.code == 0
+    [one] = rows(said)
+    assert (one["revision"], one["job"], one["phase"], one["last_change"]) == (None, None, None, None)
+    assert (one["nodes"], one["flavor"]) == (1, "modelarts.vm.cpu.2u")
+    assert (one["waits_for"]["kind"], one["waits_for"]["action"]) == ("apply", "create")
+    text = reconciler("status").out
+    assert "apply, to create it" in text
+    assert text.endswith(": 1 without a job.\n")
+
+
+def test_running_job_shows_its_times_nodes_and_last_change(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    time.sleep(63)
+    one = row(reconciler)
+    assert (one["key"], one["revision"], one["phase"], one["newest"], one["declared"]) == (
+        "a", 1, "Running", True, True,
+    )  # fmt: skip
+    assert one["job"] == job_of(service, "a").id
+    assert one["queued_s"] + one["ran_s"] == 63
+    assert (one["nodes"], one["flavor"]) == (1, "modelarts.vm.cpu.2u")
+    assert one["waits_for"] is None
+    assert (one["last_change"]["what"], one["last_change"]["who"]) == ("create", "alice")
+    text = reconciler("status").out.splitlines()
+    assert text[0].startswith("Stack test on there (modelarts, ")
+    head = re.split(" {2,}", text[2])
+    assert head == ["KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR"]
+    assert "create by alice, 63 s ago" in text[3]
+    assert "1 × modelarts.vm.cpu.2u" in text[3]
+
+
+def test_end_of_a_job_is_a_later_change_than_its_apply(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    time.sleep(60)
+    service.store.set_phase(job_of(service, "a").id, "Failed")
+    one = row(reconciler)
+    assert (one["last_change"]["what"], one["last_change"]["who"]) == ("Failed", None)
+    assert one["ended_at"] == one["last_change"]["at"]
+
+
+def test_termination_by_destroy_says_who_did_it(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    time.sleep(30)
+    reconciler("destroy", "-y")
+    time.sleep(60)
+    one = row(reconciler)
+    assert (one["phase"], one["last_change"]["what"], one["last_change"]["who"]) == (
+        "Terminated", "terminate", "alice",
+    )  # fmt: skip
+
+
+def test_without_a_history_the_creation_is_the_last_change(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    Path(".reconciler/records.sqlite3").unlink()
+    one = row(reconciler)
+    assert one["last_change"] == {"at": one["created_at"], "what": "created", "who": None}
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind", "said"),
+    [
+        ("Creating", "queue", "the service to set it up"),
+        ("Pending", "queue", "its turn in the queue"),
+        ("Terminating", "termination", "its termination"),
+        ("Running", None, None),
+    ],
+)
+def test_job_waits_for_what_its_phase_says(
+    reconciler: Reconciler, service: Service, phase: str, kind: str | None, said: str | None
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    service.store.set_phase(job_of(service, "a").id, phase)
+    waiting = row(reconciler)["waits_for"]
+    assert (waiting and waiting["kind"], waiting and waiting["detail"]) == (kind, said)
+
+
+def test_key_that_needs_another_one_waits_for_it(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", url=service.url) + "    needs: [a]\n")
+    reconciler("apply", "-y")
+    waiting = row(reconciler, "b")["waits_for"]
+    assert (waiting["kind"], waiting["keys"]) == ("needs", ["a"])
+    [line] = [line for line in reconciler("status", "b").out.splitlines() if line.startswith("b ")]
+    assert line.endswith(" a")
+
+
+def test_retry_that_is_not_due_says_when_it_is(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url) + LIFECYCLE % "on_failure: retry, retry_delay: 10m")
+    reconciler("apply", "-y")
+    time.sleep(5)
+    service.store.set_phase(job_of(service, "a").id, "Failed")
+    waiting = row(reconciler)["waits_for"]
+    assert (waiting["kind"], waiting["due_at"] is not None) == ("retry", True)
+    assert waiting["due_at"] in waiting["detail"]
+
+
+def test_edited_key_waits_for_an_apply(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    write(manifest("a", url=service.url, lr="0.2"))
+    one = row(reconciler)
+    assert (one["revision"], one["waits_for"]["kind"], one["waits_for"]["action"]) == (1, "apply", "replace")
+
+
+def test_other_active_revisions_follow_the_newest(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    service.store.hold(job_of(service, "a").id)
+    order = LIFECYCLE % "on_change: replace, replace_order: create_first"
+    write(manifest("a", url=service.url, lr="0.2") + order)
+    assert reconciler("apply", "-y", "--timeout", "1s").code == 5
+    found = rows(reconciler("status", "--json"))
+    assert [(one["key"], one["revision"], one["newest"]) for one in found] == [
+        ("a", 2, True),
+        ("a", 1, False),
+    ]
+    assert found[1]["waits_for"]["kind"] == "successor"
+
+
+def test_undeclared_key_is_shown_while_it_is_active(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", url=service.url))
+    reconciler("apply", "-y")
+    write(manifest("a", url=service.url))
+    one = row(reconciler, "b")
+    assert (one["declared"], one["waits_for"]["action"]) == (False, "terminate")
+    service.store.set_phase(job_of(service, "b").id, "Terminated")
+    assert [one["key"] for one in rows(reconciler("status", "--json"))] == ["a"]
+    # Whoever asks for it by name sees it.
+    assert [one["phase"] for one in rows(reconciler("status", "--json", "b"))] == ["Terminated"]
+
+
+def test_completed_key_whose_record_aged_out_is_shown_from_the_history(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    time.sleep(3600)
+    reconciler("drift")
+    job = job_of(service, "a")
+    service.store.delete("p1", job.id)
+    one = row(reconciler)
+    assert (one["revision"], one["phase"], one["aged_out"], one["job"]) == (1, "Completed", True, job.id)
+    assert one["waits_for"] is None
+    assert "Completed, aged out" in reconciler("status").out
+
+
+def test_name_held_by_somebody_else_is_a_conflict(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    service.store.edit(job_of(service, "a").id, lambda body: body["metadata"].update(description="mine"))
+    Path(".reconciler/records.sqlite3").unlink()
+    one = row(reconciler)
+    assert (one["phase"], one["waits_for"]["kind"]) == (None, "conflict")
+
+
+# ── which keys ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        ([], "abc"),
+        (["a"], "a"),
+        (["b", "a"], "ab"),
+        (["a", "jobs.yaml"], "a"),
+        (["jobs.yaml", "a"], "a"),
+        (["a", "."], "a"),
+        (["--only", "a,c"], "ac"),
+        (["--only", "a", "b"], "ab"),
+        (["--only", "[bc]"], "bc"),
+    ],
+)
+def test_keys_and_paths_are_told_apart(
+    reconciler: Reconciler, service: Service, arguments: list[str], keys: str
+) -> None:
+    write(manifest("a", "b", "c", url=service.url))
+    said = reconciler("status", "--json", *arguments)
+    assert (said.code, [one["key"] for one in rows(said)]) == (0, list(keys))
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("trian", 'did you mean "train"?'), ("none.yaml", "no such path"), ("no/where", "no such path")],
+)
+def test_word_that_is_neither_key_nor_path_is_wrong_use(
+    reconciler: Reconciler, service: Service, word: str, said: str
+) -> None:
+    write(manifest("train", url=service.url))
+    found = reconciler("status", word)
+    assert (found.code, found.out) == (64, "")
+    assert said in found.err
+
+
+def test_directory_of_a_keys_name_is_the_key_before_another_path(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(manifest("a", "b", url=service.url))
+    write("import torch\n", "a/train.py")
+    assert [one["key"] for one in rows(reconciler("status", "--json", "a", "."))] == ["a"]
+    assert "for the key: reconciler status a ." in reconciler("status", "a").err
+
+
+# ── what it needs, and what it leaves alone ────────────────────────────────────────────────────────
+
+
+def test_secret_needs_no_value(reconciler: Reconciler, service: Service) -> None:
+    more = "variables: {t: {env: NO_SUCH_VARIABLE, sensitive: true}}\n"
+    write(manifest("a", url=service.url, more=more).replace("lr: 0.1", "t: '${var.t}'"))
+    assert reconciler("plan").code == 65
+    assert reconciler("status").code == 0
+
+
+def test_lock_of_somebody_else_is_no_hindrance(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    with held_by("bob", place=service.url):
+        assert reconciler("apply", "-y").code == 6
+        assert reconciler("status").code == 0
+
+
+def test_service_is_read_once_and_nothing_is_changed(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    service.app.requests.clear()
+    assert reconciler("status").code == 0
+    assert [served.operation for served in service.app.requests] == ["ListTrainingJobs"]
+
+
+def test_what_it_saw_is_remembered(reconciler: Reconciler, service: Service, time: SharedTime) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    time.sleep(30)
+    reconciler("status")
+    [revision] = reconciler("history", "a", "--json").document["revisions"]
+    assert "Running" in [seen["phase"] for seen in revision["phases"]]
+
+
+def test_what_cannot_be_read_is_8_and_shown(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=500))
+    said = reconciler("status", "--json")
+    assert (said.code, said.document["complete"]) == (8, False)
+    [one] = rows(said)
+    assert (one["revision"], one["phase"], one["aged_out"]) == (None, None, False)
+    assert "could be read" in one["problem"] or "could not be read" in one["problem"]
+    assert "1 unknown" in reconciler("status").out
+
+
+def test_who_may_not_look_is_told_so(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(Fault(Effect.ANSWER, count=None, status=403, code="ModelArts.0112"))
+    assert reconciler("status").code == 7
+
+
+# ── again and again ────────────────────────────────────────────────────────────────────────────────
+
+
+def watched(reconciler: Reconciler, time: SharedTime, looks: int, *arguments: str) -> Said:
+    """What a watch wrote in so many looks, before Ctrl-C."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    time.at(60 * looks - 1, interrupt)
+    return reconciler("status", "--watch", *arguments)
+
+
+def test_watch_prints_a_block_per_change_once_a_minute_at_most(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    service.store.hold(job_of(service, "a").id)
+    time.at(150, lambda: service.store.set_phase(job_of(service, "a").id, "Running"))
+    said = watched(reconciler, time, 10)
+    assert said.code == 130
+    assert said.out.count("Stack test on there") == 2
+    assert time.slept == [60.0] * 10
+
+
+def test_watch_of_what_only_grows_older_prints_one_block(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    time.sleep(30)
+    service.store.hold(job_of(service, "a").id)
+    write(manifest("a", url=service.url, lr="0.2"))
+    said = watched(reconciler, time, 30)
+    assert said.out.count("Stack test on there") == 1
+
+
+def test_watch_for_programs_is_a_line_per_change(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    said = watched(reconciler, time, 20, "--json")
+    assert said.code == 130
+    phases = [json.loads(line)["jobs"][0]["phase"] for line in said.out.splitlines()]
+    assert phases == ["Creating", "Running", "Completed"]

@@ -1,0 +1,144 @@
+"""A status says of each revision what the plan of that moment says: one row of this table each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.draft import Situation
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.planner import Look, make_plan
+from reconciler.core.record import PastChange
+from reconciler.core.selection import narrow
+from reconciler.core.stack import DesiredJob
+from reconciler.core.status import JobStatus, StatusReport, make_status
+from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
+
+A = a_job()
+OTHER = a_job(algorithm__command="python other.py")
+CREATE_FIRST = a_job(lifecycle={"replace_order": "create_first"})
+
+
+def status_of(
+    entries: Sequence[DesiredJob],
+    *jobs: ObservedJob,
+    unreadable: Sequence[Unreadable] = (),
+    changes: Sequence[PastChange] = (),
+    only: Sequence[str] = (),
+) -> StatusReport:
+    stack = narrow(a_stack(*entries), only, [job.marker.key for job in jobs if job.marker])
+    names = frozenset(job.key for job in entries) | {old for job in entries for old in job.formerly}
+    look = Look(
+        sort_by_key(Observation(jobs, tuple(unreadable)), STACK, names), {job.id: job for job in jobs}
+    )
+    situation = Situation(stack=STACK, at_s=NOW)
+    plan = make_plan(stack, look, situation, TARGET, manifest_digest="sha256:0", version="0")
+    return make_status(stack, look, plan, situation, {change.key: change for change in changes})
+
+
+def line(one: JobStatus) -> tuple[int | None, str | None, str | None]:
+    return one.revision, one.phase, one.waits_for.kind.value if one.waits_for else None
+
+
+@pytest.mark.parametrize(
+    ("entry", "jobs", "lines"),
+    [
+        (A, [], [(None, None, "apply")]),
+        (A, [seen(A)], [(1, "Running", None)]),
+        (A, [seen(A, phase=Phase.PENDING)], [(1, "Pending", "queue")]),
+        (A, [seen(A, phase=Phase.COMPLETED)], [(1, "Completed", None)]),
+        (A, [seen(A, phase=Phase.FAILED)], [(1, "Failed", None)]),
+        (A, [seen(A, phase=Phase.TERMINATING, stopped=True)], [(1, "Terminating", "termination")]),
+        (OTHER, [seen(A)], [(1, "Running", "apply")]),
+        (OTHER, [seen(A, phase=Phase.COMPLETED)], [(1, "Completed", "apply")]),
+        # A further active revision follows the one that stands for the key.
+        (A, [seen(OTHER), seen(A, revision=2)], [(2, "Running", None), (1, "Running", "apply")]),
+        (A, [seen(A), seen(OTHER, revision=2)], [(1, "Running", None), (2, "Running", "apply")]),
+        (
+            CREATE_FIRST,
+            [seen(OTHER), seen(A, revision=2, phase=Phase.PENDING)],
+            [(2, "Pending", "queue"), (1, "Running", "successor")],
+        ),
+        (
+            A,
+            [seen(OTHER, protected=True), seen(A, revision=2)],
+            [(2, "Running", None), (1, "Running", "blocked")],
+        ),
+        # What has ended and is no newest revision is history.
+        (A, [seen(OTHER, phase=Phase.FAILED), seen(A, revision=2)], [(2, "Running", None)]),
+        (A, [seen(A, phase="Dancing")], [(1, "Dancing", "blocked")]),
+        (absent(), [seen(A)], [(1, "Running", "apply")]),
+        (absent(), [seen(A, phase=Phase.COMPLETED)], []),
+        (absent(), [], []),
+        (absent(protect=True), [seen(A)], [(1, "Running", "blocked")]),
+    ],
+)
+def test_row(
+    entry: DesiredJob, jobs: list[ObservedJob], lines: list[tuple[int | None, str | None, str | None]]
+) -> None:
+    assert [line(one) for one in status_of([entry], *jobs).jobs] == lines
+
+
+def test_unreadable_job_is_a_problem_of_its_key_and_of_no_other() -> None:
+    report = status_of([A, a_job("b")], seen(a_job("b")), unreadable=[Unreadable("mistyped phase", name="a")])
+    assert [(one.key, one.problem, one.phase) for one in report.jobs] == [
+        ("a", "mistyped phase", None),
+        ("b", None, "Running"),
+    ]
+    assert (report.complete, report.unknown, report.without_a_job) == (False, 1, 0)
+
+
+@pytest.mark.parametrize(("only", "keys"), [((), ["a"]), (("old",), ["old"]), (("a", "old"), ["a", "old"])])
+def test_undeclared_key_that_is_over_is_shown_to_who_asks(only: tuple[str, ...], keys: list[str]) -> None:
+    report = status_of([A], seen(key="old", phase=Phase.FAILED), only=only)
+    assert [one.key for one in report.jobs] == keys
+
+
+def a_change(job: ObservedJob, at_s: float, call: str = "create", key: str = "a") -> PastChange:
+    return PastChange(key, call, call, "apply", "alice", job.id, at_s)
+
+
+RAN = seen(A, ran_s=60.0, ended_s_ago=0.0)  # created 70 s ago
+ENDED = seen(A, phase=Phase.COMPLETED, ran_s=60.0, ended_s_ago=30.0)  # 100 s ago
+
+
+@pytest.mark.parametrize(
+    ("job", "change", "expected"),
+    [
+        (RAN, None, ("created", None)),
+        (RAN, a_change(RAN, NOW - 71), ("create", "alice")),
+        (RAN, a_change(RAN, NOW - 5, "update"), ("update", "alice")),
+        (RAN, a_change(seen(A, revision=7), NOW - 5), ("created", None)),
+        (ENDED, None, ("Completed", None)),
+        (ENDED, a_change(ENDED, NOW - 101), ("Completed", None)),
+        (ENDED, a_change(ENDED, NOW - 5, "update"), ("update", "alice")),
+        (ENDED, a_change(ENDED, NOW - 101, "terminate"), ("terminate", "alice")),
+    ],
+)
+def test_last_change_is_the_latest_and_says_who_where_that_is_known(
+    job: ObservedJob, change: PastChange | None, expected: tuple[str, str | None]
+) -> None:
+    [one] = status_of([A], job, changes=[change] if change else []).jobs
+    assert one.last_change is not None
+    assert (one.last_change.what, one.last_change.who) == expected
+
+
+def test_last_change_of_a_renamed_key_is_found_under_its_old_name() -> None:
+    job = seen(replace(A, key="old"))
+    renamed = replace(A, key="new", formerly=("old",))
+    [one] = status_of([renamed], job, changes=[a_change(job, NOW - 5, key="old")]).jobs
+    assert one.last_change is not None
+    assert one.last_change.who == "alice"
+
+
+def test_nodes_and_flavors_of_every_task_are_shown() -> None:
+    tasks = [
+        {"task_resource": {"flavor_id": "cpu", "node_count": 1}},
+        {"task_resource": {"flavor_id": "gpu", "node_count": 4}},
+    ]
+    [one] = status_of([replace(A, body={"metadata": {}, "tasks": tasks})]).jobs
+    assert (one.nodes, one.flavor) == (5, "cpu + gpu")
