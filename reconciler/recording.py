@@ -29,7 +29,7 @@ from reconciler.core.record import (
     RunKind,
     Scope,
 )
-from reconciler.targets import RECORDS, records_directory
+from reconciler.record_directory import NAME, record_directory, tighten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -101,7 +101,7 @@ class Recording:
 
     @property
     def _file(self) -> Path:
-        return (self.root / RECORDS / DATABASE).resolve()
+        return (self.root / NAME / DATABASE).resolve()
 
     def reading(self) -> Records | None:
         """The store, or None where there is none yet.
@@ -133,13 +133,14 @@ class Recording:
         from reconciler.records import open_records
 
         url = self.url
+        tighten(self.root / NAME)
         if url is None:
             file = self._file
             if create:
                 try:
-                    records_directory(self.root)
+                    record_directory(self.root)
                 except OSError as error:
-                    why = f"{self.root / RECORDS}: {error.strerror}"
+                    why = f"{self.root / NAME}: {error.strerror}"
                     fix = "make the directory writable, or name a store by `records:` or --records"
                     raise RecordsAway(Diagnostic("the record store cannot be written", why, fix)) from error
             elif not file.exists():

@@ -13,6 +13,7 @@ from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
 from reconciler.core.ports import Backend, Clock, ReadingListener, Rejected, RequestListener
 from reconciler.core.stack import Target, TargetKind
+from reconciler.record_directory import private_file, record_directory
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 #: The local target has one project, whatever the stack.
 LOCAL_PROJECT = "local"
-RECORDS = ".reconciler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) 
     from reconciler.backends.connect import connect_inprocess
     from reconciler.emulator import Store, create_app
 
-    file = records_directory(around.root) / "local.sqlite3"
+    file = record_directory(around.root) / "local.sqlite3"
+    private_file(file)
     with _telling_of(file):
         store = Store(str(file))
     cleanup.callback(store.close)
@@ -186,13 +187,3 @@ def _identity(name: str, target: Target, endpoint: str, project_id: str) -> Targ
 _Opener = Callable[[str, Target, Surroundings, ExitStack], Connected]
 #: A new kind of target is a row here.
 _KINDS: dict[TargetKind, _Opener] = {TargetKind.LOCAL: _local, TargetKind.MODELARTS: _modelarts}
-
-
-def records_directory(root: Path) -> Path:
-    """The directory beside the root file where records and the local target's jobs lie; it is made."""
-    directory = root / RECORDS
-    directory.mkdir(exist_ok=True)
-    ignore = directory / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", encoding="utf-8")
-    return directory

@@ -16,7 +16,7 @@ from reconciler.core.record import RecordsAway, Scope
 from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
 from reconciler.recording import DATABASE, Recording
-from reconciler.targets import RECORDS
+from reconciler.record_directory import NAME
 
 LOCK = "lock"
 
@@ -55,7 +55,7 @@ class RecordsExamination:
     def _opened(self, url: str | None) -> Check:
         from reconciler.records.address import parse_address
 
-        file = self._loaded.root / RECORDS / DATABASE if url is None else parse_address(url).path
+        file = self._loaded.root / NAME / DATABASE if url is None else parse_address(url).path
         place = f"this machine's file {file}" if file or url is None else parse_address(url).shown
         if file and (problem := _problem_of(file.parent)):
             self._is_away = True

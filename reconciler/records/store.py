@@ -200,7 +200,7 @@ def _is_there(address: Address, path: Path, redact: Callable[[str], str]) -> boo
 def _make(address: Address, path: Path, redact: Callable[[str], str]) -> None:
     """Make an empty file that nobody else can read; what SQLite puts beside it is as private."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise away(error, address, redact) from None

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from reconciler.core.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
-from reconciler.targets import LOCAL_PROJECT, RECORDS
+from reconciler.record_directory import NAME as RECORDS
+from reconciler.targets import LOCAL_PROJECT
 from tests.scenarios.hooks import AFTER, BEFORE
 from tests.scenarios.zygote import Zygote
 

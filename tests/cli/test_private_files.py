@@ -1,0 +1,104 @@
+"""`.reconciler/` is 0700 and every file in it 0600, whatever the umask and whatever was there (CLI.md 4)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from reconciler.record_directory import private_file, record_directory, tighten
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+HERE = Path(".reconciler")
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def modes(directory: Path = HERE) -> dict[str, str]:
+    """Directory and files that other people's processes could open, with their modes."""
+    every = [directory, *directory.iterdir()]
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in every}
+    return {name: oct(mode) for name, mode in found.items() if mode != (0o700 if name == HERE.name else 0o600)}
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o177])
+def test_whatever_apply_makes_there_is_private_under_any_umask(reconciler: Reconciler, mask: int) -> None:
+    write(manifest("a"))
+    with umask(mask):
+        assert reconciler("apply", "--yes").code == 0
+    made = {path.name for path in HERE.iterdir()}
+    assert {".gitignore", "local.sqlite3", "records.sqlite3"} <= made
+    assert modes() == {}
+
+
+def test_records_of_a_real_service_are_private_too(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    with umask(0o000):
+        assert reconciler("apply", "--yes").code == 0
+    assert (HERE / "records.sqlite3").exists()
+    assert modes() == {}
+
+
+def test_a_store_named_inside_the_directory_is_private(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url, more="records: sqlite:///.reconciler/own.db\n"))
+    with umask(0o000):
+        assert reconciler("apply", "--yes").code == 0
+    assert (HERE / "own.db").exists()
+    assert modes() == {}
+
+
+@pytest.mark.parametrize("command", ["plan", "drift", "history", "unlock --yes", "apply --yes"])
+@pytest.mark.parametrize("where", ["local", "service"])
+def test_a_directory_that_others_can_read_is_closed_when_it_is_opened(
+    reconciler: Reconciler, service: Service, command: str, where: str
+) -> None:
+    url = service.url if where == "service" else None
+    write(manifest("a", url=url))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a", "b", url=url))  # an unchanged plan asks no record
+    (HERE / "old-backup.sqlite3").touch()
+    HERE.chmod(0o755)
+    for file in HERE.iterdir():
+        file.chmod(0o644)
+    assert reconciler(*command.split()).code in (0, 2)
+    assert modes() == {}
+
+
+def test_tightening_gives_nothing_and_follows_no_link(tmp_path: Path) -> None:
+    directory = record_directory(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine", encoding="utf-8")
+    elsewhere.chmod(0o644)
+    (directory / "link").symlink_to(elsewhere)
+    read_only = directory / "read-only"
+    private_file(read_only, "x")
+    read_only.chmod(0o444)
+    directory.chmod(0o555)
+    tighten(directory)
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o644
+    assert stat.S_IMODE(read_only.stat().st_mode) == 0o400
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o500
+    directory.chmod(0o700)
+
+
+def test_a_private_file_that_is_there_keeps_what_it_holds(tmp_path: Path) -> None:
+    private_file(tmp_path / "a", "first")
+    private_file(tmp_path / "a", "second")
+    assert (tmp_path / "a").read_text(encoding="utf-8") == "first"
+
+
+def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / ".reconciler").write_text("", encoding="utf-8")
+    with pytest.raises(FileExistsError):
+        record_directory(tmp_path)
