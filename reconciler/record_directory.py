@@ -47,7 +47,7 @@ def private_file(path: Path, text: str = "") -> None:
     except FileExistsError:
         return
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        os.chmod(path, _FILE)
+        path.chmod(_FILE)
         file.write(text)
 
 

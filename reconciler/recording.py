@@ -57,6 +57,7 @@ class Recording:
 
     `url` is None for the file beside the root file. `origin` is asked when it is first written down.
     `tell` takes what `-v` shows.
+    `unavailable` says why nobody knows where the store is: a secret in its address has no value.
     """
 
     url: str | None
@@ -68,6 +69,7 @@ class Recording:
     goes_on_without: bool = False
     warn: Callable[[str], None] = lambda _: None
     tell: Callable[[str], None] = lambda _: None
+    unavailable: tuple[Diagnostic, ...] | None = None
     _opened: Records | None = field(default=None, init=False, repr=False)
 
     @cached_property
@@ -90,7 +92,7 @@ class Recording:
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
         """What the store has of each revision, if that can be told cheaply: the file beside the manifest."""
-        if self.url is not None or self._opened is not None:
+        if self.url is not None or self._opened is not None or self.unavailable is not None:
             return None
         file = self._file
         if not file.exists():
@@ -132,6 +134,8 @@ class Recording:
     def _open(self, *, create: bool) -> Records | None:
         from reconciler.records import open_records
 
+        if self.unavailable is not None:
+            raise RecordsAway(*self.unavailable)
         url = self.url
         tighten(self.root / NAME)
         if url is None:

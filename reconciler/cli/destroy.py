@@ -33,7 +33,7 @@ def command(
     asked = Asked("Terminate these jobs?", RunKind.DESTROY, outputs, as_json, yes, timeout_s)
     with ExitStack() as cleanup:
         with nothing_done(asked):
-            context = cleanup.enter_context(opened(**options))
+            context = cleanup.enter_context(opened(offline=True, **options))
             interrupt = cleanup.enter_context(held(context))
             plan = reconcile.destroy_plan(context)
         return carry_out(context, plan, asked, interrupt)

@@ -23,7 +23,7 @@ def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int
     """
     from reconciler import reconcile
 
-    with opened(**options) as context:
+    with opened(offline=True, **options) as context:
         report = reconcile.drift(context)
     show_drift(report, wanted(outputs, as_json=as_json))
     return exits.of_drift(report)

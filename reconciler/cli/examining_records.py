@@ -15,8 +15,8 @@ from reconciler.core.ports import Clock, Records
 from reconciler.core.record import RecordsAway, Scope
 from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
-from reconciler.recording import DATABASE, Recording
 from reconciler.record_directory import NAME
+from reconciler.recording import DATABASE, Recording
 
 LOCK = "lock"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.cli.console import console
+from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
@@ -80,12 +81,20 @@ def opened(
 ) -> Iterator[Context]:
     """Load the stack and connect to its target.
 
-    `offline` is for commands that send nothing of the manifest: no sensitive variable needs a value.
+    `offline` is for what creates nothing: an emergency stop rests on no secret, so none needs a value.
     """
     loaded = load_stack(paths, variables, var_files, offline=offline)
     name, chosen = loaded.target(target)
-    url = records or loaded.records_url()
+    url, missing = records, None
+    try:
+        url = url or loaded.records_url()
+    except ManifestInvalid as invalid:
+        if not offline:
+            raise
+        missing = invalid.diagnostics
     with opened_at(loaded, name, chosen, url, lock=LockOptions(lease_s, without_records)) as context:
+        if missing is not None and context.recording is not None:
+            context.recording.unavailable = missing
         yield context._replace(only=tuple(only), parallelism=parallelism)
 
 

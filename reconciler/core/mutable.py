@@ -16,7 +16,7 @@ from reconciler.core.normal import Canonical, SecretName, canonical, mutable_pat
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.plan import Change, PlanWarning
-from reconciler.core.secret import REDACTED, show
+from reconciler.core.secret import REDACTED, SecretText, holds_secret, show
 from reconciler.core.stack import Declared, DesiredJob
 
 DESCRIPTION = ("description",)
@@ -124,7 +124,7 @@ def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[tup
 def _was_sent(path: tuple[str, ...], value: Any, sent: Mapping[str, Any]) -> bool:
     """Whether a value is the one that was last sent. A record leaves out what holds a secret."""
     last = _at(sent, path)
-    if show(value) != value:
+    if holds_secret(value):
         return last is None
     return bool(_form(path, value) == _form(path, last))
 
@@ -163,6 +163,7 @@ def _differing(
         seen = _at(reported, path)
         if seen is None and not rule_at(path).is_reported:
             continue
+        value = _assumed(value, seen)
         wanted, found = _form(path, value), _form(path, seen)
         if _sent(wanted) != found:
             # A default has no canonical form; people are shown what stands there.
@@ -217,7 +218,7 @@ def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, 
     part: dict[str, Any] = {}
     for path in mutable_paths():
         value = _at(body, path)
-        if path != DESCRIPTION and value is not None and (show(value) != value) is secret:
+        if path != DESCRIPTION and value is not None and holds_secret(value) is secret:
             _put(part, path, value)
     return part
 
@@ -251,6 +252,20 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = value
+
+
+def _assumed(declared: Any, seen: Any) -> Any:
+    """What is declared; a secret whose value is not at hand is taken for what stands there.
+
+    Nobody can say whether it is the declared one, and what cannot be compared is no drift.
+    """
+    if isinstance(declared, SecretText):
+        return declared if declared.has_value or not isinstance(seen, str) else seen
+    if isinstance(declared, Mapping) and isinstance(seen, Mapping):
+        return {name: _assumed(member, seen.get(name)) for name, member in declared.items()}
+    if isinstance(declared, list) and isinstance(seen, list) and len(declared) == len(seen):
+        return [_assumed(one, other) for one, other in zip(declared, seen, strict=True)]
+    return declared
 
 
 def _sent(form: Any) -> Any:

@@ -19,23 +19,26 @@ REDACTED = "(sensitive)"
 class SecretText(str):
     """A text made with a sensitive value. It is sent as it is, and shown as `reference`.
 
-    `reference` names where the value comes from, e.g. `Bearer ${var.hf_token}`.
+    `reference` names where the value comes from, e.g. `Bearer ${var.hf_token}`. Where `has_value` is
+    False nothing gave the value, and the text is the reference: it is compared by name, and never sent.
     """
 
-    __slots__ = ("reference",)
+    __slots__ = ("has_value", "reference")
     reference: str
+    has_value: bool
 
-    def __new__(cls, value: str, reference: str) -> SecretText:
+    def __new__(cls, value: str, reference: str, has_value: bool = True) -> SecretText:
         """Wrap `value`; `reference` is what everybody may read."""
         self = super().__new__(cls, value)
         self.reference = reference
+        self.has_value = has_value
         return self
 
     def __repr__(self) -> str:
         return f"SecretText({self.reference!r})"
 
-    def __reduce__(self) -> tuple[type[SecretText], tuple[str, str]]:
-        return SecretText, (str.__str__(self), self.reference)
+    def __reduce__(self) -> tuple[type[SecretText], tuple[str, str, bool]]:
+        return SecretText, (str.__str__(self), self.reference, self.has_value)
 
 
 def show(tree: Any) -> Any:
@@ -47,6 +50,15 @@ def show(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return [show(value) for value in tree]
     return tree
+
+
+def holds_secret(tree: Any) -> bool:
+    """Whether plain data holds a secret, with its value or without."""
+    if isinstance(tree, Mapping):
+        return any(map(holds_secret, tree.values()))
+    if isinstance(tree, list | tuple):
+        return any(map(holds_secret, tree))
+    return isinstance(tree, SecretText)
 
 
 def save(tree: Any) -> Any:

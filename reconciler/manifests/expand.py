@@ -85,7 +85,7 @@ class Expander:
     def _joined(self, parts: tuple[str | Reference, ...]) -> Any:
         if len(parts) == 1 and isinstance(parts[0], Reference):
             return self._value(parts[0])
-        shown, sent, literal, is_secret = "", "", "", False
+        shown, sent, literal, is_secret, has_value = "", "", "", False, True
         for part in parts:
             value = self._value(part) if isinstance(part, Reference) else part
             text = scalar_text(value)
@@ -102,12 +102,15 @@ class Expander:
                 )
             sent += text
             if isinstance(text, SecretText):
-                is_secret = True
+                is_secret, has_value = True, has_value and text.has_value
                 shown += escape(literal, before_expression=True) + text.reference
                 literal = ""
             else:
                 literal += text
-        return SecretText(sent, shown + escape(literal)) if is_secret else sent
+        shown += escape(literal)
+        if not is_secret:
+            return sent
+        return SecretText(sent, shown) if has_value else SecretText(shown, shown, has_value=False)
 
     def _value(self, reference: Reference) -> Any:
         kind, _, name = reference.inner.partition(".")

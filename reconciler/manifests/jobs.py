@@ -172,7 +172,7 @@ class JobReader:
         secrets: _Secrets = []
         _find_secrets(merged, (), secrets)
         for _, secret in secrets:
-            if not str.__eq__(secret, secret.reference):  # offline, the name stands for the value
+            if secret.has_value:
                 self.secrets.add(str.__str__(secret))
         return secrets
 

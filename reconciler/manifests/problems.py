@@ -233,7 +233,7 @@ def _is_placeholder(value: Any, kind: str) -> bool:
     """Whether it is a secret that has no value offline: it is some text, and nothing else is known."""
     if not isinstance(value, SecretText) or _KINDS.get(kind) in ("a mapping", "a list"):
         return False
-    return str.__eq__(value, value.reference)
+    return not value.has_value
 
 
 def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[Step, ...]:

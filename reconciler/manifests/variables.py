@@ -87,7 +87,7 @@ class Values:
         reference = f"${{var.{name}}}"
         if value is None:
             if variable.sensitive and self.offline:
-                return SecretText(reference, reference)
+                return SecretText(reference, reference, has_value=False)
             raise NoValue(NO_VALUE, *_ways_to_give(name, variable))
         if not variable.sensitive:
             return value

@@ -29,7 +29,9 @@ def modes(directory: Path = HERE) -> dict[str, str]:
     """Directory and files that other people's processes could open, with their modes."""
     every = [directory, *directory.iterdir()]
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in every}
-    return {name: oct(mode) for name, mode in found.items() if mode != (0o700 if name == HERE.name else 0o600)}
+    return {
+        name: oct(mode) for name, mode in found.items() if mode != (0o700 if name == HERE.name else 0o600)
+    }
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o177])
