@@ -18,6 +18,7 @@ from reconciler.core.selection import nearest
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend
+    from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import KeyView
     from reconciler.core.plan import TargetIdentity
@@ -49,6 +50,18 @@ class Called(NamedTuple):
     identity: TargetIdentity
     backend: ModelArtsBackend
     clock: Clock
+    secrets: DeclaredSecrets
+
+    def shown(self, job: ObservedJob) -> dict[str, Any]:
+        """The service's answer about a job, as it may be shown: no tokens, nothing declared sensitive.
+
+        From then on the values that were taken out are in no output, in logs and events neither.
+        """
+        from reconciler.core.endpoints import without_tokens
+
+        body, values = self.secrets.hide(job, without_tokens(job.body))
+        console.redact.learn(values)
+        return body
 
 
 @contextmanager
@@ -62,6 +75,7 @@ def called(
     from reconciler.backends.clock import SystemClock
     from reconciler.backends.modelarts import ModelArtsBackend
     from reconciler.cli.reading import reading
+    from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.targets import Surroundings, connected
 
     loaded = load_stack(paths, variables, var_files, offline=True)
@@ -72,7 +86,8 @@ def called(
     )
     with connected(name, chosen, around) as place:
         assert isinstance(place.backend, ModelArtsBackend), "every kind of target speaks this API"
-        yield Called(loaded.stack, place.identity, place.backend, clock)
+        secrets = DeclaredSecrets.of(loaded.stack)
+        yield Called(loaded.stack, place.identity, place.backend, clock, secrets)
 
 
 # --- which job is meant

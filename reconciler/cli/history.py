@@ -159,6 +159,7 @@ def _was_recorded(store: Records, place: Recorded, key: str) -> bool:
 
 def _report(place: Recorded, asked: Asked) -> HistoryReport:
     from reconciler.core.history import HistoryDiff, changes_of, make_history, newest
+    from reconciler.core.masking import mask
     from reconciler.version import __version__
 
     store, scope = place.store, place.scope
@@ -176,6 +177,7 @@ def _report(place: Recorded, asked: Asked) -> HistoryReport:
         else:
             before, after = (_numbered(revisions, asked.key, number) for number in asked.diff)
             changes = changes_of(_declared_for(before), _declared_for(after))
+            changes = mask(changes, (one.declared for one in revisions))
             found["diff"] = HistoryDiff(before=before.number, after=after.number, changes=changes)
             found["revisions"] = (after, before)
     elif asked.diff is not None:

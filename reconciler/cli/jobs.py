@@ -17,6 +17,7 @@ from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.paging import Listing
+    from reconciler.cli.calling import Called
     from reconciler.core.observed import ObservedJob
 
 _JOB = click.argument("job", metavar="JOB")
@@ -66,23 +67,28 @@ def list_(
         asked = wanted(now_s, **filters)
         listing = read(there.backend, asked, sort_by=sort, order=order, limit=limit + 1)
     has_more = len(listing.jobs) > limit
-    _show_list(listing.jobs[:limit], listing, now_s, has_more=has_more, as_json=as_json)
+    _show_list(there, listing, listing.jobs[:limit], now_s, has_more=has_more, as_json=as_json)
     if asked.looks_back:
         console.say("The service looked at the last 31 days only; --created-after looks further back.")
     return _complete(listing)
 
 
 def _show_list(
-    jobs: Sequence[ObservedJob], listing: Listing, now_s: float, *, has_more: bool, as_json: bool
+    there: Called,
+    listing: Listing,
+    jobs: Sequence[ObservedJob],
+    now_s: float,
+    *,
+    has_more: bool,
+    as_json: bool,
 ) -> None:
-    from reconciler.core.endpoints import without_tokens
     from reconciler.render.listing import render_jobs
 
     for job in jobs:
         learn_tokens(job)
     if as_json:
         is_complete = not (has_more or listing.unreadable or listing.problem)
-        items = [without_tokens(job.body) for job in jobs]
+        items = [there.shown(job) for job in jobs]
         console.document({"count": len(items), "complete": is_complete, "items": items})
         return
     console.result(render_jobs(jobs, now_s, console.style(sys.stdout)))
@@ -116,18 +122,17 @@ def _complete(listing: Listing) -> Exit:
 @command.command("show")
 @with_options(_JOB, WHERE, JSON)
 def show(job: str, as_json: bool, **where: Any) -> None:
-    """Show one job: all that the service tells of it, tokens aside.
+    """Show one job: all that the service tells of it, tokens and what the manifest calls sensitive aside.
 
     --json is the service's whole answer, fields that this program does not know included.
     """
-    from reconciler.core.endpoints import without_tokens
     from reconciler.render.listing import render_job
 
     with called(**where) as there:
         now_s = there.clock.now()
         found = there.backend.details(find_job(there, job).id)
     learn_tokens(found)
-    body = without_tokens(found.body)
+    body = there.shown(found)
     if as_json:
         console.document(body)
     else:
@@ -157,6 +162,7 @@ def logs(
         raise click.UsageError("--url prints a link only, so --follow and --lines do not go with it")
     with called(**where) as there:
         found = find_job(there, job)
+        there.shown(found)  # a log may hold what the job was given
         task = task or watching.first_task(found)
         if url:
             watching.print_url(there, found, task, as_json=as_json)
@@ -209,6 +215,7 @@ def events(
 
     with called(**where) as there:
         found = find_job(there, job)
+        there.shown(found)
         times = event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
         asked = {"level": level, "pattern": pattern, "source": source, "order": order, **times}
         happened = watching.events(there.backend, found.id, limit, asked, offset)

@@ -193,9 +193,6 @@ class _Pruner:
             counts = parent.keyed_by != "name" or self._keeps_named_lists
             if not counts:
                 return None
-            if parent.keyed_by is None:
-                # Nobody can know whether a variable that is declared no more was a secret.
-                return SecretName(REDACTED, str(value))
             if member is not None and isinstance(value, dict):
                 return self.reported(value, {}, member) or value
             return value

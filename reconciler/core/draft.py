@@ -10,6 +10,7 @@ from reconciler.core.digest import declared
 from reconciler.core.duration import spell
 from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.marks import Cloud
+from reconciler.core.masking import mask
 from reconciler.core.mutable import mutable_part, renewed_marker, update_body
 from reconciler.core.normal import Canonical, by_name, canonical, split
 from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
@@ -72,7 +73,7 @@ class Draft:
             aged_out_as=shown.job.phase_text if shown and shown.is_aged_out else None,
             formerly=shown.marker.key if shown and is_renamed else None,
             former_keys=self.desired.formerly if self.desired else (),
-            changes=changes,
+            changes=mask(changes, (past.declared for past in self.view.remembered)),
             source=Source.of(self.desired.location) if self.desired else None,
             **more,
         )

@@ -1,0 +1,111 @@
+"""What may be a secret is in no output: text, JSON, saved plan, `jobs show`, `jobs list` (SEMANTICS 10)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.console import console
+from reconciler.core.secret import Redactor
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+VALUE = "open-sesame-77"
+
+
+def with_environments(text: str, environments: str) -> str:
+    return text.replace("parameters: {lr", f"environments: {{{environments}}}\n      parameters: {{lr")
+
+
+@pytest.mark.parametrize("kind", ["environment", "parameter", "command"])
+def test_removed_value_that_may_be_a_secret_is_in_no_output_of_a_fresh_checkout(
+    reconciler: Reconciler, service: Service, kind: str
+) -> None:
+    now = manifest("a", url=service.url)
+    then = {
+        "environment": with_environments(now, f"HF_TOKEN: {VALUE}, NCCL_DEBUG: INFO"),
+        "parameter": now.replace("{lr: 0.1}", f"{{lr: 0.1, api_key: {VALUE}, epochs: 90}}"),
+        "command": now.replace(
+            "boot_file: obs://b/code/train.py", f"command: python a.py --token {VALUE}"
+        ).replace(
+            "engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}",
+            "engine: {image_url: o/i:1}",
+        ),
+    }[kind]
+    if kind == "command":
+        now = then.replace(f" --token {VALUE}", "")
+    write(then)
+    assert reconciler("apply", "--yes").code == 0
+    shutil.rmtree(".reconciler")
+    write(now)
+    text = reconciler("plan", "--out", "saved.plan")
+    said = [text.out, reconciler("plan", "--json").out, Path("saved.plan").read_text(encoding="utf-8")]
+    said.append(reconciler("show", "saved.plan").out)
+    assert not [one for one in said if VALUE in one]
+    assert all(
+        "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)" in one for one in said
+    )
+    shown = {"environment": "INFO", "parameter": "90", "command": "python a.py"}[kind]
+    assert all(shown in one for one in said)
+    assert VALUE in reconciler("jobs", "show", "a", "--json").out  # the way that the words name
+
+
+SENSITIVE = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
+
+
+@pytest.fixture
+def applied(reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A job with secrets, made by somebody who has the value; we have not."""
+    text = with_environments(manifest("a", url=service.url, more=SENSITIVE), "T: 'x ${var.token}', B: '1'")
+    text = text.replace("{lr: 0.1}", f"{{lr: 0.1, hush: {{value: {VALUE}-2, sensitive: true}}}}")
+    write(text)
+    monkeypatch.setenv("THE_TOKEN", VALUE)
+    assert reconciler("apply", "--yes").code == 0
+    monkeypatch.delenv("THE_TOKEN")
+    monkeypatch.setattr(console, "redact", Redactor())  # what apply learned, another process does not know
+    return text
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["jobs show a", "jobs show a --json", "jobs list --json", "jobs events a --json", "jobs logs a"],
+)
+def test_what_the_manifest_declares_sensitive_is_hidden_though_its_value_is_not_at_hand(
+    reconciler: Reconciler, applied: str, command: str
+) -> None:
+    said = reconciler(*command.split())
+    assert said.code == 0, said.err
+    assert VALUE not in said.out + said.err
+    if command in ("jobs show a --json", "jobs list --json"):
+        job = said.document if "show" in command else said.document["items"][0]
+        assert job["algorithm"]["environments"] == {"T": "(sensitive)", "B": "1"}
+        parameters = {one["name"]: one["value"] for one in job["algorithm"]["parameters"]}
+        assert parameters == {"lr": "0.1", "hush": "(sensitive)"}
+
+
+def test_job_of_a_renamed_key_and_one_that_lost_its_marker_are_hidden_too(
+    reconciler: Reconciler, service: Service, applied: str
+) -> None:
+    write(applied.replace("  a:\n", "  b:\n    formerly: a\n"))
+    assert VALUE not in reconciler("jobs", "show", "a", "--json").out
+    write(applied)
+    [job] = service.store.jobs()
+    service.store.edit(job.id, lambda body: body["metadata"].update(description=""))
+    assert VALUE not in reconciler("jobs", "show", "a", "--json").out
+
+
+@pytest.mark.parametrize("command", ["jobs logs a", "jobs logs a --json", "jobs events a"])
+def test_value_that_the_job_was_given_is_hidden_in_its_log_and_events(
+    reconciler: Reconciler, applied: str, command: str
+) -> None:
+    assert reconciler(*command.split()).code == 0
+    assert console.redact(f"the program printed x {VALUE}") == "the program printed (sensitive)"
+
+
+def test_job_of_another_stack_is_shown_as_it_is(
+    reconciler: Reconciler, service: Service, applied: str
+) -> None:
+    write(applied.replace("stack: test", "stack: other").replace("  a:\n", "  z:\n"))
+    job = reconciler("jobs", "show", "a", "--json").document
+    assert job["algorithm"]["environments"]["T"] == f"x {VALUE}"

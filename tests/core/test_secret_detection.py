@@ -1,0 +1,139 @@
+"""What looks like a secret, by its name and by itself: both sides (SEMANTICS 10)."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import pytest
+
+from reconciler.core.masking import _name_of
+from reconciler.core.normal import walk_rules
+from reconciler.core.secret_detection import is_secret_name, looks_secret
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    "name",
+    words("""
+    token TOKEN HF_TOKEN hf-token hf.token hfToken GITHUB_TOKEN_2 token_prod secret CLIENT_SECRET clientSecret
+    password DB_PASSWORD dbpassword db_passwd MYSQL_PWD passphrase DB_PASS key API_KEY apikey apiKey APIKey
+    WANDB_API_KEY AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY ssh_key encryption-key API_KEYS access_tokens
+    credential CREDENTIALS gcpCredentials auth BASIC_AUTH authorization OBS_AK OBS_SK jwt session_cookie
+    """),
+)
+def test_name_of_a_secret_is_one(name: str) -> None:
+    assert is_secret_name(name)
+    assert looks_secret(name, "hunter2")
+
+
+@pytest.mark.parametrize(
+    "name",
+    words("""
+    monkey keyboard turkey key_frames keyframes key-points keyPoints num_key_value_heads primary_key sort_key
+    label_key tokenizer tokenizer_path max_tokens maxTokens max_new_tokens token_count tokens tokens_per_batch
+    pad_token_id eos_token mask_token token_type_ids author authority auth_url OS_AUTH_URL auth_type
+    secretary compass passes forward_pass bypass epochs lr batch_size skip ask break task NCCL_DEBUG
+    """),
+)
+def test_name_that_only_holds_such_a_word_is_none(name: str) -> None:
+    assert not is_secret_name(name)
+    assert not looks_secret(name, "hunter2")
+
+
+def test_no_field_of_the_service_is_taken_for_a_secret_by_its_name() -> None:
+    for path, _ in walk_rules():
+        assert not is_secret_name(_name_of(".".join(path))), path
+
+
+@pytest.mark.parametrize("value", ["", "true", "False", "no", "none", "null"])
+def test_what_says_nothing_is_no_secret_whatever_its_name(value: str) -> None:
+    assert not looks_secret("use_auth_token", value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "hf_QWERTYuiopasdfghJKLZXCVbnm12345678",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz",
+        "glpat-ABCdef123456ghijklmn",
+        "sk-proj-abcdefghijklmnopqrstuv",
+        "xoxb-123456789012-abcdef",
+        "AKIAIOSFODNN7EXAMPLE",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "https://hooks.slack.com/services/T000/B000/XXXX",
+        JWT,
+        PEM,
+        "postgresql://user:pw@host/db",
+        "redis://:hunter2@host:6379",
+        "https://host/object?Signature=abcdefgh12345678&x=1",
+        "Bearer abcdefghijklmnop",
+        "curl -H 'Authorization: Bearer abcdefghijklmnop' https://host",
+        "python train.py --lr 0.1 --hf-token hunter2",
+        "python train.py --password=hunter2",
+        "API_KEY=hunter2 python train.py",
+        '{"password": "hunter2"}',
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+        "x9Kd83jsLq02mZpT7vBnR4cW",
+    ],
+)
+def test_value_of_a_known_form_or_long_and_random_is_a_secret(value: str) -> None:
+    assert looks_secret("NOTE", value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "0.1",
+        "20261121",
+        "2026-11-21T08:00:00Z",
+        "12345678901234567890123456789012",
+        "obs://vision-data/imagenet/2026-11-21/",
+        "/vision-data/9f86d081884c7d659a2feaa0c55ad015a3bf4f1b/",
+        "s3://b/x9Kd83jsLq02mZpT7vBnR4cW/",
+        "/home/ma-user/modelarts/inputs/data_url_0",
+        "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64",
+        "modelarts.vm.gpu.t4u8",
+        "swr.cn-north-4.myhuaweicloud.com/org/image:1.0",
+        "swr.example.com/org/image@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "3faf5c03-5c2b-4d6f-9d6a-0a1b2c3d4e5f",
+        "resnet50-imagenet-lr-0-01-batch-64-seed-1234",
+        "MyVeryLongClassNameForTrainingRuns",
+        "DistributedDataParallelKwargs2",
+        "sparse_categorical_crossentropy",
+        "python train.py --lr 0.1 --max_tokens 512 --tokenizer bert/base --key_frames 8",
+        "python train.py --token $HF_TOKEN --password ${DB_PASSWORD}",
+        "torchrun --nproc_per_node=8 train.py --master_addr=$VC_WORKER_HOSTS:6666",
+        "http://proxy:3128",
+        "https://host:8080/path?page=1",
+        "urn:smn:cn-north-4:0123456789:topic",
+        "ResNet-50, trained nightly on ImageNet-21k with mixed precision",
+    ],
+)
+def test_paths_names_numbers_and_commands_are_none(value: str) -> None:
+    assert not looks_secret("NOTE", value)
+
+
+@pytest.mark.parametrize("name", ["commit", "GIT_SHA", "image_digest", "run_id", "data_version", "md5"])
+def test_what_names_a_thing_may_be_long_and_random(name: str) -> None:
+    assert not looks_secret(name, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b")
+    assert looks_secret(name, "ghp_16C7e42F292c6912E7710c838347Ae178B4a")
+
+
+@pytest.mark.parametrize(
+    "alphabet",
+    [string.ascii_letters + string.digits, string.ascii_lowercase + string.digits, string.hexdigits[:16]],
+)
+def test_nearly_every_random_text_of_32_characters_is_seen(alphabet: str) -> None:
+    chance = random.Random(1)
+    texts = ["".join(chance.choices(alphabet, k=32)) for _ in range(300)]
+    assert sum(looks_secret("NOTE", text) for text in texts) > 0.93 * len(texts)
