@@ -6,8 +6,10 @@ and `options`. A secret stands there by its name. Source of the format: CLI.md 6
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -15,19 +17,26 @@ from pydantic import Field, ValidationError
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
 from reconciler.core.digest import is_known
-from reconciler.core.identity import parse_description, stack_problem
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
-from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason, count
+from reconciler.core.plan import ACTIONS, Action, Frozen, Plan, PlannedAction, Reason
 from reconciler.core.planner import Look
+from reconciler.core.saved_checks import contradictions, miscounted
 from reconciler.core.secret import save
-from reconciler.core.stack import Target, VariableSource
+from reconciler.core.stack import Declared, Target, VariableSource
 
 #: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
 #: says nothing.
 _WHOSE = ("formerly", "former_keys", "aged_out_as")
 #: What an action that is carried out needs besides.
 _MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "lost_s", "lost_nodes")
+
+
+#: What of it is sent, or says in which order and after what.
+_SENT = ("desired", "replace_order", "follows", "formerly")
+_CHECKSUM = "checksum"
+#: A body is nested a dozen levels deep.
+_DEEPEST = 100
 
 
 class StalePlan(ReconcilerError):
@@ -82,7 +91,27 @@ def _more(action: PlannedAction, names: Iterable[str]) -> dict[str, Any]:
         "former_keys": list(action.former_keys),
     }
     said = (n for n in names if getattr(action, n) != PlannedAction.model_fields[n].default)
-    return {name: as_json.get(name, getattr(action, name)) for name in said}
+    more = {name: as_json.get(name, getattr(action, name)) for name in said}
+    return {**more, _CHECKSUM: _checksum(more)} if action.traits.is_executed else more
+
+
+def _checksum(action: Mapping[str, Any]) -> str:
+    """Over what is sent for a saved action, and in which order: an edited body is no other plan."""
+    sent = {name: action[name] for name in _SENT if name in action}
+    text = json.dumps(sent, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _edited(data: Mapping[str, Any]) -> Iterator[str]:
+    for place, action in enumerate(data["actions"]):
+        if not _is_sealed(action):
+            yield f"actions.{place} ({action['key']}): what is sent for it is not what was written"
+
+
+def _is_sealed(action: Mapping[str, Any]) -> bool:
+    """Whether the checksum is that of the action; what is not carried out has none."""
+    is_executed = ACTIONS[Action(action["action"])].is_executed
+    return action.get(_CHECKSUM) == (_checksum(action) if is_executed else None)
 
 
 def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
@@ -93,13 +122,15 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
 
     Raises:
         StalePlan: another version of the program made it.
-        ManifestInvalid: it is no saved plan, or damaged.
+        ManifestInvalid: it is no saved plan, or damaged, or contradicts itself.
     """
-    if not isinstance(data, Mapping) or "options" not in data:
+    if not isinstance(data, Mapping) or "options" not in data or _is_too_deep(data):
         raise ManifestInvalid(_invalid(file, "it is not what `plan --out` wrote"))
-    if strict:
-        _see_that_we_made_it(data, file, version)
-    content = dict(data)
+    is_ours = _made_by_other(data, version) is None
+    if strict and not is_ours:
+        why = f"{file} was made by reconciler {_made_by_other(data, version)}, this is {version}"
+        raise StalePlan(Diagnostic("stale plan", why, "make a new plan"))
+    content = _without_checksums(data)
     try:
         options = SavedOptions.model_validate(_known(SavedOptions, content.pop("options"), strict))
         plan = Plan.model_validate(_known(Plan, content, strict))
@@ -112,10 +143,44 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
         ) from None
     if plan.format_version.partition(".")[0] != "1":
         raise ManifestInvalid(_invalid(file, f"format_version {plan.format_version} is not known"))
-    if strict and (damages := [_invalid(file, said) for said in _damages(plan, options)]):
-        raise ManifestInvalid(*damages)
+    # What another version contradicts, it may have meant; what is counted, everybody shows.
+    damages = [*contradictions(plan, options), *_edited(data)] if is_ours else [*miscounted(plan)]
+    if strict:
+        damages += _unknown_in_declared(data)
+    if damages:
+        raise ManifestInvalid(*(_invalid(file, said) for said in damages))
     refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
     return SavedPlan(plan.model_copy(update={"refusals": refusals}), options)
+
+
+def _is_too_deep(data: Any) -> bool:
+    """Whether data is nested as nothing that we wrote, so that walking it would end the program."""
+    level = [data]
+    for _ in range(_DEEPEST):
+        level = [
+            member
+            for tree in level
+            if isinstance(tree, Mapping | list)
+            for member in (tree.values() if isinstance(tree, Mapping) else tree)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _without_checksums(data: Mapping[str, Any]) -> dict[str, Any]:
+    actions = data.get("actions")
+    if not isinstance(actions, list):
+        return dict(data)
+    bare = [{k: v for k, v in a.items() if k != _CHECKSUM} if isinstance(a, Mapping) else a for a in actions]
+    return {**data, "actions": bare}
+
+
+def _unknown_in_declared(data: Mapping[str, Any]) -> Iterator[str]:
+    known = {one.name for one in fields(Declared)}
+    for place, action in enumerate(data["actions"]):
+        unknown = sorted((action.get("declared") or {}).keys() - known)
+        yield from (f"actions.{place}.declared.{name}: this version does not know it" for name in unknown)
 
 
 def _known(model: type[Frozen], value: Any, strict: bool) -> Any:
@@ -127,61 +192,12 @@ def _known(model: type[Frozen], value: Any, strict: bool) -> Any:
     return known
 
 
-#: What an action of each kind cannot be carried out without.
-_NEEDED: dict[Action, tuple[str, ...]] = {
-    Action.CREATE: ("after", "desired"),
-    Action.UPDATE: ("before", "after", "desired"),
-    Action.REPLACE: ("before", "after", "desired"),
-    Action.TERMINATE: ("before",),
-}
-
-
-def _damages(plan: Plan, options: SavedOptions) -> Iterator[str]:
-    """What no plan that we saved says: the file was cut, or edited."""
-    if stack_problem(plan.stack) is not None:
-        yield f"stack: {stack_problem(plan.stack)}"
-    if plan.summary != count(plan.actions):
-        yield "summary: it does not count the actions that stand there"
-    if plan.applyable != (bool(plan.to_execute) and not options.refusals):
-        yield "applyable: it is not what the actions and the refusals say"
-    seen: set[tuple[str, Action, str]] = set()
-    for place, action in enumerate(plan.actions):
-        where = f"actions.{place} ({action.key})"
-        missing = [name for name in _NEEDED.get(action.action, ()) if getattr(action, name) is None]
-        yield from (f"{where}: {name} is missing" for name in missing)
-        if (
-            not missing
-            and action.desired is not None
-            and not _is_of_its_action(plan.stack, options.target.workspace_id, action)
-        ):
-            yield f"{where}: desired is not the body of this action"
-        identity = (action.key, action.action, action.before.id if action.before else "")
-        if identity in seen:
-            yield f"{where}: the same action stands there twice"
-        seen.add(identity)
-
-
-def _is_of_its_action(stack: str, workspace_id: str, action: PlannedAction) -> bool:
-    """Whether a body makes, or changes, just the job that the action names."""
-    body, after = action.desired or {}, action.after
-    assert after is not None
-    said = body
-    if action.traits.starts_a_job:
-        said = body.get("metadata", {})
-        if not isinstance(said, dict):
-            return False
-        if (said.get("name"), said.get("workspace_id")) != (after.name, workspace_id):
-            return False
-    marker = parse_description(str(said.get("description", ""))).marker
-    whose = None if marker is None else (marker.stack, marker.key, marker.revision, marker.digest)
-    return whose == (stack, action.key, after.revision, after.digest)
-
-
-def _see_that_we_made_it(data: Mapping[str, Any], file: str, version: str) -> None:
-    made_by = str(data.get("reconciler_version", ""))
-    if made_by and made_by.split(".")[:2] != version.split(".")[:2]:
-        why = f"{file} was made by reconciler {made_by}, this is {version}"
-        raise StalePlan(Diagnostic("stale plan", why, "make a new plan"))
+def _made_by_other(data: Mapping[str, Any], version: str) -> str | None:
+    """The version that made a plan, if it is another minor one; what is no version is not asked here."""
+    made_by = data.get("reconciler_version")
+    if not isinstance(made_by, str) or not made_by[:1].isdigit():
+        return None
+    return made_by if made_by.split(".")[:2] != version.split(".")[:2] else None
 
 
 def _invalid(file: str, why: str) -> Diagnostic:
@@ -257,6 +273,8 @@ def _job_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
     if revision is None:
         yield f"{before.name} ({before.id}) is gone, or does not say any more that it is ours"
         return
+    if revision.job.name != before.name or revision.marker.key != (action.formerly or action.key):
+        yield f"{before.name} ({before.id}) is {revision.job.name} of key {revision.marker.key} now"
     if (revision.marker.revision, revision.marker.digest) != (before.revision, before.digest):
         yield f"the marker of {before.name} has changed"
     then, now = _class(parse_phase(before.phase), before.phase), _class_of(revision)
@@ -274,6 +292,10 @@ def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
         yield f"r{after.revision} is not the next revision any more, r{view.next_revision} is"
     elif last := next((r for r in view.owned if r.job.id == action.follows and _is_live(r)), None):
         yield f"{last.job.name} is {last.job.phase_text} again"
+    elif action.follows and action.follows not in {r.job.id for r in view.owned} | {
+        past.job for past in view.remembered
+    }:
+        yield f"the job before it, {action.follows}, is gone"
 
 
 def _class_of(revision: Revision) -> str:

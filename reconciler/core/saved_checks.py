@@ -1,0 +1,435 @@
+"""What contradicts itself in a saved plan: no plan that we wrote says it, so the file was cut or edited.
+
+A plan file is carried out without its manifest, so all that it says is held against all else that it
+says: the kind of an action against the jobs it names, those against their names and markers, a body
+against its digest. What could be movement of the service is not asked here. Source: CLI.md 6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reconciler.core.body import manifest_form
+from reconciler.core.digest import RERUN, declared, digest_of, is_known
+from reconciler.core.expression import Reference, parts_of
+from reconciler.core.identity import (
+    Description,
+    Marker,
+    key_problem,
+    parse_description,
+    remote_name,
+    stack_problem,
+)
+from reconciler.core.marks import Cloud
+from reconciler.core.mutable import DESCRIPTION, is_changeable
+from reconciler.core.normal import by_name, canonical, mutable_paths, split
+from reconciler.core.phase import Operation, may, parse_phase
+from reconciler.core.plan import Action, After, Before, Plan, PlannedAction, Reason, count
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Declared, ReplaceOrder
+
+if TYPE_CHECKING:
+    from reconciler.core.saved import SavedOptions
+
+_DIGEST = re.compile(r"[a-z][0-9a-f]{12}")
+_MANIFEST_DIGEST = re.compile(r"sha256:[0-9a-f]+")
+_VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z+-]+)*")
+_TIME = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z")
+
+
+class Part(Enum):
+    """Whether an action has a part."""
+
+    NEEDED = "is missing"
+    ABSENT = "has no place there"
+    FREE = ""
+
+
+_NEEDED, _ABSENT, _FREE = Part.NEEDED, Part.ABSENT, Part.FREE
+
+
+class Shape(NamedTuple):
+    """What an action of one kind is made of, its reasons, and what the phase of its job has to allow."""
+
+    reasons: frozenset[Reason]
+    before: Part = _ABSENT
+    after: Part = _ABSENT
+    desired: Part = _ABSENT
+    declared: Part = _ABSENT
+    follows: Part = _ABSENT
+    changes: Part = _FREE
+    is_legal: Operation | None = None
+
+
+#: A new kind of action, or a new reason for one, is a word here.
+SHAPES: Mapping[Action, Shape] = {
+    Action.CREATE: Shape(
+        frozenset(
+            {
+                Reason.NOT_FOUND,
+                Reason.IMMUTABLE_CHANGED,
+                Reason.WAITS_FOR_TERMINATION,
+                Reason.DECLARED_AGAIN,
+                Reason.RETRY,
+                Reason.RECREATE,
+            }
+        ),
+        after=_NEEDED,
+        desired=_NEEDED,
+        declared=_NEEDED,
+        follows=_FREE,
+    ),
+    Action.UPDATE: Shape(
+        frozenset(
+            {
+                Reason.MUTABLE_CHANGED,
+                Reason.MARKER_CHANGED,
+                Reason.MARKER_RESTORED,
+                Reason.PROTECTION_RELEASED,
+                Reason.RENAMED,
+            }
+        ),
+        before=_NEEDED,
+        after=_NEEDED,
+        desired=_NEEDED,
+        declared=_FREE,
+        is_legal=Operation.UPDATE_DESCRIPTION,
+    ),
+    Action.REPLACE: Shape(
+        frozenset({Reason.IMMUTABLE_CHANGED}),
+        before=_NEEDED,
+        after=_NEEDED,
+        desired=_NEEDED,
+        declared=_NEEDED,
+        is_legal=Operation.TERMINATE,
+    ),
+    Action.TERMINATE: Shape(
+        frozenset({Reason.NOT_IN_MANIFEST, Reason.STATE_ABSENT, Reason.DESTROYED, Reason.SUPERSEDED}),
+        before=_NEEDED,
+        changes=_ABSENT,
+        is_legal=Operation.TERMINATE,
+    ),
+    Action.KEEP: Shape(
+        frozenset(
+            {
+                Reason.UNCHANGED,
+                Reason.COMPLETED,
+                Reason.AGED_OUT,
+                Reason.CHANGE_IGNORED,
+                Reason.AUTO_STOPPED,
+                Reason.FAILED,
+                Reason.RETRIES_EXHAUSTED,
+                Reason.TERMINATED_OUTSIDE,
+            }
+        ),
+        before=_FREE,
+        after=_NEEDED,
+    ),
+    Action.DEFER: Shape(
+        frozenset({Reason.RETRY_LATER, Reason.NEEDS_PENDING, Reason.SUPERSEDED}), before=_FREE
+    ),
+    Action.BLOCKED: Shape(
+        frozenset(
+            {
+                Reason.PROTECTED,
+                Reason.UNKNOWN_PHASE,
+                Reason.UNKNOWN_DIGEST,
+                Reason.NEEDS_FAILED,
+                Reason.NAME_TOO_LONG,
+            }
+        ),
+        before=_FREE,
+    ),
+    Action.CONFLICT: Shape(
+        frozenset({Reason.NAME_TAKEN, Reason.CHANGE_REFUSED, Reason.WOULD_LOSE_WORK, Reason.RENAME_CLASH}),
+        before=_FREE,
+    ),
+    Action.UNKNOWN: Shape(frozenset({Reason.UNREADABLE}), before=_FREE, changes=_FREE),
+}
+#: Updates that write a marker only, behind whatever text the job has.
+_MARKER_ONLY = frozenset({Reason.PROTECTION_RELEASED, Reason.RENAMED})
+#: Updates that may put another digest on the job: the marker was behind the manifest.
+_MOVES_DIGEST = frozenset({Reason.MUTABLE_CHANGED, Reason.MARKER_CHANGED})
+#: Where a job may be in a phase that nobody knows.
+_ANY_PHASE = frozenset({Reason.UNKNOWN_PHASE, Reason.UNREADABLE})
+
+
+def contradictions(plan: Plan, options: SavedOptions) -> Iterator[str]:
+    """Say, for people, where a saved plan contradicts itself; nothing for one that we wrote."""
+    yield from _of_the_head(plan, options)
+    places = [(f"actions.{place} ({action.key})", action) for place, action in enumerate(plan.actions)]
+    seen: set[tuple[str, Action, str]] = set()
+    for where, action in places:
+        said = list(_of_one(plan.stack, options.target.workspace_id, action))
+        identity = (action.key, action.action, action.before.id if action.before else "")
+        if identity in seen:
+            said.append("the same action stands there twice")
+        seen.add(identity)
+        yield from (f"{where}: {one}" for one in said)
+    yield from _of_keys(places)
+
+
+def _of_the_head(plan: Plan, options: SavedOptions) -> Iterator[str]:
+    if problem := stack_problem(plan.stack):
+        yield f"stack: {problem}"
+    for name, pattern in (
+        ("reconciler_version", _VERSION),
+        ("created_at", _TIME),
+        ("manifest_digest", _MANIFEST_DIGEST),
+    ):
+        if not pattern.fullmatch(getattr(plan, name)):
+            yield f"{name}: it cannot be read"
+    yield from miscounted(plan)
+    if plan.applyable != (bool(plan.to_execute) and not options.refusals):
+        yield "applyable: it is not what the actions and the refusals say"
+    if plan.complete and plan.unknown:
+        yield "complete: something is unknown"
+    if [_order_of(a) for a in plan.actions] != sorted(_order_of(a) for a in plan.actions):
+        yield "actions: they are not sorted by key and revision"
+    # Another project or workspace is another target, for which the plan is stale.
+    if options.target.kind is not plan.target.kind:
+        yield "target: it is not of the kind of options.target"
+
+
+def miscounted(plan: Plan) -> Iterator[str]:
+    """Say whether the summary does not count the actions."""
+    if plan.summary != count(plan.actions):
+        yield "summary: it does not count the actions that stand there"
+
+
+def _order_of(action: PlannedAction) -> tuple[str, int]:
+    shown = action.before or action.after
+    return action.key, shown.revision if shown else 0
+
+
+def _of_keys(places: list[tuple[str, PlannedAction]]) -> Iterator[str]:
+    """What several actions of one key say of that key, they all say."""
+    for _, group in groupby(places, key=lambda place: place[1].key):
+        (_, first), *others = group
+        for where, action in others:
+            if (action.source, action.former_keys) != (first.source, first.former_keys):
+                yield f"{where}: another action of the key has another source, or other former keys"
+
+
+# --- one action
+
+
+def _of_one(stack: str, workspace_id: str, action: PlannedAction) -> Iterator[str]:
+    shape = SHAPES[action.action]
+    said = [*_of_its_shape(action, shape), *_of_its_keys(action), *_of_its_jobs(action, shape)]
+    yield from said
+    if said or action.desired is None:
+        return
+    try:
+        if action.traits.starts_a_job:
+            found = _of_create_body(stack, workspace_id, action, action.desired)
+        else:
+            found = _of_update_body(stack, action, action.desired)
+        yield from found
+    except (TypeError, ValueError, AttributeError, LookupError, RecursionError):
+        yield "desired: it is no body"
+
+
+def _of_its_shape(action: PlannedAction, shape: Shape) -> Iterator[str]:
+    if action.reason not in shape.reasons:
+        yield f"{action.action} is never done because of {action.reason}"
+    for name in ("before", "after", "desired", "declared", "follows", "changes"):
+        wanted, value = getattr(shape, name), getattr(action, name)
+        is_there = value not in (None, ())
+        if (wanted is _NEEDED and not is_there) or (wanted is _ABSENT and is_there):
+            yield f"{name} {wanted.value}"
+    if action.replace_order is not ReplaceOrder.TERMINATE_FIRST and action.action is not Action.REPLACE:
+        yield "replace_order has no place there"
+    if action.action is Action.UPDATE:
+        if (action.reason in _MARKER_ONLY) == (action.declared is not None):
+            yield f"declared {'is missing' if action.declared is None else 'has no place there'}"
+        if not action.changes and action.reason in (
+            Reason.MUTABLE_CHANGED,
+            Reason.RENAMED,
+            Reason.MARKER_RESTORED,
+        ):
+            yield "changes is missing"
+    if action.action is Action.KEEP and (action.before is None) != (action.aged_out_as is not None):
+        yield "before: it is there, or its record has aged out"
+    if action.follows is None and action.action is Action.CREATE and _follows_one(action):
+        yield "follows is missing"
+    if action.follows is not None and action.reason is Reason.NOT_FOUND:
+        yield "follows has no place there"
+
+
+def _follows_one(action: PlannedAction) -> bool:
+    return action.reason is not Reason.NOT_FOUND and action.aged_out_as is None
+
+
+def _of_its_keys(action: PlannedAction) -> Iterator[str]:
+    for key in (action.key, *action.former_keys):
+        if problem := key_problem(key):
+            yield problem
+    if action.formerly is not None and (
+        action.formerly not in action.former_keys or action.formerly == action.key
+    ):
+        yield "formerly is none of the keys that this one had before"
+    if action.formerly is None and action.reason is Reason.RENAMED:
+        yield "formerly is missing"
+    if action.key in action.former_keys or len(set(action.former_keys)) < len(action.former_keys):
+        yield "former_keys names a key twice"
+    if action.source is not None and not (
+        action.source.file and action.source.line > 0 and action.source.column > 0
+    ):
+        yield "source: it is no place in a file"
+
+
+def _of_its_jobs(action: PlannedAction, shape: Shape) -> Iterator[str]:
+    before, after = action.before, action.after
+    for name, job in (("before", before), ("after", after)):
+        if job is not None and not (job.name and job.revision > 0 and _DIGEST.fullmatch(job.digest)):
+            yield f"{name}: it is no revision of a job"
+    if before is not None:
+        phase = parse_phase(before.phase)
+        if not before.id:
+            yield "before: it has no id"
+        if phase is None and action.reason not in _ANY_PHASE:
+            yield f"before: {before.phase} is no phase"
+        elif shape.is_legal is not None and not may(shape.is_legal, phase):
+            yield f"before: {before.phase} does not allow it"
+    if action.aged_out_as is not None and (before is not None or not parse_phase(action.aged_out_as)):
+        yield "aged_out_as: it is no phase of a job that is gone"
+    if after is not None:
+        yield from _of_the_new_job(action, before, after)
+
+
+def _of_the_new_job(action: PlannedAction, before: Before | None, after: After) -> Iterator[str]:
+    if action.traits.starts_a_job:
+        if after.name != remote_name(action.key, after.revision):
+            yield "after: the name is not the one that key and revision give"
+        if before is not None and (after.revision <= before.revision or after.digest == before.digest):
+            yield "after: it does not follow the job in before"
+        return
+    if before is None:
+        return
+    if (after.name, after.revision) != (before.name, before.revision):
+        yield "after: it is not the job in before"
+    if after.digest != before.digest and action.reason not in _MOVES_DIGEST:
+        yield "after: the digest does not change"
+
+
+# --- bodies
+
+_SECRET = "\0"  # noqa: S105 - stands for a value that is not at hand; no reference looks like it
+
+
+def _read(tree: Any) -> Any:
+    """Saved data as it was before `core.secret.save`; secrets without their values."""
+    if isinstance(tree, str):
+        parts = parts_of(tree)
+        if any(isinstance(part, Reference) for part in parts):
+            return SecretText(_SECRET, tree)
+        return "".join(str(part) for part in parts)
+    if isinstance(tree, Mapping):
+        return {name: _read(value) for name, value in tree.items()}
+    return [_read(value) for value in tree] if isinstance(tree, list | tuple) else tree
+
+
+def _holds_secret(tree: Any) -> bool:
+    if isinstance(tree, Mapping):
+        return any(map(_holds_secret, tree.values()))
+    if isinstance(tree, list):
+        return any(map(_holds_secret, tree))
+    return isinstance(tree, SecretText)
+
+
+def _of_create_body(
+    stack: str, workspace_id: str, action: PlannedAction, desired: Mapping[str, Any]
+) -> Iterator[str]:
+    after, said = action.after, action.declared
+    assert after is not None
+    assert said is not None
+    body = _read(desired)
+    metadata = body["metadata"]
+    marker = Marker(stack, action.key, after.revision, after.digest, protected=said.protect is True)
+    identity = (metadata["name"], metadata["workspace_id"], metadata["description"])
+    if identity != (after.name, workspace_id, str(Description(said.description, marker))):
+        yield "desired: it is not the body of this action"
+    elif is_known(after.digest):
+        covered = by_name(
+            declared(split(canonical(manifest_form(body))).immutable, said.immutable.get(RERUN))
+        )
+        is_covered = digest_of(covered, after.digest[:1]) == after.digest
+        if not is_covered or covered != said.immutable:
+            yield "desired: it is not what the digest was made of"
+    if _mutable_in(body) != dict(said.mutable):
+        yield "desired: what can be changed on the job is not what declared says"
+
+
+def _mutable_in(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The mutable fields of a body, as they stand in `declared`: without those that hold a secret."""
+    found = {path: _at(body, path) for path in mutable_paths() if path != DESCRIPTION}
+    return _nested({p: v for p, v in found.items() if v is not None and not _holds_secret(v)})
+
+
+def _of_update_body(stack: str, action: PlannedAction, desired: Mapping[str, Any]) -> Iterator[str]:
+    before, after = action.before, action.after
+    assert before is not None
+    assert after is not None
+    body = _read(desired)
+    text, marker = parse_description(body["description"])
+    whose = None if marker is None else (marker.stack, marker.key, marker.revision, marker.digest)
+    is_ours = whose == (stack, action.key, after.revision, after.digest)
+    if marker is None or not is_ours or not _is_believed(marker, before):
+        yield "desired: it does not write the marker of this job"
+        return
+    said = action.declared
+    if said is None:
+        if body.keys() != {"description"}:
+            yield "desired: it changes more than the marker"
+        elif marker.protected and action.reason is Reason.PROTECTION_RELEASED:
+            yield "desired: it does not release the protection"
+        return
+    if marker.stopped and may(Operation.TERMINATE, parse_phase(before.phase)):
+        yield "desired: it says of a job that goes on that we stopped it"
+    if text != said.description or said.protect not in (None, marker.protected):
+        yield "desired: its description is not what declared says"
+    if not _is_legal_update(body, said, before):
+        yield "desired: it does not hold just what can be changed now"
+
+
+def _is_believed(marker: Marker, before: Before) -> bool:
+    return marker.is_on_its_own_job(before.name, before.id)
+
+
+def _is_legal_update(body: Mapping[str, Any], said: Declared, before: Before) -> bool:
+    """Whether an update sends all declared mutable fields that are legal, on some cloud, and no others."""
+    phase = parse_phase(before.phase)
+    assert phase is not None
+    paths = [path for path in mutable_paths() if path != DESCRIPTION]
+    sent = {path: value for path in paths if (value := _at(body, path)) is not None}
+    secret = {path: value for path, value in sent.items() if _holds_secret(value)}
+    if {"description": body["description"], **_nested(sent)} != dict(body):
+        return False
+    declared_now = {path: value for path in paths if (value := _at(said.mutable, path)) is not None}
+    if _nested(declared_now) != dict(said.mutable):
+        return False
+    return any(
+        {**{p: v for p, v in declared_now.items() if is_changeable(p, phase, cloud)}, **secret} == sent
+        for cloud in Cloud
+    )
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _nested(value_by_path: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in value_by_path.items():
+        place = tree
+        for name in path[:-1]:
+            place = place.setdefault(name, {})
+        place[path[-1]] = value
+    return tree

@@ -1,0 +1,255 @@
+"""A saved plan that was cut or edited is invalid or stale; or it says what it said (CLI.md 6).
+
+Every place of real plans is spoilt in every way that is cheap: a few thousand edits.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.observed import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planner import Look
+from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.saved import SavedOptions, StalePlan, document, movements, read
+from reconciler.core.saved_checks import SHAPES
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind, VariableSource
+from reconciler.render.json import render_plan as render_json
+from reconciler.render.style import View
+from reconciler.render.text import render_plan
+from tests.builders import HOUR, STACK, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
+from tests.core.test_decision_table import AB, DONE, OLD, TD, F, P, R, T, plan_for
+
+VERSION = "0"
+OPTIONS = SavedOptions(
+    target=Target(kind=TargetKind.LOCAL), root=".", sources={"token": VariableSource(env="TOKEN")}
+)
+NEW, BEFORE = a_job(), a_job(**OLD)
+SECRET = a_job(algorithm__environments={"T": SecretText("hush", "x ${var.token}"), "LIKE": "${var.no}"})
+FULL = a_job(
+    description="costs ${a} lot",
+    spec__schedule_policy={"priority": 2},
+    spec__notification={"topic_urn": SecretText("urn", "${var.token}"), "events": ["JobFailed"]},
+)
+RERUN = a_job(lifecycle={"rerun": "x"})
+RETRIED = a_job(lifecycle={"on_failure": "retry"})
+LATER = a_job(lifecycle={"on_failure": "retry", "retry_delay": "9999h"})
+CREATE_FIRST = a_job(lifecycle={"replace_order": "create_first"})
+RENAMED = replace(a_job("new"), formerly=("old", "older"))
+
+
+def was(key: str, **said: Any) -> ObservedJob:
+    return seen(replace(a_job("new"), key=key), **said)
+
+
+class Situation(NamedTuple):
+    """A stack, what is there, and the action of its first key."""
+
+    action: Action
+    reason: Reason
+    stack: Stack
+    jobs: tuple[ObservedJob, ...] = ()
+    memory: Memory = NO_MEMORY
+
+    @property
+    def look(self) -> Look:
+        declared = self.stack.declared_keys | frozenset(self.stack.jobs) | self.stack.former_keys
+        return Look(sort_by_key(Observation(self.jobs), STACK, declared), memory=self.memory)
+
+    @property
+    def plan(self) -> Plan:
+        return plan_for(self.stack, *self.jobs, memory=self.memory)
+
+
+def one(action: Action, reason: Reason, desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> Situation:
+    return Situation(action, reason, a_stack(desired), jobs, **more)
+
+
+WIPED = was("old", description="mine now")
+A, W = Action, Reason
+SITUATIONS = {
+    "create": one(A.CREATE, W.NOT_FOUND, NEW),
+    "create with secrets": one(A.CREATE, W.NOT_FOUND, SECRET),
+    "create with all": one(A.CREATE, W.NOT_FOUND, FULL),
+    "create the next": one(A.CREATE, W.IMMUTABLE_CHANGED, NEW, seen(BEFORE, phase=DONE)),
+    "create when it has ended": one(A.CREATE, W.WAITS_FOR_TERMINATION, NEW, seen(BEFORE, phase=T)),
+    "create after a failure": one(A.CREATE, W.RETRY, RETRIED, seen(NEW, phase=F)),
+    "create again": one(A.CREATE, W.DECLARED_AGAIN, NEW, seen(NEW, phase=TD, stopped=True)),
+    "create with rerun": one(A.CREATE, W.IMMUTABLE_CHANGED, RERUN, seen(NEW, phase=DONE)),
+    "create of a protected job": one(A.CREATE, W.NOT_FOUND, a_job(lifecycle={"protect": True})),
+    "update": one(A.UPDATE, W.MUTABLE_CHANGED, a_job(description="other"), seen(NEW)),
+    "update of much": one(A.UPDATE, W.MUTABLE_CHANGED, FULL, seen(FULL, phase=P, text="was")),
+    "update of a marker": one(A.UPDATE, W.MARKER_CHANGED, a_job(lifecycle={"protect": True}), seen(NEW)),
+    "release": one(A.UPDATE, W.PROTECTION_RELEASED, absent(protect=False), seen(NEW, protected=True)),
+    "rename": one(A.UPDATE, W.MARKER_CHANGED, RENAMED, was("old", revision=2), was("older", phase=DONE)),
+    "restore": one(
+        A.UPDATE, W.MARKER_RESTORED, RENAMED, WIPED,
+        memory=a_memory(past(replace(a_job("new"), key="old"), 1, R, job=WIPED)),
+    ),
+    "replace": one(A.REPLACE, W.IMMUTABLE_CHANGED, NEW, seen(BEFORE)),
+    "replace, create first": one(A.REPLACE, W.IMMUTABLE_CHANGED, CREATE_FIRST, seen(BEFORE)),
+    "replace of a renamed one": one(
+        A.REPLACE, W.IMMUTABLE_CHANGED, replace(a_job("new", **OLD), formerly=("old",)), was("old")
+    ),
+    "terminate": one(A.TERMINATE, W.STATE_ABSENT, absent(), seen(NEW)),
+    "terminate what is superseded": one(A.KEEP, W.UNCHANGED, NEW, seen(NEW, revision=2), seen(NEW)),
+    "keep": one(A.KEEP, W.UNCHANGED, NEW, seen(NEW)),
+    "keep what ended badly": one(A.KEEP, W.FAILED, NEW, seen(NEW, phase=AB)),
+    "keep what aged out": one(A.KEEP, W.AGED_OUT, NEW, memory=a_memory(past(NEW, 1, DONE))),
+    "defer": one(A.DEFER, W.RETRY_LATER, LATER, seen(NEW, phase=F)),
+    "blocked": one(A.BLOCKED, W.PROTECTED, absent(protect=True), seen(NEW)),
+    "conflict": one(A.CONFLICT, W.CHANGE_REFUSED, a_job(lifecycle={"on_change": "fail"}), seen(BEFORE)),
+    "lost work": one(A.CONFLICT, W.WOULD_LOSE_WORK, NEW, seen(BEFORE, ran_s=30 * HOUR)),
+    "name taken": one(A.CONFLICT, W.NAME_TAKEN, NEW, seen(NEW, stack="other")),
+}  # fmt: skip
+
+#: What people read, and what is only looked up beside the file when it is carried out.
+FOR_PEOPLE = ("detail", "what", "why", "fix")
+#: What stands in the place of any value: other types, nothing, too much.
+OTHERS: tuple[Any, ...] = (None, "", "x", "${var.other}", 0, -1, 10**30, 1.5, True, [], {}, ["x"], {"x": "y"})
+ENUMS: dict[str, tuple[str, ...]] = {
+    "action": tuple(Action),
+    "reason": tuple(Reason),
+    "phase": (*Phase, "Frozen"),
+    "replace_order": tuple(ReplaceOrder),
+    "kind": tuple(TargetKind),
+}
+
+
+def saved(situation: Situation) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(document(situation.plan, OPTIONS)))
+    return data
+
+
+def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in plain data, the root aside."""
+    steps = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for step, value in steps:
+        yield (*path, step)
+        yield from places(value, (*path, step))
+
+
+def at(tree: Any, path: tuple[Any, ...]) -> Any:
+    for step in path:
+        tree = tree[step]
+    return tree
+
+
+def edits(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every cheap edit of a plan file, each with what was done."""
+    for path in places(data):
+        value, *where = at(data, path), ".".join(map(str, path))
+        others = [*OTHERS, *ENUMS.get(str(path[-1]), ())]
+        if isinstance(value, str):
+            others += [value + "x", value[:-1], value.upper()]
+        if type(value) is int:
+            others += [value + 1, str(value)]
+        for other in others:
+            if (type(other), other) != (type(value), value):
+                yield f"{where[0]} = {other!r}", changed(data, path, other)
+        edited = copy.deepcopy(data)
+        at(edited, path[:-1]).pop(path[-1])
+        yield f"without {where[0]}", edited
+        if isinstance(value, dict):
+            yield f"{where[0]} with more", changed(data, (*path, "of_next_year"), 1)
+    yield "a new key", {**data, "of_next_year": 1}
+    actions = data["actions"]
+    yield "actions twice", {**data, "actions": [*actions, *actions]}
+    yield "the first twice", {**data, "actions": [*actions[:1], *actions]}
+    yield "actions turned round", {**data, "actions": actions[::-1]}
+
+
+def changed(data: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    edited = copy.deepcopy(data)
+    at(edited, path[:-1])[path[-1]] = value
+    return edited
+
+
+def effect(plan: Plan) -> list[Any]:
+    """What is done, in the words of the requests that are sent and the record that is written."""
+    return [
+        _effect(action)
+        for action in sorted(plan.to_execute, key=lambda a: (a.key, a.before.id if a.before else ""))
+    ]
+
+
+def _effect(action: PlannedAction) -> Any:
+    before = action.before and (
+        action.before.id,
+        action.before.name,
+        action.before.revision,
+        action.before.digest,
+    )
+    body = json.dumps(action.desired, sort_keys=True)
+    return (
+        action.key,
+        action.action,
+        before,
+        action.after,
+        body,
+        action.follows,
+        action.replace_order,
+        action.formerly,
+    )
+
+
+def outcome(data: dict[str, Any], situation: Situation) -> list[Any] | None:
+    """What the plan would do; None if nothing is done because it is invalid or stale."""
+    try:
+        plan = read(data, "plan.json", VERSION, strict=True).plan
+    except (ManifestInvalid, StalePlan):
+        return None
+    return None if movements(plan, situation.look) else effect(plan)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_situation_is_what_it_is_called(name: str) -> None:
+    situation = SITUATIONS[name]
+    actions = [(action.action, action.reason) for action in situation.plan.actions]
+    assert (situation.action, situation.reason) in actions
+    assert outcome(saved(situation), situation) == [
+        *effect(read(saved(situation), "plan.json", VERSION, strict=True).plan)
+    ]
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_edited_plan_is_invalid_or_stale_or_does_what_it_did(name: str) -> None:
+    situation = SITUATIONS[name]
+    data = saved(situation)
+    was_effect = outcome(data, situation)
+    wrong, count = [], 0
+    for said, edited in edits(data):
+        count += 1
+        now = outcome(edited, situation)
+        if now is not None and now != was_effect:
+            wrong.append(said)
+    assert count > 300
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["create with all", "update of much", "replace", "rename", "restore"])
+def test_edited_plan_is_shown_or_invalid(name: str) -> None:
+    for said, edited in edits(saved(SITUATIONS[name])):
+        try:
+            plan, _ = read(edited, "plan.json", VERSION, strict=False)
+        except ManifestInvalid:
+            continue
+        view = View(show_keep=True)
+        assert render_plan(plan, view), said
+        assert render_json(plan, view), said
+
+
+def test_every_reason_has_its_action() -> None:
+    assert set(SHAPES) == set(Action)
+    assert {reason for shape in SHAPES.values() for reason in shape.reasons} == set(Reason)
