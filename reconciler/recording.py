@@ -94,6 +94,7 @@ class Recording:
         """What the store has of each revision, if that can be told cheaply: the file beside the manifest."""
         if self.url is not None or self._opened is not None or self.unavailable is not None:
             return None
+        tighten(self.root / NAME)
         file = self._file
         if not file.exists():
             return {}

@@ -68,7 +68,7 @@ def _opened(
     actions = (a.model_copy(update={"desired": body}) for a, body in zip(plan.actions, bodies, strict=True))
     plan = plan.model_copy(update={"actions": tuple(actions)})
     loaded = _as_loaded(SavedPlan(plan, options), base)
-    if not loaded.root.is_dir():
+    if not os.path.isdir(loaded.root):  # noqa: PTH112 - a name that is too long is none, and no error
         why = f"it names {options.root}, as seen from it, as the stack's root; {loaded.root} is no directory"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "keep the plan where it was made"))
     if records is None and options.records is not None:

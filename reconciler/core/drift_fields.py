@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from reconciler.core.expression import Reference, parts_of
 from reconciler.core.marks import Cloud
+from reconciler.core.masking import mask
 from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
@@ -44,11 +45,11 @@ def compare_fields(
     sent = applied.mutable if applied else None
     wanted = mutable_changes(as_named, job, marker, cloud, sent)
     if applied is None:
-        return FieldDrift(tuple(map(_turned, wanted.now)), (), "is declared", wanted)
+        return FieldDrift(tuple(map(_turned, mask(wanted.now))), (), "is declared", wanted)
     since = mutable_changes(_as_applied(as_named, revision, applied), job, marker, cloud, sent)
     edited = edited_paths(declared, applied)
-    pending = tuple(change for change in wanted.now if _is_below(change.path, edited))
-    return FieldDrift(tuple(map(_turned, since.now)), pending, "was last applied", wanted)
+    pending = tuple(change for change in mask(wanted.now, [applied]) if _is_below(change.path, edited))
+    return FieldDrift(tuple(map(_turned, mask(since.now, [applied]))), pending, "was last applied", wanted)
 
 
 def _as_applied(declared: DesiredJob, revision: Revision, applied: Declared) -> DesiredJob:

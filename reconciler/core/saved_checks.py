@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from reconciler.core.body import manifest_form
 from reconciler.core.digest import RERUN, declared, digest_of, is_known
@@ -190,9 +191,26 @@ def _of_the_head(plan: Plan, options: SavedOptions) -> Iterator[str]:
         yield "complete: something is unknown"
     if [_order_of(a) for a in plan.actions] != sorted(_order_of(a) for a in plan.actions):
         yield "actions: they are not sorted by key and revision"
+    yield from _unreadable_places(plan, options)
     # Another project or workspace is another target, for which the plan is stale.
     if options.target.kind is not plan.target.kind:
         yield "target: it is not of the kind of options.target"
+
+
+def _unreadable_places(plan: Plan, options: SavedOptions) -> Iterator[str]:
+    """Say which path, name or address of an endpoint no system could make sense of."""
+    texts = {"root": options.root, "records": options.records or ""}
+    for name, source in options.sources.items():
+        texts[f"sources.{name}"] = f"{source.env or ''}{source.file or ''}"
+    yield from (f"options.{name}: it is no path or name" for name, text in texts.items() if "\0" in text)
+    for where, endpoint in (
+        ("target", plan.target.endpoint),
+        ("options.target", options.target.endpoint or ""),
+    ):
+        try:
+            urlsplit(endpoint)
+        except ValueError:
+            yield f"{where}.endpoint: it is no address"
 
 
 def miscounted(plan: Plan) -> Iterator[str]:
