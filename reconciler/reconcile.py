@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.draft import Situation
 from reconciler.core.drift import DriftReport, make_drift_report
@@ -43,7 +44,7 @@ from reconciler.core.record import (
     is_recorded,
 )
 from reconciler.core.saved import StalePlan, movements
-from reconciler.core.selection import narrow
+from reconciler.core.selection import check_keys, narrow
 from reconciler.core.stack import Stack
 from reconciler.manifests import LoadedStack
 from reconciler.recording import Recording
@@ -76,7 +77,7 @@ class Context(NamedTuple):
         """What the lock and the records are about."""
         return Scope.of(self.loaded.stack.name, self.target.identity)
 
-    def situation(self, *, force: bool = False) -> Situation:
+    def situation(self, allowances: Allowances = NO_ALLOWANCES) -> Situation:
         """What is the same for every key, as of now."""
         return Situation(
             stack=self.loaded.stack.name,
@@ -84,7 +85,7 @@ class Context(NamedTuple):
             cloud=self.target.cloud,
             at_s=self.target.clock.now(),
             limits=self.loaded.stack.limits,
-            force=force,
+            allowances=allowances,
         )
 
 
@@ -96,8 +97,9 @@ def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
 
 def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Look]:
     """The same, with what the plan rests on."""
-    situation = context.situation(force=options.force)
+    situation = context.situation(options.allowances)
     stack, look = observe(context, situation, with_details=True)
+    check_keys(options.allowances.lost_work_keys, stack, look.ownership.owned_keys)
     made = make_plan(
         stack,
         look,
@@ -205,7 +207,7 @@ def see_that_nothing_moved(context: Context, plan: Plan) -> None:
         raise ServiceFailure(f"{seen.problem}: nobody knows whether the plan still holds")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
     look = Look(ownership, memory=_History(context).memory)
-    if moved := movements(plan, look):
+    if moved := movements(plan, look, context.target.clock.now()):
         fix = "nothing was changed; make a new plan"
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
 

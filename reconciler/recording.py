@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.plan import Plan
+from reconciler.core.plan import Plan, without_growing
 from reconciler.core.ports import Clock, Journal, Records
 from reconciler.core.record import (
     LEASE_S,
@@ -260,10 +260,9 @@ class _Forgiving:
 
 
 def plan_digest(plan: Plan) -> str:
-    """Name a plan by what it says, the time aside."""
+    """Name a plan by what it says, what grows with time aside."""
     import hashlib
     import json
 
-    document = {key: value for key, value in plan.document().items() if key != "created_at"}
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(without_growing(plan.document()), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -217,7 +217,7 @@ class _Wait:
             self._timers.pop(key, None)
         elif self._is_late(action, job):
             end = WaitEnd.TIMED_OUT
-        return Waited(key, action.action, end, action.detail, job)
+        return Waited(key, action.action, end, action.explanation, job)
 
     def _end_of(
         self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]

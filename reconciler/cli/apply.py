@@ -13,8 +13,7 @@ from click.core import ParameterSource
 from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
 from reconciler.cli.opening import opened
 from reconciler.cli.options import (
-    ALLOW_EMPTY,
-    FORCE,
+    GUARDS,
     LOCK,
     OUTPUT,
     TARGET,
@@ -22,6 +21,7 @@ from reconciler.cli.options import (
     WAIT,
     YES,
     OutputSpec,
+    allowances,
     option,
     with_options,
 )
@@ -35,6 +35,7 @@ _OF_THE_PLAN = {
     "paths": "PATH",
     "target": "--target",
     "only": "--only",
+    "allow": "--allow",
     "force": "--force",
     "allow_empty": "--allow-empty",
 }
@@ -53,8 +54,7 @@ _OF_THE_PLAN = {
     ),
     OUTPUT,
     YES,
-    FORCE,
-    ALLOW_EMPTY,
+    GUARDS,
     TIMEOUT,
     WAIT,
     LOCK,
@@ -64,6 +64,7 @@ def command(
     outputs: Sequence[OutputSpec],
     as_json: bool,
     yes: bool,
+    allow: Sequence[str],
     force: bool,
     allow_empty: bool,
     timeout_s: float,
@@ -79,14 +80,14 @@ def command(
     from reconciler.core.planner import Options
     from reconciler.core.record import RunKind
 
-    asked = Asked("Carry this plan out?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
+    asked = Asked("Apply this plan?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
     if plan_file is not None:
         with nothing_done(asked):
             _see_that_nothing_is_said_twice()
         from reconciler.cli.saved import apply_saved
 
         return apply_saved(plan_file, asked, **options)
-    planned = Options(force=force, allow_empty=allow_empty)
+    planned = Options(allowances(allow, force=force, allow_empty=allow_empty))
     with ExitStack() as cleanup:
         with nothing_done(asked):
             context = cleanup.enter_context(opened(**options))

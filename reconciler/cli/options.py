@@ -12,6 +12,8 @@ import click
 from reconciler.cli.console import console
 
 if TYPE_CHECKING:
+    from reconciler.core.allowance import Allowances
+
     ParamType = click.ParamType[Any]
 else:  # generic in newer versions of click only
     ParamType = click.ParamType
@@ -105,6 +107,26 @@ class KeysType(ParamType):
 
 def _joined(ctx: click.Context, param: click.Parameter, value: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for keys in value for key in keys))
+
+
+class GuardType(ParamType):
+    """A guard to let pass: its name, or lost-work=KEY. In the environment commas or spaces divide several."""
+
+    name = "guard"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Split the words."""
+        return rv.replace(",", " ").split()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check that there is such a guard."""
+        from reconciler.core.allowance import Allowances
+
+        try:
+            Allowances.of([str(value)])
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
 
 
 class OutputSpec(NamedTuple):
@@ -296,10 +318,28 @@ TIMEOUT = option(
     help="How long to wait for a job, each.",
 )
 YES = option("-y", "--yes", is_flag=True, help="Do not ask.")
-FORCE = option("--force", is_flag=True, help="Go on where a guard would refuse.")
-ALLOW_EMPTY = option("--allow-empty", is_flag=True, help="A manifest without any job is meant.")
+FORCE = option("--force", is_flag=True, help="Override safety guards.")
+GUARDS: Sequence[Callable[[Any], Any]] = (
+    option(
+        "--allow",
+        multiple=True,
+        metavar="GUARD",
+        type=GuardType(),
+        help="Let a guard pass: lost-work (or lost-work=KEY), terminations, reruns, found-nothing, empty; "
+        "repeatable. budget is accepted, and refuses nothing yet.",
+    ),
+    FORCE,
+    option("--allow-empty", is_flag=True, help="Allow a manifest without jobs; the same as --allow empty."),
+)
 DETAILED = option("--detailed-exitcode", is_flag=True, help="Exit 2 if there is something to change.")
 SHOW_KEEP = option("--show-keep", is_flag=True, help="List the keys that are kept, too.")
+
+
+def allowances(allow: Sequence[str], *, force: bool, allow_empty: bool) -> Allowances:
+    """What the options of GUARDS allow."""
+    from reconciler.core.allowance import Allowances
+
+    return Allowances.of(allow, force=force, allow_empty=allow_empty)
 
 
 def with_options(*groups: Sequence[Callable[[Any], Any]] | Callable[[Any], Any]) -> Callable[[F], F]:

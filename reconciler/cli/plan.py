@@ -11,27 +11,28 @@ import click
 from reconciler.cli import exits
 from reconciler.cli.opening import opened
 from reconciler.cli.options import (
-    ALLOW_EMPTY,
     DETAILED,
-    FORCE,
+    GUARDS,
     OUT,
     OUTPUT,
     SHOW_KEEP,
     TARGET,
     OutputSpec,
+    allowances,
     with_options,
 )
 from reconciler.cli.showing import show_plan, wanted
 
 
 @click.command("plan")
-@with_options(TARGET, OUTPUT, OUT, SHOW_KEEP, DETAILED, FORCE, ALLOW_EMPTY)
+@with_options(TARGET, OUTPUT, OUT, SHOW_KEEP, DETAILED, GUARDS)
 def command(
     outputs: Sequence[OutputSpec],
     as_json: bool,
     plan_file: Path | None,
     show_keep: bool,
     detailed_exitcode: bool,
+    allow: Sequence[str],
     force: bool,
     allow_empty: bool,
     records: str | None,
@@ -45,10 +46,11 @@ def command(
     from reconciler.core.planner import Options
 
     with opened(records=records, **options) as context:
-        plan = reconcile.plan(context, Options(force=force, allow_empty=allow_empty))
+        allowed = allowances(allow, force=force, allow_empty=allow_empty)
+        plan = reconcile.plan(context, Options(allowed))
         if plan_file is not None:
             from reconciler.cli.planfile import save_plan
 
-            save_plan(context, plan, plan_file, records=records, force=force, allow_empty=allow_empty)
+            save_plan(context, plan, plan_file, records=records, allow=allowed.words)
     show_plan(plan, wanted(outputs, as_json=as_json), show_keep=show_keep)
     return exits.of_plan(plan, detailed=detailed_exitcode)

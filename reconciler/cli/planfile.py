@@ -21,7 +21,7 @@ _LARGEST = 256 * 1024 * 1024
 
 
 def save_plan(
-    context: Context, plan: Plan, file: Path, *, records: str | None, force: bool, allow_empty: bool
+    context: Context, plan: Plan, file: Path, *, records: str | None, allow: tuple[str, ...]
 ) -> None:
     """Write a plan to a file that only its owner may read, under a temporary name, then renamed.
 
@@ -41,8 +41,7 @@ def save_plan(
         root=os.path.relpath(loaded.root.resolve(), file.parent),
         records=_reference(records, loaded),
         only=context.only,
-        force=force,
-        allow_empty=allow_empty,
+        allow=allow,
         sources={name: _seen_from(file, source) for name, source in loaded.sources.items()},
     )
     _write(file, document(plan, options))

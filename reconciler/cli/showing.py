@@ -49,7 +49,7 @@ def _write(
 
     for spec in specs:
         style = console.style(sys.stdout) if spec.file is None else PLAIN
-        text = render(spec.format, View(style, show_keep, console.redact))
+        text = render(spec.format, View(style, show_keep, console.redact, console.verbosity > 0))
         is_redacted = FORMATS[spec.format].redacts
         if spec.file is None:
             console.result(text, is_redacted=is_redacted)

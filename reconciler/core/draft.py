@@ -5,17 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.body import manifest_form, with_identity
 from reconciler.core.digest import declared
-from reconciler.core.duration import spell
 from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.marks import Cloud
 from reconciler.core.masking import mask
 from reconciler.core.mutable import mutable_part, renewed_marker, update_body
 from reconciler.core.normal import Canonical, by_name, canonical, split
 from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
-from reconciler.core.phase import Operation, may
-from reconciler.core.plan import Action, After, Before, Change, PlannedAction, Reason, Source
+from reconciler.core.phase import Operation, Phase, may
+from reconciler.core.plan import (
+    ACTIONS,
+    BAD_ENDS,
+    Action,
+    After,
+    Before,
+    Change,
+    PlannedAction,
+    Reason,
+    Source,
+    node_hours,
+)
 from reconciler.core.record import PastRevision
 from reconciler.core.secret import show
 from reconciler.core.stack import Declared, DesiredJob, Limits, ReplaceOrder
@@ -33,7 +44,7 @@ class Situation:
     cloud: Cloud = Cloud.HUAWEI
     at_s: float = 0.0
     limits: Limits = field(default_factory=Limits)
-    force: bool = False
+    allowances: Allowances = NO_ALLOWANCES
     destroys: bool = False
 
 
@@ -60,9 +71,12 @@ class Draft:
         *,
         revision: Revision | None = None,
         changes: tuple[Change, ...] = (),
+        ended_badly: bool = False,
         **more: Any,
     ) -> PlannedAction:
         shown = revision or self.latest
+        elapsed = self._elapsed(shown)
+        nodes = shown.job.node_count if shown and elapsed is not None else None
         is_renamed = shown is not None and shown.marker.key != self.view.key
         return PlannedAction(
             key=self.view.key,
@@ -71,12 +85,22 @@ class Draft:
             detail=detail,
             before=before_of(shown),
             aged_out_as=shown.job.phase_text if shown and shown.is_aged_out else None,
+            ended_badly=action is Action.KEEP and (ended_badly or reason in BAD_ENDS),
+            elapsed=elapsed,
+            nodes=nodes,
+            lost_node_hours=node_hours(elapsed, nodes) if ACTIONS[action].stops_a_job else 0.0,
             formerly=shown.marker.key if shown and is_renamed else None,
             former_keys=self.desired.formerly if self.desired else (),
             changes=mask(changes, (past.declared for past in self.view.remembered)),
             source=Source.of(self.desired.location) if self.desired else None,
             **more,
         )
+
+    def _elapsed(self, revision: Revision | None) -> float | None:
+        """How long an active job has run, in seconds; None for one that has ended."""
+        if revision is None or not revision.job.is_active:
+            return None
+        return round(revision.job.ran_s(self.situation.at_s), 3)
 
     def unknown_phase(self, revision: Revision) -> PlannedAction:
         verdict = may(Operation.TERMINATE, None)
@@ -97,17 +121,9 @@ class Draft:
         if revision.marker.protected and protect is False:
             return self._release(revision)
         if revision.marker.protected or protect:
-            detail = f"{said}, and protected; release it first: `protect: false`"
+            detail = f"{said}, and protected; set `protect: false` first, in an apply of its own"
             return self.plain(Action.BLOCKED, Reason.PROTECTED, detail, revision=revision)
-        lost = revision.job.ran_s(self.situation.at_s)
-        return self.plain(
-            Action.TERMINATE,
-            reason,
-            said + throws_away(lost, revision.job.node_count),
-            revision=revision,
-            lost_s=lost,
-            lost_nodes=revision.job.node_count,
-        )
+        return self.plain(Action.TERMINATE, reason, said, revision=revision)
 
     def _release(self, revision: Revision) -> PlannedAction:
         marker = self._as_own(replace(revision.marker, protected=False), revision)
@@ -163,12 +179,21 @@ class Draft:
         return action.model_copy(
             update={
                 "before": None,
+                "elapsed": None,
+                "nodes": None,
+                "rerun_of": self._finished,
                 "after": self.after(number),
                 "desired": self.body(number),
                 "declared": self.declared(),
                 "follows": self.latest.job.id if self.latest and not self.latest.is_aged_out else None,
             }
         )
+
+    @property
+    def _finished(self) -> int | None:
+        """The newest revision, if it completed: what is created next runs finished work again."""
+        is_finished = self.latest is not None and self.latest.job.phase is Phase.COMPLETED
+        return self.latest.number if self.latest and is_finished else None
 
     def update(
         self,
@@ -247,11 +272,3 @@ def before_of(revision: Revision | None) -> Before | None:
     return Before(
         id=job.id, name=job.name, revision=marker.revision, phase=job.phase_text, digest=marker.digest
     )
-
-
-def spell_nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
-
-
-def throws_away(ran_s: float, nodes: int) -> str:
-    return f"; throws away {spell(ran_s)} on {spell_nodes(nodes)}" if ran_s > 0 else ""

@@ -1,70 +1,157 @@
-"""What a plan may not do unless somebody says so: SEMANTICS 7."""
+"""What a plan may not do unless somebody allows it: SEMANTICS 7.
+
+Each guard is a function of the plan's facts to a refusal, which names what `--allow` takes for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
+from reconciler.core.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.plan import PlannedAction
+from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason, lost_sum
 from reconciler.core.record import NO_MEMORY, Memory
-from reconciler.core.stack import Limits, Stack
+from reconciler.core.stack import OnChange, Stack
 
 
-def refusals(
-    stack: Stack,
-    actions: Sequence[PlannedAction],
-    *,
-    active_jobs: int,
-    owns_nothing: bool = False,
-    memory: Memory = NO_MEMORY,
-    force: bool = False,
-    allow_empty: bool = False,
-) -> tuple[Diagnostic, ...]:
-    """Return the reasons for which the plan must not be applied; none if it may be.
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the guards judge: the actions of a stack, and what of it was found on the target.
 
     `active_jobs` counts the whole stack, also where the plan is a partial view of it. `owns_nothing`
     says that no job of the stack was found on the target at all.
     """
+
+    stack: Stack
+    actions: Sequence[PlannedAction]
+    active_jobs: int = 0
+    owns_nothing: bool = False
+    memory: Memory = NO_MEMORY
+
+    @property
+    def starting(self) -> int:
+        """How many jobs would be started."""
+        return sum(action.traits.starts_a_job for action in self.actions)
+
+
+def refusals(proposal: Proposal, allowances: Allowances = NO_ALLOWANCES) -> tuple[Diagnostic, ...]:
+    """Return the reasons for which the plan must not be applied; none if it may be."""
     found = []
-    if not stack.declared_keys and not stack.jobs and not allow_empty:
-        found.append(
-            Diagnostic(
-                what="the manifest declares no job",
-                why=f"every job of stack {stack.name} would end; an empty manifest is most often a mistake",
-                fix="if that is meant, add --allow-empty",
-            )
-        )
-    if not force:
-        found += _too_many_terminations(stack.name, actions, active_jobs, stack.limits)
-        if owns_nothing:
-            found += _found_nothing(stack.name, actions, memory)
+    for guard, judge in _JUDGES.items():
+        refusal = None if allowances.permits(guard) else judge(proposal, allowances)
+        if refusal is not None:
+            found.append(refusal)
     return tuple(found)
 
 
-def _found_nothing(name: str, actions: Iterable[PlannedAction], memory: Memory) -> list[Diagnostic]:
+def warnings(proposal: Proposal) -> tuple[PlanWarning, ...]:
+    """Say what is most often right, and may be a mistake: the first apply to a second target."""
+    memory = proposal.memory
+    if not (proposal.owns_nothing and proposal.starting and memory.elsewhere) or memory.knows_stack:
+        return ()
+    known = "; ".join(memory.elsewhere)
+    why = f"no job of stack {proposal.stack.name} is here; the history knows it on {known}"
+    return (PlanWarning(what="first apply to this target", why=why),)
+
+
+def _empty(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+    stack = proposal.stack
+    if stack.declared_keys or stack.jobs or stack.whole:
+        return None
+    return Diagnostic(
+        what="the manifest declares no job",
+        why=f"every job of stack {stack.name} would end; an empty manifest is most often a mistake",
+        fix=f"if that is meant, {_pass(Guard.EMPTY)} (or --allow-empty)",
+    )
+
+
+def _found_nothing(proposal: Proposal, _: Allowances) -> Diagnostic | None:
     """The wrong account, project or workspace looks like a stack of which nothing is left."""
-    starting = sum(action.traits.starts_a_job for action in actions)
-    if not starting or not (memory.knows_stack or memory.elsewhere):
-        return []
-    known = "on this target" if memory.knows_stack else f"on another target ({'; '.join(memory.elsewhere)})"
+    if not (proposal.owns_nothing and proposal.starting and proposal.memory.knows_stack):
+        return None
     why = (
-        f"no job of stack {name} is here, though the history knows the stack {known}, and {starting} would "
-        "be started"
+        f"no job of stack {proposal.stack.name} is here, though the history knows the stack on this target, "
+        f"and {proposal.starting} would be started"
     )
-    fix = "look whether target, account and workspace are the right ones, then add --force"
-    return [Diagnostic("nothing of the stack was found", why, fix)]
+    fix = f"check the target, account and workspace; if they are right, {_pass(Guard.FOUND_NOTHING)}"
+    return Diagnostic("nothing of the stack was found", why, fix)
 
 
-def _too_many_terminations(
-    name: str, actions: Iterable[PlannedAction], active_jobs: int, limits: Limits
-) -> list[Diagnostic]:
-    stopping = sum(action.traits.stops_a_job for action in actions)
-    is_many = stopping >= limits.terminations
-    is_large_share = stopping * 100 >= limits.terminations_percent * active_jobs
-    if not (is_many and is_large_share):
-        return []
+def _too_many_terminations(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+    limits, stack = proposal.stack.limits, proposal.stack
+    stopping = sum(action.traits.stops_a_job for action in proposal.actions)
+    if not _is_much(stopping, proposal.active_jobs, limits.terminations, limits.terminations_percent):
+        return None
     why = (
-        f"{stopping} of the {active_jobs} active jobs of stack {name} would stop; the limits are "
-        f"{limits.terminations} jobs and {limits.terminations_percent:g} %"
+        f"{stopping} of the {proposal.active_jobs} active jobs of stack {stack.name} would stop; the limits "
+        f"are {limits.terminations} jobs and {limits.terminations_percent:g} %"
     )
-    return [Diagnostic("too many terminations", why, "read the plan again, then add --force")]
+    return Diagnostic("too many terminations", why, _read_again(Guard.TERMINATIONS))
+
+
+def _too_much_lost_work(proposal: Proposal, allowances: Allowances) -> Diagnostic | None:
+    stack, limit = proposal.stack, proposal.stack.limits.lost_node_hours
+    unasked = [
+        action
+        for action in proposal.actions
+        if action.lost_node_hours
+        and not _is_asked_for(action, stack)
+        and not allowances.permits_loss(action.key)
+    ]
+    lost = lost_sum(unasked)
+    if lost <= limit:
+        return None
+    most = max(unasked, key=lambda action: action.lost_node_hours).key
+    why = (
+        f"{lost:.1f} node-hours of running work would be discarded, most of them of {most}; the "
+        f"limit is {limit:g}"
+    )
+    fix = f"{_read_again(Guard.LOST_WORK)}, or --allow {Guard.LOST_WORK.value}=KEY for one key"
+    return Diagnostic("too much work would be lost", why, fix)
+
+
+def _is_asked_for(action: PlannedAction, stack: Stack) -> bool:
+    """Whether the manifest says in so many words that the job ends: `on_change: replace`, `state: absent`."""
+    if action.action is Action.REPLACE:
+        entry = stack.find(action.key)
+        return entry is not None and entry.lifecycle.on_change is OnChange.REPLACE
+    return action.reason is Reason.STATE_ABSENT
+
+
+def _too_many_reruns(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+    limits, stack = proposal.stack.limits, proposal.stack
+    again = sum(action.rerun_of is not None for action in proposal.actions)
+    keys = len(stack.declared_keys)
+    if not _is_much(again, keys, limits.reruns, limits.reruns_percent):
+        return None
+    why = (
+        f"{again} of the {proposal.starting} jobs to start run finished work again, of {keys} keys of stack "
+        f"{stack.name}; the limits are {limits.reruns} keys and {limits.reruns_percent:g} %"
+    )
+    return Diagnostic("too much finished work would run again", why, _read_again(Guard.RERUNS))
+
+
+def _is_much(count: int, whole: int, limit: int, percent: float) -> bool:
+    """Whether a count reaches both limits: a number, and a share of the whole in percent."""
+    return count >= limit and count * 100 >= percent * whole
+
+
+def _pass(guard: Guard) -> str:
+    return f"add --allow {guard.value}"
+
+
+def _read_again(guard: Guard) -> str:
+    return f"read the plan again, then {_pass(guard)}"
+
+
+_JUDGES: Mapping[Guard, Callable[[Proposal, Allowances], Diagnostic | None]] = MappingProxyType(
+    {
+        Guard.EMPTY: _empty,
+        Guard.FOUND_NOTHING: _found_nothing,
+        Guard.TERMINATIONS: _too_many_terminations,
+        Guard.LOST_WORK: _too_much_lost_work,
+        Guard.RERUNS: _too_many_reruns,
+    }
+)

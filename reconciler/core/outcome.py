@@ -160,5 +160,6 @@ class Event(Frozen):
 def skipped(actions: Iterable[PlannedAction], why: str = "") -> list[Outcome]:
     """Outcomes for actions that are not carried out."""
     return [
-        Outcome(a, Status.SKIPPED, why or a.detail, job=a.before.id if a.before else None) for a in actions
+        Outcome(a, Status.SKIPPED, why or a.explanation, job=a.before.id if a.before else None)
+        for a in actions
     ]

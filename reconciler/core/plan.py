@@ -13,7 +13,9 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from reconciler.core.body_summary import summarize
 from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.duration import spell
 from reconciler.core.secret import show
 from reconciler.core.stack import Declared, ReplaceOrder, TargetKind
 
@@ -183,6 +185,15 @@ class PlannedAction(Frozen):
     after: After | None = Field(None, description="The job that will be there; null for a terminate.")
     changes: tuple[Change, ...] = Field((), description="What differs.")
     source: Source | None = Field(None, description="Where the key stands in the manifest.")
+    elapsed: float | None = Field(
+        None, description="Seconds that the job in `before` has run so far; null where it is not active."
+    )
+    nodes: int | None = Field(None, description="Nodes that the job in `before` holds; null where none.")
+    lost_node_hours: float = Field(0.0, description="Node-hours of work that the action discards.")
+    ended_badly: bool = Field(False, description="Of a keep: whether its job ended badly.")
+    rerun_of: int | None = Field(
+        None, description="Of a create: the newest revision, if it completed; its work is run again."
+    )
 
     desired: dict[str, Any] | None = Field(None, exclude=True)
     replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
@@ -195,8 +206,11 @@ class PlannedAction(Frozen):
     )
     due_s: float | None = Field(None, exclude=True, description="When a deferred retry is due.")
     waits_for: tuple[str, ...] = Field((), exclude=True, description="The needed keys that are not settled.")
-    lost_s: float = Field(0.0, exclude=True)
-    lost_nodes: int = Field(1, exclude=True)
+    lost_time: float | None = Field(
+        None,
+        exclude=True,
+        description="Of a replace that nobody asked for in so many words: how long its job may have run.",
+    )
 
     @property
     def traits(self) -> ActionTraits:
@@ -216,9 +230,23 @@ class PlannedAction(Frozen):
         return self.before.phase if self.before else self.aged_out_as or ""
 
     @property
-    def lost_node_hours(self) -> float:
-        """The work that the action throws away."""
-        return self.lost_s * self.lost_nodes / 3600 if self.traits.stops_a_job else 0.0
+    def explanation(self) -> str:
+        """Why, for people, with what grows with time: `detail` never holds that."""
+        time = spell(self.elapsed or 0.0)
+        nodes = "1 node" if self.nodes in (None, 1) else f"{self.nodes} nodes"
+        if self.reason is Reason.WOULD_LOSE_WORK:
+            return f"would lose {time} on {nodes}: {self.detail}"
+        parts = [self.detail]
+        if self.rerun_of is not None:
+            parts.append("runs finished work again")
+        if self.lost_node_hours:
+            parts.append(f"discards {time} of work on {nodes}")
+        return "; ".join(parts)
+
+    @property
+    def starts(self) -> str:
+        """What a create starts, in a line; "" for any other action."""
+        return summarize(self.desired) if self.action is Action.CREATE and self.desired else ""
 
 
 class TargetIdentity(Frozen):
@@ -240,6 +268,9 @@ class PlanWarning(Frozen):
     key: str | None = None
 
 
+#: The reasons for which a key is kept although its job ended badly.
+BAD_ENDS = frozenset({Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.TERMINATED_OUTSIDE})
+
 Summary = Annotated[dict[Action, int], Field(description="How many actions of each kind.")]
 
 
@@ -260,6 +291,7 @@ class Plan(Head):
     applyable: bool = Field(description="At least one action would be executed and no guard refuses.")
     complete: bool = Field(description="False when something could not be read.")
     summary: Summary
+    lost_node_hours: float = Field(0.0, description="Node-hours of work that the actions discard.")
     actions: tuple[PlannedAction, ...] = Field(description="Sorted by key, then revision.")
     warnings: tuple[PlanWarning, ...] = Field((), description="What a person should know.")
 
@@ -286,9 +318,38 @@ class Plan(Head):
         return tuple(a for a in self.actions if a.action is Action.UNKNOWN)
 
     @property
-    def lost_node_hours(self) -> float:
-        """The work that the plan throws away."""
-        return sum(action.lost_node_hours for action in self.actions)
+    def reruns(self) -> tuple[PlannedAction, ...]:
+        """The creates that run finished work again."""
+        return tuple(a for a in self.actions if a.rerun_of is not None)
+
+    @property
+    def last_line(self) -> str:
+        """The fixed last line, word by word as in CLI.md 7."""
+        bad_ends = sum(action.ended_badly for action in self.actions)
+        return last_line(self.summary, ended_badly=bad_ends, reruns=len(self.reruns))
+
+
+#: The fields of a document that differ between two looks at an unchanged service.
+GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost"})
+
+
+def without_growing(document: dict[str, Any]) -> dict[str, Any]:
+    """A plan's document without what grows with time: the same for the same inputs, byte for byte."""
+    actions = [
+        {name: value for name, value in action.items() if name not in GROWING}
+        for action in document["actions"]
+    ]
+    return {name: value for name, value in document.items() if name not in GROWING} | {"actions": actions}
+
+
+def node_hours(elapsed_s: float | None, nodes: int | None) -> float:
+    """The work of a job that has run for so long on so many nodes, in node-hours."""
+    return round((elapsed_s or 0.0) * (nodes or 1) / 3600, 6)
+
+
+def lost_sum(actions: Iterable[PlannedAction]) -> float:
+    """The work that actions discard, in node-hours."""
+    return round(sum(action.lost_node_hours for action in actions), 6)
 
 
 def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
@@ -299,11 +360,14 @@ def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
     return summary
 
 
-def last_line(summary: dict[Action, int]) -> str:
+def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int = 0) -> str:
     """The fixed last line of a plan, word by word as in CLI.md 7."""
     always = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if t.always_summed]
     more = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if not t.always_summed and summary[a]]
-    return f"Plan: {', '.join(always)}." + (f" {', '.join(more)}." if more else "")
+    if ended_badly:
+        more.append(f"{ended_badly} kept although they ended badly")
+    line = f"Plan: {', '.join(always)}." + (f" {', '.join(more)}." if more else "")
+    return line + (f" {reruns} of them run finished work again." if reruns else "")
 
 
 def timestamp(at_s: float) -> str:

@@ -8,9 +8,11 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import NamedTuple
 
+from reconciler.core.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.decide import decide, needs_details, newest, rests_on_absence
 from reconciler.core.draft import Situation
-from reconciler.core.guards import refusals
+from reconciler.core.guards import Proposal, refusals
+from reconciler.core.guards import warnings as guard_warnings
 from reconciler.core.mutable import unreported_paths
 from reconciler.core.needs import held_back
 from reconciler.core.observed import ObservedJob
@@ -24,6 +26,7 @@ from reconciler.core.plan import (
     Reason,
     TargetIdentity,
     count,
+    lost_sum,
     timestamp,
 )
 from reconciler.core.record import NO_MEMORY, Memory, RecordedRevision, RevisionId
@@ -33,8 +36,7 @@ from reconciler.core.stack import DesiredJob, Lifecycle, Stack
 class Options(NamedTuple):
     """What the person who asked for the plan allowed."""
 
-    force: bool = False
-    allow_empty: bool = False
+    allowances: Allowances = NO_ALLOWANCES
 
 
 NO_OPTIONS = Options()
@@ -174,15 +176,14 @@ def make_plan(
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
     actions, warnings = _decide_all(stack, look, situation)
     actions.sort(key=_by_key_then_revision)
-    refused = refusals(
+    proposal = Proposal(
         stack,
         actions,
         active_jobs=look.ownership.active_jobs,
         owns_nothing=look.ownership.problem is None and not look.ownership.owned_keys,
         memory=look.memory,
-        force=options.force,
-        allow_empty=options.allow_empty,
     )
+    refused = refusals(proposal, options.allowances)
     return Plan(
         reconciler_version=version,
         created_at=timestamp(situation.at_s),
@@ -192,8 +193,9 @@ def make_plan(
         applyable=any(action.traits.is_executed for action in actions) and not refused,
         complete=_is_complete(actions, look.ownership),
         summary=count(actions),
+        lost_node_hours=lost_sum(actions),
         actions=tuple(actions),
-        warnings=(*about_the_look(stack, look), *warnings),
+        warnings=(*about_the_look(stack, look), *guard_warnings(proposal), *warnings),
         refusals=refused,
     )
 
@@ -294,7 +296,7 @@ def make_destroy_plan(
         target,
         manifest_digest=manifest_digest,
         version=version,
-        options=Options(force=True, allow_empty=True),
+        options=Options(EVERY_GUARD),
     )
     return plan.model_copy(update={"warnings": about_the_look(stack, look)})
 

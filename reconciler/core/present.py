@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from reconciler.core.body import manifest_form
 from reconciler.core.diff import changes_between, comparable_with_details
 from reconciler.core.digest import digest_of, is_known
-from reconciler.core.draft import Draft, declared_now, spell_nodes, throws_away
-from reconciler.core.duration import spell
+from reconciler.core.draft import Draft, declared_now
 from reconciler.core.mutable import MutableChanges, mutable_changes
 from reconciler.core.normal import Canonical, canonical, split
 from reconciler.core.observed import ObservedJob
@@ -94,14 +93,41 @@ class Present:
             return self._nothing_differs()
         if self.entry.lifecycle.on_change is OnChange.KEEP:
             return self._keep_or_update(
-                Reason.CHANGE_IGNORED, f"{found.said}; on_change: keep", found.changes
+                Reason.CHANGE_IGNORED, f"{found.said}; on_change: keep{self._bad_end}", found.changes
             )
         if self.entry.lifecycle.on_change is OnChange.FAIL:
             detail = f"{found.said}; on_change: fail"
             return self.draft.plain(Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=found.changes), []
         if self.phase.is_terminal or self.phase is Phase.TERMINATING:
-            return self._next(Reason.IMMUTABLE_CHANGED, found.said, found.changes), []
+            said = found.said + self._goes_back
+            return self._next(Reason.IMMUTABLE_CHANGED, said, found.changes), []
         return self._replace(found), []
+
+    @property
+    def _bad_end(self) -> str:
+        """Says how the newest revision ended, if it ended badly."""
+        if stopped_itself(self.entry, self.latest.job):
+            return ""
+        if self.phase.ended_badly:
+            return f"; {self.phase.value.lower()}"
+        was_ended = self.phase in (Phase.TERMINATED, Phase.TERMINATING) and not self.latest.marker.stopped
+        return "; terminated outside the manifest" if was_ended else ""
+
+    @property
+    def _goes_back(self) -> str:
+        """Names the older revision that completed what is declared again, if there is one."""
+        done = [
+            revision.number
+            for revision in self.draft.view.ever_owned
+            if revision.marker.digest == self.entry.digest
+            and revision.job.phase is Phase.COMPLETED
+            and revision.number < self.latest.number
+        ]
+        if not done:
+            return ""
+        return (
+            f"; r{done[-1]} completed this declaration, and r{self.latest.number} came after it: runs again"
+        )
 
     def _nothing_differs(self) -> Row:
         """The digest differs and no field does: the job is what is declared, and its marker is behind."""
@@ -198,7 +224,9 @@ class Present:
         if self.latest.is_aged_out:
             detail += "; its record has aged out of the service"
         after = After(name=job.name, revision=marker.revision, digest=marker.digest)
-        return self.draft.plain(Action.KEEP, reason, detail, after=after, changes=changes)
+        return self.draft.plain(
+            Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=bool(self._bad_end)
+        )
 
     def _compared(self) -> MutableChanges:
         """The mutable part beside the job that is there."""
@@ -211,15 +239,11 @@ class Present:
         """The declaration of an active job changed in what the service cannot change on it."""
         draft, lifecycle, job = self.draft, self.entry.lifecycle, self.latest.job
         if self.latest.marker.protected or lifecycle.protect:
-            detail = f"{found.said}, and protected; release it first: `protect: false`, alone"
+            detail = f"{found.said}, and protected; set `protect: false` first, in an apply of its own"
             return draft.plain(Action.BLOCKED, Reason.PROTECTED, detail, changes=found.changes)
-        ran_s = job.ran_s(draft.situation.at_s)
-        is_long = self.phase is Phase.RUNNING and ran_s > draft.situation.limits.lost_time
-        if lifecycle.on_change is None and is_long and not draft.situation.force:
-            detail = (
-                f"{found.said}; would lose {spell(ran_s)} on {spell_nodes(job.node_count)}; "
-                "write `on_change: replace` or give --force"
-            )
+        limit = self._lost_time
+        if limit is not None and job.ran_s(draft.situation.at_s) > limit:
+            detail = f"{found.said}; set `on_change: replace`, or pass `--allow lost-work`"
             return draft.plain(Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=found.changes)
         if held := self._failed_before(found):
             return held
@@ -227,15 +251,23 @@ class Present:
         return draft.plain(
             Action.REPLACE,
             Reason.IMMUTABLE_CHANGED,
-            found.said + throws_away(ran_s, job.node_count),
+            found.said + self._goes_back,
             changes=found.changes,
             after=draft.after(number),
             desired=draft.body(number),
             declared=draft.declared(),
             replace_order=lifecycle.replace_order,
-            lost_s=ran_s,
-            lost_nodes=job.node_count,
+            lost_time=limit,
         )
+
+    @property
+    def _lost_time(self) -> float | None:
+        """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
+        is_asked_for = self.entry.lifecycle.on_change is OnChange.REPLACE
+        situation = self.draft.situation
+        if is_asked_for or situation.allowances.permits_loss(self.entry.key):
+            return None
+        return situation.limits.lost_time
 
     def _failed_before(self, found: Difference) -> PlannedAction | None:
         """A replace whose declared digest ended badly before counts like a retry.

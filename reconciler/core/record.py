@@ -22,6 +22,7 @@ from reconciler.core.outcome import Outcome
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import PlannedAction, TargetIdentity
 from reconciler.core.stack import Declared as Declared
+from reconciler.core.stack import TargetKind
 
 if TYPE_CHECKING:
     from reconciler.core.ownership import Revision
@@ -49,6 +50,11 @@ class Scope:
         parts = urlsplit(target.endpoint)
         host = parts.netloc.lower().removesuffix(_DEFAULT_PORTS.get(parts.scheme, "")) or target.endpoint
         return cls(stack, host, target.project_id, target.workspace_id)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the embedded emulator is meant, which has no host."""
+        return self.host == TargetKind.LOCAL.value
 
     @property
     def place(self) -> str:
@@ -261,7 +267,7 @@ class Memory:
     """What the store knows of a stack on a target.
 
     `by_key` holds the revisions of each key, oldest first. `elsewhere` are the other targets under
-    which the store knows the stack. `problem` says why it could not be asked.
+    which the store knows the stack; `local` ones do not count. `problem` says why it could not be asked.
     """
 
     by_key: Mapping[str, tuple[PastRevision, ...]] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
 from reconciler.core.digest import is_known
+from reconciler.core.duration import spell
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.plan import ACTIONS, Action, Frozen, Plan, PlannedAction, Reason
@@ -29,7 +30,7 @@ from reconciler.core.stack import Declared, Target, VariableSource
 #: says nothing.
 _WHOSE = ("formerly", "former_keys", "aged_out_as")
 #: What an action that is carried out needs besides.
-_MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "lost_s", "lost_nodes")
+_MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "lost_time")
 
 
 #: What of it is sent, or says in which order and after what.
@@ -58,8 +59,7 @@ class SavedOptions(Frozen):
     root: str = Field(description="Directory of the stack's root file, relative to the plan file.")
     records: str | None = Field(None, description="The store, as the manifest names it.")
     only: tuple[str, ...] = Field((), description="The keys that were asked for.")
-    force: bool = Field(False, description="Whether guards were told to let it pass.")
-    allow_empty: bool = Field(False, description="Whether an empty manifest was meant.")
+    allow: tuple[str, ...] = Field((), description="The guards that were told to let it pass.")
     sources: dict[str, VariableSource] = Field(
         default_factory=dict, description="Where each secret's value came from."
     )
@@ -220,15 +220,15 @@ _KEPT_ALL_THE_SAME = frozenset(
 )
 
 
-def movements(plan: Plan, look: Look) -> tuple[str, ...]:
-    """Compare each action's precondition with what is there now; what moved, for people, sorted by key."""
+def movements(plan: Plan, look: Look, at_s: float) -> tuple[str, ...]:
+    """Compare each action's precondition with what is there at `at_s`; what moved, for people, by key."""
     found: list[str] = []
     known = {action.before.id for action in plan.actions if action.before}
     for key, of_key in groupby(plan.actions, key=lambda action: action.key):
         actions = list(of_key)
         view = look.view_of(key, actions[0].former_keys)
         for action in actions:
-            found += (f"{key}: {said}" for said in _moved(action, view))
+            found += (f"{key}: {said}" for said in _moved(action, view, at_s))
         if not all(_stops_looking(action) for action in actions):
             strange = (r for r in view.owned if _is_live(r) and r.job.id not in known)
             found += (f"{key}: {r.job.name} is there, which the plan does not know" for r in strange)
@@ -246,14 +246,14 @@ def _stops_looking(action: PlannedAction) -> bool:
     return is_first or action.action is Action.UNKNOWN
 
 
-def _moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
+def _moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[str]:
     if action.action is Action.UNKNOWN:
         return
     if view.unreadable:
         yield f"could not be read: {view.unreadable[0].why}"
         return
     if action.before is not None:
-        yield from _job_moved(action, view)
+        yield from _job_moved(action, view, at_s)
     if action.after is not None and action.traits.starts_a_job:
         yield from _name_moved(action, view)
     if not action.traits.stands_in_the_way:
@@ -261,7 +261,7 @@ def _moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
         yield from (f"digest {digest} needs another reconciler" for digest in digests if not is_known(digest))
 
 
-def _job_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
+def _job_moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[str]:
     before = action.before
     assert before is not None
     if action.reason is Reason.MARKER_RESTORED:
@@ -281,6 +281,10 @@ def _job_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
     is_kept = action.action is Action.KEEP and (then, now) in _KEPT_ALL_THE_SAME
     if then != now and not is_kept:
         yield f"{before.name} was {before.phase}, and is {revision.job.phase_text}"
+    ran_s = revision.job.ran_s(at_s)
+    if action.lost_time is not None and ran_s > action.lost_time:
+        # Planned now, this would be a conflict: the plan was made when less was at stake.
+        yield f"{before.name} has run for {spell(ran_s)} by now, longer than limits.lost_time allows to lose"
 
 
 def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:

@@ -29,7 +29,17 @@ from reconciler.core.marks import Cloud
 from reconciler.core.mutable import DESCRIPTION, is_changeable
 from reconciler.core.normal import by_name, canonical, mutable_paths, split
 from reconciler.core.phase import Operation, may, parse_phase
-from reconciler.core.plan import Action, After, Before, Plan, PlannedAction, Reason, count
+from reconciler.core.plan import (
+    Action,
+    After,
+    Before,
+    Plan,
+    PlannedAction,
+    Reason,
+    count,
+    lost_sum,
+    node_hours,
+)
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import Declared, ReplaceOrder
 
@@ -217,6 +227,8 @@ def miscounted(plan: Plan) -> Iterator[str]:
     """Say whether the summary does not count the actions."""
     if plan.summary != count(plan.actions):
         yield "summary: it does not count the actions that stand there"
+    if plan.lost_node_hours != lost_sum(plan.actions):
+        yield "lost_node_hours: it is not the sum of the actions that stand there"
 
 
 def _order_of(action: PlannedAction) -> tuple[str, int]:
@@ -260,6 +272,9 @@ def _of_its_shape(action: PlannedAction, shape: Shape) -> Iterator[str]:
         is_there = value not in (None, ())
         if (wanted is _NEEDED and not is_there) or (wanted is _ABSENT and is_there):
             yield f"{name} {wanted.value}"
+    lost = node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0.0
+    if action.lost_node_hours != lost:
+        yield "lost_node_hours is not what elapsed and nodes say"
     if action.replace_order is not ReplaceOrder.TERMINATE_FIRST and action.action is not Action.REPLACE:
         yield "replace_order has no place there"
     if action.action is Action.UPDATE:

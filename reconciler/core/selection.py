@@ -69,3 +69,14 @@ def _no_match(stack: Stack, pattern: str, known: Iterable[str], *, is_glob: bool
         return unknown_key(stack, pattern, known)
     why = f'no declared key of stack {stack.name} matches "{pattern}"'
     return Diagnostic("no matching key", why, "a key that is owned and not declared has to be named in full")
+
+
+def check_keys(keys: Iterable[str], stack: Stack, owned: Iterable[str]) -> None:
+    """See that the keys of `--allow lost-work=KEY` are keys of the stack, in view or not.
+
+    Raises:
+        WrongUsage: one is neither declared nor owned.
+    """
+    known = {*stack.whole, *stack.jobs, *stack.declared_keys, *owned}
+    if unknown := [unknown_key(stack, key, known) for key in sorted(keys) if key not in known]:
+        raise WrongUsage(*unknown)

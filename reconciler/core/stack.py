@@ -153,7 +153,7 @@ class VariableSource(Strict):
 
 
 class Limits(Strict):
-    """What a plan may do before somebody has to say --force."""
+    """What a plan may do before somebody has to say --allow."""
 
     terminations: Annotated[
         int, Field(ge=1, description="Fewer terminations than this are always allowed.")
@@ -162,6 +162,13 @@ class Limits(Strict):
         float, Field(ge=0, le=100, description="A smaller share of the active jobs is always allowed.")
     ] = 30
     lost_time: Duration = Field(3600.0, description="A job that has run longer is not replaced unasked.")
+    lost_node_hours: float = Field(
+        24.0, ge=0, description="Node-hours of running work that a plan may discard unasked."
+    )
+    reruns: Annotated[int, Field(ge=1, description="Fewer keys than this may run finished work again.")] = 5
+    reruns_percent: Annotated[
+        float, Field(ge=0, le=100, description="A smaller share of the stack's keys may do so, too.")
+    ] = 30
 
 
 class Manifest(Strict):

@@ -53,7 +53,9 @@ class History:
         by_key = defaultdict(list)
         for row in rows:
             by_key[row.key].append(_past(row))
-        elsewhere = sorted(found.place for found in scopes if found != scope)
+        elsewhere = sorted(
+            found.place for found in scopes if found != scope and not (found.is_local or scope.is_local)
+        )
         return Memory({key: _oldest_first(past) for key, past in sorted(by_key.items())}, tuple(elsewhere))
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:

@@ -38,8 +38,12 @@ PLAIN = Style()
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a value is to be shown. `redact` takes every known secret out of one text."""
+    """How a value is to be shown. `redact` takes every known secret out of one text.
+
+    `verbose` shows whole bodies, and each key by itself.
+    """
 
     style: Style = PLAIN
     show_keep: bool = False
     redact: Callable[[str], str] = str
+    verbose: bool = False

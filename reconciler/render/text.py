@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from textwrap import wrap
 from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.drift import Drift, DriftReport
+from reconciler.core.groups import Group, fold, spell_work
 from reconciler.core.outcome import Result, Status, WaitEnd
-from reconciler.core.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity, last_line
+from reconciler.core.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
 from reconciler.core.printable import printable
+from reconciler.core.secret import show
 from reconciler.render.style import COLOURS, PLAIN, Style, View
+
+#: What stands below the line of an action.
+INDENT = " " * 8
+_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def render_plan(plan: Plan, view: View) -> str:
     """Show a plan; the last line is fixed by CLI.md 7."""
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
-    shown = [a for a in plan.actions if view.show_keep or a.action is not Action.KEEP]
-    width = max((len(a.key) for a in shown), default=0)
-    for action in shown:
-        lines += _action(action, style, width)
+    shown = [a for a in plan.actions if view.show_keep or not _is_quiet(a)]
+    groups = [Group((action,)) for action in shown] if view.verbose else fold(shown)
+    width = max((len(_name(group)) for group in groups), default=0)
+    for group in groups:
+        lines += _group(group, style, width)
+        if view.verbose and group.first.traits.starts_a_job:
+            lines += _body(group.first)
     if shown:
         lines.append("")
     lines += _warnings(plan.warnings, style)
-    if hours := plan.lost_node_hours:
-        lost = f"{hours:.1f} node-hours" if hours >= 0.1 else f"{hours * 3600:.0f} node-seconds"
-        lines.append(f"Throws away {lost} of work.")
-    lines.append(last_line(plan.summary))
+    if plan.lost_node_hours:
+        lines.append(f"Discards {spell_work(plan.lost_node_hours)} of work.")
+    lines.append(plan.last_line)
     return "\n".join(lines) + "\n"
 
 
@@ -47,15 +56,38 @@ def _warnings(warnings: Iterable[PlanWarning], style: Style) -> Iterator[str]:
         yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
 
 
-def _action(action: PlannedAction, style: Style, width: int) -> Iterator[str]:
-    colour = COLOURS[action.action]
-    word = style.paint(f"{action.symbol:>3} {action.action.value:<9}", colour)
-    name = f"{action.key:<{width}}"
-    shown = action.after or action.before
-    revision = f"r{shown.revision}" if shown else ""
-    yield printable_line(f"{word} {name}  {revision:<4} ", action.detail)
+def _is_quiet(action: PlannedAction) -> bool:
+    """Whether an action is listed on request only: what is kept, unless it ended badly."""
+    return action.action is Action.KEEP and not action.ended_badly
+
+
+def _name(group: Group) -> str:
+    return f"{len(group.actions)} jobs" if group.is_folded else printable(group.first.key)
+
+
+def _group(group: Group, style: Style, width: int) -> Iterator[str]:
+    action = group.first
+    word = style.paint(f"{action.symbol:>3} {action.action.value:<9}", COLOURS[action.action])
+    revision = "" if group.is_folded else _revision(action)
+    yield printable_line(f"{word} {_name(group):<{width}}  {revision:<4} ", group.explanation)
+    if group.is_folded:
+        keys = ", ".join(f"{one.key} {_revision(one)}".rstrip() for one in group.actions)
+        yield from wrap(printable(keys), 100, initial_indent=INDENT, subsequent_indent=INDENT, **_WHOLE_WORDS)
+    if action.starts:
+        yield INDENT + printable(action.starts)
     for change in action.changes:
-        yield " " * 8 + render_change(change)
+        yield INDENT + render_change(change)
+
+
+def _revision(action: PlannedAction) -> str:
+    shown = action.after or action.before
+    return f"r{shown.revision}" if shown else ""
+
+
+def _body(action: PlannedAction) -> Iterator[str]:
+    """The whole body that is sent, secrets by name."""
+    for line in json.dumps(show(action.desired), indent=2, ensure_ascii=False).splitlines():
+        yield INDENT + printable(line)
 
 
 def printable_line(ours: str, theirs: str) -> str:

@@ -12,6 +12,7 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.core.allowance import Allowances
 from reconciler.core.marks import Cloud
 from reconciler.core.outcome import Event, Outcome, Result
 from reconciler.core.plan import Plan
@@ -30,7 +31,7 @@ UPDATE, STOP, CHECK_NAME = "ChangeTrainingJobDescription", "StopTrainingJob", "V
 
 
 #: A stack without jobs is what a test means where it says so.
-UNFORCED = Options(allow_empty=True)
+UNFORCED = Options(Allowances.of(allow_empty=True))
 
 
 class SharedTime:

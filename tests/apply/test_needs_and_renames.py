@@ -12,6 +12,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.outcome import Result, Status
 from reconciler.core.plan import Action, Plan, Reason
 from reconciler.core.planner import Options
@@ -26,7 +27,7 @@ from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack, absent
 
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
-FORCED = Options(force=True, allow_empty=True)
+FORCED = Options(EVERY_GUARD)
 
 
 @pytest.fixture

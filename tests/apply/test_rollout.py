@@ -13,6 +13,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.goal import Goal
 from reconciler.core.observed import Observation
 from reconciler.core.outcome import Event, EventType, Result, Status, Waited, WaitEnd
@@ -30,7 +31,7 @@ from tests.builders import STACK, TARGET, a_job, a_stack, absent
 #: A job is created for 1 s, queued for 2 s, and runs for 20 s.
 RUNS_S = 20.0
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
-FORCED = Options(force=True, allow_empty=True)
+FORCED = Options(EVERY_GUARD)
 
 
 @pytest.fixture

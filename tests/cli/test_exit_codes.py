@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from reconciler.cli.exits import PRECEDENCE, Exit, first_of
 from reconciler.emulator import Effect, Fault
+from reconciler.emulator.lifecycle import Durations
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 
 def test_the_precedence_of_the_contract() -> None:
-    order = [130, 143, 70, 7, 6, 4, 5, 10, 9, 8, 3, 2, 0]
+    order = [130, 143, 70, 7, 6, 4, 5, 10, 9, 8, 65, 64, 1, 3, 2, 0]
     assert [int(code) for code in PRECEDENCE] == order
+    assert set(PRECEDENCE) == set(Exit)
     for first, second in itertools.combinations(PRECEDENCE, 2):
         assert first_of([second, first]) is first
     assert first_of([]) is Exit.DONE
@@ -33,6 +37,10 @@ def test_the_precedence_of_the_contract() -> None:
         ["plan", "-t", "elsewhere"],
         ["plan", "--var", "no-equals-sign"],
         ["plan", "-o", "yaml"],
+        ["plan", "--allow", "lost-wrok"],
+        ["plan", "--allow", "lost-work=b"],
+        ["plan", "--allow", "lost-work="],
+        ["apply", "--yes", "--allow", "terminations=a"],
         ["apply", "--timeout", "soon"],
         ["schema", "nonsense"],
         ["explain", "nonsense"],
@@ -149,28 +157,129 @@ def test_a_refused_create_is_5_and_the_others_are_made(reconciler: Reconciler, s
     assert len(service.store.jobs()) == 2
 
 
-def test_too_many_terminations_are_3_unless_forced(reconciler: Reconciler) -> None:
-    write(manifest(*"abcdef"))
+def many(reconciler: Reconciler, service: Service) -> str:
+    """Six jobs run; what is declared now makes five of them end."""
+    write(manifest(*"abcdef", url=service.url))
     assert reconciler("apply", "--yes").code == 0
-    write(manifest("a"))
+    return manifest("a", url=service.url)
+
+
+def empty(reconciler: Reconciler, service: Service) -> str:
+    """A job runs; nothing is declared."""
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    return manifest(url=service.url)
+
+
+def finished(reconciler: Reconciler, service: Service) -> str:
+    """Five jobs have completed; they were edited since."""
+    write(manifest(*"abcde", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    for job in service.store.jobs():
+        service.store.set_phase(job.id, "Completed")
+    return manifest(*"abcde", url=service.url, lr="0.2")
+
+
+def long_running(reconciler: Reconciler, service: Service) -> str:
+    """A job has run for 30 hours; it is declared no more."""
+    service.store.durations = Durations(running=100 * 3600)
+    write(manifest("a", "b", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    service.clock.advance(hours=30)
+    return manifest("b", url=service.url)
+
+
+def vanished(reconciler: Reconciler, service: Service) -> str:
+    """The history knows the stack, and nothing of it is there."""
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    for job in service.store.jobs():
+        service.store.set_phase(job.id, "Failed")
+        assert reconciler("drift").code == 2  # so it is known how it ended
+        service.store.delete("p1", job.id)
+    service.clock.advance(hours=1)
+    return manifest("b", url=service.url)
+
+
+GUARDED = {
+    "terminations": many,
+    "empty": empty,
+    "reruns": finished,
+    "lost-work": long_running,
+    "found-nothing": vanished,
+}
+
+
+@pytest.mark.parametrize("guard", GUARDED)
+def test_guard_refuses_with_3_and_names_what_allows_it(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, guard: str
+) -> None:
+    write(GUARDED[guard](reconciler, service))
     said = reconciler("plan")
     assert said.code == 3
-    assert "5 of the 6 active jobs" in said.err
-    assert "--force" in said.err
-    assert reconciler("apply", "--yes").code == 3
+    assert f"--allow {guard}" in said.err
+    assert reconciler("plan", "--detailed-exitcode").code == 3
     assert reconciler("plan", "--json").document["applyable"] is False
-    assert reconciler("plan", "--force").code == 0
-    assert reconciler("apply", "--yes", "--force").code == 0
-
-
-def test_an_empty_manifest_is_3_unless_it_is_meant(reconciler: Reconciler) -> None:
-    write(manifest("a"))
-    assert reconciler("apply", "--yes").code == 0
-    write(manifest())
+    before = [(job.id, job.life.phase) for job in service.store.jobs()]
     assert reconciler("apply", "--yes").code == 3
+    assert [(job.id, job.life.phase) for job in service.store.jobs()] == before
+    assert reconciler("plan", "--force").code == 0
+    assert reconciler("plan", "--detailed-exitcode", "--allow", "budget", "--allow", guard).code == 2
+    monkeypatch.setenv("RECONCILER_ALLOW", f"budget, {guard}")
+    assert reconciler("plan").code == 0
+    assert reconciler("apply", "--yes").code == 0
+
+
+@pytest.mark.parametrize(
+    ("guard", "limits"),
+    [
+        ("terminations", "terminations: 6"),
+        ("lost-work", "lost_node_hours: 31"),
+        ("reruns", "reruns_percent: 100, reruns: 6"),
+    ],
+)
+def test_limits_of_the_manifest_are_those_of_the_guards(
+    reconciler: Reconciler, service: Service, guard: str, limits: str
+) -> None:
+    text = GUARDED[guard](reconciler, service)
+    write(text.replace("jobs:\n", f"limits: {{{limits}}}\njobs:\n"))
+    assert reconciler("plan").code == 0
+
+
+def test_empty_manifest_has_another_spelling(reconciler: Reconciler, service: Service) -> None:
+    write(empty(reconciler, service))
     said = reconciler("apply", "--yes", "--allow-empty")
     assert said.code == 0
     assert "terminate" in said.out
+
+
+def test_destroy_is_exempt_from_every_guard(reconciler: Reconciler, service: Service) -> None:
+    write(long_running(reconciler, service))
+    assert reconciler("destroy", "--yes").code == 0
+
+
+def test_first_apply_to_a_second_target_warns_and_local_targets_do_not_count(
+    reconciler: Reconciler, service: Service
+) -> None:
+    both = manifest("a", url=service.url).replace(
+        "targets:\n", "target: there\ntargets:\n  here: {kind: local}\n"
+    )
+    other = f"other: {{kind: modelarts, endpoint: '{service.url}', project_id: p1, workspace_id: {'2' * 32}}}"
+    write(both.replace("targets:\n  here", f"targets:\n  {other}\n  here"))
+    assert reconciler("apply", "--yes", "-t", "here").code == 0
+    said = reconciler("apply", "--yes")
+    assert (said.code, "first apply to this target" in said.out) == (0, False)
+    said = reconciler("plan", "-t", "other")
+    assert (said.code, "first apply to this target" in said.out) == (0, True)
+    assert "first apply" not in reconciler("plan", "-t", "here").out
+
+
+def test_unknown_goes_before_a_refusal_and_a_refusal_before_changes(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(many(reconciler, service))
+    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=99))
+    assert reconciler("plan", "--detailed-exitcode").code == 8
 
 
 def test_a_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(
@@ -198,10 +307,61 @@ def test_apply_without_a_terminal_names_the_flag(reconciler: Reconciler) -> None
     assert reconciler("plan", "--detailed-exitcode").code == 2
 
 
-def test_with_nothing_to_do_nothing_is_asked(reconciler: Reconciler) -> None:
+class Terminal(io.StringIO):
+    """Somebody who sits there and answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("text", "code"), [("y\n", 0), ("n\n", 3), ("\n", 3)])
+@pytest.mark.parametrize(
+    ("command", "question", "jobs_after_yes"),
+    [("apply", "Apply this plan?", ["a", "a-r2"]), ("destroy", "Terminate these jobs?", ["a"])],
+)
+def test_command_asks_and_a_no_is_a_refusal(
+    reconciler: Reconciler,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    question: str,
+    jobs_after_yes: list[str],
+    text: str,
+    code: int,
+) -> None:
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    if command == "apply":
+        [job] = service.store.jobs()
+        service.store.set_phase(job.id, "Completed")
+        write(manifest("a", url=service.url, lr="0.2"))
+    monkeypatch.setattr(sys, "stdin", Terminal(text))
+    said = reconciler(command)
+    assert (said.code, question in said.err) == (code, True)
+    assert [job.name for job in service.store.jobs()] == (jobs_after_yes if code == 0 else ["a"])
+    phases = [job.life.phase for job in service.store.jobs()]
+    assert ("Terminating" in phases) is (command == "destroy" and code == 0)
+
+
+@pytest.mark.parametrize("command", ["apply", "destroy"])
+def test_without_a_terminal_the_refusal_names_the_flag(
+    reconciler: Reconciler, service: Service, command: str
+) -> None:
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("b", url=service.url))
+    said = reconciler(command)
+    assert (said.code, "fix: add --yes" in said.err) == (3, True)
+
+
+@pytest.mark.parametrize("command", ["apply", "destroy", "unlock"])
+def test_with_nothing_to_do_nothing_is_asked(reconciler: Reconciler, command: str) -> None:
     write(manifest("a"))
     assert reconciler("apply", "--yes").code == 0
-    assert reconciler("apply").code == 0
+    if command == "destroy":
+        assert reconciler("destroy", "--yes").code == 0
+    said = reconciler(command)
+    assert (said.code, "?" in said.err) == (0, False)
 
 
 def test_drift_is_0_2_or_8(reconciler: Reconciler, service: Service) -> None:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.core.plan import without_growing
 from reconciler.emulator import Effect, Fault
+from reconciler.emulator.lifecycle import Durations
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 LAST_LINE = "Plan: {} to create, {} to update, {} to replace, {} to terminate, {} to keep."
@@ -48,6 +50,7 @@ def test_the_plan_document(reconciler: Reconciler) -> None:
         "applyable",
         "complete",
         "summary",
+        "lost_node_hours",
         "actions",
         "warnings",
     ]
@@ -56,7 +59,10 @@ def test_the_plan_document(reconciler: Reconciler) -> None:
         *((name, 0) for name in KINDS),
     ]
     action = document["actions"][0]
-    assert list(action) == ["key", "action", "reason", "detail", "before", "after", "changes", "source"]
+    assert list(action) == [
+        *("key", "action", "reason", "detail", "before", "after", "changes", "source"),
+        *("elapsed", "nodes", "lost_node_hours", "ended_badly", "rerun_of"),
+    ]
     assert action["before"] is None
     assert action["after"]["name"] == "a"
     assert re.fullmatch("a[0-9a-f]{12}", action["after"]["digest"])
@@ -68,6 +74,26 @@ def test_the_same_plan_twice_is_the_same_bytes(reconciler: Reconciler, service: 
     write(manifest("b", "a", url=service.url))
     first, second = (re.sub('"created_at": ".*"', "", reconciler("plan", "--json").out) for _ in range(2))
     assert first == second
+
+
+def test_only_what_grows_with_time_differs_in_the_plan_of_an_hour_later(
+    reconciler: Reconciler, service: Service
+) -> None:
+    service.store.durations = Durations(running=100 * 3600)
+    write(manifest("a", "b", "c", "d", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    service.clock.advance(minutes=10)
+    ended = manifest("a", "b", url=service.url, lr="0.2").replace(
+        "  b:\n", "  b:\n    lifecycle: {on_change: replace}\n"
+    )
+    write(ended + "  d: {state: absent}\n")
+    first = reconciler("plan", "--json").document
+    service.clock.advance(minutes=49)
+    second = reconciler("plan", "--json").document
+    assert 0 < first["lost_node_hours"] < second["lost_node_hours"]
+    pairs = list(zip(first["actions"], second["actions"], strict=True))
+    assert [before["elapsed"] < after["elapsed"] for before, after in pairs] == [True] * 4
+    assert without_growing(first) == without_growing(second)
 
 
 def test_apply_tells_its_steps_as_json_lines(reconciler: Reconciler) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from reconciler.emulator import Effect, Fault, Job
+from reconciler.emulator.lifecycle import Durations
 from tests.apply.service import SharedTime
 from tests.backends.building import a_body
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
@@ -117,7 +118,10 @@ def test_it_is_the_document_of_plan_json_and_what_is_needed_to_carry_it_out(
     assert more["c"]["desired"]["metadata"]["description"].startswith("c of the test reconciler.test.c.r1.")
 
 
-ACTION_FIELDS = ("key", "action", "reason", "detail", "before", "after", "changes", "source")
+ACTION_FIELDS = (
+    *("key", "action", "reason", "detail", "before", "after", "changes", "source"),
+    *("elapsed", "nodes", "lost_node_hours", "ended_badly", "rerun_of"),
+)
 
 
 def test_only_its_owner_may_read_it_and_it_is_there_at_once_or_not_at_all(
@@ -668,6 +672,7 @@ def test_a_file_that_is_not_there_is_64(
         ["--target", "there"],
         ["-t", "there"],
         ["--allow-empty"],
+        ["--allow", "reruns"],
     ],
 )
 def test_what_the_plan_says_already_is_64(
@@ -699,13 +704,42 @@ def test_what_a_guard_refused_is_refused_again(reconciler: Reconciler, service: 
     assert changes(service) == []
 
 
-def test_what_was_forced_stays_forced(reconciler: Reconciler, service: Service) -> None:
+@pytest.mark.parametrize("allowed", [["--force"], ["--allow", "terminations"]])
+def test_what_was_allowed_stays_allowed(reconciler: Reconciler, service: Service, allowed: list[str]) -> None:
     keys = [f"k{number}" for number in range(6)]
     write(manifest(*keys, url=service.url))
     assert reconciler("apply", "--yes").code == 0
     write(manifest("k0", url=service.url))
-    save(reconciler, "--force")
+    save(reconciler, *allowed)
     assert "Apply: 5 done." in carry_out(reconciler).out
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "allowed", "code"),
+    [("{}", [], 4), ("{on_change: replace}", [], 0), ("{}", ["--allow", "lost-work"], 0)],
+)
+def test_replace_of_a_job_that_ran_longer_than_lost_time_meanwhile_is_stale(
+    reconciler: Reconciler,
+    service: Service,
+    time: SharedTime,
+    lifecycle: str,
+    allowed: list[str],
+    code: int,
+) -> None:
+    service.store.durations = Durations(running=100 * 3600)
+    with_lifecycle = "  a:\n", f"  a:\n    lifecycle: {lifecycle}\n"
+    write(manifest("a", url=service.url).replace(*with_lifecycle))
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a", url=service.url, lr="0.2").replace(*with_lifecycle))
+    service.clock.advance(minutes=1)
+    [action] = save(reconciler, *allowed)["actions"]
+    assert action["action"] == "replace"
+    service.clock.advance(hours=2)
+    service.app.requests.clear()
+    said = carry_out(reconciler)
+    assert said.code == code
+    assert ("longer than limits.lost_time" in said.err) is (code == 4)
+    assert bool(changes(service)) is (code == 0)
 
 
 def test_a_conflict_is_skipped_and_the_rest_is_done(reconciler: Reconciler, service: Service) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.allowance import Allowances
 from reconciler.core.draft import Situation
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
@@ -59,19 +60,20 @@ def plan_for(
     details: dict[str, ObservedJob] | None = None,
     cloud: Cloud = Cloud.HUAWEI,
     force: bool = False,
+    allow: tuple[str, ...] = (),
     memory: Memory = NO_MEMORY,
-    **options: Any,
 ) -> Plan:
+    allowances = Allowances.of(allow, force=force)
     could_read = is_whole and problem is None and details is None and not unreadable
     if _AROUND.get() is not Around.NOTHING and could_read:
         if _AROUND.get() is Around.FOREIGN and memory is NO_MEMORY:
             memory = as_recorded(jobs, STACK)
-        return plan_among_foreign_jobs(stack, jobs, memory, cloud, Options(force=force, **options))
+        return plan_among_foreign_jobs(stack, jobs, memory, cloud, Options(allowances))
     observation = Observation(jobs, unreadable, is_whole, problem)
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(observation, STACK, declared)
     known = {job.id: job for job in jobs} if details is None else details
-    situation = Situation(STACK, cloud=cloud, at_s=NOW, limits=stack.limits, force=force)
+    situation = Situation(STACK, cloud=cloud, at_s=NOW, limits=stack.limits, allowances=allowances)
     return make_plan(
         stack,
         Look(ownership, known, memory=memory),
@@ -79,7 +81,7 @@ def plan_for(
         TARGET,
         manifest_digest="sha256:0",
         version="0",
-        options=Options(force=force, **options),
+        options=Options(allowances),
     )
 
 
@@ -285,7 +287,7 @@ def test_a_run_of_retries_is_broken_by_another_declaration_and_by_a_success() ->
     ("phase", "lifecycle", "more", "action", "reason"),
     [
         (C, {}, {}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
-        (P, {}, {"ran_s": LONG}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
+        (P, {}, {"ran_s": LONG}, Action.CONFLICT, Reason.WOULD_LOSE_WORK),
         (R, {}, {}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
         (R, {}, {"ran_s": HOUR}, Action.REPLACE, Reason.IMMUTABLE_CHANGED),
         (R, {}, {"ran_s": HOUR + 1}, Action.CONFLICT, Reason.WOULD_LOSE_WORK),
@@ -321,15 +323,109 @@ def test_changed(
 
 def test_what_would_be_lost_is_said() -> None:
     found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8))
-    assert "would lose 30 h on 8 nodes" in found.detail
+    assert "would lose 30 h on 8 nodes" in found.explanation
     assert "on_change: replace" in found.detail
-    assert "--force" in found.detail
+    assert "--allow lost-work" in found.detail
+    assert (found.elapsed, found.nodes, found.lost_node_hours) == (30 * HOUR, 8, 0)
 
 
-def test_force_replaces_what_has_run_for_long() -> None:
-    found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8), force=True)
+@pytest.mark.parametrize("allow", ["lost-work", "lost-work=a"])
+def test_long_running_job_is_replaced_where_its_loss_is_allowed(allow: str) -> None:
+    found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8), allow=(allow,))
     assert found.action is Action.REPLACE
     assert found.lost_node_hours == 240
+    assert found.explanation.endswith("; discards 30 h of work on 8 nodes")
+
+
+def test_long_running_job_stays_where_another_loss_is_allowed() -> None:
+    running = seen(a_job(**OLD), ran_s=30 * HOUR)
+    for allow in ("lost-work=b", "terminations", "budget"):
+        action, _ = plan_for(a_stack(a_job(), a_job("b")), running, allow=(allow,)).actions
+        assert action.action is Action.CONFLICT
+
+
+@pytest.mark.parametrize("phase", [C, P, R])
+@pytest.mark.parametrize(
+    ("ran_s", "action"), [(HOUR, Action.REPLACE), (HOUR + 1, Action.CONFLICT), (30 * HOUR, Action.CONFLICT)]
+)
+def test_lost_time_counts_by_duration_whatever_the_phase(phase: Phase, ran_s: float, action: Action) -> None:
+    assert decided(a_job(), seen(a_job(**OLD), phase=phase, ran_s=ran_s)).action is action
+
+
+# --- going back to an older declaration
+
+
+@pytest.mark.parametrize(
+    ("phase", "action"), [(R, Action.REPLACE), (F, Action.CREATE), (DONE, Action.CREATE)]
+)
+def test_declaration_that_an_older_revision_completed_runs_again_and_names_it(
+    phase: Phase, action: Action
+) -> None:
+    desired = a_job()
+    first, second = seen(desired, phase=DONE), seen(a_job(**OLD), revision=2, phase=phase)
+    found = decided(desired, first, second)
+    assert outcome(found) == (action, Reason.IMMUTABLE_CHANGED, 3)
+    assert "r1 completed this declaration, and r2 came after it" in found.detail
+
+
+def test_declaration_that_an_older_revision_failed_names_none() -> None:
+    desired = a_job()
+    first, second = seen(desired, phase=F), seen(a_job(**OLD), revision=2, phase=DONE)
+    assert decided(desired, first, second).detail == "algorithm.parameters.lr changed"
+
+
+# --- what is run again, and what ended badly
+
+
+@pytest.mark.parametrize(
+    ("desired", "jobs", "rerun_of"),
+    [
+        (a_job(), [seen(a_job(**OLD), phase=DONE)], 1),
+        (a_job(), [seen(a_job(**OLD), phase=DONE), seen(a_job(**OLD), revision=2, phase=DONE)], 2),
+        (a_job(), [seen(a_job(**OLD), phase=DONE), seen(a_job(**OLD), revision=2, phase=F)], None),
+        (a_job(), [seen(a_job(), phase=DONE), seen(a_job(**OLD), revision=2, phase=R)], None),
+        (a_job(), [seen(a_job(**OLD), phase=F)], None),
+        (a_job(), [], None),
+    ],
+)
+def test_create_after_a_completed_revision_is_a_rerun(
+    desired: DesiredJob, jobs: list[ObservedJob], rerun_of: int | None
+) -> None:
+    found = decided(desired, *jobs)
+    assert found.traits.starts_a_job
+    assert found.rerun_of == rerun_of
+    assert ("runs finished work again" in found.explanation) is (rerun_of is not None)
+
+
+RETRY: dict[str, Any] = {"on_failure": "retry", "max_retries": 0}
+AN_HOUR: dict[str, Any] = {"spec__auto_stop": {"time_unit": "HOURS", "duration": 1}}
+
+
+@pytest.mark.parametrize(
+    ("desired", "job", "is_bad"),
+    [
+        (a_job(), seen(a_job(), phase=F), True),
+        (a_job(), seen(a_job(), phase=AB), True),
+        (a_job(), seen(a_job(), phase=TD), True),
+        (a_job(lifecycle=RETRY), seen(a_job(), phase=F), True),
+        (a_job(lifecycle={"on_change": "keep"}), seen(a_job(**OLD), phase=F), True),
+        (a_job(lifecycle={"on_change": "keep"}), seen(a_job(**OLD), phase=TD), True),
+        (a_job(lifecycle={"on_change": "keep"}), seen(a_job(**OLD), phase=TD, stopped=True), False),
+        (a_job(lifecycle={"on_change": "keep"}), seen(a_job(**OLD), phase=DONE), False),
+        (a_job(lifecycle={"on_change": "keep"}), seen(a_job(**OLD)), False),
+        (a_job(**AN_HOUR), seen(a_job(**AN_HOUR), phase=F, ran_s=HOUR), False),
+        (a_job(), seen(a_job(), phase=DONE), False),
+        (a_job(), seen(a_job()), False),
+    ],
+)
+def test_kept_key_says_whether_it_ended_badly(desired: DesiredJob, job: ObservedJob, is_bad: bool) -> None:
+    found = decided(desired, job)
+    assert (found.action, found.ended_badly) == (Action.KEEP, is_bad)
+
+
+def test_running_job_kept_since_its_declaration_failed_before_counts_as_ended_badly() -> None:
+    found = decided(a_job(), seen(a_job(**OLD)), seen(a_job(), revision=2, phase=F))
+    assert (found.action, found.reason, found.ended_badly) == (Action.KEEP, Reason.FAILED, True)
 
 
 def test_the_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:

@@ -380,7 +380,7 @@ KNOWN, ELSEWHERE = (
     ("memory", "jobs", "is_refused"),
     [
         (KNOWN, [], True),
-        (ELSEWHERE, [], True),
+        (ELSEWHERE, [], False),  # the first apply to a second target
         (NO_MEMORY, [], False),
         (KNOWN, [seen(a_job("b"))], False),
         (ELSEWHERE, [seen(a_job("b"), phase=DONE)], False),
@@ -394,14 +394,19 @@ def test_a_plan_that_finds_nothing_of_a_known_stack_and_would_create_is_refused(
     plan = plan_for(stack, *jobs, memory=memory)
     assert bool(plan.refusals) is is_refused
     assert plan.applyable is not is_refused
-    assert not plan_for(stack, *jobs, memory=memory, force=True).refusals
+    assert not plan_for(stack, *jobs, memory=memory, allow=("found-nothing",)).refusals
 
 
-def test_the_refusal_names_the_other_target() -> None:
-    [refusal] = plan_for(a_stack(NEW), memory=ELSEWHERE).refusals
-    assert "other.example" in refusal.why
-    assert refusal.fix is not None
-    assert "--force" in refusal.fix
+def test_stack_known_on_another_target_only_is_a_warning_that_names_it() -> None:
+    plan = plan_for(a_stack(NEW), memory=ELSEWHERE)
+    assert ["other.example" in warning.why for warning in plan.warnings] == [True]
+    assert plan.applyable
+
+
+def test_stack_known_on_both_targets_is_refused_and_warns_of_neither() -> None:
+    plan = plan_for(a_stack(NEW), memory=a_memory(past(BEFORE, 1, F), elsewhere=("other.example",)))
+    assert "--allow found-nothing" in str(plan.refusals[0].fix)
+    assert not plan.warnings
 
 
 def test_a_plan_that_would_create_nothing_is_not_refused() -> None:

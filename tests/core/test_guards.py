@@ -2,21 +2,97 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import pytest
 
-from reconciler.core.plan import Action, Plan
+from reconciler.core.allowance import Allowances, Guard
+from reconciler.core.observed import ObservedJob
+from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import make_destroy_plan
-from reconciler.core.stack import Limits
+from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.stack import DesiredJob, Limits, Stack
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
 from tests.core.test_decision_table import plan_for
 
+OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
 
-def ending(stopping: int, active: int, **limits: float) -> Plan:
-    """A plan that ends so many of so many active jobs."""
+
+class Case(NamedTuple):
+    """A stack and what there is of it."""
+
+    stack: Stack
+    jobs: list[ObservedJob]
+    memory: Memory = NO_MEMORY
+
+    def plan(self, **allowed: Any) -> Plan:
+        """What is planned for it."""
+        return plan_for(self.stack, *self.jobs, memory=self.memory, **allowed)
+
+
+def ending(stopping: int, active: int, **limits: float) -> Case:
+    """So many of so many active jobs are in the manifest no more."""
     kept = [a_job(f"keep-{n}") for n in range(active - stopping)]
     ended = [a_job(f"end-{n}") for n in range(stopping)]
     stack = a_stack(a_job("new"), *kept, limits=Limits.model_validate(limits))
-    return plan_for(stack, *(seen(job) for job in (*kept, *ended)))
+    return Case(stack, [seen(job) for job in (*kept, *ended)])
+
+
+def losing(node_hours: float, limit: float = 24, lifecycle: dict[str, Any] | None = None) -> Case:
+    """One edited job that has run for half an hour, on as many nodes as it takes."""
+    stack = a_stack(a_job(lifecycle=lifecycle), limits=Limits(lost_node_hours=limit))
+    return Case(stack, [seen(a_job(**OLD), ran_s=HOUR / 2, node_count=round(node_hours * 2))])
+
+
+def rerunning(again: int, keys: int, **limits: float) -> Case:
+    """So many of so many keys completed, and were edited since."""
+    edited = [a_job(f"edited-{n}") for n in range(again)]
+    same = [a_job(f"same-{n}") for n in range(keys - again)]
+    before = [a_job(job.key, **OLD) for job in edited]
+    stack = a_stack(*edited, *same, limits=Limits.model_validate(limits))
+    return Case(stack, [seen(job, phase="Completed") for job in (*before, *same)])
+
+
+def losing_sight() -> Case:
+    """The history knows the stack, and nothing of it is there."""
+    return Case(a_stack(a_job("new")), [], a_memory(past(a_job("old"))))
+
+
+CASES = {
+    Guard.EMPTY: Case(a_stack(), [seen(a_job())]),
+    Guard.FOUND_NOTHING: losing_sight(),
+    Guard.TERMINATIONS: ending(5, 16),
+    Guard.LOST_WORK: losing(24.5),
+    Guard.RERUNS: rerunning(5, 16),
+}
+
+
+@pytest.mark.parametrize("guard", CASES)
+def test_guard_refuses_names_itself_and_passes_where_it_is_allowed(guard: Guard) -> None:
+    case = CASES[guard]
+    plan = case.plan()
+    [refusal] = plan.refusals
+    assert f"--allow {guard.value}" in str(refusal.fix)
+    assert plan.to_execute
+    assert not plan.applyable
+    for others in Guard:
+        allowed = case.plan(allow=(others.value,))
+        assert bool(allowed.refusals) is (others is not guard)
+        assert allowed.applyable is (others is guard)
+    assert case.plan(force=True).applyable
+
+
+def test_several_guards_are_each_named() -> None:
+    jobs = [seen(a_job(f"end-{n}"), ran_s=HOUR, node_count=9) for n in range(5)]
+    refusals = plan_for(a_stack(), *jobs).refusals
+    named = [str(refusal.fix).partition("--allow ")[2].split(",")[0].split(" ")[0] for refusal in refusals]
+    assert named == ["empty", "terminations", "lost-work"]
+    passed = plan_for(a_stack(), *jobs, allow=("empty", "terminations", "lost-work"))
+    assert passed.applyable
+
+
+# --- terminations
 
 
 @pytest.mark.parametrize(
@@ -31,24 +107,21 @@ def ending(stopping: int, active: int, **limits: float) -> Plan:
         (0, 9, False),
     ],
 )
-def test_at_least_5_jobs_and_30_percent(stopping: int, active: int, is_refused: bool) -> None:
-    plan = ending(stopping, active)
-    assert bool(plan.refusals) is is_refused
-    assert plan.applyable is not is_refused
+def test_terminations_are_refused_from_5_jobs_and_30_percent(
+    stopping: int, active: int, is_refused: bool
+) -> None:
+    assert bool(ending(stopping, active).plan().refusals) is is_refused
 
 
-def test_the_limits_are_the_stacks_own() -> None:
-    assert ending(1, 100, terminations=1, terminations_percent=0).refusals
-    assert not ending(50, 100, terminations=60).refusals
-    assert not ending(50, 100, terminations_percent=51).refusals
+def test_terminations_have_the_limits_of_the_stack() -> None:
+    assert ending(1, 100, terminations=1, terminations_percent=0).plan().refusals
+    assert not ending(50, 100, terminations=60).plan().refusals
+    assert not ending(50, 100, terminations_percent=51).plan().refusals
 
 
-def test_replacing_counts_like_terminating_and_force_lets_it_pass() -> None:
-    old = [a_job(str(n), algorithm__parameters={"lr": 9}) for n in range(5)]
+def test_replacing_counts_like_terminating() -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
-    jobs = [seen(job) for job in old]
-    assert plan_for(stack, *jobs).refusals
-    assert not plan_for(stack, *jobs, force=True).refusals
+    assert plan_for(stack, *(seen(a_job(str(n), **OLD)) for n in range(5))).refusals
 
 
 def test_ended_jobs_are_not_counted_among_the_active_ones() -> None:
@@ -57,24 +130,192 @@ def test_ended_jobs_are_not_counted_among_the_active_ones() -> None:
     assert plan_for(a_stack(a_job("new")), *ended, *running).refusals
 
 
-def test_a_manifest_without_any_job_is_refused_unless_it_is_meant() -> None:
-    [refusal] = plan_for(a_stack(), seen(a_job())).refusals
-    assert refusal.fix is not None
-    assert "--allow-empty" in refusal.fix
-    assert not plan_for(a_stack(), seen(a_job()), allow_empty=True).refusals
-    assert plan_for(a_stack(), seen(a_job()), force=True).refusals
+# --- lost work
+
+
+@pytest.mark.parametrize(
+    ("case", "is_refused"),
+    [
+        (losing(24), False),  # over the limit, not at it
+        (losing(24.5), True),
+        (losing(24.5, limit=25), False),
+        (losing(0.5, limit=0), True),
+        (losing(100, lifecycle={"on_change": "replace"}), False),
+    ],
+)
+def test_lost_work_is_refused_over_the_limit_unless_it_is_asked_for(case: Case, is_refused: bool) -> None:
+    plan = case.plan()
+    assert [action.action for action in plan.actions] == [Action.REPLACE]
+    assert bool(plan.refusals) is is_refused
+
+
+LOSS: dict[str, Any] = {"ran_s": 10 * HOUR, "node_count": 3}
+
+
+@pytest.mark.parametrize(
+    ("entries", "jobs", "reason", "is_refused"),
+    [
+        ([absent()], [seen(a_job(), **LOSS)], Reason.STATE_ABSENT, False),
+        ([], [seen(a_job(), **LOSS)], Reason.NOT_IN_MANIFEST, True),
+        ([a_job()], [seen(a_job(**OLD), **LOSS), seen(a_job(), revision=2)], Reason.SUPERSEDED, True),
+        (
+            [a_job(lifecycle={"on_change": "replace"})],
+            [seen(a_job(**OLD), **LOSS), seen(a_job(), revision=2)],
+            Reason.SUPERSEDED,
+            True,
+        ),
+    ],
+)
+def test_lost_work_of_a_terminate_is_asked_for_by_state_absent_only(
+    entries: list[DesiredJob], jobs: list[ObservedJob], reason: Reason, is_refused: bool
+) -> None:
+    plan = plan_for(a_stack(a_job("other"), *entries), *jobs)
+    [ended] = [action for action in plan.actions if action.traits.stops_a_job]
+    assert (ended.reason, ended.lost_node_hours) == (reason, 30)
+    assert "discards 10 h of work on 3 nodes" in ended.explanation
+    assert bool(plan.refusals) is is_refused
+
+
+def test_lost_work_is_a_sum_and_one_key_may_be_left_out_of_it() -> None:
+    jobs = [seen(a_job(key), ran_s=HOUR, node_count=nodes) for key, nodes in (("x", 10), ("y", 15))]
+    stack = a_stack(a_job("other"))
+    [refusal] = plan_for(stack, *jobs).refusals
+    assert "25.0 node-hours of running work would be discarded, most of them of y" in refusal.why
+    assert not plan_for(stack, *jobs, allow=("lost-work=x",)).refusals
+    assert plan_for(stack, *jobs, allow=("lost-work=other",)).refusals
+
+
+def test_every_stop_shows_what_it_discards_and_the_plan_the_sum() -> None:
+    jobs = [
+        seen(a_job("a"), ran_s=30 * HOUR, node_count=8),
+        seen(a_job("b"), ran_s=HOUR, node_count=2),
+    ]
+    plan = plan_for(a_stack(a_job("new")), *jobs)
+    said = {action.key: action.explanation for action in plan.actions}
+    assert said["a"] == "not in the manifest; discards 30 h of work on 8 nodes"
+    assert said["b"] == "not in the manifest; discards 60 min of work on 2 nodes"
+    assert plan.lost_node_hours == 242
+    assert [action.detail for action in plan.actions if action.before] == ["not in the manifest"] * 2
+
+
+# --- reruns
+
+
+@pytest.mark.parametrize(
+    ("case", "is_refused"),
+    [
+        (rerunning(4, 4), False),
+        (rerunning(5, 5), True),
+        (rerunning(5, 16), True),
+        (rerunning(5, 17), False),
+        (rerunning(1, 100, reruns=1, reruns_percent=0), True),
+        (rerunning(50, 100, reruns=60), False),
+        (rerunning(50, 100, reruns_percent=51), False),
+    ],
+)
+def test_reruns_are_refused_from_5_keys_and_30_percent(case: Case, is_refused: bool) -> None:
+    assert bool(case.plan().refusals) is is_refused
+
+
+def test_reruns_are_counted_in_the_refusal_and_in_the_last_line() -> None:
+    stack, jobs, _ = rerunning(6, 8)
+    plan = plan_for(stack, *jobs[:7])
+    [refusal] = plan.refusals
+    assert refusal.why.startswith(
+        "6 of the 7 jobs to start run finished work again, of 8 keys of stack vision"
+    )
+    assert plan.last_line.endswith("1 to keep. 6 of them run finished work again.")
+
+
+def test_creates_of_what_failed_or_is_new_are_no_reruns() -> None:
+    stack = a_stack(*(a_job(str(n)) for n in range(12)))
+    failed = [seen(a_job(str(n), **OLD), phase="Failed") for n in range(6)]
+    plan = plan_for(stack, *failed)
+    assert plan.summary[Action.CREATE] == 12
+    assert not plan.refusals
+
+
+def test_finished_work_that_only_the_history_knows_counts_as_rerun() -> None:
+    keys = [str(n) for n in range(5)]
+    stack = a_stack(*map(a_job, keys), a_job("other"))
+    known = a_memory(*(past(a_job(key, **OLD)) for key in keys))
+    [refusal] = plan_for(stack, seen(a_job("other")), memory=known).refusals
+    assert "--allow reruns" in str(refusal.fix)
+
+
+# --- an empty manifest
+
+
+def test_manifest_without_any_job_is_refused_unless_it_is_meant() -> None:
+    assert plan_for(a_stack(), seen(a_job()), allow=("empty",)).applyable
     assert not plan_for(a_stack(absent()), seen(a_job())).refusals
 
 
-def test_every_stop_shows_what_it_throws_away_and_the_plan_the_sum() -> None:
-    stack = a_stack(a_job("new"))
-    plan = plan_for(
-        stack, seen(a_job("a"), ran_s=30 * HOUR, node_count=8), seen(a_job("b"), ran_s=HOUR, node_count=2)
-    )
-    details = {action.key: action.detail for action in plan.actions}
-    assert "throws away 30 h on 8 nodes" in details["a"]
-    assert "throws away 60 min on 2 nodes" in details["b"]
-    assert plan.lost_node_hours == 242
+# --- what may be allowed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lost-wrok"], 'did you mean "lost-work"?'),
+        (["everything"], "lost-work, terminations, reruns, found-nothing, empty, budget"),
+        ([""], "is not one of"),
+        (["lost-work="], "lost-work=KEY"),
+        (["terminations=a"], "lost-work=KEY"),
+    ],
+)
+def test_what_names_no_guard_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match="lost-work") as error:
+        Allowances.of(words)
+    assert said in str(error.value)
+
+
+def test_what_is_allowed_reads_back_as_it_was() -> None:
+    for allowances in (Allowances.of(["lost-work=b", "reruns"], allow_empty=True), Allowances.of(force=True)):
+        assert Allowances.of(allowances.words) == allowances
+
+
+# --- protection
+
+
+PROTECTED: dict[str, Any] = {"protect": True}
+RELEASED: dict[str, Any] = {"protect": False}
+
+
+@pytest.mark.parametrize(
+    ("entry", "jobs", "expected"),
+    [
+        # entry or no entry, by the marker or by the manifest
+        (None, [seen(a_job(), protected=True)], Action.BLOCKED),
+        (absent(), [seen(a_job(), protected=True)], Action.BLOCKED),
+        (absent(**PROTECTED), [seen(a_job())], Action.BLOCKED),
+        (a_job(), [seen(a_job(**OLD), protected=True)], Action.BLOCKED),
+        (a_job(lifecycle=PROTECTED), [seen(a_job(**OLD))], Action.BLOCKED),
+        (a_job(lifecycle={"on_change": "replace", **PROTECTED}), [seen(a_job(**OLD))], Action.BLOCKED),
+        # superseded
+        (a_job(), [seen(a_job(**OLD), protected=True), seen(a_job(), revision=2)], Action.BLOCKED),
+        (a_job(lifecycle=PROTECTED), [seen(a_job(**OLD)), seen(a_job(), revision=2)], Action.BLOCKED),
+        # released: an update now, the end in the next plan
+        (absent(**RELEASED), [seen(a_job(), protected=True)], Action.UPDATE),
+        (absent(**RELEASED), [seen(a_job())], Action.TERMINATE),
+        (a_job(lifecycle=RELEASED), [seen(a_job(), protected=True)], Action.UPDATE),
+        # not along with a change
+        (a_job(lifecycle=RELEASED), [seen(a_job(**OLD), protected=True)], Action.BLOCKED),
+    ],
+)
+def test_protected_job_is_never_ended(
+    entry: DesiredJob | None, jobs: list[ObservedJob], expected: Action
+) -> None:
+    stack = a_stack(a_job("other"), *([entry] if entry else []))
+    for allowed in (False, True):
+        actions = [a for a in plan_for(stack, *jobs, force=allowed).actions if _is_about(a, jobs[0])]
+        assert [action.action for action in actions] == [expected]
+        if expected is Action.BLOCKED:
+            assert "set `protect: false` first" in actions[0].detail
+
+
+def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
+    return action.before is not None and action.before.id == job.id
 
 
 def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
@@ -83,7 +324,7 @@ def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
     from reconciler.core.ownership import sort_by_key
     from reconciler.core.planner import Look
 
-    jobs = [seen(a_job(str(n))) for n in range(6)]
+    jobs = [seen(a_job(str(n)), ran_s=30 * HOUR, node_count=8) for n in range(6)]
     jobs += [
         seen(a_job("marked"), protected=True),
         seen(a_job("released"), protected=True),

@@ -19,7 +19,7 @@ from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.saved import SavedOptions, SavedPlan, StalePlan, document, movements, read
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack, Target, TargetKind, VariableSource
-from tests.builders import STACK, a_job, a_stack, absent, seen
+from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for
 from tests.core.worlds import World, worlds
@@ -52,7 +52,7 @@ def test_any_plan_reads_back_as_it_was(world: World) -> None:
 @ANY_WORLD
 @given(worlds())
 def test_any_plan_holds_where_nothing_moved(world: World) -> None:
-    assert movements(there_and_back(world.plan()).plan, world.look) == ()
+    assert movements(there_and_back(world.plan()).plan, world.look, NOW) == ()
 
 
 def test_what_shaped_the_plan_is_saved_with_it() -> None:
@@ -61,7 +61,7 @@ def test_what_shaped_the_plan_is_saved_with_it() -> None:
         root="../stack",
         records="sqlite:///r",
         only=("a", "b*"),
-        force=True,
+        allow=("empty", "lost-work=a"),
         sources={"token": VariableSource(env="TOKEN")},
     )
     assert there_and_back(plan_for(a_stack(a_job())), options).options == options
@@ -151,7 +151,7 @@ def moved(
 ) -> tuple[str, ...]:
     """What moved for the plan that was made `then`."""
     plan = there_and_back(plan_for(stack, *then, memory=memory)).plan
-    return movements(plan, a_look(stack, *now, memory=memory))
+    return movements(plan, a_look(stack, *now, memory=memory), NOW)
 
 
 @pytest.mark.parametrize("now", PHASES)
@@ -225,7 +225,7 @@ def test_what_moved_is_said(
 def test_a_revision_that_the_history_has_learnt_of_meanwhile_makes_a_create_stale() -> None:
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack)).plan
-    found = movements(plan, a_look(stack, memory=a_memory(past(NEW))))
+    found = movements(plan, a_look(stack, memory=a_memory(past(NEW))), NOW)
     assert found == ("a: r1 is not the next revision any more, r2 is",)
 
 
@@ -233,7 +233,10 @@ def test_a_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack, seen(NEW))).plan
     lost = Unreadable("status is missing", name="a")
-    assert movements(plan, a_look(stack, unreadable=(lost,)))[0] == "a: could not be read: status is missing"
+    assert (
+        movements(plan, a_look(stack, unreadable=(lost,)), NOW)[0]
+        == "a: could not be read: status is missing"
+    )
 
 
 def test_a_digest_of_another_algorithm_makes_it_stale() -> None:
@@ -242,7 +245,7 @@ def test_a_digest_of_another_algorithm_makes_it_stale() -> None:
     assert action.after is not None
     after = action.after.model_copy(update={"digest": "z" + "0" * 12})
     foreign = plan.model_copy(update={"actions": (action.model_copy(update={"after": after}),)})
-    assert "needs another reconciler" in movements(foreign, a_look(a_stack(NEW)))[0]
+    assert "needs another reconciler" in movements(foreign, a_look(a_stack(NEW)), NOW)[0]
 
 
 def test_every_key_is_compared_and_what_moved_is_listed() -> None:
@@ -275,6 +278,55 @@ def test_what_the_plan_does_not_rest_on_may_move_or_stay(
 ) -> None:
     assert moved(stack, then, then) == ()
     assert moved(stack, then, now) == ()
+
+
+# --- a saved plan is held to lost_time
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "allow", "ran_s", "holds"),
+    [
+        ({}, (), HOUR, True),
+        ({}, (), HOUR + 1, False),
+        ({"on_change": "replace"}, (), 30 * HOUR, True),
+        ({}, ("lost-work",), 30 * HOUR, True),
+        ({}, ("lost-work=a",), 30 * HOUR, True),
+        ({}, ("terminations",), 30 * HOUR, False),
+    ],
+)
+@pytest.mark.parametrize("phase", [P, R])
+def test_replace_whose_job_ran_longer_than_lost_time_meanwhile_is_stale(
+    lifecycle: dict[str, Any], allow: tuple[str, ...], ran_s: float, holds: bool, phase: Phase
+) -> None:
+    stack = a_stack(a_job(lifecycle=lifecycle))
+    plan = there_and_back(plan_for(stack, seen(BEFORE, ran_s=60), allow=allow)).plan
+    assert [action.action for action in plan.actions] == [Action.REPLACE]
+    found = movements(plan, a_look(stack, seen(BEFORE, phase=phase, ran_s=ran_s)), NOW)
+    assert (found == ()) is holds
+    assert holds or "has run for" in found[0]
+
+
+def test_terminate_is_not_held_to_lost_time() -> None:
+    assert moved(a_stack(absent()), [seen(NEW, ran_s=60)], [seen(NEW, ran_s=30 * HOUR)]) == ()
+
+
+# --- what is edited by hand
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("lost_node_hours", 0.0), ("elapsed", 1.0), ("nodes", 1), ("elapsed", None)]
+)
+def test_edited_loss_of_an_action_is_invalid(field: str, value: Any) -> None:
+    data = document(plan_for(a_stack(absent()), seen(NEW, ran_s=HOUR, node_count=3)), OPTIONS)
+    data["actions"][0][field] = value
+    with pytest.raises(ManifestInvalid, match="lost_node_hours"):
+        read(data, "plan.json", VERSION, strict=True)
+
+
+def test_edited_sum_of_losses_is_invalid() -> None:
+    data = document(plan_for(a_stack(absent()), seen(NEW, ran_s=HOUR)), OPTIONS) | {"lost_node_hours": 0.0}
+    with pytest.raises(ManifestInvalid, match="lost_node_hours"):
+        read(data, "plan.json", VERSION, strict=True)
 
 
 # --- renamed keys, and restored markers
@@ -314,6 +366,6 @@ def test_a_marker_to_restore_must_still_be_missing(key: str) -> None:
 def test_a_marker_to_restore_rests_on_a_history_that_still_says_whose_job_it_is() -> None:
     stack, wiped = a_stack(NEW), seen(NEW, description="mine now")
     plan = there_and_back(plan_for(stack, wiped, memory=a_memory(past(NEW, 1, R)))).plan
-    assert movements(plan, a_look(stack, wiped, memory=a_memory(past(NEW, 1, R)))) == ()
-    [said] = movements(plan, a_look(stack, wiped))
+    assert movements(plan, a_look(stack, wiped, memory=a_memory(past(NEW, 1, R))), NOW) == ()
+    [said] = movements(plan, a_look(stack, wiped), NOW)
     assert "known as ours" in said

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.draft import Situation
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
@@ -28,18 +29,18 @@ class World:
 
     stack: Stack
     look: Look
-    force: bool = False
+    allowances: Allowances = NO_ALLOWANCES
 
     def plan(self) -> Plan:
         """What is planned for it."""
         return make_plan(
             self.stack,
             self.look,
-            Situation(STACK, at_s=NOW, force=self.force),
+            Situation(STACK, at_s=NOW, allowances=self.allowances),
             TARGET,
             manifest_digest="sha256:0",
             version="0",
-            options=Options(force=self.force, allow_empty=True),
+            options=Options(self.allowances),
         )
 
 
@@ -124,4 +125,8 @@ def worlds(draw: st.DrawFn) -> World:
     names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(Observation(tuple(there), unreadable), STACK, names)
     details = {job.id: job for job in there if draw(st.integers(0, 9))}
-    return World(stack, Look(ownership, details, memory=memory), force=draw(st.booleans()))
+    return World(
+        stack,
+        Look(ownership, details, memory=memory),
+        allowances=Allowances.of(force=draw(st.booleans()), allow_empty=True),
+    )

@@ -81,6 +81,51 @@ def test_a_plan_with_every_action(format_: str) -> None:
     check(f"plan.{format_}", render_plan(plan, format_, View(show_keep=True)))
 
 
+def edited_sweep() -> Plan:
+    """The same change on five jobs, on a sixth another one, and what ended badly."""
+    keys = [f"sweep-lr-0_{n}" for n in range(5)]
+    stack = a_stack(
+        a_job("bad"),
+        a_job("new", spec__auto_stop={"time_unit": "HOURS", "duration": 48}),
+        a_job("other", algorithm__parameters={"lr": 9}),
+        *(a_job(key) for key in keys),
+        *(a_job(f"{key}-done") for key in keys),
+    )
+    return plan_for(
+        stack,
+        seen(a_job("bad"), phase="Failed"),
+        seen(a_job("other", **OLD), ran_s=600),
+        *(seen(a_job(key, **OLD), ran_s=600.0 * n, node_count=2) for n, key in enumerate(keys, 1)),
+        *(seen(a_job(f"{key}-done", **OLD), phase="Completed") for key in keys),
+    )
+
+
+def test_the_same_change_on_five_jobs_is_shown_once_with_the_keys() -> None:
+    check("plan-folded.text", render_plan(edited_sweep(), "text"))
+
+
+def test_a_verbose_plan_shows_each_key_and_the_whole_body_of_what_it_starts() -> None:
+    check("plan-verbose.text", render_plan(edited_sweep(), "text", View(verbose=True)))
+
+
+def test_four_jobs_with_the_same_change_are_shown_one_by_one() -> None:
+    stack = a_stack(*(a_job(str(n)) for n in range(4)))
+    text = render_plan(plan_for(stack, *(seen(a_job(str(n), **OLD)) for n in range(4))), "text")
+    assert text.count("-/+ replace") == 4
+
+
+def test_hostile_keys_and_bodies_steer_no_terminal() -> None:
+    evil = "\x1b[2J\u202e\n::error::x"
+    stack = a_stack(*(a_job(f"{evil}{n}", spec__resource={"flavor_id": evil}) for n in range(5)))
+    jobs = [seen(a_job(f"{evil}{n}", **OLD), name="x") for n in range(5)]
+    for jobs_seen in ([], jobs):
+        for verbose in (False, True):
+            text = render_plan(plan_for(stack, *jobs_seen), "text", View(verbose=verbose))
+            assert "\x1b" not in text
+            assert "\u202e" not in text
+            assert "\n::error" not in text
+
+
 def test_a_plan_in_colour() -> None:
     check("plan.ansi", render_plan(every_action(), "text", View(Style(colour=True))))
 
@@ -96,6 +141,12 @@ def test_the_last_line_of_a_plan_is_fixed() -> None:
     assert last_line(summary) == fixed
     more = dict.fromkeys((Action.DEFER, Action.BLOCKED, Action.CONFLICT, Action.UNKNOWN), 1)
     assert last_line(summary | more) == f"{fixed} 1 deferred, 1 blocked, 1 in conflict, 1 unknown."
+    ended = "1 deferred, 1 blocked, 1 in conflict, 1 unknown, 2 kept although they ended badly."
+    assert last_line(summary | more, ended_badly=2) == f"{fixed} {ended}"
+    again = "60 of them run finished work again."
+    assert last_line(summary | more, ended_badly=2, reruns=60) == f"{fixed} {ended} {again}"
+    assert last_line(summary, ended_badly=2) == f"{fixed} 2 kept although they ended badly."
+    assert last_line(summary, reruns=60) == f"{fixed} {again}"
 
 
 def test_a_result() -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from reconciler import reconcile
+from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.marks import Cloud
 from reconciler.core.outcome import Status
@@ -87,7 +88,7 @@ def test_hundred_applies_of_twenty_actions_end_complete_and_start_nothing_twice(
     for turn in range(APPLIES):
         context = service.context(a_stack(*story.edit(turn)))
         before = len(service.store.jobs())
-        plan = reconcile.plan(context, Options(force=True))
+        plan = reconcile.plan(context, Options(EVERY_GUARD))
         assert Counter(action.action for action in plan.to_execute) == dict.fromkeys(STEPS, 5)
         result = service.carry_out(plan)
         assert [

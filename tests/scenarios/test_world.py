@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core import saved
+from reconciler.core.allowance import EVERY_GUARD, Allowances
 from reconciler.core.goal import Goal
 from reconciler.core.identity import Marker, parse_description, remote_name
 from reconciler.core.marks import Cloud
@@ -54,7 +55,7 @@ ACTIVE = ("Creating", "Pending", "Running", "Terminating")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 PHASES = ("Pending", "Running", *ENDED)
 DIGEST = "a" + "0" * 12
-WITHOUT_GUARDS = Options(force=True, allow_empty=True)
+WITHOUT_GUARDS = Options(EVERY_GUARD)
 
 Lifecycle = dict[str, Any]
 lifecycles = st.fixed_dictionaries(
@@ -380,7 +381,7 @@ class World(RuleBasedStateMachine):
 
     @rule(force=st.booleans())
     def apply(self, force: bool) -> None:
-        self._apply_for_good(Options(force=force, allow_empty=True))
+        self._apply_for_good(Options(Allowances.of(force=force, allow_empty=True)))
 
     @rule(key=keys, change=changes, seed=st.integers(0, 1000), probability=st.sampled_from([0.05, 0.3]))
     def apply_amid_faults(self, key: str, change: Change, seed: int, probability: float) -> None:

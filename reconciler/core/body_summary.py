@@ -1,0 +1,52 @@
+"""What a create body starts, in a line for people: nodes, flavor, auto_stop, engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reconciler.core.secret import show
+
+
+def summarize(body: Mapping[str, Any]) -> str:
+    """Say what a job with this body takes and runs: `8 × modelarts.p3.large.public, auto_stop 48h, pytorch`.
+
+    A heterogeneous job names the nodes of each task. What the body does not say is left out.
+    """
+    return ", ".join(_parts(show(body)))
+
+
+def _parts(body: Mapping[str, Any]) -> Iterator[str]:
+    spec = _mapping(body, "spec")
+    tasks = [task for task in body.get("tasks") or () if isinstance(task, Mapping)]
+    for resource in (_mapping(spec, "resource"), *(_mapping(task, "task_resource") for task in tasks)):
+        if place := _place(resource):
+            yield f"{resource.get('node_count', 1)} × {place}"
+    auto_stop = _mapping(spec, "auto_stop")
+    if duration := auto_stop.get("duration"):
+        yield f"auto_stop {duration}h"
+    algorithm = _mapping(body, "algorithm")
+    for name in ("id", "subscription_id"):
+        if algorithm.get(name):
+            yield f"algorithm {algorithm[name]}"
+    engines = [_mapping(algorithm, "engine")]
+    engines += [_mapping(_mapping(task, "algorithm"), "engine") for task in tasks]
+    yield from dict.fromkeys(engine for engine in map(_engine, engines) if engine)
+
+
+def _place(resource: Mapping[str, Any]) -> str:
+    flavor = resource.get("flavor_id")
+    pool = next((resource[name] for name in ("pool_id", "pool_group_id") if resource.get(name)), None)
+    if flavor and pool:
+        return f"{flavor} of pool {pool}"
+    return str(flavor or (f"pool {pool}" if pool else ""))
+
+
+def _engine(engine: Mapping[str, Any]) -> str:
+    names = (engine.get(name) for name in ("engine_id", "engine_name", "engine_version", "image_url"))
+    return " ".join(str(name) for name in names if name)
+
+
+def _mapping(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = tree.get(name)
+    return value if isinstance(value, Mapping) else {}
