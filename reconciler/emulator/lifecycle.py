@@ -5,7 +5,8 @@ here waits or knows what time it is; `Life.at` answers for any time it is told.
 
 Source: phases and transitions of the API documents (Creating, Pending, Running, then an end). Which
 phase follows `auto_stop` is not documented; the emulator says Terminated. Of `restart` the documents know
-the name and the refusal; that a job which has ended begins anew, under the same id, is inferred.
+the name and the refusal; that a job which has ended begins anew, under the same id, is inferred, and so is
+that one which is queued again out of Running keeps its start.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ class Life:
             started, ended = started or at_ms, 0
         elif phase in ENDED:
             ended = at_ms
-        elif phase in {"Creating", "Pending"}:
+        elif phase in {"Creating", "Pending"} and self.phase not in {"Running", "Creating", "Pending"}:
+            # A job that is queued again out of Running keeps its start; one that is restarted begins anew.
             started, ended = 0, 0
         past = (*self.past, Step(at_ms, phase, secondary))
         return dataclasses.replace(

@@ -171,15 +171,17 @@ def test_a_job_lives_on_from_where_it_is_put(
     assert status(client, job_id)["phase"] == later
 
 
-def test_a_running_job_can_be_queued_again(
+def test_running_job_that_is_queued_again_keeps_its_start_and_duration(
     client: Client, create: Create, store: Store, clock: ManualClock
 ) -> None:
     job_id = create()
     clock.advance(minutes=5)
     store.set_phase(job_id, "Pending")
-    assert (status(client, job_id)["start_time"], status(client, job_id)["duration"]) == (0, 0)
+    queued = status(client, job_id)
+    assert queued["duration"] == 297_000  # 5 min without the 3 s before its start
     clock.advance(seconds=2)
-    assert status(client, job_id)["start_time"] == clock.now_ms()
+    assert status(client, job_id)["phase"] == "Running"
+    assert status(client, job_id)["start_time"] == queued["start_time"]
 
 
 def test_a_held_job_stays_until_it_is_released(
