@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reconciler.core.plan import PlannedAction, Reason, node_hours
+from reconciler.core.plan import PlannedAction, Reason, lost_sum, node_hours
 
 #: The same change on so many jobs is shown once (CLI.md 7).
 FOLDED_FROM = 5
@@ -35,11 +35,10 @@ class Group:
         said = {action.explanation for action in self.actions}
         if len(said) == 1:
             return said.pop()
-        detail = self.first.detail
         if self.first.reason is Reason.WOULD_LOSE_WORK:
             at_stake = sum(node_hours(action.elapsed, action.nodes) for action in self.actions)
-            return f"would lose {spell_work(at_stake)}: {detail}"
-        return f"{detail}; discards {spell_work(sum(a.lost_node_hours for a in self.actions))} of work"
+            return self.first.would_lose(spell_work(at_stake))
+        return f"{self.first.detail}; discards {spell_work(lost_sum(self.actions))} of work"
 
 
 def spell_work(hours: float) -> str:

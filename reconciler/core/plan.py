@@ -70,6 +70,8 @@ ACTIONS: dict[Action, ActionTraits] = {
     Action.CONFLICT: ActionTraits("!", "in conflict", stands_in_the_way=True),
     Action.UNKNOWN: ActionTraits("?", "unknown"),
 }
+#: How the detail of a conflict over lost work ends.
+LOSS_WAY_OUT = "; set `on_change: replace`, or pass `--allow lost-work`"
 #: A replace that starts the new job before it ends the old one shows it.
 CREATE_FIRST_SYMBOL = "+/-"
 
@@ -235,13 +237,18 @@ class PlannedAction(Frozen):
         time = spell(self.elapsed or 0.0)
         nodes = "1 node" if self.nodes in (None, 1) else f"{self.nodes} nodes"
         if self.reason is Reason.WOULD_LOSE_WORK:
-            return f"would lose {time} on {nodes}: {self.detail}"
+            return self.would_lose(f"{time} on {nodes}")
         parts = [self.detail]
         if self.rerun_of is not None:
             parts.append("runs finished work again")
         if self.lost_node_hours:
             parts.append(f"discards {time} of work on {nodes}")
         return "; ".join(parts)
+
+    def would_lose(self, work: str) -> str:
+        """The detail of a conflict over lost work, with how much that is put before the way out."""
+        changed, found, way_out = self.detail.rpartition(LOSS_WAY_OUT)
+        return f"{changed}; would lose {work}{found}{way_out}"
 
     @property
     def starts(self) -> str:

@@ -13,7 +13,16 @@ from reconciler.core.normal import Canonical, canonical, split
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase
-from reconciler.core.plan import Action, After, Change, PlannedAction, PlanWarning, Reason, timestamp
+from reconciler.core.plan import (
+    LOSS_WAY_OUT,
+    Action,
+    After,
+    Change,
+    PlannedAction,
+    PlanWarning,
+    Reason,
+    timestamp,
+)
 from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
 from reconciler.core.spelling import one_spelling
 from reconciler.core.stack import DesiredJob, OnChange
@@ -243,7 +252,7 @@ class Present:
             return draft.plain(Action.BLOCKED, Reason.PROTECTED, detail, changes=found.changes)
         limit = self._lost_time
         if limit is not None and job.ran_s(draft.situation.at_s) > limit:
-            detail = f"{found.said}; set `on_change: replace`, or pass `--allow lost-work`"
+            detail = found.said + LOSS_WAY_OUT
             return draft.plain(Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=found.changes)
         if held := self._failed_before(found):
             return held

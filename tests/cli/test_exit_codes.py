@@ -230,6 +230,18 @@ def test_guard_refuses_with_3_and_names_what_allows_it(
     assert reconciler("apply", "--yes").code == 0
 
 
+def test_job_that_was_requeued_after_30_hours_counts_as_30_hours(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(long_running(reconciler, service))
+    [job] = [job for job in service.store.jobs() if job.name == "b"]
+    service.store.set_phase(job.id, "Pending")
+    write(manifest("a", "b", url=service.url, lr="0.2"))
+    said = reconciler("plan", "--allow", "lost-work=a")
+    assert "conflict  b  r1   algorithm.parameters.lr changed; would lose 30 h on 1 node; set" in said.out
+    assert said.out.splitlines()[-1].startswith("Plan: 0 to create, 0 to update, 1 to replace")
+
+
 @pytest.mark.parametrize(
     ("guard", "limits"),
     [

@@ -323,9 +323,9 @@ def test_changed(
 
 def test_what_would_be_lost_is_said() -> None:
     found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8))
-    assert "would lose 30 h on 8 nodes" in found.explanation
-    assert "on_change: replace" in found.detail
-    assert "--allow lost-work" in found.detail
+    way_out = "set `on_change: replace`, or pass `--allow lost-work`"
+    assert found.explanation == f"algorithm.parameters.lr changed; would lose 30 h on 8 nodes; {way_out}"
+    assert found.detail == f"algorithm.parameters.lr changed; {way_out}"
     assert (found.elapsed, found.nodes, found.lost_node_hours) == (30 * HOUR, 8, 0)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from reconciler.core.allowance import Allowances, Guard
+from reconciler.core.groups import fold
 from reconciler.core.observed import ObservedJob
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import make_destroy_plan
@@ -196,6 +197,17 @@ def test_every_stop_shows_what_it_discards_and_the_plan_the_sum() -> None:
     assert said["b"] == "not in the manifest; discards 60 min of work on 2 nodes"
     assert plan.lost_node_hours == 242
     assert [action.detail for action in plan.actions if action.before] == ["not in the manifest"] * 2
+
+
+# --- a long run that is not replaced unasked
+
+
+def test_same_conflict_on_many_jobs_says_what_all_of_them_would_lose() -> None:
+    stack = a_stack(*(a_job(str(n)) for n in range(5)))
+    jobs = [seen(a_job(str(n), **OLD), ran_s=(n + 2) * HOUR, node_count=8) for n in range(5)]
+    [group] = fold(plan_for(stack, *jobs).actions)
+    assert group.first.action is Action.CONFLICT
+    assert "changed; would lose 160.0 node-hours; set `on_change: replace`" in group.explanation
 
 
 # --- reruns
