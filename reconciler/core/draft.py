@@ -75,7 +75,9 @@ class Draft:
         **more: Any,
     ) -> PlannedAction:
         shown = revision or self.latest
-        elapsed = self._elapsed(shown)
+        # What is kept shows none: a plan that changes nothing stays the same while its jobs run.
+        is_at_stake = ACTIONS[action].stops_a_job or reason is Reason.WOULD_LOSE_WORK
+        elapsed = self._elapsed(shown) if is_at_stake else None
         nodes = shown.job.node_count if shown and elapsed is not None else None
         is_renamed = shown is not None and shown.marker.key != self.view.key
         return PlannedAction(

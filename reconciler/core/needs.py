@@ -69,6 +69,8 @@ def _instead(action: PlannedAction, kind: Action, reason: Reason, said: str) -> 
             "detail": f"{said}; then: {action.action.value}, {action.detail}",
             "after": None,
             "desired": None,
+            "elapsed": None,
+            "nodes": None,
             "lost_node_hours": 0.0,
             "lost_time": None,
             "rerun_of": None,

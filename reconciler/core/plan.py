@@ -188,9 +188,9 @@ class PlannedAction(Frozen):
     changes: tuple[Change, ...] = Field((), description="What differs.")
     source: Source | None = Field(None, description="Where the key stands in the manifest.")
     elapsed: float | None = Field(
-        None, description="Seconds that the job in `before` has run so far; null where it is not active."
+        None, description="Seconds that the job in `before` has run so far, where its work is at stake."
     )
-    nodes: int | None = Field(None, description="Nodes that the job in `before` holds; null where none.")
+    nodes: int | None = Field(None, description="Nodes that this work is done on.")
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the action discards.")
     ended_badly: bool = Field(False, description="Of a keep: whether its job ended badly.")
     rerun_of: int | None = Field(

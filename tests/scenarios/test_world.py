@@ -32,7 +32,7 @@ from reconciler.core.identity import Marker, parse_description, remote_name
 from reconciler.core.marks import Cloud
 from reconciler.core.outcome import Result, Status, WaitEnd
 from reconciler.core.phase import Phase
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.planner import NO_OPTIONS, Options
 from reconciler.core.record import NO_MEMORY, Memory, PastRevision, RunKind, Scope
 from reconciler.core.saved import SavedOptions, StalePlan
@@ -726,7 +726,7 @@ def _told(actions: Iterable[PlannedAction]) -> list[tuple[str, ...]]:
 
 
 def _bytes(plan: Plan) -> str:
-    return plan.model_copy(update={"created_at": ""}).model_dump_json()
+    return json.dumps(without_growing(plan.document()))
 
 
 class OtcWorld(World):
