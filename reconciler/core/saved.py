@@ -33,8 +33,8 @@ _WHOSE = ("formerly", "former_keys", "aged_out_as")
 _MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "lost_time")
 
 
-#: What of it is sent, or says in which order and after what.
-_SENT = ("desired", "replace_order", "follows", "formerly")
+#: What of it is sent, or says in which order, after what and until when.
+_SENT = ("desired", "replace_order", "follows", "formerly", "lost_time")
 _CHECKSUM = "checksum"
 #: A body is nested a dozen levels deep.
 _DEEPEST = 100

@@ -27,7 +27,7 @@ from reconciler.core.stack import DesiredJob, ReplaceOrder, Stack, Target, Targe
 from reconciler.render.json import render_plan as render_json
 from reconciler.render.style import View
 from reconciler.render.text import render_plan
-from tests.builders import HOUR, STACK, a_job, a_stack, absent, seen
+from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, F, P, R, T, plan_for
 
@@ -210,7 +210,7 @@ def outcome(data: dict[str, Any], situation: Situation) -> list[Any] | None:
         plan = read(data, "plan.json", VERSION, strict=True).plan
     except (ManifestInvalid, StalePlan):
         return None
-    return None if movements(plan, situation.look) else effect(plan)
+    return None if movements(plan, situation.look, NOW) else effect(plan)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
