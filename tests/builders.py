@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from reconciler.core.body import create_body, desugar, manifest_form
-from reconciler.core.digest import declared, digest_of
+from reconciler.core.body import create_body, desugar
+from reconciler.core.digest import CURRENT, covered_by, digest_of
 from reconciler.core.identity import Description, Marker, remote_name
-from reconciler.core.normal import canonical, split
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.plan import TargetIdentity
@@ -50,11 +49,10 @@ def a_job(key: str = "a", *, lifecycle: Mapping[str, Any] | None = None, **chang
     """A desired job."""
     body = create_body(desugar(an_entry(**changed)))
     life = Lifecycle.model_validate(lifecycle or {})
-    covered = declared(split(canonical(manifest_form(body))).immutable, life.rerun)
     return DesiredJob(
         key=key,
         body=body,
-        digest=digest_of(covered),
+        digest=digest_of(covered_by(CURRENT, body, life.rerun)),
         description=str(changed.get("description", "")),
         lifecycle=life,
     )

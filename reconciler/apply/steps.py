@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from reconciler.core.digest import is_of_same_form
 from reconciler.core.identity import MAX_DESCRIPTION, Description, parse_description
 from reconciler.core.marks import Cloud
 from reconciler.core.mutable import did_not_take, is_changeable, unreported_paths
@@ -128,7 +129,7 @@ class Steps:
         if not verdict:
             raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} again: {verdict.why}", job.id)
         digest = action.after.digest if action.after else None
-        if job.marker is None or job.marker.digest != digest:
+        if job.marker is None or digest is None or not is_of_same_form(job.marker.digest, digest):
             return None
         if job.phase is Phase.COMPLETED:
             return job.id, f"{job.name} has completed meanwhile"

@@ -7,9 +7,11 @@ service wants lists and a `metadata` object.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeGuard
 
-from reconciler.core.desired import scalar_text
+from reconciler.core.normal import Rule, rules, scalar
+from reconciler.core.scalar import plain, scalar_text, text_released_as
 from reconciler.core.secret import SecretText
 
 #: Members of the service's `metadata` that stand on the first level of an entry.
@@ -72,7 +74,7 @@ def _named(kind: str, name: str, item: Any) -> Any:
 
 
 def _hide_sensitive(parameter: Any) -> Any:
-    if not isinstance(parameter, Mapping) or parameter.get("sensitive") is not True:
+    if not isinstance(parameter, Mapping) or plain(parameter.get("sensitive")) is not True:
         return parameter
     return {**parameter, "value": _secret(parameter.get("value"), f"parameter.{parameter.get('name')}")}
 
@@ -80,7 +82,7 @@ def _hide_sensitive(parameter: Any) -> Any:
 def _environment_value(name: str, value: Any) -> Any:
     if not isinstance(value, Mapping) or "value" not in value or not set(value) <= {"value", "sensitive"}:
         return value
-    sensitive = value.get("sensitive", False)
+    sensitive = plain(value.get("sensitive", False))
     if not isinstance(sensitive, bool):
         return value  # for the models to refuse: a secret must not slip through a typo
     return _secret(value["value"], f"environment.{name}") if sensitive else value["value"]
@@ -138,7 +140,31 @@ def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(raw := entry.get("raw"), Mapping):
         body = merge(body, desugar(raw))
     _texts(body)
-    return body
+    return {name: _typed(value, _body_rule().member(name)) for name, value in body.items()}
+
+
+@cache
+def _body_rule() -> Rule:
+    """The rules of a create body: those of a manifest, and below `metadata` once more."""
+    return Rule(members={**rules().members, "metadata": rules()})
+
+
+def _typed(value: Any, rule: Rule) -> Any:
+    """Copy plain data: text as it was spelled where the service wants text, plain values elsewhere."""
+    if isinstance(value, str) or value is None:
+        return value
+    if isinstance(value, dict):
+        return {name: _typed(member, rule.member(name)) for name, member in value.items()}
+    if isinstance(value, list):
+        item = rule.item or _UNKNOWN
+        return [_typed(member, item) for member in value]
+    if rule.is_text and isinstance(value, int | float):
+        # Version 0.1.0 sent a number here, so its digest is that of a number.
+        return text_released_as(str(scalar_text(value)), scalar(plain(value)))
+    return plain(value)
+
+
+_UNKNOWN = Rule()
 
 
 def _sendable(value: Any) -> Any:

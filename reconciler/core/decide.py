@@ -29,12 +29,11 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
     digest: then the active one with the declared digest (the longest running, if several), else the
     newest active one. Terminating ones do not stand for the key while another one is active.
     """
-    digest = desired.digest if desired else None
     aged_out = view.aged_out
     revisions = view.owned if aged_out is None else [*view.owned, aged_out]
-    done = max((r.number for r in revisions if _completed_with(r, digest)), default=0)
+    done = max((r.number for r in revisions if _has_completed(r, desired)), default=0)
     live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
-    as_declared = [r for r in live if r.marker.digest == digest]
+    as_declared = [r for r in live if desired and desired.is_declared_by(r.marker.digest)]
     if as_declared:
         return max(as_declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
     if live:
@@ -42,8 +41,9 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
     return revisions[-1] if revisions else None
 
 
-def _completed_with(revision: Revision, digest: str | None) -> bool:
-    return revision.job.phase is Phase.COMPLETED and revision.marker.digest == digest
+def _has_completed(revision: Revision, desired: DesiredJob | None) -> bool:
+    is_done = revision.job.phase is Phase.COMPLETED
+    return is_done and desired is not None and desired.is_declared_by(revision.marker.digest)
 
 
 def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownership) -> str | None:
@@ -54,7 +54,7 @@ def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownershi
     if latest.is_aged_out:  # the service has no details of it any more
         return None
     digest = latest.marker.digest
-    if digest == desired.digest or not is_known(digest) or declared_then(view, latest) is not None:
+    if desired.is_declared_by(digest) or not is_known(digest) or declared_then(view, latest) is not None:
         return None
     return latest.job.id
 

@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.marks import Cloud, DefaultTemplate, KeyedBy, Mark, UpdateInPlace
 from reconciler.core.phase import Operation
+from reconciler.core.scalar import plain, scalar_text
 
 HUAWEI_ONLY = frozenset({Cloud.HUAWEI})
 EVERY_CLOUD = frozenset(Cloud)
@@ -41,15 +42,10 @@ class Strict(BaseModel):
     )
 
 
-def scalar_text(value: Any) -> Any:
-    """Turn a YAML number or boolean into the text that the service wants; leave the rest to pydantic."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value) if isinstance(value, int | float) else value
-
-
-#: The service wants text; people may write a number or a boolean.
+#: The service wants text; people may write a number or a boolean, which is text as it stands.
 Text = Annotated[str, BeforeValidator(scalar_text, json_schema_input_type=str | int | float | bool)]
+#: A boolean, however it is spelled. Every boolean field has this type: `True` is no bool to pydantic.
+Flag = Annotated[bool, BeforeValidator(plain)]
 ObsPath = Annotated[str, Mark.OBS_PATH]
 Hours = Literal["HOURS"]
 Filled = Mark.FILLED_IN
@@ -84,9 +80,9 @@ class Constraint(Strict):
     type: Literal["String", "Integer", "Float", "Boolean"] | None = Field(
         None, description="Type of the value."
     )
-    editable: bool | None = Field(None, description="Whether the value may be changed.")
-    required: bool | None = Field(None, description="Whether a value must be given.")
-    sensitive: bool | None = Field(None, description="Stored by the service, and without effect there.")
+    editable: Flag | None = Field(None, description="Whether the value may be changed.")
+    required: Flag | None = Field(None, description="Whether a value must be given.")
+    sensitive: Flag | None = Field(None, description="Stored by the service, and without effect there.")
     valid_type: Literal["None", "Choice", "Range"] | None = Field(
         None, description="How valid_range is meant."
     )
@@ -112,7 +108,7 @@ class Parameter(Strict):
     i18n_description: Annotated[I18nDescription | None, Filled] = Field(
         None, description="Description in one language."
     )
-    sensitive: bool = Field(
+    sensitive: Flag = Field(
         False, description="Never show the value, and start nothing anew when it changes (reconciler's own)."
     )
 
@@ -209,7 +205,7 @@ class Engine(Strict):
     image_url: Annotated[str | None, Filled] = Field(
         None, description="Image: {organization}/{image}:{tag} of SWR."
     )
-    install_sys_packages: Annotated[bool, Filled] = Field(
+    install_sys_packages: Annotated[Flag, Filled] = Field(
         False, description="Install the platform's packages into the image."
     )
     image_repo_id: str | None = Field(None, description="Instance of an SWR enterprise repository.")
@@ -516,7 +512,7 @@ class NfsVolume(Strict):
 
     nfs_server_path: str | None = Field(None, description="host:/path of the server.")
     local_path: str | None = Field(None, description="Mount path in the container.")
-    read_only: bool = Field(False, description="Whether the job must not write.")
+    read_only: Flag = Field(False, description="Whether the job must not write.")
 
 
 class PfsVolume(Strict):
@@ -551,7 +547,7 @@ class LogExportConfig(Strict):
     """How the log is written."""
 
     version: Literal["v0", "v1"] = Field("v0", description="Layout of the log.")
-    rotation_enabled: bool = Field(False, description="Whether the log is rotated.")
+    rotation_enabled: Flag = Field(False, description="Whether the log is rotated.")
 
 
 class Span(Strict):
@@ -617,7 +613,7 @@ class SchedulePolicy(Strict):
     priority: Annotated[
         int, RESCHEDULE, Filled, Field(ge=1, le=3, description="1 to 3; 3 needs a permission.")
     ] = 1
-    preemptible: Annotated[bool, RESCHEDULE] = Field(False, description="Whether others may push it out.")
+    preemptible: Annotated[Flag, RESCHEDULE] = Field(False, description="Whether others may push it out.")
     required_affinity: RequiredAffinity | None = Field(None, description="What the placement must obey.")
     preferred_affinity: Annotated[PreferredAffinity | None, Unreported] = Field(
         None, description="What the placement should obey."

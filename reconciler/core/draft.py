@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.body import manifest_form, with_identity
-from reconciler.core.digest import declared
+from reconciler.core.body import with_identity
 from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.marks import Cloud
 from reconciler.core.masking import mask
 from reconciler.core.mutable import mutable_part, renewed_marker, update_body
-from reconciler.core.normal import Canonical, by_name, canonical, split
+from reconciler.core.normal import Canonical, by_name
 from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import (
@@ -186,7 +185,7 @@ class Draft:
                 "rerun_of": self._finished,
                 "after": self.after(number),
                 "desired": self.body(number),
-                "declared": self.declared(),
+                "declared": self.declared(self.desired.digest),
                 "follows": self.latest.job.id if self.latest and not self.latest.is_aged_out else None,
             }
         )
@@ -217,22 +216,25 @@ class Draft:
             changes=changes,
             after=after,
             desired=body,
-            declared=self.declared(revision if marker.digest != desired.digest else None),
+            declared=self.declared(
+                marker.digest, None if desired.is_declared_by(marker.digest) else revision
+            ),
         )
 
     def after(self, number: int) -> After:
         assert self.desired is not None
         return After(name=remote_name(self.view.key, number), revision=number, digest=self.desired.digest)
 
-    def declared(self, kept: Revision | None = None) -> Declared:
-        """What the history keeps of the declaration.
+    def declared(self, digest: str, kept: Revision | None = None) -> Declared:
+        """What the history keeps of the declaration for a job whose marker has `digest`.
 
         A revision that is `kept` with another digest keeps its immutable part as well: that of the history.
         """
         desired = self.desired
         assert desired is not None
+        now = by_name(desired.covered_by(digest[:1])) if kept is None else self._declared_then(kept)
         return Declared(
-            immutable=by_name(declared_now(desired)) if kept is None else self._declared_then(kept),
+            immutable=now,
             mutable=mutable_part(desired.body or {}),
             description=show(desired.description),
             protect=desired.lifecycle.protect,
@@ -259,12 +261,6 @@ class Draft:
             workspace_id=self.situation.workspace_id,
             description=str(Description(desired.description, marker)),
         )
-
-
-def declared_now(desired: DesiredJob) -> Canonical:
-    """What the digest covers of a declaration."""
-    immutable = split(canonical(manifest_form(desired.body or {}))).immutable
-    return declared(immutable, desired.lifecycle.rerun)
 
 
 def before_of(revision: Revision | None) -> Before | None:

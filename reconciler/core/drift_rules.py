@@ -16,7 +16,7 @@ from typing import NamedTuple
 from reconciler.core.decide import newest, rename_clash
 from reconciler.core.diff import changes_between
 from reconciler.core.digest import is_known
-from reconciler.core.draft import Situation, declared_now
+from reconciler.core.draft import Situation
 from reconciler.core.drift_entry import Drift, DriftClass, Pending
 from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
 from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
@@ -265,7 +265,7 @@ class _KeyCheck:
             return
         if latest.is_aged_out and self.is_hidden:
             return
-        if latest.marker.digest != declared.digest:
+        if not declared.is_declared_by(latest.marker.digest):
             ahead = f"the manifest is ahead of r{latest.number} ({latest.job.phase_text})"
             yield f"{ahead}{self._edited(latest, declared)}"
         elif _was_stopped(latest) and not stopped_itself(declared, latest.job):
@@ -281,7 +281,8 @@ class _KeyCheck:
         then = declared_then(self.view, latest)
         if then is None:
             return ""
-        changes = changes_between(then, declared_now(declared), forces_new_job=True)
+        now = declared.covered_by(latest.marker.digest[:1])
+        changes = changes_between(then, now, forces_new_job=True)
         return f": {', '.join(change.path for change in changes)} changed" if changes else ""
 
     @cached_property

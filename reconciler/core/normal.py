@@ -1,7 +1,8 @@
 """The canonical form of a job: two jobs that mean the same have the same one.
 
 null, absent, "" and empty containers go; values equal to the documented defaults go; `obs://` goes;
-numbers and booleans become text; named lists and volumes become mappings; a secret is its name.
+numbers and booleans become text (where the service wants text they are text already, as they were
+spelled); named lists and volumes become mappings; a secret is its name.
 What is special about a field is read off its line in `desired.py`.
 """
 
@@ -47,7 +48,10 @@ def by_name(form: Any) -> Any:
 
 @dataclass(frozen=True)
 class Rule:
-    """What is known of one field: its members if it is an object, its item if it is a list."""
+    """What is known of one field: its members if it is an object, its item if it is a list.
+
+    `is_text` says that the service wants text, so that a number stays as it is spelled.
+    """
 
     members: Mapping[str, Rule] = field(default_factory=dict)
     item: Rule | None = None
@@ -57,6 +61,7 @@ class Rule:
     marks: frozenset[Mark] = frozenset()
     update: UpdateInPlace | None = None
     description: str = ""
+    is_text: bool = False
 
     @cached_property
     def templated(self) -> frozenset[str]:
@@ -77,6 +82,10 @@ class Rule:
     def has_named_members(self) -> bool:
         """Whether its members are the user's own: environments, parameters, volumes."""
         return self.keyed_by is not None or Mark.FREE_MEMBERS in self.marks
+
+    def member(self, name: str) -> Rule:
+        """The rule of a member; one that no model knows has one that says nothing."""
+        return self.members.get(name) or (_ANY_TEXT if self.has_named_members else _UNKNOWN)
 
 
 @cache
@@ -117,7 +126,7 @@ def _rule_of_type(annotation: Any, metadata: list[Any]) -> Rule:
     update = next((m for m in metadata if isinstance(m, UpdateInPlace)), None)
     inner, more = _unwrap(annotation)
     marks |= {m for m in more if isinstance(m, Mark)}
-    rule = Rule()
+    rule = Rule(is_text=inner is str)
     if get_origin(inner) is list:
         rule = Rule(item=_rule_of_type(get_args(inner)[0], []))
     elif isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -139,7 +148,7 @@ def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
 
 
 def scalar(value: Any) -> str:
-    """A number or a boolean as text: 30 and "30" are the same, and so are 8 and 8.0."""
+    """A value where a number is wanted, as text: 30 and "30" are the same, and so are 8 and 8.0."""
     if isinstance(value, SecretText):
         return SecretName(value.reference, str.__str__(value))
     if isinstance(value, bool):
@@ -147,6 +156,13 @@ def scalar(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
         return str(int(value))
     return str(value)
+
+
+def member_rule(rule: Rule, name: str) -> Rule | None:
+    """The rule of one member in a canonical form, or None for a field that no model knows."""
+    if rule.keyed_by:
+        return rule.item
+    return _ANY_TEXT if rule.has_named_members else rule.members.get(name)
 
 
 def canonical(job: Mapping[str, Any]) -> Canonical:
@@ -157,14 +173,13 @@ def canonical(job: Mapping[str, Any]) -> Canonical:
 def _object(value: Mapping[str, Any], rule: Rule) -> Canonical:
     result: Canonical = {}
     for name, member in value.items():
-        member_rule = rule.members.get(name) or (_ANY_TEXT if rule.has_named_members else _UNKNOWN)
-        if (form := _value(member, member_rule)) is not None:
+        if (form := _value(member, rule.member(name))) is not None:
             result[name] = form
     return result
 
 
 _UNKNOWN = Rule()
-_ANY_TEXT = Rule()
+_ANY_TEXT = Rule(is_text=True)
 
 
 def _value(value: Any, rule: Rule) -> Any:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.body import manifest_form
 from reconciler.core.diff import changes_between, comparable_with_details
-from reconciler.core.digest import digest_of, is_known
-from reconciler.core.draft import Draft, declared_now
+from reconciler.core.digest import CURRENT, digest_of, is_known
+from reconciler.core.draft import Draft
 from reconciler.core.mutable import MutableChanges, mutable_changes
 from reconciler.core.normal import Canonical, canonical, split
 from reconciler.core.observed import ObservedJob
@@ -65,7 +65,7 @@ def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
 
 def difference(desired: DesiredJob, details: ObservedJob) -> Difference:
     """Compare what details report with what is declared now (SEMANTICS 3.3)."""
-    wanted = declared_now(desired)
+    wanted = desired.covered_by(CURRENT)
     reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
     comparable = comparable_with_details(reported, wanted)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True) or comparable.secrets
@@ -87,11 +87,12 @@ class Present:
         `details` are those of the newest revision, needed where its digest differs and the history store
         does not know what was declared then.
         """
-        if self.latest.marker.digest == self.entry.digest:
+        if self.entry.is_declared_by(self.latest.marker.digest):
             return self._same()
         then = declared_then(self.draft.view, self.latest)
         if then is not None:
-            found = Difference(changes_between(then, declared_now(self.entry), forces_new_job=True))
+            now = self.entry.covered_by(self.latest.marker.digest[:1])
+            found = Difference(changes_between(then, now, forces_new_job=True))
         elif self.latest.is_aged_out:
             found = Difference(is_known=False)
         elif details is None:
@@ -264,7 +265,7 @@ class Present:
             changes=found.changes,
             after=draft.after(number),
             desired=draft.body(number),
-            declared=draft.declared(),
+            declared=draft.declared(self.entry.digest),
             replace_order=lifecycle.replace_order,
             lost_time=limit,
         )

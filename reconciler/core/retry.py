@@ -46,7 +46,7 @@ def bad_run(revisions: Sequence[Revision], desired: DesiredJob) -> list[Revision
     """The unbroken run of revisions, newest first, that had the declared digest and ended badly."""
     run = []
     for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
-        if revision.marker.digest != desired.digest or not _ended_badly(revision, desired):
+        if not desired.is_declared_by(revision.marker.digest) or not _ended_badly(revision, desired):
             break
         run.append(revision)
     return run

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, ValidationError
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
-from reconciler.core.digest import is_known
+from reconciler.core.digest import CURRENT, is_known
 from reconciler.core.duration import spell
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
@@ -259,6 +259,8 @@ def _moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[str]:
     if not action.traits.stands_in_the_way:
         digests = [shown.digest for shown in (action.before, action.after) if shown is not None]
         yield from (f"digest {digest} needs another reconciler" for digest in digests if not is_known(digest))
+        if action.after and action.traits.starts_a_job and action.after.digest[:1] != CURRENT:
+            yield f"digest {action.after.digest} was made by another version of reconciler"
 
 
 def _job_moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[str]:

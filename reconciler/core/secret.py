@@ -10,6 +10,7 @@ from urllib.parse import quote, quote_plus
 
 from reconciler.core.expression import Reference, escape, parts_of
 from reconciler.core.printable import printable
+from reconciler.core.scalar import ScalarText
 
 #: Scanning outputs for shorter values would blank out half of every text, and hide nothing.
 _SHORTEST_SCANNED = 4
@@ -39,6 +40,14 @@ class SecretText(str):
 
     def __reduce__(self) -> tuple[type[SecretText], tuple[str, str, bool]]:
         return SecretText, (str.__str__(self), self.reference, self.has_value)
+
+
+def as_released(text: str) -> str:
+    """Return what version 0.1.0 made of a value of which we make `text`; of a secret the name may differ."""
+    if isinstance(text, SecretText):
+        name = as_released(text.reference)
+        return text if name is text.reference else SecretText(str.__str__(text), name, text.has_value)
+    return text.released if isinstance(text, ScalarText) else text
 
 
 def show(tree: Any) -> Any:

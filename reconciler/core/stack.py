@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.desired import JobBody, Strict, Text
+from reconciler.core.desired import Flag, JobBody, Strict, Text
 from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.digest import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.duration import Duration
 from reconciler.core.marks import Cloud
+from reconciler.core.normal import Canonical
+from reconciler.core.scalar import scalar_text
 
 
 class OnChange(StrEnum):
@@ -45,6 +48,16 @@ class ReplaceOrder(StrEnum):
     CREATE_FIRST = "create_first"
 
 
+def _with_spelling(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """The validated text; pydantic would make plain text of one that knows its released form."""
+    validated = handler(value)
+    text = scalar_text(value)
+    return text if text == validated else validated
+
+
+RerunText = Annotated[Text, WrapValidator(_with_spelling, json_schema_input_type=str | int | float | bool)]
+
+
 class Lifecycle(Strict):
     """When a job is replaced, retried, protected."""
 
@@ -62,10 +75,10 @@ class Lifecycle(Strict):
     replace_order: Annotated[ReplaceOrder, Field(strict=False)] = Field(
         ReplaceOrder.TERMINATE_FIRST, description="terminate_first or create_first."
     )
-    protect: bool | None = Field(
+    protect: Flag | None = Field(
         None, description="true: never terminated or replaced; false: releases the protection."
     )
-    rerun: Text | None = Field(None, description="Any text; edit it to run the same thing again.")
+    rerun: RerunText | None = Field(None, description="Any text; edit it to run the same thing again.")
 
 
 def _as_list(value: Any) -> Any:
@@ -125,7 +138,7 @@ class Target(Strict):
         None, description="huawei or otc; left out: otc on that cloud's hosts, else huawei."
     )
     profile: str | None = Field(None, description="Section of the credentials file.")
-    insecure: bool = Field(False, description="Allow plain http to an address other than this machine.")
+    insecure: Flag = Field(False, description="Allow plain http to an address other than this machine.")
 
 
 class Variable(Strict):
@@ -134,7 +147,7 @@ class Variable(Strict):
     default: Any = Field(None, description="Value if none is given.")
     description: str | None = Field(None, description="What it is for.")
     env: str | None = Field(None, description="Environment variable that holds the value.")
-    sensitive: bool = Field(False, description="Never show the value.")
+    sensitive: Flag = Field(False, description="Never show the value.")
 
 
 class VariableSource(Strict):
@@ -210,6 +223,22 @@ class DesiredJob:
     needs: tuple[str, ...] = ()
     formerly: tuple[str, ...] = ()
     location: Location | None = None
+
+    def covered_by(self, letter: str) -> Canonical:
+        """What a digest with that letter covers of the declaration."""
+        return covered_by(letter, self.body or {}, self.lifecycle.rerun)
+
+    def is_declared_by(self, digest: str) -> bool:
+        """Whether a job whose marker has this digest was made of what is declared now.
+
+        A digest that another version computed is compared by the algorithm that its letter names.
+        """
+        if is_of_same_form(digest, self.digest):
+            return True
+        letter = digest[:1]
+        if not self.digest or letter == self.digest[:1] or not is_known(digest):
+            return False
+        return digest_of(self.covered_by(letter), letter) == digest
 
 
 @dataclass(frozen=True, slots=True)

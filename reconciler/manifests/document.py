@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, Location, Snippet
+from reconciler.core.scalar import is_boolean, spelled
 
 #: Nesting beyond this is no manifest, and would exhaust the stack of the C parser.
 MAX_DEPTH = 100
@@ -44,14 +45,14 @@ _CORE = "tag:yaml.org,2002:"
 
 @lru_cache(maxsize=65_536)
 def plain(text: str) -> Any:
-    """The value of an unquoted scalar, by YAML 1.2's core schema."""
+    """The value of an unquoted scalar, by YAML 1.2's core schema; a number or boolean with its spelling."""
     if text in _WORDS:
-        return _WORDS[text]
+        return None if _WORDS[text] is None else spelled(_WORDS[text], text)
     if text[0] not in "+-.0123456789" or len(text) > _MAX_DIGITS:
         return text
     if _INT.fullmatch(text):
-        return int(text, 8 if text[:2] == "0o" else 16 if text[:2] == "0x" else 10)
-    return float(text) if _FLOAT.fullmatch(text) else text
+        return spelled(int(text, 8 if text[:2] == "0o" else 16 if text[:2] == "0x" else 10), text)
+    return spelled(float(text), text) if _FLOAT.fullmatch(text) else text
 
 
 class Unplain(Exception):
@@ -459,10 +460,10 @@ def _tagged(node: Any) -> Any:
         raise _wrong_tag(node)
     kind = tag.removeprefix(_CORE)
     value = plain(node.value)
-    types: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
-    if not isinstance(value, types[kind]) or (kind != "bool" and isinstance(value, bool)):
+    types: dict[str, Any] = {"int": int, "float": (int, float), "bool": int, "null": type(None)}
+    if not isinstance(value, types[kind]) or is_boolean(value) != (kind == "bool"):
         raise Unplain(node, "wrong type", f'"{shorten(node.value)}" is no {kind}')
-    return float(value) if kind == "float" else value
+    return spelled(float(value), node.value) if kind == "float" else value
 
 
 def shorten(text: str, most: int = 60) -> str:

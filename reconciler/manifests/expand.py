@@ -8,13 +8,13 @@ shown with the name of the variable in place of the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from reconciler.core.desired import scalar_text
 from reconciler.core.expression import Reference, escape, parts_of
-from reconciler.core.secret import SecretText
+from reconciler.core.scalar import scalar_text, text_released_as
+from reconciler.core.secret import SecretText, as_released
 from reconciler.manifests.document import shorten
 from reconciler.manifests.positions import Step
 from reconciler.manifests.variables import NoValue, Values, did_you_mean
@@ -85,32 +85,21 @@ class Expander:
     def _joined(self, parts: tuple[str | Reference, ...]) -> Any:
         if len(parts) == 1 and isinstance(parts[0], Reference):
             return self._value(parts[0])
-        shown, sent, literal, is_secret, has_value = "", "", "", False, True
-        for part in parts:
-            value = self._value(part) if isinstance(part, Reference) else part
-            text = scalar_text(value)
-            if not isinstance(text, str):
-                assert isinstance(part, Reference)
-                kind = "nothing" if value is None else "a list or a mapping"
-                raise NotExpanded(
-                    Problem(
-                        part.text,
-                        "wrong type",
-                        f"{part.text} is {kind}, and cannot stand inside a text",
-                        None,
-                    )
-                )
-            sent += text
-            if isinstance(text, SecretText):
-                is_secret, has_value = True, has_value and text.has_value
-                shown += escape(literal, before_expression=True) + text.reference
-                literal = ""
-            else:
-                literal += text
-        shown += escape(literal)
-        if not is_secret:
-            return sent
-        return SecretText(sent, shown) if has_value else SecretText(shown, shown, has_value=False)
+        texts = [self._text(part) if isinstance(part, Reference) else part for part in parts]
+        joined, released = _join(texts), _join([as_released(text) for text in texts])
+        if isinstance(joined, SecretText) and isinstance(released, SecretText):
+            reference = text_released_as(joined.reference, released.reference)
+            return SecretText(joined, reference, joined.has_value)
+        return text_released_as(joined, released)
+
+    def _text(self, reference: Reference) -> str:
+        value = self._value(reference)
+        text = scalar_text(value)
+        if not isinstance(text, str):
+            kind = "nothing" if value is None else "a list or a mapping"
+            why = f"{reference.text} is {kind}, and cannot stand inside a text"
+            raise NotExpanded(Problem(reference.text, "wrong type", why, None))
+        return text
 
     def _value(self, reference: Reference) -> Any:
         kind, _, name = reference.inner.partition(".")
@@ -157,6 +146,22 @@ class Expander:
                 )
             )
         return value
+
+
+def _join(texts: Sequence[str]) -> str:
+    """Join texts; with a secret among them to one that shows its name."""
+    shown, literal, is_secret, has_value = "", "", False, True
+    for text in texts:
+        if isinstance(text, SecretText):
+            is_secret, has_value = True, has_value and text.has_value
+            shown += escape(literal, before_expression=True) + text.reference
+            literal = ""
+        else:
+            literal += text
+    shown += escape(literal)
+    if not is_secret:
+        return "".join(texts)
+    return SecretText("".join(texts), shown) if has_value else SecretText(shown, shown, has_value=False)
 
 
 def _wrong(reference: Reference, why: str, fix: str | None = None) -> NotExpanded:

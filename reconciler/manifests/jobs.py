@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, manifest_form, merge
+from reconciler.core.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, merge
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.digest import declared, digest_of
+from reconciler.core.digest import CURRENT, covered_by, digest_of
 from reconciler.core.identity import room_for_description
-from reconciler.core.normal import Rule, canonical, rules, split
+from reconciler.core.normal import Rule, rules
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, JobEntry, Lifecycle
 from reconciler.manifests.document import Document
@@ -153,8 +153,7 @@ class JobReader:
             if raw_problems:
                 return None
             body = create_body(merged)
-            covered = declared(split(canonical(manifest_form(body))).immutable, lifecycle.rerun)
-            digest = digest_of(covered)
+            digest = digest_of(covered_by(CURRENT, body, lifecycle.rerun))
         return DesiredJob(
             key=entry.name,
             body=body,

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.identity import key_problem
+from reconciler.core.secret import SecretText
 from reconciler.manifests.document import shorten
 from reconciler.manifests.merge import Entry
 from reconciler.manifests.positions import Step, diagnose, location_of_key
+from reconciler.manifests.problems import Unexpanded
 from reconciler.manifests.variables import did_you_mean
 
 UNKNOWN = "unknown key"
@@ -110,14 +112,19 @@ class Links:
 
 
 def _links(entry: Entry, name: str, value: Any) -> Iterator[Link]:
-    if type(value) is str:
+    if _is_key(value):
         yield Link(entry, value, (name,))
     elif isinstance(value, list):
         met: set[str] = set()
         for index, item in enumerate(value):
-            if type(item) is str and item not in met:
+            if _is_key(item) and item not in met:
                 met.add(item)
                 yield Link(entry, item, (name, index))
+
+
+def _is_key(value: Any) -> bool:
+    """Whether it is text of which something can be said: a secret, or what has no value, was refused."""
+    return isinstance(value, str) and not isinstance(value, SecretText | Unexpanded)
 
 
 def _claimed_twice(link: Link, first: Link) -> Diagnostic:

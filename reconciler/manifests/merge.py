@@ -9,6 +9,7 @@ from typing import Any
 from reconciler.core.body import desugar
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.identity import key_problem, stack_problem
+from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, Manifest
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, Step, diagnose, location_of_key
@@ -239,7 +240,7 @@ def same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and (one == other or (one != one and other != other))
+    return type(one) is type(other) and bool(scalar_text(one) == scalar_text(other))
 
 
 def _disagreement(entry: Entry, first: Document, *, show_line: bool = True) -> Diagnostic:

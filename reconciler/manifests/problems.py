@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.scalar import is_boolean, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, Step, Steps, diagnose, find, spell
@@ -86,10 +87,10 @@ def found(value: Any) -> str:
         return f"the sensitive value {value.reference}"
     if value is None:
         return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if is_boolean(value):
+        return str(scalar_text(value))
     if isinstance(value, int | float):
-        return f"the number {value!r}"
+        return f"the number {scalar_text(value)}"
     if isinstance(value, str):
         return f'the text "{shorten(value)}"'
     return "a mapping" if isinstance(value, Mapping) else "a list"
@@ -98,8 +99,7 @@ def found(value: Any) -> str:
 def _wrong_type(kind: str, finding: _Finding) -> _Words:
     value, fix = finding.value, None
     if kind in ("text", _KINDS["keys_type"]) and isinstance(value, bool | int | float):
-        spelled = ("true" if value else "false") if isinstance(value, bool) else repr(value)
-        fix = f'write it in quotes: "{spelled}"'
+        fix = f'write it in quotes: "{scalar_text(value)}"'
     elif kind in ("a whole number", "a number") and _reads_as_number(value):
         fix = "write it without quotes"
     elif kind == "true or false" and isinstance(value, str) and value.lower() in _BOOLEANS:
@@ -174,8 +174,8 @@ def _rule(finding: _Finding) -> _Words:
 
 
 def _duration(finding: _Finding) -> _Words:
-    is_number = type(finding.value) in (int, float)
-    fix = f'write it with its unit: "{finding.value}s"' if is_number else None
+    is_number = isinstance(finding.value, int | float) and not is_boolean(finding.value)
+    fix = f'write it with its unit: "{scalar_text(finding.value)}s"' if is_number else None
     return _Words(
         "value not allowed", f"found {found(finding.value)}; a duration is 90s, 2m, 1h30m or 2d", fix
     )

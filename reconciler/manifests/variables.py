@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.desired import scalar_text
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.expression import VARIABLE_NAME
+from reconciler.core.scalar import is_boolean, scalar_text, spelled
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.manifests.document import Document, plain, read, shorten
@@ -112,12 +112,13 @@ def _typed(name: str, text: str, variable: Variable) -> Any:
         return text
     value = plain(text.strip()) if text.strip() else text
     default = variable.default
-    if isinstance(default, bool):
-        return _wanted(name, value, isinstance(value, bool), "true or false")
+    if is_boolean(default):
+        return _wanted(name, value, is_boolean(value), "true or false")
     if isinstance(default, int):
-        return _wanted(name, value, type(value) is int, "a whole number")
+        return _wanted(name, value, isinstance(value, int) and not is_boolean(value), "a whole number")
     if isinstance(default, float):
-        return float(_wanted(name, value, type(value) in (int, float), "a number"))
+        number = _wanted(name, value, isinstance(value, int | float) and not is_boolean(value), "a number")
+        return spelled(float(number), scalar_text(value))
     if default is None and type(value) in (bool, int, float):
         return value if scalar_text(value) == text else text
     return text
@@ -125,10 +126,9 @@ def _typed(name: str, text: str, variable: Variable) -> Any:
 
 def _wanted(name: str, value: Any, fits: bool, kind: str) -> Any:
     if not fits:
-        raise NoValue(
-            "wrong type",
-            f'the value given for "{name}" is "{shorten(str(value))}"; like its default it has to be {kind}',
-        )
+        text = shorten(str(scalar_text(value)))
+        why = f'the value given for "{name}" is "{text}"; like its default it has to be {kind}'
+        raise NoValue("wrong type", why)
     return value
 
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from reconciler.core.draft import declared_now
 from reconciler.core.mutable import mutable_part
 from reconciler.core.normal import by_name
 from reconciler.core.observed import ObservedJob
@@ -19,7 +18,7 @@ from tests.builders import seen
 def what_was_declared(desired: DesiredJob) -> Declared:
     """What an apply writes down of a declaration."""
     return Declared(
-        immutable=by_name(declared_now(desired)),
+        immutable=by_name(desired.covered_by(desired.digest[:1])),
         mutable=mutable_part(desired.body or {}),
         description=desired.description,
         protect=desired.lifecycle.protect,

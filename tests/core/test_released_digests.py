@@ -1,0 +1,133 @@
+"""SEMANTICS 3.4: a digest that was released is known for ever, whatever a manifest spells.
+
+`digests_of_0_1_0.json` holds manifests with the digests that version 0.1.0 computed of them. It is never
+written again; a version that gives a new letter adds a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.digest import CURRENT, digest_of
+from reconciler.core.observed import Observation
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, Reason
+from reconciler.core.planner import Look, details_needed, rests_on_memory
+from reconciler.core.saved import movements
+from reconciler.core.scalar import spelled, walk_texts
+from reconciler.core.secret import as_released
+from reconciler.core.stack import DesiredJob
+from reconciler.manifests import load
+from tests.builders import STACK, a_job, a_stack, seen
+from tests.core.history import a_memory, past
+from tests.core.test_decision_table import decided, plan_for
+
+CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("digests_of_0_1_0.json").read_text())
+
+
+def jobs_of(case: dict[str, Any], root: Path) -> dict[str, DesiredJob]:
+    (root / "main.yaml").write_text(case["manifest"], encoding="utf-8")
+    files = [root / name for name in case.get("var_files", {})]
+    for file in files:
+        file.write_text(case["var_files"][file.name], encoding="utf-8")
+    loaded = load(
+        [root], variables=case.get("variables", {}), var_files=files, environ=case.get("environ", {})
+    )
+    return dict(loaded.stack.jobs)
+
+
+@pytest.mark.parametrize("case", CORPUS, ids=[case["name"] for case in CORPUS])
+def test_digest_that_version_0_1_0_made_of_the_manifest_is_of_what_is_declared(
+    case: dict[str, Any], tmp_path: Path
+) -> None:
+    """A failure here means that an upgrade would replace running jobs: give a new letter instead."""
+    jobs = jobs_of(case, tmp_path)
+    assert {key: digest_of(job.covered_by("a"), "a") for key, job in jobs.items()} == case["digests"]
+    assert {key for key, job in jobs.items() if not job.is_declared_by(case["digests"][key])} == set()
+    assert {job.digest[0] for job in jobs.values()} == {CURRENT}
+
+
+# --- what is decided about a job that version 0.1.0 made
+
+
+SPELLED: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.1, "1.10")}}
+EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.1, "1.10"), "epochs": 9}}
+
+
+def made_by_0_1_0(desired: DesiredJob) -> DesiredJob:
+    """The declaration as version 0.1.0 took it: with its digest, and the body that it sent."""
+    body = walk_texts(desired.body, as_released)
+    return replace(desired, body=body, digest=digest_of(desired.covered_by("a"), "a"))
+
+
+@pytest.mark.parametrize("entry", [{}, SPELLED, {"lifecycle": {"rerun": spelled(2, "002")}}])
+@pytest.mark.parametrize(
+    ("phase", "reason"), [(Phase.RUNNING, Reason.UNCHANGED), (Phase.COMPLETED, Reason.COMPLETED)]
+)
+def test_job_that_version_0_1_0_made_is_kept(entry: dict[str, Any], phase: Phase, reason: Reason) -> None:
+    desired = a_job(**entry)
+    then = made_by_0_1_0(desired)
+    assert then.digest != desired.digest
+    kept = decided(desired, seen(then, phase=phase))
+    assert (kept.action, kept.reason) == (Action.KEEP, reason)
+
+
+def test_unchanged_plan_of_such_a_job_asks_neither_details_nor_history() -> None:
+    desired = a_job(**SPELLED)
+    stack, job = a_stack(desired), seen(made_by_0_1_0(desired))
+    look = Look(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
+    assert details_needed(stack, look) == ()
+    assert not rests_on_memory(stack, look, {})
+
+
+def test_bad_ends_under_either_digest_are_one_run_of_retries() -> None:
+    desired = a_job(**SPELLED, lifecycle={"on_failure": "retry", "max_retries": 1})
+    jobs = [seen(made_by_0_1_0(desired), phase=Phase.FAILED), seen(desired, revision=2, phase=Phase.FAILED)]
+    kept = decided(desired, *jobs)
+    assert (kept.action, kept.reason) == (Action.KEEP, Reason.RETRIES_EXHAUSTED)
+
+
+def test_finished_work_that_aged_out_under_the_old_digest_stays_finished() -> None:
+    desired = a_job(**SPELLED)
+    kept = decided(desired, memory=a_memory(past(made_by_0_1_0(desired))))
+    assert (kept.action, kept.reason) == (Action.KEEP, Reason.AGED_OUT)
+
+
+@pytest.mark.parametrize("is_remembered", [True])
+def test_edit_of_such_a_job_changes_only_the_edited_field(is_remembered: bool) -> None:
+    then = made_by_0_1_0(a_job(**SPELLED))
+    job = seen(then)
+    memory = a_memory(past(then, job=job)) if is_remembered else a_memory()
+    action = decided(a_job(**EDITED), job, memory=memory)
+    assert [(c.path, c.before, c.after) for c in action.changes] == [
+        ("algorithm.parameters.epochs", None, "9")
+    ]
+    assert action.after is not None
+    assert action.after.digest[0] == CURRENT
+
+
+def test_update_leaves_such_a_job_its_digest_and_records_what_it_covers() -> None:
+    desired = a_job(**SPELLED, description="new")
+    then = made_by_0_1_0(a_job(**SPELLED))
+    action = decided(desired, seen(then))
+    assert (action.action, action.after and action.after.digest) == (Action.UPDATE, then.digest)
+    assert action.declared is not None
+    assert digest_of(dict(action.declared.immutable), "a") == then.digest
+
+
+def test_saved_plan_that_would_create_under_the_old_digest_is_stale() -> None:
+    stack = a_stack(a_job())
+    plan = plan_for(stack)
+    look = Look(sort_by_key(Observation(()), STACK, stack.declared_keys))
+    assert movements(plan, look) == ()
+    [action] = plan.actions
+    assert action.after is not None
+    after = action.after.model_copy(update={"digest": "a" + action.after.digest[1:]})
+    old = plan.model_copy(update={"actions": (action.model_copy(update={"after": after}),)})
+    assert movements(old, look) == (f"a: digest {after.digest} was made by another version of reconciler",)
