@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.core.digest import RERUN
-from reconciler.core.normal import Canonical, Rule, SecretName, rules
+from reconciler.core.normal import Canonical, Rule, SecretName, member_rule, rules
 from reconciler.core.plan import Change
+from reconciler.core.reconstruction import is_by_reference
 from reconciler.core.secret import REDACTED
 
 _NAMED_ARGUMENTS = "parameters"
@@ -108,9 +109,7 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
     """
     declared = dict(declared)
     rerun = ["lifecycle.rerun"] if declared.pop(RERUN, None) is not None else []
-    algorithm = declared.get("algorithm", {})
-    by_reference = "id" in algorithm or "subscription_id" in algorithm
-    pruner = _Pruner(keeps_named_lists=not by_reference)
+    pruner = _Pruner(keeps_named_lists=not is_by_reference(declared))
     after = pruner.declared(declared, reported, rules())
     before = pruner.reported(reported, declared, rules())
     return Comparable(
@@ -118,6 +117,19 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
         after,
         (*pruner.unreported, *rerun),
         tuple(sorted(pruner.secrets, key=lambda change: change.path)),
+    )
+
+
+def unreported_among(
+    changes: Iterable[Change], before: Canonical, after: Canonical, reported: Canonical
+) -> tuple[str, ...]:
+    """The paths of those changes between two declarations that show in no field of the details."""
+    pruner = _Pruner(keeps_named_lists=True)
+    for form in (before, after):
+        pruner.declared(form, reported, rules())
+    below = tuple(f"{path}." for path in pruner.unreported)
+    return tuple(
+        change.path for change in changes if change.path in pruner.unreported or change.path.startswith(below)
     )
 
 
@@ -135,7 +147,7 @@ class _Pruner:
         """What is declared, without what the service does not report."""
         result: Canonical = {}
         for name, value in declared.items():
-            member = _member(rule, name)
+            member = member_rule(rule, name)
             other = reported.get(name)
             is_unknown_and_unseen = member is None and other is None
             if is_unknown_and_unseen or (member and not member.is_reported):
@@ -154,7 +166,7 @@ class _Pruner:
         """What the service returned, without what it set by itself."""
         result: Canonical = {}
         for name, value in reported.items():
-            member = _member(rule, name)
+            member = member_rule(rule, name)
             if member is not None and not member.is_reported:
                 continue
             mine = declared.get(name)
@@ -208,12 +220,3 @@ class _Pruner:
 
 
 _FREE = Rule()
-
-
-def _member(rule: Rule, name: str) -> Rule | None:
-    """The rule of one member, or None for a field that no model knows."""
-    if rule.keyed_by:
-        return rule.item
-    if rule.has_named_members:
-        return _FREE
-    return rule.members.get(name)

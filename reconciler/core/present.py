@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reconciler.core.body import manifest_form
-from reconciler.core.diff import changes_between, comparable_with_details
+from reconciler.core.diff import changes_between, comparable_with_details, unreported_among
 from reconciler.core.digest import CURRENT, digest_of, is_known
 from reconciler.core.draft import Draft
 from reconciler.core.mutable import MutableChanges, mutable_changes
@@ -23,6 +23,7 @@ from reconciler.core.plan import (
     Reason,
     timestamp,
 )
+from reconciler.core.reconstruction import declared_for
 from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
 from reconciler.core.spelling import one_spelling
 from reconciler.core.stack import DesiredJob, OnChange
@@ -32,7 +33,10 @@ Row = tuple[PlannedAction, list[PlanWarning]]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind."""
+    """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind.
+
+    `unreported` are the fields that details do not show, in which it may have changed, or has.
+    """
 
     changes: tuple[Change, ...] = ()
     unreported: tuple[str, ...] = ()
@@ -48,9 +52,14 @@ class Difference:
         """The changed fields, for people."""
         if not self.is_known:
             return "the declaration changed; what it was before is not recorded"
-        if not self.changes:
+        if self.is_unreported:
             return f"changed in a field that the service does not report ({', '.join(self.unreported)})"
         return f"{', '.join(change.path for change in self.changes)} changed"
+
+    @property
+    def is_unreported(self) -> bool:
+        """Whether it shows in no field that the service reports."""
+        return {change.path for change in self.changes} <= set(self.unreported)
 
 
 def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
@@ -63,10 +72,18 @@ def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
     return then if digest_of(then, marker.digest[:1]) == marker.digest else None
 
 
-def difference(desired: DesiredJob, details: ObservedJob) -> Difference:
-    """Compare what details report with what is declared now (SEMANTICS 3.3)."""
-    wanted = desired.covered_by(CURRENT)
+def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Difference:
+    """Compare what was declared for a job with what is declared now (SEMANTICS 3.3).
+
+    `digest` is its marker's. If a declaration that can be put together from `details` has it, that is what
+    was declared, and the changes are those that a history would show. If not, what details report is
+    compared, as far as it goes.
+    """
+    wanted = desired.covered_by(digest[:1])
     reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
+    if (then := declared_for(reported, wanted, digest)) is not None:
+        changes = changes_between(then, wanted, forces_new_job=True)
+        return Difference(changes, unreported_among(changes, then, wanted, reported))
     comparable = comparable_with_details(reported, wanted)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True) or comparable.secrets
     return Difference(changes, comparable.unreported)
@@ -98,7 +115,7 @@ class Present:
         elif details is None:
             return self.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read"), []
         else:
-            found = difference(self.entry, details)
+            found = difference(self.entry, details, self.latest.marker.digest)
         if found.is_empty:
             return self._nothing_differs()
         if self.entry.lifecycle.on_change is OnChange.KEEP:

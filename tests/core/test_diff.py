@@ -13,8 +13,11 @@ from reconciler.core.secret import SecretText
 from reconciler.emulator import Store, create_app
 from tests.builders import a_job
 
+#: No declaration has it, so that only the details can be compared.
+UNKNOWN = "b" + "0" * 12
 
-def differing(before: dict[str, Any], after: dict[str, Any]) -> Difference:
+
+def differing(before: dict[str, Any], after: dict[str, Any], digest: str | None = None) -> Difference:
     """What was sent as `before` comes back from the service with all its noise; now `after` is declared."""
     sent = a_job(**before)
     assert sent.body is not None
@@ -23,7 +26,7 @@ def differing(before: dict[str, Any], after: dict[str, Any]) -> Difference:
         with backend:
             body = with_identity(sent.body, name="a", workspace_id="0", description="d")
             details = backend.details(backend.create(body).id)
-    return difference(a_job(**after), details)
+    return difference(a_job(**after), details, digest or sent.digest)
 
 
 FULL: dict[str, Any] = {
@@ -40,9 +43,10 @@ def changed(**fields: Any) -> dict[str, Any]:
     return {**FULL, **fields}
 
 
+@pytest.mark.parametrize("digest", [None, UNKNOWN])
 @pytest.mark.parametrize("entry", [{}, FULL, {"algorithm": {"id": "some-algorithm"}}])
-def test_the_noise_of_the_service_is_no_change(entry: dict[str, Any]) -> None:
-    found = differing(entry, entry)
+def test_the_noise_of_the_service_is_no_change(entry: dict[str, Any], digest: str | None) -> None:
+    found = differing(entry, entry, digest)
     assert found.changes == ()
     assert found.is_empty
 
@@ -65,7 +69,10 @@ def test_the_noise_of_the_service_is_no_change(entry: dict[str, Any]) -> None:
             {"spec__auto_stop": None},
             {"spec.auto_stop": ({"time_unit": "HOURS", "duration": "3"}, None)},
         ),
-        ({"spec__log_export_path": None}, {}),  # the service may have filled it in
+        (
+            {"spec__log_export_path": None},
+            {"spec.log_export_path": ({"obs_url": "/b/log/"}, None)},
+        ),
         ({"algorithm__code_dir": "/b/code/"}, {}),
         (
             {"spec__resource": {"flavor_id": "modelarts.vm.cpu.8u"}},
@@ -87,11 +94,18 @@ def test_which_fields_changed(after: dict[str, Any], paths: dict[str, tuple[Any,
     assert all(change.forces_new_job for change in found.changes)
 
 
-def test_members_that_the_algorithm_brought_along_do_not_count_as_removed() -> None:
+def test_what_the_service_may_have_filled_in_counts_as_removed_only_if_the_digest_proves_it() -> None:
+    without = {**FULL, "spec__log_export_path": None}
+    assert differing(FULL, without, UNKNOWN).is_empty
+    assert not differing(FULL, without).is_empty
+
+
+def test_members_that_the_algorithm_may_have_brought_along_count_if_the_digest_proves_it() -> None:
     by_id = {"algorithm": {"id": "x", "parameters": {"lr": 0.1}}}
     without = {"algorithm": {"id": "x"}}
-    assert differing(by_id, without).is_empty
-    assert not differing({}, {"algorithm__parameters": {}}).is_empty
+    assert differing(by_id, without, UNKNOWN).is_empty
+    assert not differing(by_id, without).is_empty
+    assert not differing({}, {"algorithm__parameters": {}}, UNKNOWN).is_empty
 
 
 @pytest.mark.parametrize(
@@ -122,13 +136,13 @@ def test_a_rotated_secret_in_a_list_is_not_shown() -> None:
 def test_a_secret_is_compared_only_where_nothing_else_explains_the_digest() -> None:
     then = {"algorithm__environments": {"T": SecretText("old", "${var.t}")}}
     now = {"algorithm__environments": {"T": SecretText("new", "${var.t}")}}
-    [change] = differing(then, now).changes
+    [change] = differing(then, now, UNKNOWN).changes
     assert (change.path, change.before, change.after, change.sensitive) == (
         "algorithm.environments.T",
         "(sensitive)",
         "${var.t}",
         True,
     )
-    [change] = differing(then, {**now, "algorithm__parameters": {"lr": 7}}).changes
+    [change] = differing(then, {**now, "algorithm__parameters": {"lr": 7}}, UNKNOWN).changes
     assert change.path == "algorithm.parameters.lr"
     assert differing(then, then).is_empty

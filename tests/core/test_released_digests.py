@@ -99,7 +99,7 @@ def test_finished_work_that_aged_out_under_the_old_digest_stays_finished() -> No
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.AGED_OUT)
 
 
-@pytest.mark.parametrize("is_remembered", [True])
+@pytest.mark.parametrize("is_remembered", [True, False])
 def test_edit_of_such_a_job_changes_only_the_edited_field(is_remembered: bool) -> None:
     then = made_by_0_1_0(a_job(**SPELLED))
     job = seen(then)

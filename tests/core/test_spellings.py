@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.observed import ObservedJob
-from reconciler.core.present import difference
+from reconciler.core.present import Difference, difference
 from tests.builders import a_job, seen
 
 DECLARED: dict[str, Any] = {
@@ -35,6 +35,11 @@ def reported(job: Any, respell: Callable[[dict[str, Any]], object]) -> ObservedJ
     body = copy.deepcopy(job.body)
     respell(body)
     return seen(job, body=body)
+
+
+def compared(job: Any, details: ObservedJob) -> Difference:
+    """What the details alone say: no declaration has a digest of noughts."""
+    return difference(job, details, "b" + "0" * 12)
 
 
 def as_maps(body: dict[str, Any]) -> None:
@@ -80,13 +85,13 @@ def flat(body: dict[str, Any]) -> None:
 )
 def test_the_same_job_in_another_spelling(respell: Callable[[dict[str, Any]], object]) -> None:
     job = a_job(**DECLARED)
-    assert difference(job, reported(job, respell)).is_empty
+    assert compared(job, reported(job, respell)).is_empty
 
 
 def test_period_that_raw_sends_is_compared_as_a_number_of_seconds() -> None:
     job = a_job(raw={"algorithm": {"outputs": {"train_url": {"period": "30s"}}}}, **DECLARED)
-    assert difference(job, reported(job, period(30))).is_empty
-    assert not difference(job, reported(job, period(60))).is_empty
+    assert compared(job, reported(job, period(30))).is_empty
+    assert not compared(job, reported(job, period(60))).is_empty
 
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
@@ -98,7 +103,7 @@ def test_a_task_tells_of_one_input_and_output_where_a_list_was_sent(kind: str) -
         algorithm = body["tasks"][0]["algorithm"]
         algorithm[kind] = algorithm[kind][0]
 
-    assert difference(job, reported(job, one)).is_empty
+    assert compared(job, reported(job, one)).is_empty
 
 
 def test_what_the_service_adds_to_a_task_is_no_change() -> None:
@@ -107,4 +112,4 @@ def test_what_the_service_adds_to_a_task_is_no_change() -> None:
     def noise(body: dict[str, Any]) -> None:
         body["tasks"][0]["task_resource"] |= {"flavor_name": "F", "flavor_type": "CPU", "max_num": 16}
 
-    assert difference(job, reported(job, noise)).is_empty
+    assert compared(job, reported(job, noise)).is_empty
