@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.body import manifest_form
 from reconciler.core.diff import changes_between, comparable_with_details, unreported_among
-from reconciler.core.digest import CURRENT, digest_of, is_known
+from reconciler.core.digest import digest_of, is_known
 from reconciler.core.draft import Draft
 from reconciler.core.mutable import MutableChanges, mutable_changes
 from reconciler.core.normal import Canonical, canonical, split
@@ -146,7 +146,7 @@ class Present:
         done = [
             revision.number
             for revision in self.draft.view.ever_owned
-            if revision.marker.digest == self.entry.digest
+            if self.entry.is_declared_by(revision.marker.digest)
             and revision.job.phase is Phase.COMPLETED
             and revision.number < self.latest.number
         ]

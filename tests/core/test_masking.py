@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.draft import declared_now
+from reconciler.core.digest import CURRENT
 from reconciler.core.masking import LOOKS_SECRET, mask
 from reconciler.core.normal import by_name
 from reconciler.core.phase import Phase
@@ -135,7 +135,7 @@ def test_what_no_record_holds_goes_by_its_look() -> None:
 
 
 def test_name_of_a_secret_in_a_record_is_shown() -> None:
-    declared = Declared(immutable=by_name(declared_now(a_job(**SECRET))))
+    declared = Declared(immutable=by_name(a_job(**SECRET).covered_by(CURRENT)))
     change = Change(path=f"{ENVIRONMENTS}.NOTE", before="${var.note}", after=None)
     assert mask((change,), [declared]) == (change,)
 

@@ -24,7 +24,7 @@ from reconciler.core.scalar import spelled, walk_texts
 from reconciler.core.secret import as_released
 from reconciler.core.stack import DesiredJob
 from reconciler.manifests import load
-from tests.builders import STACK, a_job, a_stack, seen
+from tests.builders import NOW, STACK, a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import decided, plan_for
 
@@ -125,9 +125,11 @@ def test_saved_plan_that_would_create_under_the_old_digest_is_stale() -> None:
     stack = a_stack(a_job())
     plan = plan_for(stack)
     look = Look(sort_by_key(Observation(()), STACK, stack.declared_keys))
-    assert movements(plan, look) == ()
+    assert movements(plan, look, NOW) == ()
     [action] = plan.actions
     assert action.after is not None
     after = action.after.model_copy(update={"digest": "a" + action.after.digest[1:]})
     old = plan.model_copy(update={"actions": (action.model_copy(update={"after": after}),)})
-    assert movements(old, look) == (f"a: digest {after.digest} was made by another version of reconciler",)
+    assert movements(old, look, NOW) == (
+        f"a: digest {after.digest} was made by another version of reconciler",
+    )
