@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.cli.opening import recording_at
+from reconciler.cli.opening import recording_at, records_url
 from reconciler.core.checkup import Check, of_lock, of_memory, unchecked, well, wrong
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.plan import TargetIdentity
@@ -37,7 +37,7 @@ class RecordsExamination:
             WrongUsage: `--records` is not the address of a store.
         """
         try:
-            url = self._given or self._loaded.records_url()
+            url = records_url(self._target, self._given, self._loaded.records_url)
         except ManifestInvalid as invalid:
             yield from (
                 wrong("records", f"{said.what}: {said.why}", said.fix) for said in invalid.diagnostics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -85,9 +85,9 @@ def opened(
     """
     loaded = load_stack(paths, variables, var_files, offline=offline)
     name, chosen = loaded.target(target)
-    url, missing = records, None
+    url, missing = None, None
     try:
-        url = url or loaded.records_url()
+        url = records_url(chosen, records, loaded.records_url)
     except ManifestInvalid as invalid:
         if not offline:
             raise
@@ -117,6 +117,29 @@ def opened_at(
         cleanup.callback(recording.close)
         place = cleanup.enter_context(connected(name, target, around))
         yield Context(loaded, place, tell=console.detail, recording=recording)
+
+
+def records_url(target: Target, given: str | None, declared: Callable[[], str | None]) -> str | None:
+    """Where the records of a stack on a target lie; None is the file beside the root file.
+
+    `given` is what `--records` or its variable says, `declared` what the manifest does. Neither counts for
+    a local target: its jobs lie beside the root file, and so does what is known of them.
+
+    Raises:
+        WrongUsage: `given` is not the address of a store.
+        ManifestInvalid: the declared address is not complete.
+    """
+    from reconciler.core.stack import TargetKind
+
+    if target.kind is not TargetKind.LOCAL:
+        return given or declared()
+    if given:
+        from reconciler.manifests.records import passwords_in
+        from reconciler.records.address import parse_address
+
+        console.redact.learn(passwords_in(given))
+        parse_address(given)
+    return None
 
 
 def recording_at(records: str | None, root: Path, clock: Clock, lock: LockOptions = _NO_LOCK) -> Recording:

@@ -29,6 +29,7 @@ def save_plan(
         Refused: a body holds a secret that nobody could find again without the manifest.
     """
     from reconciler.core.saved import SavedOptions, document
+    from reconciler.core.stack import TargetKind
 
     _see_that_secrets_can_be_found(plan)
     loaded = context.loaded
@@ -39,7 +40,7 @@ def save_plan(
     options = SavedOptions(
         target=target,
         root=os.path.relpath(loaded.root.resolve(), file.parent),
-        records=_reference(records, loaded),
+        records=None if target.kind is TargetKind.LOCAL else _reference(records, loaded),
         only=context.only,
         allow=allow,
         sources={name: _seen_from(file, source) for name, source in loaded.sources.items()},

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.console import console
-from reconciler.cli.opening import recording_at, tell_request
+from reconciler.cli.opening import recording_at, records_url, tell_request
 from reconciler.core.record import Scope
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def recorded(loaded: LoadedStack, target: str | None, records: str | None) -> It
     name, chosen = loaded.target(target)
     clock = SystemClock()
     identity = _identity(loaded, name, chosen, clock)
-    recording = recording_at(records or loaded.records_url(), loaded.root, clock)
+    recording = recording_at(records_url(chosen, records, loaded.records_url), loaded.root, clock)
     try:
         yield Recorded(loaded, identity, recording, clock)
     finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
 from reconciler.cli.console import console
-from reconciler.cli.opening import LockOptions, opened_at
+from reconciler.cli.opening import LockOptions, opened_at, records_url
 from reconciler.cli.planfile import read_plan
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.saved import SavedPlan
@@ -71,10 +71,15 @@ def _opened(
     if not os.path.isdir(loaded.root):  # noqa: PTH112 - a name that is too long is none, and no error
         why = f"it names {options.root}, as seen from it, as the stack's root; {loaded.root} is no directory"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "keep the plan where it was made"))
-    if records is None and options.records is not None:
-        records = resolve_records(options.records, options.sources, **known_now, root=loaded.root)
+
+    def saved_records() -> str | None:
+        if options.records is None:
+            return None
+        return resolve_records(options.records, options.sources, **known_now, root=loaded.root)
+
+    url = records_url(options.target, records, saved_records)
     lock = LockOptions(lease_s, without_records)
-    context = cleanup.enter_context(opened_at(loaded, plan.target.name, options.target, records, lock=lock))
+    context = cleanup.enter_context(opened_at(loaded, plan.target.name, options.target, url, lock=lock))
     return plan, context._replace(only=options.only, parallelism=parallelism, is_applied=True)
 
 

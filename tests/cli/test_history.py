@@ -478,13 +478,13 @@ def test_another_target_has_another_history(reconciler: Reconciler, service: Ser
     assert reconciler("history", "-t", "there").code == 64
 
 
-def test_records_says_another_store(reconciler: Reconciler, tmp_path: Path) -> None:
-    write(manifest("a"))
+def test_records_says_another_store(reconciler: Reconciler, service: Service, tmp_path: Path) -> None:
+    write(manifest("a", url=service.url))
     store = f"sqlite:///{tmp_path}/elsewhere.sqlite3"
     reconciler("apply", "--yes", "--records", store)
     assert reconciler("history").out == NOTHING
     assert len(runs(reconciler("history", "--json", "--records", store))) == 1
-    write(manifest("a", more="records: 'sqlite:///elsewhere.sqlite3'\n"))
+    write(manifest("a", url=service.url, more="records: 'sqlite:///elsewhere.sqlite3'\n"))
     assert len(runs(reconciler("history", "--json"))) == 1
 
 

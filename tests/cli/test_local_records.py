@@ -1,0 +1,116 @@
+"""The records of a local target lie beside it, whatever `records` says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+RECORDS = Path(".reconciler/records.sqlite3")
+#: Nobody listens there: whoever uses it fails.
+NOWHERE = "postgresql://me@127.0.0.1:1/records"
+IN_MANIFEST = "records: 'postgresql://me:${env.NO_SUCH_PASSWORD}@127.0.0.1:1/records'\n"
+
+COMMANDS = [
+    ["plan"],
+    ["apply", "--yes"],
+    ["drift"],
+    ["history"],
+    ["history", "a"],
+    ["unlock", "--yes"],
+    ["doctor"],
+    ["destroy", "--yes"],
+]
+
+
+def _by_manifest(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    write(manifest("a", more=IN_MANIFEST))
+    return []
+
+
+def _by_option(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    write(manifest("a"))
+    return ["--records", NOWHERE]
+
+
+def _by_variable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    write(manifest("a"))
+    monkeypatch.setenv("RECONCILER_RECORDS", NOWHERE)
+    return []
+
+
+WAYS = [_by_manifest, _by_option, _by_variable]
+Way = Callable[[pytest.MonkeyPatch], list[str]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_command_uses_the_records_beside_a_local_target(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, way: Way, command: list[str]
+) -> None:
+    write(manifest("a"))
+    assert reconciler("apply", "--yes").code == 0
+    assert RECORDS.exists()
+    said = reconciler(*command, *way(monkeypatch))
+    assert said.code == 0, said.err
+    assert "127.0.0.1" not in said.err
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_apply_is_recorded_beside_a_local_target(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, way: Way
+) -> None:
+    assert reconciler("apply", "--yes", *way(monkeypatch)).code == 0
+    assert RECORDS.exists()
+    assert len(reconciler("history", "--json").document["runs"]) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_saved_plan_of_a_local_target_is_recorded_beside_it(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, way: Way
+) -> None:
+    options = way(monkeypatch)
+    assert reconciler("plan", "--out", "plan.json", *options).code == 0
+    assert json.loads(Path("plan.json").read_text(encoding="utf-8"))["options"].get("records") is None
+    assert reconciler("apply", "--yes", "--plan", "plan.json", *options).code == 0
+    assert RECORDS.exists()
+
+
+def test_doctor_names_the_file_beside_a_local_target(reconciler: Reconciler) -> None:
+    write(manifest("a", more=IN_MANIFEST))
+    [records] = [
+        check for check in reconciler("doctor", "--json").document["checks"] if check["name"] == "records"
+    ]
+    assert records["detail"].startswith(f"this machine's file {RECORDS.absolute()}")
+
+
+def test_a_password_of_a_store_that_is_not_used_stays_secret(reconciler: Reconciler) -> None:
+    write(manifest("a").replace("a of the test", "tell-nobody-3"))
+    said = reconciler("plan", "--json", "--records", "postgresql://me:tell-nobody-3@127.0.0.1:1/r")
+    assert said.code == 0
+    assert "tell-nobody-3" not in said.out + said.err
+
+
+def test_an_address_that_is_none_is_wrong_use_on_a_local_target_too(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    assert reconciler("plan", "--records", "ftp://x/y").code == 64
+
+
+def test_records_beside_a_local_target_hold_nothing_of_another_one(
+    reconciler: Reconciler, service: Service, tmp_path: Path
+) -> None:
+    more = f"records: 'sqlite:///{tmp_path}/shared.sqlite3'\ntarget: there\n"
+    text = manifest("a", url=service.url, more=more).replace(
+        "targets:\n", "targets:\n  here: {kind: local}\n"
+    )
+    write(text)
+    assert reconciler("apply", "--yes").code == 0
+    assert not RECORDS.exists()
+    assert reconciler("apply", "--yes", "-t", "here").code == 0
+    assert RECORDS.exists()
+    assert len(reconciler("history", "--json").document["runs"]) == 1
+    assert len(reconciler("history", "--json", "-t", "here").document["runs"]) == 1
