@@ -19,7 +19,8 @@ from reconciler.emulator.clock import milliseconds, wall_ms
 StoreError = sqlite3.Error
 
 # Large texts come last, so that a filter can be checked without reading them.
-_SCHEMA = """
+_TABLES = (
+    """
 CREATE TABLE IF NOT EXISTS jobs (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -54,25 +55,84 @@ CREATE TABLE IF NOT EXISTS jobs (
     tail TEXT NOT NULL,
     body TEXT NOT NULL,
     UNIQUE (project, workspace_id, name_key)
-);
-CREATE INDEX IF NOT EXISTS jobs_by_time ON jobs (project, workspace_id);
-CREATE INDEX IF NOT EXISTS jobs_by_phase ON jobs (project, workspace_id, phase);
-CREATE INDEX IF NOT EXISTS jobs_due ON jobs (next_ms) WHERE next_ms IS NOT NULL;
-CREATE INDEX IF NOT EXISTS jobs_leaving ON jobs (delete_ms) WHERE delete_ms IS NOT NULL;
+)""",
+    "CREATE INDEX IF NOT EXISTS jobs_by_time ON jobs (project, workspace_id)",
+    "CREATE INDEX IF NOT EXISTS jobs_by_phase ON jobs (project, workspace_id, phase)",
+    "CREATE INDEX IF NOT EXISTS jobs_due ON jobs (next_ms) WHERE next_ms IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_leaving ON jobs (delete_ms) WHERE delete_ms IS NOT NULL",
+    """
 CREATE TABLE IF NOT EXISTS tags (
     job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
     key TEXT NOT NULL,
     value TEXT NOT NULL,
     PRIMARY KEY (job_id, key)
-) WITHOUT ROWID;
+) WITHOUT ROWID""",
+    """
 CREATE TABLE IF NOT EXISTS clock (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     wall_ms INTEGER NOT NULL,
     emulated_ms INTEGER NOT NULL,
     speed REAL NOT NULL,
     reached_ms INTEGER NOT NULL
-);
-"""
+)""",
+)
+
+# What keeps a call from growing dearer with the number of jobs. `name_ends` holds each name from every one of
+# its letters on: a text is found inside names where it begins an end. `counts` holds how many jobs there are.
+# Triggers keep both, so that no statement about jobs can forget them.
+_INDEXES = (
+    "CREATE INDEX jobs_by_create ON jobs (project, workspace_id, create_ms)",
+    "CREATE INDEX jobs_by_experiment ON jobs (project, experiment_id) WHERE experiment_id != ''",
+    "CREATE INDEX tags_by_key ON tags (key, value)",
+    """
+CREATE TABLE counts (
+    project TEXT NOT NULL,
+    workspace_id TEXT NOT NULL,
+    phase TEXT NOT NULL,
+    jobs INTEGER NOT NULL,
+    PRIMARY KEY (project, workspace_id, phase)
+) WITHOUT ROWID""",
+    "INSERT INTO counts SELECT project, workspace_id, phase, count(*) FROM jobs GROUP BY 1, 2, 3",
+    "CREATE TABLE letters (place INTEGER PRIMARY KEY)",
+    """
+WITH RECURSIVE counting (place) AS (SELECT 1 UNION ALL SELECT place + 1 FROM counting WHERE place < 64)
+INSERT INTO letters SELECT place FROM counting""",
+    """
+CREATE TABLE name_ends (
+    ending TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (ending, seq)
+) WITHOUT ROWID""",
+    """
+INSERT INTO name_ends
+    SELECT substr(name_key, place), seq FROM jobs JOIN letters ON place <= length(name_key)""",
+    """
+CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN
+    INSERT OR IGNORE INTO counts VALUES (new.project, new.workspace_id, new.phase, 0);
+    UPDATE counts SET jobs = jobs + 1
+        WHERE project = new.project AND workspace_id = new.workspace_id AND phase = new.phase;
+    INSERT INTO name_ends
+        SELECT substr(new.name_key, place), new.seq FROM letters WHERE place <= length(new.name_key);
+END""",
+    """
+CREATE TRIGGER job_moved AFTER UPDATE OF phase ON jobs WHEN new.phase != old.phase BEGIN
+    UPDATE counts SET jobs = jobs - 1
+        WHERE project = old.project AND workspace_id = old.workspace_id AND phase = old.phase;
+    INSERT OR IGNORE INTO counts VALUES (new.project, new.workspace_id, new.phase, 0);
+    UPDATE counts SET jobs = jobs + 1
+        WHERE project = new.project AND workspace_id = new.workspace_id AND phase = new.phase;
+END""",
+    """
+CREATE TRIGGER job_removed AFTER DELETE ON jobs BEGIN
+    UPDATE counts SET jobs = jobs - 1
+        WHERE project = old.project AND workspace_id = old.workspace_id AND phase = old.phase;
+    DELETE FROM name_ends WHERE seq = old.seq AND ending IN (
+        SELECT substr(old.name_key, place) FROM letters WHERE place <= length(old.name_key));
+END""",
+)
+
+_VERSIONS = (_TABLES, _INDEXES)
+"""What each version of the file added. A file says how many of them it has; the rest is made up for."""
 
 
 class Database:
@@ -88,22 +148,31 @@ class Database:
             self._connection.execute("PRAGMA foreign_keys = ON")
             # A machine that loses its power may lose the last jobs; they were pretended anyway.
             self._connection.execute("PRAGMA synchronous = NORMAL")
+            # The indexes of many jobs stay in memory (KB), and are written back in lots (pages).
+            self._connection.execute("PRAGMA cache_size = -16000")
+            self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
             self._prepare()
         except BaseException:
             self._connection.close()
             raise
 
     def _prepare(self) -> None:
-        if self.one("PRAGMA user_version")[0] == 1:
+        if self._version == len(_VERSIONS):
             return
         # Two processes that make the same file at once cannot both switch it to the faster journal;
         # the one that is refused may use it all the same.
         with suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA journal_mode = WAL")
         with self.transaction(write=True):
-            for statement in _SCHEMA.split(";\n"):
-                self.run(statement)
-            self.run("PRAGMA user_version = 1")
+            # Read again: another process may have done it meanwhile.
+            for version, statements in enumerate(_VERSIONS[self._version :], self._version + 1):
+                for statement in statements:
+                    self.run(statement)
+                self.run(f"PRAGMA user_version = {version}")
+
+    @property
+    def _version(self) -> int:
+        return int(self.one("PRAGMA user_version")[0])
 
     def run(self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> int:
         """Run one statement; return the number of rows it changed."""

@@ -58,7 +58,7 @@ def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
         create_ms=row["create_ms"],
         node_count=row["node_count"],
         reserved_hours=row["reserved_hours"],
-        life=read_life(row),
+        life=read_life(row).at(now_ms),
         now_ms=now_ms,
         head=row["head"],
         tail=row["tail"],
@@ -85,6 +85,10 @@ def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
         "reserved_hours": (spec.get("reserved_time") or {}).get("duration") or 0,
         "body": answers.dumps(body),
     }
+
+
+LIFE = ("phase", "secondary", "steps", "past", "started_ms", "ended_ms", "held_ms")
+"""The columns that a life is read from."""
 
 
 def read_life(row: Any) -> Life:

@@ -56,10 +56,15 @@ MAX_CHOICES = 10
 
 
 class Condition(NamedTuple):
-    """A piece of SQL, and the values of its question marks."""
+    """A piece of SQL about the table of jobs, and the values of its question marks.
+
+    `is_about_life`: the answer changes with time. `is_counted`: the sql fits the table of counts, too.
+    """
 
     sql: str
     values: tuple[Any, ...]
+    is_about_life: bool = False
+    is_counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,16 +159,31 @@ def _filter(item: Mapping[str, Any]) -> Condition | None:
     if not values:
         return None
     marks = ", ".join("?" * len(values))
+    about_phase = {"is_about_life": True, "is_counted": True} if key.column == "phase" else {}
     match operator:
         case "between":
             return Condition(f"{key.column} BETWEEN ? AND ?", _span(values))
         case "like":
+            if key.column == "name":
+                return name_contains(*values)
             parts = " OR ".join([f"instr(lower({key.column}), lower(?))"] * len(values))
             return Condition(f"({parts})", values)
         case "not":
-            return Condition(f"{key.column} NOT IN ({marks})", values)
+            return Condition(f"{key.column} NOT IN ({marks})", values, **about_phase)
+        case _ if key.column == "name":
+            keys = tuple(value.lower() for value in values)
+            return Condition(f"(name_key IN ({marks}) AND name IN ({marks}))", (*keys, *values))
         case _:
-            return Condition(f"{key.column} IN ({marks})", values)
+            return Condition(f"{key.column} IN ({marks})", values, **about_phase)
+
+
+def name_contains(*texts: str) -> Condition:
+    """Return the condition that a job's name contains one of these texts, case aside."""
+    ends = " UNION ".join(
+        ["SELECT seq FROM name_ends WHERE ending >= lower(?) AND ending < lower(?) || char(1114111)"]
+        * len(texts)
+    )
+    return Condition(f"seq IN ({ends})", tuple(text for text in texts for _ in range(2)))
 
 
 def _span(values: tuple[str, ...]) -> tuple[int, int]:
@@ -212,7 +232,7 @@ def tagged(tag: Mapping[str, Any]) -> Condition:
     values = tuple(value for value in tag.get("values") or () if value is not None)
     chosen = f" AND value IN ({', '.join('?' * len(values))})" if values else ""
     # Only the number of question marks goes into the text.
-    sql = f"id IN (SELECT job_id FROM tags WHERE key = ?{chosen})"  # noqa: S608
+    sql = f"seq IN (SELECT seq FROM tags JOIN jobs ON id = job_id WHERE key = ?{chosen})"  # noqa: S608
     return Condition(sql, (tag.get("key"), *values))
 
 
@@ -221,4 +241,5 @@ def _hosts(addresses: list[str]) -> Condition:
     parts = [address.rpartition(".") for address in addresses]
     numbers = [int(last) for net, _, last in parts if net == "192.168.0" and last.isdecimal() and int(last)]
     least = min(numbers, default=None)
-    return Condition("started_ms > 0 AND node_count >= ?", (least if least is not None else 1 << 31,))
+    sql = "started_ms > 0 AND node_count >= ?"
+    return Condition(sql, (least if least is not None else 1 << 31,), is_about_life=True)

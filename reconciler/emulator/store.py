@@ -1,8 +1,10 @@
 """The jobs of the emulated service, kept in SQLite.
 
-Every call first lets the jobs live up to the present (`_settle`), so that a phase is always what the
-clock says. The answer about a job is written once, when the job is created or changed; a page of a
-search then costs little more than reading it.
+A job is read as of the present, whatever its row says, so that a phase is always what the clock says. The
+rows follow, many at once: before a search asks about phases, and a minute later otherwise. The answer
+about a job is written once, when the job is created or changed; a page of a search then costs little more
+than reading it. No call looks at all jobs, unless it is asked about all of them: what it costs does not
+grow with their number.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from reconciler.emulator.clock import Clock
 from reconciler.emulator.database import Database, SharedClock
 from reconciler.emulator.errors import Refused, job_not_found
 from reconciler.emulator.lifecycle import Durations, Life
-from reconciler.emulator.records import Body, Job, body_columns, life_columns, read_job, read_life
+from reconciler.emulator.records import LIFE, Body, Job, body_columns, life_columns, read_job, read_life
 from reconciler.emulator.searching import Condition, Search
 
+FOLLOWS_MS = 60_000
+"""For how long, in emulated time, the row of a job may stay behind its life while nobody asks for phases."""
 USER_ID = "0e1d2c3b4a5968778695a4b3c2d1e0f1"
 DEFAULT_QUOTA = 10_000
 
@@ -130,15 +134,19 @@ class Store:
 
     def search(self, project: str, search: Search) -> Page:
         """Return one page of the jobs that match, ordered by create time, then by order of creation."""
-        now = self._settle()
+        now = self._settle(lives=any(condition.is_about_life for condition in search.conditions))
         where = " AND ".join(["project = ?", "workspace_id = ?", *(c.sql for c in search.conditions)])
         values = (project, search.workspace_id, *(v for c in search.conditions for v in c.values))
         direction = "DESC" if search.descending else "ASC"
+        # Those that match are found by their condition, and sorted; without one, the index has the order.
+        place = "+seq" if search.conditions else "seq"
         # The conditions are built from the table of filter keys; the values are bound.
         counting = f"SELECT count(*) FROM jobs WHERE {where}"  # noqa: S608
+        if all(condition.is_counted for condition in search.conditions):
+            counting = f"SELECT coalesce(sum(jobs), 0) FROM counts WHERE {where}"  # noqa: S608
         picking = (
             f"SELECT * FROM jobs WHERE seq IN (SELECT seq FROM jobs WHERE {where} "  # noqa: S608
-            f"ORDER BY seq {direction} LIMIT ? OFFSET ?) ORDER BY seq {direction}"
+            f"ORDER BY {place} {direction} LIMIT ? OFFSET ?) ORDER BY seq {direction}"
         )
         with self.database.transaction():
             total = self.count(project)
@@ -198,7 +206,7 @@ class Store:
                 self.database.run(
                     "UPDATE jobs SET delete_ms = coalesce(delete_ms, ?) WHERE id = ?", (gone_ms, job_id)
                 )
-            self._advance(now)
+            self._remove(now)
 
     def is_taken(self, project: str, workspace_id: str, name: str) -> bool:
         """Say whether a name is in use; names that differ in case only are the same."""
@@ -208,7 +216,8 @@ class Store:
 
     def count(self, project: str) -> int:
         """Return the number of jobs of a project."""
-        return int(self.database.one("SELECT count(*) FROM jobs WHERE project = ?", (project,))[0])
+        sql = "SELECT coalesce(sum(jobs), 0) FROM counts WHERE project = ?"
+        return int(self.database.one(sql, (project,))[0])
 
     def tag(self, project: str, job_id: str, values_by_key: Mapping[str, str]) -> None:
         """Give a job tags; a key that is there gets the new value.
@@ -303,33 +312,37 @@ class Store:
     # ── inside ─────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def _write(self) -> Iterator[int]:
-        """Yield the present inside a write; everything that is due has happened."""
+    def _write(self, *, lives: bool = False) -> Iterator[int]:
+        """Yield the present inside a write; jobs that are deleted by now are gone. See `_settle`."""
         with self.database.transaction(write=True):
             now = self.clock.now_ms()
-            self._advance(now)
+            self._remove(now)
+            if self._is_due(now if lives else now - FOLLOWS_MS):
+                self._advance(now)
             if isinstance(self.clock, SharedClock):
                 self.clock.reached(now)
             yield now
 
-    def _settle(self) -> int:
-        """Let every job live up to the present; return it."""
+    def _settle(self, *, lives: bool = False) -> int:
+        """Return the present; jobs deleted by then are gone, and with `lives` every row is current."""
         now = self.clock.now_ms()
-        if self._is_due(now):
-            with self._write() as later:
+        if self._is_leaving(now) or self._is_due(now if lives else now - FOLLOWS_MS):
+            with self._write(lives=lives) as later:
                 return later
         return now
 
     def _is_due(self, now: int) -> bool:
-        sql = (
-            "SELECT 1 FROM jobs WHERE next_ms <= ?1 "
-            "UNION ALL SELECT 1 FROM jobs WHERE delete_ms <= ?1 LIMIT 1"
-        )
-        return self.database.one(sql, (now,)) is not None
+        return self.database.one("SELECT 1 FROM jobs WHERE next_ms <= ? LIMIT 1", (now,)) is not None
+
+    def _is_leaving(self, now: int) -> bool:
+        return self.database.one("SELECT 1 FROM jobs WHERE delete_ms <= ? LIMIT 1", (now,)) is not None
+
+    def _remove(self, now: int) -> None:
+        self.database.run("DELETE FROM jobs WHERE delete_ms <= ?", (now,))
 
     def _advance(self, now: int) -> None:
-        self.database.run("DELETE FROM jobs WHERE delete_ms <= ?", (now,))
-        due = self.database.all("SELECT * FROM jobs WHERE next_ms <= ?", (now,))
+        # The columns are those of this package; the value is bound.
+        due = self.database.all(f"SELECT id, {', '.join(LIFE)} FROM jobs WHERE next_ms <= ?", (now,))  # noqa: S608
         for row in due:
             self._set(row["id"], life_columns(read_life(row).at(now)))
 
@@ -337,7 +350,6 @@ class Store:
         with self._write() as now:
             job = self._read(None, job_id, now)
             self._set(job_id, life_columns(change(job, now)))
-            self._advance(now)
             return self._read(None, job_id, now)
 
     def _set(self, job_id: str, columns: Mapping[str, Any]) -> None:
@@ -346,7 +358,8 @@ class Store:
         self.database.run(f"UPDATE jobs SET {assignments} WHERE id = ?", (*columns.values(), job_id))  # noqa: S608
 
     def _check_experiment(self, project: str, reference: Mapping[str, Any]) -> None:
-        known = "SELECT 1 FROM jobs WHERE project = ? AND experiment_id = ?"
+        # That it is not empty is said for the index, which has no job without an experiment.
+        known = "SELECT 1 FROM jobs WHERE project = ? AND experiment_id = ? AND experiment_id != ''"
         asked = reference.get("id")
         if asked and self.database.one(known, (project, asked)) is None:
             raise Refused("ModelArts.2842", f"Training experiment (ID: {asked}) not found.")

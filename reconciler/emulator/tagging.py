@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.emulator import shapes
 from reconciler.emulator.calls import Answer, Call, answer
 from reconciler.emulator.errors import Refused, invalid
-from reconciler.emulator.searching import Condition, check_tags_differ, tagged
+from reconciler.emulator.searching import Condition, check_tags_differ, name_contains, tagged
 from reconciler.emulator.validation import check_workspace
 
 _KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
@@ -90,7 +90,8 @@ def _conditions(call: Call) -> list[Condition]:
     for match in body.get("matches") or ():
         if match.get("key") != "resource_name":
             raise invalid("matches[].key must be resource_name")
-        found.append(Condition("instr(lower(name), lower(?))", (match.get("value") or "",)))
+        if match.get("value"):
+            found.append(name_contains(match["value"]))
     return found
 
 

@@ -1,0 +1,198 @@
+"""What a call costs does not grow with the number of jobs; and what is kept for that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.emulator import Durations, ManualClock, Store
+from reconciler.emulator.searching import Search, read_search
+
+MakeJob = Callable[..., dict[str, Any]]
+FEW, MANY = 100, 1500
+#: Trees grow a level, lists do not grow at all.
+MOST = 1.5
+
+
+def search(store: Store, *filters: tuple[str, str, list[str]], **more: Any) -> Search:
+    body = {"filters": [{"key": key, "operator": how, "value": value} for key, how, value in filters], **more}
+    return read_search(body, store.clock.now_ms())
+
+
+def work(store: Store, call: Callable[[Store], object]) -> int:
+    """How much SQLite had to do for a call, in tens of its instructions: the same on every machine."""
+    done = 0
+
+    def step() -> int:
+        nonlocal done
+        done += 1
+        return 0
+
+    connection = store.database._connection
+    connection.set_progress_handler(step, 10)
+    try:
+        call(store)
+    finally:
+        connection.set_progress_handler(None, 0)
+    return done
+
+
+@pytest.fixture(scope="module")
+def stores() -> Iterator[tuple[Store, Store]]:
+    """Few jobs and many, all completed but the last ten."""
+    with Store(clock=ManualClock()) as few, Store(clock=ManualClock()) as many:
+        for store, count in ((few, FEW), (many, MANY)):
+            for number in range(count):
+                if number == count - 10:
+                    store.clock.advance(hours=1)
+                body = {"kind": "job", "metadata": {"name": f"job-{number:05d}"}}
+                store.create("project", body)
+            store.clock.advance(seconds=10)
+        yield few, many
+
+
+ACTIVE = ("phase", "in", ["Creating", "Pending", "Running", "Terminating"])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(
+            lambda store: store.create("project", {"kind": "job", "metadata": {"name": "one-more"}}),
+            id="create",
+        ),
+        pytest.param(lambda store: store.is_taken("project", "0", "job-00042"), id="name check"),
+        pytest.param(lambda store: store.search("project", search(store)), id="newest page"),
+        pytest.param(
+            lambda store: store.search("project", search(store, ("name", "like", ["job-00042"]))),
+            id="by name",
+        ),
+        pytest.param(
+            lambda store: store.search("project", search(store, ("name", "like", ["B-00042", "b-00043"]))),
+            id="by names",
+        ),
+        pytest.param(
+            lambda store: store.search("project", search(store, ("name", "in", ["job-00042"]))),
+            id="exact name",
+        ),
+        pytest.param(lambda store: store.search("project", search(store, ACTIVE)), id="active"),
+        pytest.param(
+            lambda store: store.search("project", search(store, ACTIVE, ("name", "like", ["no-such"]))),
+            id="both",
+        ),
+        pytest.param(lambda store: store.count("project"), id="count"),
+        pytest.param(lambda store: store.terminate("project", newest(store)), id="terminate"),
+    ],
+)
+def test_a_call_costs_the_same_with_many_jobs(
+    stores: tuple[Store, Store], call: Callable[[Store], object]
+) -> None:
+    few, many = (work(store, call) for store in stores)
+    assert many <= MOST * few + 2
+
+
+def newest(store: Store) -> str:
+    return store.search("project", search(store, ACTIVE, limit=1)).jobs[0].id
+
+
+# ── what is kept for it ────────────────────────────────────────────────────────────────────────────
+
+NAMES = st.lists(
+    st.text("abAB-_1", min_size=1, max_size=8), min_size=1, max_size=12, unique_by=lambda name: name.lower()
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(NAMES, st.lists(st.text("abAB-_1ü%", min_size=1, max_size=3), min_size=1, max_size=3), st.data())
+def test_a_search_by_name_finds_every_name_that_contains_the_text(
+    names: list[str], texts: list[str], data: st.DataObject
+) -> None:
+    with Store(clock=ManualClock()) as store:
+        ids = {name: store.create("p", {"kind": "job", "metadata": {"name": name}}).id for name in names}
+        gone = data.draw(st.sets(st.sampled_from(names)))
+        store.delete("p", *(ids[name] for name in gone))
+        page = store.search("p", search(store, ("name", "like", texts), limit=50))
+    wanted = {name for name in names if any(text.lower() in name.lower() for text in texts)} - gone
+    assert {job.name for job in page.jobs} == wanted
+    assert page.count == len(wanted)
+
+
+def test_counts_follow_every_change(store: Store, a_job: MakeJob, clock: ManualClock) -> None:
+    ids = [store.create("project", a_job(f"job-{number}")).id for number in range(4)]
+    clock.advance(seconds=5)
+    store.terminate("project", ids[0])
+    store.set_phase(ids[1], "Failed")
+    store.delete("project", ids[2])
+    for phase in ("Running", "Terminating", "Failed", "Terminated", "Completed"):
+        page = store.search("project", search(store, ("phase", "in", [phase])))
+        assert page.count == len(page.jobs)
+        others = store.search("project", search(store, ("phase", "not", [phase])))
+        assert others.count == len(others.jobs) == 3 - page.count
+    assert store.count("project") == 3
+    assert store.count("elsewhere") == 0
+
+
+def test_a_phase_is_what_the_clock_says_whoever_asks(
+    store: Store, a_job: MakeJob, clock: ManualClock
+) -> None:
+    job_id = store.create("project", a_job()).id
+    for seconds, phase in ((0, "Creating"), (1, "Pending"), (2, "Running"), (600, "Completed")):
+        clock.advance(seconds=seconds)
+        assert store.get("project", job_id).life.phase == phase
+        assert [job.life.phase for job in store.search("project", search(store)).jobs] == [phase]
+        assert store.search("project", search(store, ("phase", "in", [phase]))).count == 1
+
+
+def test_a_write_sees_the_phase_of_the_moment(store: Store, a_job: MakeJob, clock: ManualClock) -> None:
+    job_id = store.create("project", a_job()).id
+    clock.advance(seconds=4)
+    store.hold(job_id)
+    clock.advance(hours=1)
+    assert store.get("project", job_id).life.phase == "Running"
+
+
+def test_rows_follow_their_lives_though_nobody_asks_for_phases(tmp_path: Path, a_job: MakeJob) -> None:
+    clock = ManualClock()
+    with Store(tmp_path / "jobs.sqlite3", clock=clock, durations=Durations(running=1)) as store:
+        store.create("project", a_job())
+        clock.advance(minutes=2)
+        store.search("project", search(store))
+        [row] = store.database.all("SELECT phase FROM jobs")
+    assert row["phase"] == "Completed"
+
+
+def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path, a_job: MakeJob) -> None:
+    path, clock = tmp_path / "jobs.sqlite3", ManualClock()
+    with Store(path, clock=clock) as store:
+        for number in range(3):
+            store.create("project", a_job(f"Train-{number}"))
+        clock.advance(minutes=1)
+        make_old(store)
+    with Store(path, clock=clock) as store:
+        assert store.count("project") == 3
+        assert store.search("project", search(store, ("name", "like", ["rain-1"]))).count == 1
+        assert store.search("project", search(store, ("phase", "in", ["Running"]))).count == 3
+        store.create("project", a_job("Train-3"))
+        assert store.search("project", search(store, ("name", "like", ["TRAIN"]))).count == 4
+
+
+def make_old(store: Store) -> None:
+    """Take from a file what its first version did not have."""
+    for kind, name in (
+        ("TRIGGER", "job_added"),
+        ("TRIGGER", "job_moved"),
+        ("TRIGGER", "job_removed"),
+        ("TABLE", "counts"),
+        ("TABLE", "name_ends"),
+        ("TABLE", "letters"),
+        ("INDEX", "jobs_by_create"),
+        ("INDEX", "jobs_by_experiment"),
+        ("INDEX", "tags_by_key"),
+    ):
+        store.database.run(f"DROP {kind} {name}")
+    store.database.run("PRAGMA user_version = 1")
