@@ -165,9 +165,11 @@ def apply(
     journal: Journal | None = None,
 ) -> Result:
     """Carry a plan out, each call between two lines of the journal, if there is one."""
-    from reconciler.apply.executor import Execution  # a plan needs none of it
+    from reconciler.apply.create_checks import CreateChecks  # a plan needs none of it
+    from reconciler.apply.executor import Execution
     from reconciler.records.none import NoJournal
 
+    recording = context.recording
     execution = Execution(
         context.target.backend,
         context.target.clock,
@@ -177,6 +179,7 @@ def apply(
         journal=journal or NoJournal(),
         parallelism=context.parallelism,
         timeout_s=timeout_s,
+        checks=CreateChecks(context.target.catalog, recording.warn if recording else context.tell),
     )
     return execution.run(plan)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
-from reconciler.core.ports import Backend, Clock, ReadingListener, Rejected, RequestListener
+from reconciler.core.ports import Backend, Catalog, Clock, ReadingListener, Rejected, RequestListener
 from reconciler.core.stack import Target, TargetKind
 from reconciler.record_directory import private_file, record_directory
 
@@ -26,12 +26,16 @@ LOCAL_PROJECT = "local"
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A target that can be asked: its backend, who it is, what its cloud can change on a job, its clock."""
+    """A target that can be asked: its backend, who it is, what its cloud can change on a job, its clock.
+
+    `catalog` is None where whatever can be meant is offered.
+    """
 
     backend: Backend
     identity: TargetIdentity
     cloud: Cloud
     clock: Clock
+    catalog: Catalog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,7 @@ class _LocalClock:
 
 
 def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitStack) -> Connected:
+    from reconciler.backends.catalog import ServiceCatalog
     from reconciler.backends.connect import connect
 
     backend = connect(
@@ -171,7 +176,7 @@ def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitSta
     cleanup.callback(backend.close)
     backend.reading = around.reading or backend.reading
     identity = _identity(name, target, backend.endpoint, backend.project_id)
-    return Connected(backend, identity, backend.cloud, around.clock)
+    return Connected(backend, identity, backend.cloud, around.clock, ServiceCatalog(backend))
 
 
 def _identity(name: str, target: Target, endpoint: str, project_id: str) -> TargetIdentity:

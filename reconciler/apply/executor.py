@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
+from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.journaled import JournaledBackend
 from reconciler.apply.steps import Ended, Steps
 from reconciler.core.marks import Cloud
@@ -113,8 +114,10 @@ class Execution:
         journal: Journal,
         parallelism: int = 8,
         timeout_s: float = 600.0,
+        checks: CreateChecks | None = None,
     ) -> None:
         self._backend, self._clock, self._cloud = backend, clock, cloud
+        self._checks = checks
         self._stream, self._stop, self._journal = stream, stop, journal
         self._parallelism, self._timeout_s = max(1, parallelism), timeout_s
         self._faults: list[Exception] = []
@@ -169,6 +172,7 @@ class Execution:
             cloud=self._cloud,
             timeout_s=self._timeout_s,
             tell_progress=self._tell_progress,
+            checks=self._checks,
         )
         job = action.before.id if action.before else None
         try:

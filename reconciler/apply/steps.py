@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from reconciler.apply.create_checks import CreateChecks
 from reconciler.core.digest import is_of_same_form
 from reconciler.core.identity import MAX_DESCRIPTION, Description, parse_description
 from reconciler.core.marks import Cloud
@@ -64,7 +65,9 @@ class Steps:
         cloud: Cloud,
         timeout_s: float,
         tell_progress: Callable[[PlannedAction, ObservedJob], None],
+        checks: CreateChecks | None = None,
     ) -> None:
+        self._checks = checks
         self._backend, self._clock = backend, clock
         self._stack, self._cloud, self._timeout_s = stack, cloud, timeout_s
         self._tell_progress = tell_progress
@@ -330,7 +333,9 @@ class Steps:
         if action.replace_order is ReplaceOrder.CREATE_FIRST:
             return self._replace_create_first(action)
         name = _after_name(action)
-        # Whoever holds the next name would leave us with no job at all.
+        # A create that is refused, and whoever holds the next name, would leave us with no job at all.
+        if self._checks is not None:
+            self._checks.check(action)
         new = self._settled(action, name)
         if new is None and self._name_check(name):
             new = self._holder(action, name)
@@ -338,9 +343,30 @@ class Steps:
         if new:
             return new
         if old:
-            with suppress(NotFound):
-                self._wait(action, old, _has_ended)
-        return self._create_next(action)
+            try:
+                old = self._wait(action, old, _has_ended)
+            except NotFound:
+                old = None
+        return self._create_in_place_of(old, action)
+
+    def _create_in_place_of(self, old: ObservedJob | None, action: PlannedAction) -> tuple[str, str]:
+        """Create the next revision when the one before has ended; None if its record is gone.
+
+        Raises:
+            Ended: that failed, so that there is none now, and the words say so.
+        """
+        try:
+            return self._create_next(action)
+        except Ended as end:
+            raise Ended(end.status, _none_left(old, action, end), _id(action)) from _met_before(end)
+        except ServiceFailure as failure:
+            why = failure.diagnostics[0]
+            status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
+            refused = Ended(status, f"{why.what}: {why.why}")
+            raise Ended(status, _none_left(old, action, refused), _id(action)) from failure
+        except RecordsAway as away:
+            unsent = Ended(Status.FAILED, f"{away}; it was not sent")
+            raise Ended(unsent.status, _none_left(old, action, unsent), _id(action)) from away
 
     def _replace_create_first(self, action: PlannedAction) -> tuple[str, str]:
         with suppress(NotFound):
@@ -397,6 +423,20 @@ def _met_before(end: Ended) -> ServiceFailure | None:
     """The failure that led to an end: a name that is taken, say, by whom the look after it showed."""
     met = end.__cause__ or (None if end.__suppress_context__ else end.__context__)
     return met if isinstance(met, ServiceFailure) else None
+
+
+def _none_left(old: ObservedJob | None, action: PlannedAction, end: Ended) -> str:
+    """What became of both revisions of a replace whose create failed."""
+    assert action.before is not None
+    assert action.after is not None
+    before, after = f"r{action.before.revision}", f"r{action.after.revision}"
+    if old is None:
+        gone = f"{before} is gone"
+    else:
+        gone = f"{before} was ended" if old.phase is Phase.TERMINATED else f"{before} is {old.phase_text}"
+    # Of an unknown create nobody may say that it did not happen.
+    made = end.detail if end.status is Status.UNKNOWN else f"{after} could not be made: {end.detail}"
+    return f"{gone}; {made}"
 
 
 def _has_ended(job: ObservedJob) -> bool:

@@ -120,12 +120,20 @@ class Operations:
 
     def flavors(self, flavor_type: str | None = None) -> tuple[told.Flavor, ...]:
         """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
+        return self.flavor_list(flavor_type).flavors
+
+    def flavor_list(self, flavor_type: str | None = None) -> told.Flavors:
+        """Return the same with the number that there are."""
         answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
-        return _read(told.Flavors, answer).flavors
+        return _read(told.Flavors, answer)
 
     def engines(self) -> tuple[told.Engine, ...]:
         """Return the preset engines."""
-        return _read(told.Engines, self._get(f"{self._root}/training-job-engines")).items
+        return self.engine_list().items
+
+    def engine_list(self) -> told.Engines:
+        """Return the same with the number that there are."""
+        return _read(told.Engines, self._get(f"{self._root}/training-job-engines"))
 
     def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[told.Quota, ...]:
         """Return how many job records there may be, and are."""

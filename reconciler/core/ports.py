@@ -11,6 +11,7 @@
     ├── Unauthorized      401, 403 and the service's own codes for them
     └── Rejected          any other refusal; no effect
         ├── NotFound      no such job (the service answers 400 ModelArts.2775, never 404)
+        ├── NotOffered    what a create names does not exist there (seen before it is sent)
         ├── NameTaken     a job of that name exists (ModelArts.2751)
         └── WrongPhase    too late or too early for the phase (409)
 """
@@ -25,6 +26,7 @@ from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.observed import Observation, ObservedJob
 
 if TYPE_CHECKING:
+    from reconciler.core.catalog import EngineOffer
     from reconciler.core.outcome import Outcome
     from reconciler.core.ownership import Revision
     from reconciler.core.record import (
@@ -120,6 +122,12 @@ class NotFound(Rejected):
     what = "no such job"
 
 
+class NotOffered(Rejected):
+    """The target does not offer what a job wants."""
+
+    what = "not offered"
+
+
 class NameTaken(Rejected):
     """A job of that name exists, seen or not."""
 
@@ -189,6 +197,25 @@ class Backend(Protocol):
 
     def terminate(self, job_id: str) -> None:
         """Ask for the end of a job; it is Terminating from then on."""
+        ...
+
+
+class Catalog(Protocol):
+    """What a target offers to jobs. Any method may raise a `ServiceFailure`: then it is not known."""
+
+    def flavors(self) -> Mapping[str, int | None] | None:
+        """The flavors of the public pools, with the most nodes a job may have (None: not said).
+
+        None if the list is not known to be whole.
+        """
+        ...
+
+    def engines(self) -> Collection[EngineOffer] | None:
+        """The preset engines; None if the list is not known to be whole."""
+        ...
+
+    def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
+        """Why the service would refuse a dedicated pool, or a flavor of it; None if nothing is known."""
         ...
 
 

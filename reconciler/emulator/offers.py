@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.emulator import shapes
 from reconciler.emulator.calls import Answer, Call, answer
-from reconciler.emulator.catalogue import ENGINES, FLAVORS
+from reconciler.emulator.catalogue import ENGINES, FLAVORS, POOL_FLAVORS, check_flavor, check_pool
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.store import USER_ID
 
@@ -29,6 +29,18 @@ def flavors(call: Call) -> Answer:
 def engines(call: Call) -> Answer:
     """ShowTrainingJobEngines: 200."""
     return answer(200, {"total": len(ENGINES), "items": list(ENGINES.values())})
+
+
+def pool_flavor(call: Call) -> Answer:
+    """ShowTrainingFlavorMaxAvailableResource: 200, what a pool has left for one node of a flavor."""
+    pool_id, flavor_id = call.query.get("pool_id"), call.query.get("flavor_id")
+    if not pool_id:
+        raise Refused("ModelArts.2764", "pool_id is required.")
+    check_pool(pool_id, strict=call.strict_catalogue)
+    if flavor_id:
+        check_flavor(flavor_id, pooled=True, strict=call.strict_catalogue)
+    cards = POOL_FLAVORS.get(flavor_id or "", 1)
+    return answer(200, {"cpu_core_num": 24 * cards, "mem_size": 96 * cards})
 
 
 def quotas(call: Call) -> Answer:

@@ -57,10 +57,17 @@ ROUTES = (
 )
 
 MORE_ROUTES = (
+    Route(
+        "ShowTrainingFlavorMaxAvailableResource",
+        "GET",
+        f"{_BASE}/training-pool-flavors",
+        offers.pool_flavor,
+        HUAWEI,
+    ),
     Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", offers.change_quotas, HUAWEI),
     Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", watching.route_plan, HUAWEI),
 )
-"""Operations for other clients: `reconciler` has no use for them."""
+"""Operations that `reconciler` offers to nobody; the first it asks itself, before it replaces a job."""
 
 
 @cache

@@ -113,6 +113,10 @@ class _Watch:
                 return " ".join(["ListTrainingJobs", *filters])
             case ["training-job-names"]:
                 return f"ValidateTrainingJobName {parse_qs(url.query)['job_name'][0]}"
+            case ["training-job-flavors" | "training-job-engines" as catalog]:
+                return {"training-job-flavors": "ShowTrainingJobFlavors"}.get(
+                    catalog, "ShowTrainingJobEngines"
+                )
             case ["training-jobs", job_id]:
                 operation = {"GET": "ShowTrainingJobDetails", "PUT": "ChangeTrainingJobDescription"}
                 return f"{operation[str(request.method)]} {self.names.get(job_id, job_id)}"

@@ -1,0 +1,167 @@
+"""What a target offers to jobs, and what of a create body it does not.
+
+Only what certainly is refused counts: a part of the catalog that could not be read says nothing, and rules
+of the public pools say nothing about a job in a dedicated one, nor those of preset engines about an image.
+
+Source: reference/modelarts-api.md 2.3 and 4; reference/modelarts-fields.yaml, engine_choice, resource_choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+
+class EngineOffer(NamedTuple):
+    """A preset framework in one version."""
+
+    engine_id: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What is offered. None is a part that is not known.
+
+    `most_nodes` gives for each flavor of the public pools how many nodes a job may have (None: not said).
+    """
+
+    most_nodes: Mapping[str, int | None] | None = None
+    engines: Collection[EngineOffer] | None = None
+
+
+class Missing(NamedTuple):
+    """A value of a create body that the target does not offer, and the nearest that it does, if any."""
+
+    path: str
+    value: str
+    nearest: str | None = None
+    why: str = "is not offered by the target"
+
+    def describe(self) -> str:
+        """In words, with the way out."""
+        hint = f'; did you mean "{self.nearest}"?' if self.nearest else ""
+        return f'{self.path} "{self.value}" {self.why}{hint}'
+
+
+class Placed(NamedTuple):
+    """A part of a body that names resources or an engine, and where it stands."""
+
+    path: str
+    value: Mapping[str, Any]
+
+
+class PoolUse(NamedTuple):
+    """A dedicated pool that a body names, where it does so, and the flavor that it wants of it."""
+
+    path: str
+    pool_id: str
+    flavor_id: str | None
+
+
+def needs_flavors(body: Mapping[str, Any]) -> bool:
+    """Whether a body names a flavor of the public pools."""
+    return any(
+        _is_public(resource.value) and resource.value.get("flavor_id") for resource in _resources(body)
+    )
+
+
+def needs_engines(body: Mapping[str, Any]) -> bool:
+    """Whether a body names a preset engine."""
+    return any(_is_preset(engine.value) for engine in _engines(body))
+
+
+def pools(body: Mapping[str, Any]) -> Iterator[PoolUse]:
+    """The dedicated pools that a body names."""
+    for path, resource in _resources(body):
+        if isinstance(pool_id := resource.get("pool_id"), str) and pool_id:
+            yield PoolUse(f"{path}.pool_id", pool_id, resource.get("flavor_id") or None)
+
+
+def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
+    """What a body names and the target does not offer, in the order of the body."""
+    found: list[Missing] = []
+    if offers.engines is not None:
+        for engine in _engines(body):
+            found += _missing_engine(engine, offers.engines)
+    if offers.most_nodes is not None:
+        for resource in _resources(body):
+            found += _missing_flavor(resource, offers.most_nodes)
+    return found
+
+
+def _resources(body: Mapping[str, Any]) -> Iterator[Placed]:
+    spec = _mapping(body.get("spec"))
+    if resource := _mapping(spec.get("resource")):
+        yield Placed("spec.resource", resource)
+    for index, task in enumerate(_tasks(body)):
+        if resource := _mapping(task.get("task_resource")):
+            yield Placed(f"tasks[{index}].task_resource", resource)
+
+
+def _engines(body: Mapping[str, Any]) -> Iterator[Placed]:
+    algorithms = [("algorithm", _mapping(body.get("algorithm")))]
+    for index, task in enumerate(_tasks(body)):
+        algorithms.append((f"tasks[{index}].algorithm", _mapping(task.get("algorithm"))))
+    for path, algorithm in algorithms:
+        # An algorithm of the service brings its engine; one that is sent beside it has no documented rule.
+        if not (algorithm.get("id") or algorithm.get("subscription_id")):
+            yield Placed(f"{path}.engine", _mapping(algorithm.get("engine")))
+
+
+def _missing_engine(engine: Placed, offered: Collection[EngineOffer]) -> Iterator[Missing]:
+    if not _is_preset(engine.value):
+        return
+    engine_id, name, version = (
+        engine.value.get(field) for field in ("engine_id", "engine_name", "engine_version")
+    )
+    if engine_id:
+        ids = [offer.engine_id for offer in offered]
+        if engine_id not in ids:
+            yield Missing(f"{engine.path}.engine_id", engine_id, nearest(engine_id, ids))
+        return
+    versions = [offer.version for offer in offered if offer.name == name]
+    if not versions:
+        names = {offer.name for offer in offered}
+        yield Missing(f"{engine.path}.engine_name", str(name), nearest(str(name), sorted(names)))
+    elif version not in versions:
+        yield Missing(f"{engine.path}.engine_version", str(version), nearest(str(version), versions))
+
+
+def _is_preset(engine: Mapping[str, Any]) -> bool:
+    named = engine.get("engine_id") or (engine.get("engine_name") and engine.get("engine_version"))
+    return bool(named) and not engine.get("image_url")
+
+
+def _missing_flavor(resource: Placed, most_nodes: Mapping[str, int | None]) -> Iterator[Missing]:
+    flavor_id, nodes = resource.value.get("flavor_id"), resource.value.get("node_count")
+    if not isinstance(flavor_id, str) or not flavor_id or not _is_public(resource.value):
+        return
+    if flavor_id not in most_nodes:
+        yield Missing(f"{resource.path}.flavor_id", flavor_id, nearest(flavor_id, list(most_nodes)))
+    elif (most := most_nodes[flavor_id]) and isinstance(nodes, int) and nodes > most:
+        yield Missing(
+            f"{resource.path}.node_count", str(nodes), str(most), f"is more than {flavor_id} allows"
+        )
+
+
+def _is_public(resource: Mapping[str, Any]) -> bool:
+    return not (resource.get("pool_id") or resource.get("pool_group_id"))
+
+
+def nearest(value: str, offered: Sequence[str]) -> str | None:
+    """The offered value that looks most like another one."""
+    found = get_close_matches(value.casefold(), [one.casefold() for one in offered], n=1)
+    return next((one for one in offered if one.casefold() == found[0]), None) if found else None
+
+
+def _tasks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    tasks = body.get("tasks")
+    return [_mapping(task) for task in tasks] if isinstance(tasks, list) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
