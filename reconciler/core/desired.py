@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.marks import Cloud, DefaultTemplate, KeyedBy, Mark, UpdateInPlace
+from reconciler.core.obs_path import BootFile, CodeDirectory, ObsDirectory, ObsPath, is_inside, outside
 from reconciler.core.phase import Operation
 from reconciler.core.scalar import plain, scalar_text
 
@@ -46,7 +47,8 @@ class Strict(BaseModel):
 Text = Annotated[str, BeforeValidator(scalar_text, json_schema_input_type=str | int | float | bool)]
 #: A boolean, however it is spelled. Every boolean field has this type: `True` is no bool to pydantic.
 Flag = Annotated[bool, BeforeValidator(plain)]
-ObsPath = Annotated[str, Mark.OBS_PATH]
+#: A path of a task, of which the service's documents say no more.
+TaskPath = Annotated[str, Mark.OBS_PATH]
 Hours = Literal["HOURS"]
 Filled = Mark.FILLED_IN
 Unreported = Mark.NOT_REPORTED
@@ -132,7 +134,13 @@ class Dataset(Strict):
 class Obs(Strict):
     """A place in object storage."""
 
-    obs_url: ObsPath = Field(description="OBS path; a directory ends in /.")
+    obs_url: Annotated[ObsPath, Field(min_length=1)] = Field(description="OBS path; a directory ends in /.")
+
+
+class ObsTree(Strict):
+    """A directory in object storage."""
+
+    obs_url: Annotated[ObsDirectory, Field(min_length=1)] = Field(description="OBS directory; it ends in /.")
 
 
 class InputRemote(Strict):
@@ -177,7 +185,7 @@ class Input(Strict):
 class OutputRemote(Strict):
     """Where an output goes."""
 
-    obs: Obs = Field(description="A directory in object storage.")
+    obs: ObsTree = Field(description="A directory in object storage.")
 
 
 class Output(Strict):
@@ -330,14 +338,14 @@ class Algorithm(Strict):
     name: Annotated[str | None, Filled] = Field(None, description="Filled in by the service; leave it out.")
     subscription_id: str | None = Field(None, description="Id of a subscribed algorithm.")
     item_version_id: str | None = Field(None, description="Version of a subscribed algorithm.")
-    code_dir: Annotated[ObsPath | None, Filled] = Field(
-        None, description="OBS directory with the code; file:// means a directory in the image."
+    code_dir: Annotated[CodeDirectory | None, Filled] = Field(
+        None, description="OBS directory with the code, ending in /; file:// means a directory in the image."
     )
-    boot_file: Annotated[ObsPath | None, Filled] = Field(
+    boot_file: Annotated[BootFile | None, Filled] = Field(
         None, description="The script to start, inside code_dir."
     )
     autosearch_config_path: ObsPath | None = Field(None, description="YAML file of a search, in OBS.")
-    autosearch_framework_path: ObsPath | None = Field(
+    autosearch_framework_path: ObsDirectory | None = Field(
         None, description="Directory of the search framework, in OBS."
     )
     command: Annotated[str | None, Filled] = Field(None, description="Start command of a custom image.")
@@ -391,6 +399,18 @@ class Algorithm(Strict):
                 "one source is needed: id, subscription_id + item_version_id, code_dir + boot_file, "
                 "or command + engine.image_url"
             )
+        self._check_boot_file(engine)
+
+    def _check_boot_file(self, engine: Engine) -> None:
+        # What an image starts by its own command is not looked for in code_dir.
+        starts_command = self.command and engine.image_url
+        if (
+            self.boot_file
+            and self.code_dir
+            and not starts_command
+            and not is_inside(self.boot_file, self.code_dir)
+        ):
+            raise outside()
 
     def _check_local_code_dir(self) -> None:
         path = (self.local_code_dir or "").rstrip("/")
@@ -433,8 +453,8 @@ class TaskAlgorithm(Strict):
     """What a task of a heterogeneous job runs."""
 
     job_config: TaskJobConfig | None = Field(None, description="Settings of the task.")
-    code_dir: ObsPath | None = Field(None, description="OBS directory with the code.")
-    boot_file: ObsPath | None = Field(None, description="The script to start.")
+    code_dir: TaskPath | None = Field(None, description="OBS directory with the code.")
+    boot_file: TaskPath | None = Field(None, description="The script to start.")
     engine: TaskEngine | None = Field(None, description="What the task runs in.")
     inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
         None, description="Data to read, OBS only."
@@ -460,7 +480,7 @@ class TaskResource(Strict):
 class LogExportPath(Strict):
     """Where the log goes."""
 
-    obs_url: Annotated[ObsPath | None, Filled] = Field(None, description="OBS directory.")
+    obs_url: Annotated[ObsDirectory | None, Filled] = Field(None, description="OBS directory; it ends in /.")
     host_path: Annotated[str | None, Filled] = Field(None, description="Directory on the host.")
 
 

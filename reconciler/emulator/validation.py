@@ -45,6 +45,7 @@ MAX_DESCRIPTION = 256
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OBS_PATH = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
+_IN_IMAGE = "file://"
 _DEFAULT_CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
 _RESERVED_DIRS = ("/home/ma-user/modelarts", "/home/ma-user/modelarts-dev", "/home/ma-user/infer")
 
@@ -139,6 +140,8 @@ def _check_source(algorithm: Body, strict: bool) -> None:
     if algorithm_id := algorithm.get("id"):
         catalogue.check_algorithm(algorithm_id, strict=strict)
         return
+    if (framework := algorithm.get("autosearch_framework_path")) is not None:
+        check_obs("autosearch_framework_path", framework, directory=True)
     if algorithm.get("autosearch_config_path") and not engine:
         return
     command, code_dir, boot_file = (algorithm.get(key) for key in ("command", "code_dir", "boot_file"))
@@ -147,6 +150,10 @@ def _check_source(algorithm: Body, strict: bool) -> None:
             "algorithm needs an id, a subscription, code_dir with boot_file, or command with an image"
         )
     _check_engine(engine, command, strict)
+    if code_dir and not code_dir.startswith(_IN_IMAGE):
+        check_obs("code_dir", code_dir, directory=True)
+    if boot_file and not boot_file.startswith(_IN_IMAGE):
+        check_obs("boot_file", boot_file, directory=False)
     if boot_file and not code_dir:
         raise Refused("ModelArts.2757", "code_dir is required together with boot_file.")
     if not (command and engine.get("image_url")):
@@ -158,6 +165,8 @@ def _check_code(code_dir: str | None, boot_file: str | None) -> None:
         raise Refused("ModelArts.2757", "code_dir is required.")
     if not boot_file:
         raise Refused("ModelArts.2758", "boot_file is required together with code_dir.")
+    if boot_file.endswith("/"):
+        raise Refused("ModelArts.2758", "boot_file is not a file.")
     if not _bare(boot_file).startswith(_bare(code_dir).rstrip("/") + "/"):
         raise Refused("ModelArts.2792", "boot_file is not in code_dir.")
 
@@ -324,5 +333,5 @@ def _check_among(where: str, values: Iterable[str], allowed: frozenset[str]) -> 
 
 
 def _bare(path: str) -> str:
-    """Return an OBS path without its scheme."""
-    return re.sub(r"^(?:obs|s3):/(?=/)", "", path)
+    """Return a path without its scheme."""
+    return re.sub(r"^(?:(?:obs|s3):/|file://)(?=/)", "", path)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.scalar import is_boolean, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document, shorten
@@ -181,6 +182,17 @@ def _duration(finding: _Finding) -> _Words:
     )
 
 
+def _obs_path(finding: _Finding) -> _Words:
+    fix = None if isinstance(finding.value, SecretText) else finding.context["fix"] or None
+    return _Words("invalid OBS path", f"found {found(finding.value)}; {finding.context['rule']}", fix)
+
+
+def _outside(finding: _Finding) -> _Words:
+    beside = found(finding.context["beside_value"])
+    why = f"found {found(finding.value)}, which is not below code_dir, {beside} (ModelArts.2792)"
+    return _Words("boot_file lies outside code_dir", why)
+
+
 #: pydantic's names of errors, and who finds the words.
 _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     "extra_forbidden": _unknown_field,
@@ -197,6 +209,8 @@ _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     "string_pattern_mismatch": _pattern,
     "rule": _rule,
     "duration": _duration,
+    INVALID_PATH: _obs_path,
+    OUTSIDE: _outside,
 }
 
 
@@ -209,14 +223,20 @@ def diagnostics(
 ) -> Iterator[Diagnostic]:
     """Yield the problems of one model, those of the types in `skip` left out."""
     for one in error.errors(include_url=False):
-        kind, loc, value = one["type"], one["loc"], one["input"]
-        if kind in skip or isinstance(value, Unexpanded) or _is_placeholder(value, kind):
+        kind, loc, value, context = one["type"], one["loc"], one["input"], dict(one.get("ctx", {}))
+        if kind == OUTSIDE:
+            # A rule about two members is told at one of them.
+            context["beside_value"] = beside = value.get(context["beside"])
+            loc, value = (*loc, context["field"]), value.get(context["field"])
+            if _is_unknown(beside, kind):
+                continue
+        if kind in skip or _is_unknown(value, kind):
             continue
         is_key = bool(loc) and loc[-1] == "[key]"
         steps = steps_of(loc[:-1] if is_key else loc, tree)
         name = str(loc[-1]) if loc else ""
         field = _at(model, loc[:-1] if kind in ("extra_forbidden", "missing") else loc)
-        finding = _Finding({**one.get("ctx", {}), "choices": _choices(field)}, value, name, _names(field))
+        finding = _Finding({**context, "choices": _choices(field)}, value, name, _names(field))
         if kind in _KINDS:
             words = _wrong_type(_KINDS[kind], finding)
         else:
@@ -227,6 +247,11 @@ def diagnostics(
         if kind == "missing":
             steps = steps[:-1]
         yield origin.diagnose(steps, *words, at_key=is_key or kind in ("extra_forbidden", "rule"), path=path)
+
+
+def _is_unknown(value: Any, kind: str) -> bool:
+    """Whether nothing can be said of a value, because it has none yet."""
+    return isinstance(value, Unexpanded) or _is_placeholder(value, kind)
 
 
 def _is_placeholder(value: Any, kind: str) -> bool:

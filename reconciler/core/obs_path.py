@@ -1,0 +1,85 @@
+"""A path in object storage, as a manifest writes it, and what the service demands of it.
+
+Source: reference/modelarts-fields.yaml (algorithm.code_dir, boot_file, inputs, outputs, log_export_path) and
+reference/modelarts-api.md 4: a path begins with obs:// or a slash, a directory ends in a slash
+(ModelArts.2791), and boot_file lies inside code_dir (2792). file:// means a place in the image.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+from reconciler.core.marks import Mark
+
+_FORM = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
+_SCHEME = re.compile(r"^(?:(?:obs|s3):/|file://)(?=/)")
+IN_IMAGE = "file://"
+
+#: pydantic's name of these errors, by which their words and their place are found.
+INVALID_PATH, OUTSIDE = "obs_path", "boot_file_outside"
+
+
+def _wrong(rule: str, fix: str | None) -> PydanticCustomError:
+    return PydanticCustomError(INVALID_PATH, "{rule}", {"rule": rule, "fix": fix or ""})
+
+
+def check_path(path: str) -> str:
+    """Refuse what is not a path in object storage; "" says nothing.
+
+    Raises:
+        PydanticCustomError: the rule that it breaks, and a repair if one is near.
+    """
+    if path and not _FORM.fullmatch(path):
+        lacks_scheme = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/.*", path, re.DOTALL)
+        fix = f'write "obs://{path}"' if lacks_scheme else None
+        raise _wrong("an OBS path is obs://BUCKET/… or /BUCKET/…", fix)
+    return path
+
+
+def check_directory(path: str) -> str:
+    """Refuse what is not a directory in object storage."""
+    check_path(path)
+    if path and not path.endswith("/"):
+        raise _wrong("an OBS directory ends in / (ModelArts.2791)", f'write "{path}/"')
+    return path
+
+
+def check_code_dir(path: str) -> str:
+    """Refuse what is neither a directory in object storage nor a place in the image."""
+    return path if path.startswith(IN_IMAGE) else check_directory(path)
+
+
+def check_boot_file(path: str) -> str:
+    """Refuse what is neither a file in object storage nor one in the image."""
+    if not path.startswith(IN_IMAGE):
+        check_path(path)
+    if path.endswith("/"):
+        raise _wrong("boot_file is a file, and no directory (ModelArts.2758)", None)
+    return path
+
+
+def is_inside(file: str, directory: str) -> bool:
+    """Whether a file lies in a directory or below it; with and without obs:// is the same place."""
+    return _bare(file).startswith(_bare(directory).rstrip("/") + "/")
+
+
+def outside() -> PydanticCustomError:
+    """The error that boot_file lies outside code_dir, to be raised for the model that holds both."""
+    return PydanticCustomError(
+        OUTSIDE, "boot_file lies outside code_dir", {"field": "boot_file", "beside": "code_dir"}
+    )
+
+
+def _bare(path: str) -> str:
+    return _SCHEME.sub("", path)
+
+
+#: A file or a directory: nobody can tell which by its name.
+ObsPath = Annotated[str, Mark.OBS_PATH, AfterValidator(check_path)]
+ObsDirectory = Annotated[str, Mark.OBS_PATH, AfterValidator(check_directory)]
+CodeDirectory = Annotated[str, Mark.OBS_PATH, AfterValidator(check_code_dir)]
+BootFile = Annotated[str, Mark.OBS_PATH, AfterValidator(check_boot_file)]
