@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
 from reconciler.emulator import shapes
 from reconciler.emulator.calls import Answer, Call, answer
-from reconciler.emulator.catalogue import ENGINES, FLAVORS, POOL_FLAVORS, check_flavor, check_pool
+from reconciler.emulator.catalogue import ENGINES, FLAVORS, POOL_FLAVORS, check_flavor, check_pool, flavor
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.store import USER_ID
 
@@ -22,13 +25,43 @@ def flavors(call: Call) -> Answer:
     kind = call.query.get("flavor_type")
     if kind not in {None, "", "CPU", "GPU", "Ascend"}:
         raise Refused("ModelArts.2764", f"flavor_type {kind} is not one of CPU, GPU, Ascend.")
-    found = [flavor for flavor in FLAVORS.values() if not kind or flavor["flavor_type"] == kind]
+    listed = {**{name: flavor(name) for name in _accepted(call, _flavors_of)}, **FLAVORS}
+    found = [one for one in listed.values() if not kind or one["flavor_type"] == kind]
     return answer(200, {"total_count": len(found), "flavors": found})
 
 
 def engines(call: Call) -> Answer:
     """ShowTrainingJobEngines: 200."""
-    return answer(200, {"total": len(ENGINES), "items": list(ENGINES.values())})
+    listed = {**{name: _generic(name) for name in _accepted(call, _engines_of)}, **ENGINES}
+    return answer(200, {"total": len(listed), "items": list(listed.values())})
+
+
+def _accepted(call: Call, names_in: Callable[[dict[str, Any]], Iterable[Any]]) -> list[str]:
+    """What jobs were created with that no list has: a catalogue that is not strict offers what it took."""
+    if call.strict_catalogue:
+        return []
+    bodies = (job.body for job in call.store.jobs() if job.project == call.project)
+    return sorted({name for body in bodies for name in names_in(body) if isinstance(name, str) and name})
+
+
+def _flavors_of(body: dict[str, Any]) -> Iterator[Any]:
+    yield _member(_member(body, "spec"), "resource").get("flavor_id")
+    for task in body.get("tasks") or ():
+        yield _member(task, "task_resource").get("flavor_id")
+
+
+def _engines_of(body: dict[str, Any]) -> Iterator[Any]:
+    for part in (body, *(body.get("tasks") or ())):
+        yield _member(_member(part, "algorithm"), "engine").get("engine_id")
+
+
+def _member(value: Any, name: str) -> dict[str, Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _generic(engine_id: str) -> dict[str, Any]:
+    return {"engine_id": engine_id, "engine_name": engine_id, "engine_version": engine_id}
 
 
 def pool_flavor(call: Call) -> Answer:

@@ -45,6 +45,18 @@ def test_typo_is_said_with_its_place_and_the_nearest_offer(
     assert words in run["actions"][0]["detail"]
 
 
+def test_what_the_target_took_once_is_offered_although_no_list_has_it(
+    reconciler: Reconciler, service: Service, time: SharedTime
+) -> None:
+    """An emulator that is not strict takes names that its catalog does not have."""
+    for lr in ("0.1", "0.5"):
+        text = manifest("a", url=service.url, lr=lr).replace("modelarts.vm.cpu.2u", "my.own.flavor")
+        write(text.replace("engine_id: ", "engine_id: my-own-"))
+        assert reconciler("apply", "--yes").code == 0
+        service.clock.advance(seconds=10)
+    assert [job.name for job in service.store.jobs()] == ["a", "a-r2"]
+
+
 def test_refused_create_is_said_in_result_events_journal_and_history(
     reconciler: Reconciler, service: Service, time: SharedTime
 ) -> None:
