@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class Surroundings:
 
     `root` is the directory of the stack's root file; `learn` is told each value that must not be seen,
     and `redact` takes all of them out of what the service says. `listener` is told of each request, and
-    `reading` when the list of jobs is read.
+    `reading` when the list of jobs is read. Once `stop` is set nothing that changes something is sent.
     """
 
     root: Path
@@ -54,6 +55,7 @@ class Surroundings:
     redact: Callable[[str], str] | None = None
     listener: RequestListener | None = None
     reading: ReadingListener | None = None
+    stop: threading.Event | None = None
 
 
 @contextmanager
@@ -90,6 +92,7 @@ def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) 
         workspace_id=target.workspace_id,
         listener=around.listener,
         clock=around.clock,
+        stop=around.stop,
     )
     cleanup.callback(backend.close)
     backend.reading = around.reading or backend.reading
@@ -170,6 +173,7 @@ def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitSta
         around.environ,
         listener=around.listener,
         clock=around.clock,
+        stop=around.stop,
         learn=around.learn,
         redact=around.redact,
     )

@@ -1,30 +1,29 @@
-"""Carries out a plan: in waves, a bounded number of actions at once; one failure stops no other key."""
+"""Carries out a plan: in order, a bounded number of calls at once; one failure stops no other key."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 from reconciler.apply.create_checks import CreateChecks
-from reconciler.apply.journaled import JournaledBackend
-from reconciler.apply.steps import Ended, Steps
+from reconciler.apply.interruption import INTERRUPTED, outcome_of_interrupted
+from reconciler.apply.journaled import CallsInFlight, JournaledBackend
+from reconciler.apply.steps import Steps
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import ObservedJob
-from reconciler.core.order import waves
+from reconciler.core.order import in_order, rank
 from reconciler.core.outcome import Event, EventType, Outcome, Result, Status, skipped
 from reconciler.core.plan import Plan, PlannedAction, timestamp
-from reconciler.core.ports import Backend, Clock, Journal
+from reconciler.core.ports import Backend, Clock, Interrupted, Journal
 from reconciler.core.record import LockLost
 
 Listener = Callable[[Event], None]
 
 #: A look that is older is taken again, right before the call.
 FRESH_FOR_S = 1.0
-INTERRUPTED = "interrupted before it began"
 REFUSED = "a guard refuses the plan"
 DEPENDS = "an earlier action of the same key did not succeed"
 
@@ -39,6 +38,8 @@ class EventStream:
         self._sequence = 0
         self._outcomes: dict[str, list[Outcome]] = {}
         self._is_complete = False
+        #: What was sent and is not answered yet, for whoever has to stop at once.
+        self.in_flight = CallsInFlight()
 
     @property
     def so_far(self) -> Result:
@@ -130,53 +131,74 @@ class Execution:
 
         Of a plan that a guard refuses nothing is done at all.
         """
-        outcomes: list[Outcome] = []
-        # While as many calls as allowed are under way, others look whether they may be made, or write down
-        # how they went: neither must cost the time of a call.
-        with ThreadPoolExecutor(3 * self._parallelism, thread_name_prefix="apply") as pool:
-            for wave in waves(plan.actions):
-                turns = Turns(self._parallelism, len(wave))
-                outcomes += pool.map(partial(self._run, plan, turns), range(len(wave)), wave)
+        actions = in_order(plan.actions)
+        ended = self._run_all(plan, actions) if actions else []
         for outcome in skipped(action for action in plan.actions if action.traits.is_skipped):
             self._finish(outcome)
-            outcomes.append(outcome)
-        order = {id(action): place for place, action in enumerate(plan.actions)}
-        outcomes.sort(key=lambda outcome: order[id(outcome.action)])
+            ended.append(outcome)
+        place_of = {id(action): place for place, action in enumerate(plan.actions)}
         return Result(
-            tuple(outcomes),
+            tuple(sorted(ended, key=lambda outcome: place_of[id(outcome.action)])),
             interrupted=self._stop.is_set(),
             lost_lock=self._lost_lock,
             faults=tuple(self._faults),
         )
 
-    def _run(self, plan: Plan, turns: Turns, place: int, action: PlannedAction) -> Outcome:
-        why_not = REFUSED if plan.refusals else INTERRUPTED if self._stop.is_set() else None
-        if why_not is None and action.key in self._held_up:
-            why_not = DEPENDS
-        if why_not is not None:
-            [outcome] = skipped([action], why_not)
-            turns.end(place)
-        else:
-            outcome = self._do(plan.stack, turns, place, action)
-        return self._finish(outcome)
+    def _run_all(self, plan: Plan, actions: Sequence[PlannedAction]) -> list[Outcome]:
+        """Begin the actions one after the other, each in a thread, and return when all have ended.
 
-    def _do(self, stack: str, turns: Turns, place: int, action: PlannedAction) -> Outcome:
-        # A replace is one action from the end of the old job to the new one: nothing may come between.
-        is_one = action.traits.stops_a_job and action.traits.starts_a_job
-        tell_start = partial(self._tell_start, action)
-        turn = _Turn(turns, place, self._stop, self._clock, tell_start, is_kept=is_one)
+        While as many calls as allowed are under way, others look whether they may be made, or write down
+        how they went: neither must cost the time of a call. Who waits for a job leaves its thread out of
+        the count, so that however many hang the others go on.
+        """
+        turns = Turns(self._parallelism, actions)
+        threads = threading.Semaphore(3 * self._parallelism)
+        last_of_key: dict[str, Future[Outcome]] = {}
+        futures = []
+        with ThreadPoolExecutor(len(actions), thread_name_prefix="apply") as pool:
+            for place, action in enumerate(actions):
+                threads.acquire()
+                turn = _Turn(turns, place, threads, self._stop, self._clock, partial(self._tell_start, action))
+                turn.is_kept = action.traits.stops_a_job and action.traits.starts_a_job
+                before = last_of_key.get(action.key)
+                last_of_key[action.key] = pool.submit(self._run, plan, turn, action, before)
+                futures.append(last_of_key[action.key])
+        return [future.result() for future in futures]
+
+    def _run(
+        self, plan: Plan, turn: _Turn, action: PlannedAction, before: Future[Outcome] | None
+    ) -> Outcome:
+        try:
+            if before is not None and not before.done():
+                turn.pause()
+                before.exception()  # waits for its end
+            why_not = REFUSED if plan.refusals else INTERRUPTED if self._stop.is_set() else None
+            if why_not is None and action.key in self._held_up:
+                why_not = DEPENDS
+            if why_not is None:
+                return self._finish(self._do(plan.stack, turn, action))
+            [outcome] = skipped([action], why_not)
+            return self._finish(outcome)
+        finally:
+            turn.end()
+
+    def _do(self, stack: str, turn: _Turn, action: PlannedAction) -> Outcome:
+        backend = JournaledBackend(self._backend, self._journal, action, turn, self._stream.in_flight)
         steps = Steps(
-            JournaledBackend(self._backend, self._journal, action, turn),
+            backend,
             self._clock,
             stack=stack,
             cloud=self._cloud,
             timeout_s=self._timeout_s,
+            turn=turn,
             tell_progress=self._tell_progress,
             checks=self._checks,
         )
         job = action.before.id if action.before else None
         try:
             outcome = _with_fresh_looks(steps, action)
+        except Interrupted:
+            outcome = outcome_of_interrupted(action, backend.done, has_begun=turn.has_begun)
         except LockLost as lost:
             # Whoever holds the lock by now does the rest.
             self._lost_lock = True
@@ -218,44 +240,65 @@ def _with_fresh_looks(steps: Steps, action: PlannedAction) -> Outcome:
 
 
 class Turns:
-    """So many actions of a wave may change something at once, and they begin in the order of the wave."""
+    """So many actions may change something at once, and they begin in order.
 
-    def __init__(self, at_once: int, count: int) -> None:
+    What needs capacity begins when the terminations before it were sent; an action that waits for
+    something lets the others pass.
+    """
+
+    def __init__(self, at_once: int, actions: Sequence[PlannedAction]) -> None:
+        ranks = [rank(action) for action in actions]
         self._free = at_once
-        self._open = deque(range(count))
+        self._has_begun = [False] * len(ranks)
+        self._first = 0  # the first that has not begun
+        self._to_free = {place for place, one in enumerate(ranks) if one.frees_capacity}
+        self._needs_capacity = [one.needs_capacity for one in ranks]
         self._taken: set[int] = set()
         self._changed = threading.Condition()
 
     def take(self, place: int) -> None:
-        """Wait until one more may be done, and every action before this one has begun or ended."""
+        """Wait until one more may be done, and every action before this one has begun, passed or ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._free > 0 and self._may_begin(place))
-            if self._open and self._open[0] == place:
-                self._open.popleft()
+            self._begin(place)
             self._taken.add(place)
             self._free -= 1
             self._changed.notify_all()
 
     def _may_begin(self, place: int) -> bool:
-        # Those before the first open one have begun, and only take another turn.
-        return not self._open or place <= self._open[0]
+        if self._has_begun[place]:  # and only takes another turn
+            return True
+        return place <= self._first and not (self._needs_capacity[place] and self._to_free)
+
+    def _begin(self, place: int) -> None:
+        self._has_begun[place] = True
+        while self._first < len(self._has_begun) and self._has_begun[self._first]:
+            self._first += 1
 
     def rest(self, place: int) -> None:
         """Let another one be done meanwhile."""
         with self._changed:
-            self._taken.discard(place)
-            self._free += 1
+            self._give_back(place)
             self._changed.notify_all()
 
-    def end(self, place: int) -> None:
-        """The action has ended, with or without a turn."""
+    def freed(self, place: int) -> None:
+        """Its termination was sent."""
         with self._changed:
-            if place in self._taken:
-                self._taken.discard(place)
-                self._free += 1
-            elif place in self._open:
-                self._open.remove(place)
+            self._to_free.discard(place)
             self._changed.notify_all()
+
+    def let_pass(self, place: int) -> None:
+        """Nobody waits for it any more: it waits for something itself, or has ended."""
+        with self._changed:
+            self._begin(place)
+            self._to_free.discard(place)
+            self._give_back(place)
+            self._changed.notify_all()
+
+    def _give_back(self, place: int) -> None:
+        if place in self._taken:
+            self._taken.discard(place)
+            self._free += 1
 
 
 class _LookAgain(Exception):
@@ -263,53 +306,75 @@ class _LookAgain(Exception):
 
 
 class _Turn:
-    """The turn of one action: taken with each call that changes something; `is_kept` until it ends."""
+    """The turn of one action: taken with each call that changes something.
+
+    One that `is_kept` is kept from the first call on, until the action waits: nothing comes between the mark
+    and the end of a job that is replaced. `threads` counts the thread of the action, until it waits.
+    """
 
     def __init__(
         self,
         turns: Turns,
         place: int,
+        threads: threading.Semaphore,
         stop: threading.Event,
         clock: Clock,
         tell_start: Callable[[], None],
-        *,
-        is_kept: bool,
     ) -> None:
-        self._turns, self._place, self._is_kept = turns, place, is_kept
+        self._turns, self._place, self._threads = turns, place, threads
         self._stop, self._clock, self._tell_start = stop, clock, tell_start
-        self._is_taken = self._has_begun = False
+        self._is_taken = self._is_uncounted = False
+        self.has_begun = self.is_kept = False
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the program is to stop."""
+        return self._stop.is_set()
 
     def take(self) -> None:
-        """Wait for the turn. An action that has begun is finished, whatever happens.
+        """Wait for the turn.
 
         Raises:
-            Ended: we were interrupted before it began.
+            Interrupted: the program is to stop; whatever the action has done, nothing more is sent.
             _LookAgain: it took so long that the action has to begin anew, with a look and a line of the
                 journal, which would be refused if the lock was lost meanwhile. It keeps its turn.
         """
-        if self._is_taken:
-            return
-        asked_at_s = self._clock.now()
-        self._turns.take(self._place)
-        self._is_taken = True
-        if self._stop.is_set() and not self._has_begun:
-            raise Ended(Status.SKIPPED, INTERRUPTED)
+        waited_s = 0.0
+        if not self._is_taken:
+            asked_at_s = self._clock.now()
+            self._turns.take(self._place)
+            self._is_taken = True
+            waited_s = self._clock.now() - asked_at_s
+        if self._stop.is_set():
+            raise Interrupted("it was not sent")
         self.begin()
-        if self._clock.now() - asked_at_s > FRESH_FOR_S:
+        if waited_s > FRESH_FOR_S:
             raise _LookAgain
 
     def rest(self) -> None:
-        """Let another action go on, if this one can be left alone between two calls."""
-        if self._is_taken and not self._is_kept:
+        """Let another action go on between two calls."""
+        if self._is_taken and not self.is_kept:
             self._is_taken = False
             self._turns.rest(self._place)
 
+    def freed(self) -> None:
+        """A termination was sent."""
+        self._turns.freed(self._place)
+
+    def pause(self) -> None:
+        """Let everybody go on while the action waits for something."""
+        self._is_taken = False
+        self._turns.let_pass(self._place)
+        if not self._is_uncounted:
+            self._is_uncounted = True
+            self._threads.release()
+
     def begin(self) -> None:
         """Say once that the action has begun."""
-        if not self._has_begun:
-            self._has_begun = True
+        if not self.has_begun:
+            self.has_begun = True
             self._tell_start()
 
     def end(self) -> None:
-        """Let the next one go on."""
-        self._turns.end(self._place)
+        """Let the next one go on; doing so twice is no harm."""
+        self.pause()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from reconciler.core.observed import Observation, ObservedJob
@@ -16,8 +17,21 @@ _T = TypeVar("_T")
 class Turn(Protocol):
     """The right to change something: so many actions have it at once."""
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the program is to stop: nothing more is sent that changes anything."""
+        ...
+
     def take(self) -> None:
         """Wait for it; what it raises ends or restarts the action, unsent."""
+        ...
+
+    def freed(self) -> None:
+        """A termination was sent: what needs the capacity may be sent from now on."""
+        ...
+
+    def pause(self) -> None:
+        """The action is about to wait for something: nobody waits for the action meanwhile."""
         ...
 
     def rest(self) -> None:
@@ -25,11 +39,47 @@ class Turn(Protocol):
         ...
 
 
-class JournaledBackend:
-    """The calls of one action. What only reads is handed on as it is; what does not takes a turn."""
+class CallsInFlight:
+    """The calls that were sent and are not answered yet; safe to use from threads and signal handlers."""
 
-    def __init__(self, backend: Backend, journal: Journal, action: PlannedAction, turn: Turn) -> None:
+    def __init__(self) -> None:
+        self._calls: dict[object, str] = {}
+
+    @contextmanager
+    def of(self, step: Step) -> Iterator[None]:
+        """Count a call while it is under way."""
+        action, mark = step.action, object()
+        is_new = step.call is Call.CREATE or action.before is None
+        about = action.after if is_new else action.before
+        self._calls[mark] = f"{step.call} {about.name if about else action.key}"
+        try:
+            yield
+        finally:
+            del self._calls[mark]
+
+    @property
+    def names(self) -> list[str]:
+        """Each call by what it asks for: `create train-r2`."""
+        return sorted(self._calls.copy().values())
+
+
+class JournaledBackend:
+    """The calls of one action. What only reads is handed on as it is; what does not takes a turn.
+
+    `done` are the calls that were answered with success; `in_flight` is told of those that are not answered.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        journal: Journal,
+        action: PlannedAction,
+        turn: Turn,
+        in_flight: CallsInFlight | None = None,
+    ) -> None:
         self._backend, self._journal, self._action, self._turn = backend, journal, action, turn
+        self._in_flight = in_flight or CallsInFlight()
+        self.done: list[Call] = []
 
     def observe(
         self,
@@ -67,6 +117,7 @@ class JournaledBackend:
         self._between_lines(
             Step(self._action, Call.TERMINATE, job_id), lambda: self._backend.terminate(job_id)
         )
+        self._turn.freed()
 
     def _between_lines(self, step: Step, call: Callable[[], _T]) -> _T:
         line = self._journal.before(step)
@@ -76,13 +127,15 @@ class JournaledBackend:
             self._journal.after(line, StepEnd(False, job=step.job, message="not sent"))
             raise
         try:
-            result = call()
+            with self._in_flight.of(step):
+                result = call()
         except ServiceFailure as failure:
             is_certain = not isinstance(failure, UNCERTAIN)
             end = StepEnd(False, is_certain, step.job, failure.code, failure.message, failure.request_id)
             self._turn.rest()
             self._journal.after(line, end)
             raise
+        self.done.append(step.call)
         self._turn.rest()
         job = result.id if isinstance(result, ObservedJob) else step.job
         self._journal.after(line, StepEnd(True, job=job))

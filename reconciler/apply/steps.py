@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from reconciler.apply.create_checks import CreateChecks
+from reconciler.apply.journaled import Turn
 from reconciler.core.digest import is_of_same_form
 from reconciler.core.identity import MAX_DESCRIPTION, Description, parse_description
 from reconciler.core.marks import Cloud
@@ -24,6 +25,7 @@ from reconciler.core.ports import (
     UNCERTAIN,
     Backend,
     Clock,
+    Interrupted,
     NameTaken,
     NotFound,
     ServiceFailure,
@@ -64,16 +66,22 @@ class Steps:
         stack: str,
         cloud: Cloud,
         timeout_s: float,
+        turn: Turn,
         tell_progress: Callable[[PlannedAction, ObservedJob], None],
         checks: CreateChecks | None = None,
     ) -> None:
         self._checks = checks
-        self._backend, self._clock = backend, clock
+        self._backend, self._clock, self._turn = backend, clock, turn
         self._stack, self._cloud, self._timeout_s = stack, cloud, timeout_s
         self._tell_progress = tell_progress
 
     def run(self, action: PlannedAction) -> Outcome:
-        """Do it. What goes wrong is said in the outcome, and only the loss of the lock is raised."""
+        """Do it. What goes wrong is said in the outcome.
+
+        Raises:
+            LockLost: somebody else may hold the lock by now.
+            Interrupted: the program is to stop; what had been done before stays done.
+        """
         do = {
             Action.CREATE: self._create,
             Action.UPDATE: self._update,
@@ -94,6 +102,8 @@ class Steps:
                 message=end.detail,
                 request_id=met.request_id if met else "",
             )
+        except Interrupted:
+            raise
         except ServiceFailure as failure:
             why = failure.diagnostics[0]
             return Outcome(
@@ -152,7 +162,7 @@ class Steps:
             except (NameTaken, *UNCERTAIN) as failure:
                 if not isinstance(failure, NameTaken):
                     # Before the look, not after it: a create may take effect after its answer was lost.
-                    self._clock.sleep(2.0**attempt)
+                    self._sleep(2.0**attempt)
                 # The job may be there: a blind second POST is never sent.
                 if found := self._look_up_after(failure, action, name):
                     return found
@@ -167,7 +177,7 @@ class Steps:
             except (Throttled, Unreachable) as failure:  # had no effect, so it may be asked again
                 if attempt == ATTEMPTS - 1:
                     raise
-                self._clock.sleep(min(failure.retry_after_s or 2.0**attempt, self._timeout_s))
+                self._sleep(min(failure.retry_after_s or 2.0**attempt, self._timeout_s))
         raise AssertionError("the last attempt returns or raises")
 
     def _look_up_after(
@@ -296,7 +306,7 @@ class Steps:
                 may_pass = isinstance(failure, (WrongPhase, UnreadableAnswer))
                 if not may_pass or attempt == ATTEMPTS - 1:
                     return self._ended_all_the_same(action, failure)
-                self._clock.sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
+                self._sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
         raise AssertionError("the last attempt returns or raises")
 
     def _ended_all_the_same(self, action: PlannedAction, failure: ServiceFailure) -> ObservedJob | None:
@@ -359,6 +369,8 @@ class Steps:
             return self._create_next(action)
         except Ended as end:
             raise Ended(end.status, _none_left(old, action, end), _id(action)) from _met_before(end)
+        except Interrupted:
+            raise
         except ServiceFailure as failure:
             why = failure.diagnostics[0]
             status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
@@ -399,10 +411,16 @@ class Steps:
     def _wait(
         self, action: PlannedAction, job: ObservedJob, is_over: Callable[[ObservedJob], bool]
     ) -> ObservedJob:
-        """Look at a job until `is_over`; time is counted by the clock that was handed in."""
+        """Look at a job until `is_over`; time is counted by the clock that was handed in.
+
+        Raises:
+            Interrupted: the program is to stop.
+        """
         began = told = self._clock.now()
         pause = FIRST_LOOK_S
         while not is_over(job):
+            if self._turn.is_interrupted:
+                raise Interrupted(f"{job.name} is {job.phase_text}")
             now = self._clock.now()
             if now - began >= self._timeout_s:
                 said = f"{job.name} is still {job.phase_text} after {self._timeout_s:g} s"
@@ -410,13 +428,20 @@ class Steps:
             if now - told >= PROGRESS_EVERY_S:
                 told = now
                 self._tell_progress(action, job)
-            self._clock.sleep(min(pause, began + self._timeout_s - now, told + PROGRESS_EVERY_S - now))
+            self._sleep(min(pause, began + self._timeout_s - now, told + PROGRESS_EVERY_S - now))
             pause = min(pause * 2, LAST_LOOK_S)
             try:
                 job = self._backend.details(job.id)
             except (*UNCERTAIN, Throttled):
                 continue  # one look more; the time limit ends it
         return job
+
+
+    def _sleep(self, seconds: float) -> None:
+        """Let time pass; others have their turn meanwhile. Nobody sleeps when the program is to stop."""
+        if not self._turn.is_interrupted:
+            self._turn.pause()
+            self._clock.sleep(seconds)
 
 
 def _met_before(end: Ended) -> ServiceFailure | None:

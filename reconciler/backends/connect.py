@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
@@ -40,6 +41,7 @@ def connect(
     *,
     listener: RequestListener | None = None,
     clock: Clock | None = None,
+    stop: threading.Event | None = None,
     learn: Callable[[Iterable[str]], None] | None = None,
     redact: Callable[[str], str] | None = None,
     limiter: RateLimiter | None = None,
@@ -49,13 +51,14 @@ def connect(
 
     Nothing is sent yet, unless the project has to be learnt from IAM's token. `learn` is told each value
     that must not be seen, e.g. `Redactor.learn`, and `redact` takes all known ones out of a text, those of
-    the manifest too, before it is cut; `limiter` defaults to the one of this process.
+    the manifest too, before it is cut; `limiter` defaults to the one of this process. Once `stop` is set
+    nothing that changes something is sent.
 
     Raises:
         NoCredentials: there are none in `environ`, nor in a credentials file.
         ManifestInvalid: the target has no usable endpoint, or no project.
     """
-    clock = clock or SystemClock()
+    clock = clock or SystemClock(stop)
 
     def open_session(endpoint: str, credentials: Credentials) -> Session:
         return Session(
@@ -64,6 +67,7 @@ def connect(
             network=network_of(endpoint, environ),
             listener=listener,
             clock=clock,
+            stop=stop,
             limiter=limiter or (None if is_loopback(urlsplit(endpoint).hostname or "") else PROCESS_LIMITER),
             learn=learn,
             redact=redact,
@@ -100,6 +104,7 @@ def connect_inprocess(
     credentials: Credentials | None = None,
     listener: RequestListener | None = None,
     clock: Clock | None = None,
+    stop: threading.Event | None = None,
 ) -> ModelArtsBackend:
     """Return a backend that calls a WSGI application inside this process, without a socket."""
     session = Session(
@@ -108,6 +113,7 @@ def connect_inprocess(
         make_adapter=lambda: WsgiAdapter(app),
         listener=listener,
         clock=clock,
+        stop=stop,
     )
     return ModelArtsBackend(session, project_id, workspace_id, cloud)
 

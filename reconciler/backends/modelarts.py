@@ -254,7 +254,9 @@ class ModelArtsBackend:
         """
         metadata = {"workspace_id": self.workspace_id, **body.get("metadata", {})}
         return _job(
-            self.session.call("POST", f"{self._root}/training-jobs", body={**body, "metadata": metadata})
+            self.session.call(
+                "POST", f"{self._root}/training-jobs", body={**body, "metadata": metadata}, changes=True
+            )
         )
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
@@ -263,7 +265,7 @@ class ModelArtsBackend:
         Raises:
             NotFound: there is no such job.
         """
-        self.session.call("PUT", self.path_of(job_id), body=dict(changes), repeat=Repeat.SAFE)
+        self.session.call("PUT", self.path_of(job_id), body=dict(changes), repeat=Repeat.SAFE, changes=True)
 
     def terminate(self, job_id: str) -> None:
         """Ask for the end of a job; it is Terminating from then on.
@@ -278,7 +280,7 @@ class ModelArtsBackend:
         """Ask for an action on a job; the answer is the job, as it is from then on. Raises as `terminate`."""
         # A second one finds the job Terminating, and is refused (WrongPhase): the caller reads again.
         path = f"{self.path_of(job_id)}/actions"
-        return self.session.call("POST", path, body=action, repeat=Repeat.SAFE)
+        return self.session.call("POST", path, body=action, repeat=Repeat.SAFE, changes=True)
 
     def delete(self, job_id: str) -> None:
         """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
@@ -286,7 +288,7 @@ class ModelArtsBackend:
         Raises:
             NotFound: there is no such job.
         """
-        self.session.call("DELETE", self.path_of(job_id), repeat=Repeat.WITHOUT_EFFECT)
+        self.session.call("DELETE", self.path_of(job_id), repeat=Repeat.WITHOUT_EFFECT, changes=True)
 
     def path_of(self, job_id: str) -> str:
         """Return the path of a job.

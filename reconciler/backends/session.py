@@ -12,6 +12,7 @@ import json
 import random
 import re
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import mktime_tz, parsedate_tz
@@ -32,6 +33,7 @@ from reconciler.backends.waiting import Backoff, RateLimiter, Repeat
 from reconciler.core.duration import spell
 from reconciler.core.ports import (
     Clock,
+    Interrupted,
     RequestListener,
     Secrets,
     ServiceFailure,
@@ -112,7 +114,8 @@ class Session:
     `endpoint` is `scheme://host[:port][/prefix]`, `make_adapter` makes a transport for one request at a
     time, `listener` is told of each request, and `learn` of each value that must not be seen, tokens fetched
     later included; `redact` takes out of a text what others know of. `chance` is between 0 and 1; without
-    a `limiter` requests go as fast as they can.
+    a `limiter` requests go as fast as they can. Once `stop` is set nothing that changes something is sent,
+    and nothing is sent again.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class Session:
         make_adapter: Callable[[], BaseAdapter] | None = None,
         listener: RequestListener | None = None,
         clock: Clock | None = None,
+        stop: threading.Event | None = None,
         chance: Callable[[], float] = random.random,
         backoff: Backoff | None = None,
         limiter: RateLimiter | None = None,
@@ -140,7 +144,8 @@ class Session:
         self._network = network or Network()
         self._make_adapter = make_adapter or self._network.adapter
         self._listener = listener or _ignore
-        self._clock: Clock = clock or SystemClock()
+        self._clock: Clock = clock or SystemClock(stop)
+        self._stop = stop or threading.Event()
         self._headers = {
             "Accept": "application/json",
             "Accept-Encoding": "gzip, deflate",
@@ -189,10 +194,11 @@ class Session:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         repeat: Repeat = Repeat.NEVER,
+        changes: bool = False,
     ) -> Answer:
         """Send a request and return its answer of 2xx; `path` is encoded, `body` goes out as JSON.
 
-        `repeat` says when it may be sent again. A 401 is followed by one more attempt where the
+        `repeat` says when it may be sent again, `changes` that it is no mere question. A 401 is followed by one more attempt where the
         credentials can be renewed: whoever is not known has changed nothing.
 
         Raises:
@@ -211,7 +217,7 @@ class Session:
             headers={**self._headers, **kind, **(headers or {})},
             body=content,
         )
-        return self._insist(request, repeat)
+        return self._insist(request, repeat, changes=changes)
 
     def secrets(self) -> Secrets:
         """The values that must never be seen, as far as they are known by now."""
@@ -228,11 +234,13 @@ class Session:
     def _redact(self, text: str) -> str:
         return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
 
-    def _insist(self, request: Request, repeat: Repeat) -> Answer:
+    def _insist(self, request: Request, repeat: Repeat, *, changes: bool) -> Answer:
         attempt, requests_sent, has_renewed = 1, 0, False
         while True:
             requests_sent += 1
             proof = self._proof(request)
+            if changes and self._stop.is_set():
+                raise Interrupted("it was not sent")
             try:
                 answer = self._send(request, proof)
             except Unauthorized as failure:
@@ -247,6 +255,8 @@ class Session:
                     raise
                 attempt += 1
                 self._clock.sleep(wait_s)
+                if self._stop.is_set():
+                    raise _as_interrupted(failure, changes=changes)
             else:
                 return answer if requests_sent == 1 else replace(answer, requests=requests_sent)
 
@@ -340,6 +350,12 @@ class Session:
             adapter = self._make_adapter()
             self._adapters.append(adapter)
             return adapter
+
+
+def _as_interrupted(failure: ServiceFailure, *, changes: bool) -> ServiceFailure:
+    """What a failure is that would be followed by another attempt, if the program were not to stop."""
+    had_no_effect = not changes or isinstance(failure, Throttled | Unreachable)
+    return Interrupted(f"it was not sent again after: {failure.message}") if had_no_effect else failure
 
 
 #: All that a transport raises.

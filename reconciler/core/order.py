@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import IntEnum
 
 from reconciler.core.plan import PlannedAction
+from reconciler.core.stack import ReplaceOrder
 
-Waves = list[list[PlannedAction]]
+
+class Rank(IntEnum):
+    """What an action does to the capacity that others want; the lower begins first."""
+
+    ENDS = 0
+    IN_PLACE = 1
+    ENDS_AND_STARTS = 2
+    STARTS = 3
+
+    @property
+    def frees_capacity(self) -> bool:
+        """Whether what needs capacity is sent only after its termination was."""
+        return self in (Rank.ENDS, Rank.ENDS_AND_STARTS)
+
+    @property
+    def needs_capacity(self) -> bool:
+        """Whether it is not sent before what frees capacity was."""
+        return self is Rank.STARTS
 
 
-def waves(actions: Iterable[PlannedAction]) -> Waves:
-    """Split the actions into waves; the actions of one wave are independent, and run side by side.
+def rank(action: PlannedAction) -> Rank:
+    """The rank of an action that is executed. With `create_first` a replace needs capacity before it frees."""
+    traits = action.traits
+    if not traits.starts_a_job:
+        return Rank.ENDS if traits.stops_a_job else Rank.IN_PLACE
+    frees_first = traits.stops_a_job and action.replace_order is ReplaceOrder.TERMINATE_FIRST
+    return Rank.ENDS_AND_STARTS if frees_first else Rank.STARTS
 
-    First what only ends jobs, then what touches jobs in place, then what starts jobs; empty waves
-    are left out.
-    """
-    frees: list[PlannedAction] = []
-    in_place: list[PlannedAction] = []
-    starts: list[PlannedAction] = []
-    for action in actions:
-        traits = action.traits
-        if not traits.is_executed:
-            continue
-        wave = starts if traits.starts_a_job else frees if traits.stops_a_job else in_place
-        wave.append(action)
-    # A replace frees what it needs, so it goes before the creates that compete for it.
-    starts.sort(key=lambda action: not action.traits.stops_a_job)
-    return [wave for wave in (frees, in_place, starts) if wave]
+
+def in_order(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
+    """The actions that are executed, in the order in which they begin; of one key each waits for the last."""
+    executed = [action for action in actions if action.traits.is_executed]
+    # Of those that start a job a replace, which ends one, too, comes first.
+    return sorted(executed, key=lambda action: (rank(action), not action.traits.stops_a_job))

@@ -24,6 +24,7 @@ class Status(StrEnum):
     TIMED_OUT = "timed_out"
     CONFLICT = "conflict"
     UNKNOWN = "unknown"
+    INTERRUPTED = "interrupted"
     SKIPPED = "skipped"
 
 

@@ -8,6 +8,7 @@
     ├── UnreadableAnswer  an answer came, and cannot be understood: the effect is not known either
     ├── ServerFault       5xx: the effect is not known
     ├── Throttled         429: no effect; `retry_after_s`
+    ├── Interrupted       the program is to stop, so it was not sent, or not sent again: no effect
     ├── Unauthorized      401, 403 and the service's own codes for them
     └── Rejected          any other refusal; no effect
         ├── NotFound      no such job (the service answers 400 ModelArts.2775, never 404)
@@ -102,6 +103,12 @@ class Throttled(ServiceFailure):
     """Too many requests; `retry_after_s` says how long to wait, in seconds, where the service says it."""
 
     what = "too many requests"
+
+
+class Interrupted(ServiceFailure):
+    """The program is to stop, so the call was not sent, or not sent again; it had no effect."""
+
+    what = "interrupted"
 
 
 class Unauthorized(ServiceFailure):

@@ -118,11 +118,11 @@ class Service:
         self.app = create_app(store, project_id=PROJECT, cloud=cloud.value)
         self.gate = Gate(self.app)
         self.time = SharedTime(clock)
+        self.stop = threading.Event()
         self.backend: ModelArtsBackend = connect_inprocess(
-            self.gate, project_id=PROJECT, cloud=cloud, clock=self.time
+            self.gate, project_id=PROJECT, cloud=cloud, clock=self.time, stop=self.stop
         )
         self.events: list[Event] = []
-        self.stop = threading.Event()
 
     def context(self, stack: Stack, *, only: tuple[str, ...] = (), parallelism: int = 8) -> Context:
         """A stack on this service."""

@@ -12,7 +12,7 @@ from reconciler.core.draft import Situation
 from reconciler.core.drift import make_drift_report
 from reconciler.core.identity import Marker, parse_description
 from reconciler.core.observed import Observation, ObservedJob
-from reconciler.core.order import waves
+from reconciler.core.order import in_order
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
@@ -171,9 +171,9 @@ def test_with_create_first_the_marker_follows_before_there_are_two() -> None:
     """Or a crash between the two would leave both keys with revisions of their own."""
     desired = renamed(**OLD, lifecycle={"replace_order": "create_first"})
     plan = plan_for(a_stack(desired), was(revision=2))
-    assert [[line[:2] for line in lines_of(wave)] for wave in waves(plan.actions)] == [
-        [(Action.UPDATE, Reason.RENAMED)],
-        [(Action.REPLACE, Reason.IMMUTABLE_CHANGED)],
+    assert [line[:2] for line in lines_of(in_order(plan.actions))] == [
+        (Action.UPDATE, Reason.RENAMED),
+        (Action.REPLACE, Reason.IMMUTABLE_CHANGED),
     ]
 
 

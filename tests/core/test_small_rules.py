@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.diagnostic import WrongUsage
 from reconciler.core.duration import parse_duration, spell
-from reconciler.core.order import waves
+from reconciler.core.order import in_order, rank
 from reconciler.core.plan import Action
 from reconciler.core.printable import printable
 from reconciler.core.secret import REDACTED, Redactor, SecretText, show
@@ -152,5 +152,17 @@ def test_what_frees_capacity_comes_before_what_needs_it() -> None:
         seen(a_job("update"), text="old"),
         seen(a_job("end")),
     )
-    order = [[action.action for action in wave] for wave in waves(plan.actions)]
-    assert order == [[Action.TERMINATE], [Action.UPDATE], [Action.REPLACE, Action.CREATE]]
+    actions = in_order(plan.actions)
+    assert [a.action for a in actions] == [Action.TERMINATE, Action.UPDATE, Action.REPLACE, Action.CREATE]
+    assert [a.action for a in actions if rank(a).frees_capacity] == [Action.TERMINATE, Action.REPLACE]
+    assert [a.action for a in actions if rank(a).needs_capacity] == [Action.CREATE]
+
+
+def test_a_replace_that_creates_first_needs_capacity_before_it_frees_any() -> None:
+    creates_first = {"lifecycle": {"replace_order": "create_first"}}
+    stack = a_stack(a_job("replace", **creates_first), a_job("create"))
+    actions = in_order(plan_for(stack, seen(a_job("replace", **OLD))).actions)
+    assert [(a.action, rank(a).needs_capacity) for a in actions] == [
+        (Action.REPLACE, True),
+        (Action.CREATE, True),
+    ]
