@@ -200,6 +200,10 @@ class Recording:
                 self._opened = self._nothing(away)
             yield
 
+    def lock(self, scope: Scope, on_lost: Callable[[], None]) -> StackLock:
+        """The lock of a scope, not taken yet; `on_lost` is called if it is lost while it is held."""
+        return StackLock(self, scope, on_lost)
+
     def begin(self, scope: Scope, kind: RunKind, plan_digest: str) -> Journal:
         """Open the journal of a run."""
         origin = self._origin
@@ -221,6 +225,34 @@ class Recording:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+class StackLock:
+    """The lock of a scope: held while something is done, let go while it is only watched."""
+
+    def __init__(self, recording: Recording, scope: Scope, on_lost: Callable[[], None]) -> None:
+        self._recording, self._scope, self._on_lost = recording, scope, on_lost
+        self._held = ExitStack()
+
+    def take(self) -> None:
+        """Take it.
+
+        Raises:
+            LockHeld: somebody else holds it.
+            RecordsAway: the store is away, and nobody said to go on without.
+        """
+        self._held.enter_context(self._recording.locked(self._scope, self._on_lost))
+
+    def release(self) -> None:
+        """Let it go; doing so twice is no harm."""
+        self._held.close()
+
+    def __enter__(self) -> StackLock:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class _Forgiving:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,16 @@ from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, Wai
 from reconciler.core.phase import parse_phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planner import NO_OPTIONS, Look, Options
-from reconciler.core.record import Ended, RunKind
+from reconciler.core.ports import NotFound, ServiceFailure
+from reconciler.core.record import Ended, LockHeld, RecordsAway, RunKind
+from reconciler.core.supersession import Followed, Standing, Verdict, judge_followed, may_start
 from reconciler.reconcile import Context
 from reconciler.recording import plan_digest
 
 if TYPE_CHECKING:
+    from reconciler.core.ownership import Revision
     from reconciler.core.ports import Journal
+    from reconciler.recording import StackLock
 
 #: Seconds between two looks: they grow from the first to the last.
 FIRST_LOOK_S, LAST_LOOK_S = 1.0, 10.0
@@ -38,7 +43,10 @@ Show = Callable[[tuple[Waited, ...]], None]
 
 @dataclass
 class Rollout:
-    """One apply: what it is told and where, how long it waits, and what it waits for in the end."""
+    """One apply: what it is told and where, how long it waits, and what it waits for in the end.
+
+    `lock` is held when it begins. It is let go while the rollout only watches.
+    """
 
     context: Context
     kind: RunKind
@@ -48,12 +56,15 @@ class Rollout:
     options: Options = NO_OPTIONS
     goal: Goal | None = None
     show: Show = lambda _: None
+    lock: StackLock | None = None
 
     def run(self, plan: Plan) -> Result:
         """Carry a plan out, wait for the goal if there is one, and close the record."""
         journal = self._begin(plan) if plan.applyable or (self.goal and not plan.refusals) else None
         result = self._apply(plan, journal)
         if self.goal is not None and not (result.interrupted or plan.refusals):
+            if self.lock is not None:
+                self.lock.release()
             gc.enable()  # the command line is spared it while it is short; a wait may last for days
             wait = _Wait(self, plan, journal, self.goal, result)
             try:
@@ -99,7 +110,11 @@ class _Timer:
 
 @dataclass
 class _Wait:
-    """The wait of one apply: `result` is what became of it so far, `failed` keys are not tried again."""
+    """The wait of one apply: `result` is what became of it so far, `failed` keys are not tried again.
+
+    It follows one revision of each key, the one that the plan kept or made, and starts only what the plan
+    announced. The lock is not held but for a further step.
+    """
 
     rollout: Rollout
     plan: Plan
@@ -109,12 +124,15 @@ class _Wait:
     failed: set[str] = field(default_factory=set)
     _timers: dict[str, _Timer] = field(default_factory=dict)
     _told: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _superseded: dict[str, Waited] = field(default_factory=dict)
+    _unseen: set[str] = field(default_factory=set)
+    _is_held_up: bool = False
 
     def __post_init__(self) -> None:
-        self._keys = {a.key for a in self.plan.actions if _is_waited_for(a)}
-        # What was not shown as deferred is not replaced without being asked.
-        self._deferred = {a.key for a in self.plan.actions if a.action is Action.DEFER}
-        self._note_failures(self.result)
+        own = _own_actions(self.plan, {action.key for action in self.plan.actions})
+        self._keys = own.keys()
+        self._followed = {key: Followed.of(action) for key, action in own.items()}
+        self._note(self.result)
 
     @property
     def _now_s(self) -> float:
@@ -127,33 +145,113 @@ class _Wait:
 
     def until_the_end(self) -> Result:
         """Look again and again, until nothing is left to wait for."""
-        stop = self.rollout.stop
+        stop, clock = self.rollout.stop, self.rollout.context.target.clock
         pause_s = FIRST_LOOK_S
         while True:
             plan, look = self._look()
+            if self._due(plan, look) and not stop.is_set():
+                done, plan, look = self._take_a_step(plan, look)
+                if done:
+                    pause_s = FIRST_LOOK_S
+                    # The list may not show at once what was made.
+                    clock.sleep(pause_s)
+                    continue
             own = _own_actions(plan, self._keys)
-            due = [action for action in own.values() if self._is_due(action)]
-            if due and not plan.refusals and not stop.is_set():
-                more = self.rollout._apply(_only(plan, due), self.journal)
-                self._note_failures(more)
-                self.result = _joined(self.result, more)
-                pause_s = FIRST_LOOK_S
-                # The list may not show at once what was made.
-                self.rollout.context.target.clock.sleep(pause_s)
-                continue
             waits = self._judged(own, look)
             self._tell(waits, pause_s)
             self.rollout.show(waits)
             if stop.is_set() or all(waited.end is not WaitEnd.WAITING for waited in waits):
-                blocked = skipped(
-                    a
-                    for a in plan.actions
-                    if a.key in self._keys - self.failed and a.traits.stands_in_the_way
-                )
-                self.result = _joined(self.result, Result(tuple(blocked)))
-                return replace(self.result, waits=waits, interrupted=stop.is_set())
-            self.rollout.context.target.clock.sleep(min(pause_s, *self._moments(own.values())))
+                return self._ended(plan, waits)
+            clock.sleep(min(pause_s, *self._moments(own.values())))
             pause_s = min(LAST_LOOK_S, pause_s * 1.5)
+
+    def _ended(self, plan: Plan, waits: tuple[Waited, ...]) -> Result:
+        left = self._keys - self.failed - self._superseded.keys()
+        blocked = skipped(a for a in plan.actions if a.key in left and a.traits.stands_in_the_way)
+        self.result = _joined(self.result, Result(tuple(blocked)))
+        return replace(self.result, waits=waits, interrupted=self.rollout.stop.is_set())
+
+    def _take_a_step(self, plan: Plan, look: Look) -> tuple[bool, Plan, Look]:
+        """Take the lock, plan anew, and do what is due then; whether anything was done, and the newest plan.
+
+        Where somebody else holds the lock, or the store is away, the next look tries again.
+        """
+        try:
+            with self.rollout.lock or nullcontext():
+                plan, look = self._look()
+                due = self._due(plan, look)
+                if not due or plan.refusals or self.rollout.stop.is_set():
+                    self._is_held_up = look.memory.problem is not None
+                    return False, plan, look
+                more = self.rollout._apply(_only(plan, due), self.journal)
+        except (LockHeld, RecordsAway) as refusal:
+            if not self._is_held_up and (recording := self.rollout.context.recording):
+                recording.warn(f"{refusal}; tried again until that has ended")
+            self._is_held_up = True
+            return False, plan, look
+        self._is_held_up = False
+        self._note(more)
+        self.result = _joined(self.result, more)
+        return True, plan, look
+
+    def _note(self, result: Result) -> None:
+        """Follow what was made from now on; what failed is not tried again.
+
+        Nothing depends on why it failed: whoever wants it tried once more applies once more.
+        """
+        for outcome in result.outcomes:
+            action = outcome.action
+            if outcome.status not in (Status.DONE, Status.SKIPPED):
+                self.failed.add(action.key)
+            if action.traits.starts_a_job and action.key in self._followed:
+                followed = replace(self._followed[action.key], after=action.after)
+                if outcome.status is Status.DONE:
+                    followed = Followed(outcome.job, after=action.after)
+                self._followed[action.key] = followed
+
+    def _due(self, plan: Plan, look: Look) -> list[PlannedAction]:
+        """What is to be started now: a retry, or what waited for another key; see first what is ours."""
+        own = _own_actions(plan, self._keys)
+        self._unseen.clear()
+        for key, action in own.items():
+            self._see_whose_it_is(key, action, look)
+        return [action for action in own.values() if self._is_due(action)]
+
+    def _see_whose_it_is(self, key: str, action: PlannedAction, look: Look) -> None:
+        """Follow what was announced; what somebody else ended or replaced is not waited for any more."""
+        if key in self._superseded or key in self.failed:
+            return
+        desired = self.rollout.context.loaded.stack.find(key)
+        owned = look.view_of(key, action.former_keys).owned
+        verdict = judge_followed(self._followed[key], action, owned, desired.digest if desired else None)
+        if verdict.standing is Standing.UNSEEN:
+            verdict = self._verdict_on_unseen(key, action)
+        if verdict.standing is Standing.UNSEEN:
+            self._unseen.add(key)
+        if verdict.standing is Standing.MADE and verdict.revision is not None:
+            self._followed[key] = Followed(verdict.revision.job.id)
+        elif verdict.standing is Standing.SUPERSEDED:
+            job = verdict.revision.job if verdict.revision else None
+            self._superseded[key] = Waited(key, action.action, WaitEnd.SUPERSEDED, verdict.why, job)
+
+    def _verdict_on_unseen(self, key: str, action: PlannedAction) -> Verdict:
+        """Ask for the job itself: the list lags behind, or it is not ours any more."""
+        job_id = self._followed[key].job
+        assert job_id is not None
+        try:
+            job = self.rollout.context.target.backend.details(job_id)
+        except NotFound:
+            # What the history store remembers of it has decided already.
+            is_remembered = action.action in (Action.KEEP, Action.DEFER)
+            standing = Standing.CURRENT if is_remembered else Standing.SUPERSEDED
+            return Verdict(standing, None, f"the record of job {job_id} is gone")
+        except ServiceFailure:
+            return Verdict(Standing.UNSEEN)
+        marker = job.marker
+        is_ours = marker is not None and marker.stack == self.plan.stack
+        if is_ours and marker is not None and marker.key in (key, *action.former_keys):
+            return Verdict(Standing.UNSEEN)
+        return Verdict(Standing.SUPERSEDED, None, f"{job.name} does not say any more that it is ours")
 
     def _look(self) -> tuple[Plan, Look]:
         """What is there now, and what the rules make of it; a saved plan has no manifest to ask."""
@@ -163,16 +261,10 @@ class _Wait:
         _, look = reconcile.observe(context, context.situation())
         return _as_seen(self.plan, look), look
 
-    def _note_failures(self, result: Result) -> None:
-        # Nothing depends on why: whoever wants it tried once more applies once more.
-        self.failed |= {
-            o.action.key for o in result.outcomes if o.status not in (Status.DONE, Status.SKIPPED)
-        }
-
     def _is_due(self, action: PlannedAction) -> bool:
         """Whether a job is to be started now: a retry, or what waited for another key."""
-        is_asked_for = action.action is not Action.REPLACE or action.key in self._deferred
-        return action.traits.starts_a_job and is_asked_for and action.key not in self.failed
+        is_over = action.key in self.failed or action.key in self._superseded
+        return not is_over and may_start(self._followed[action.key], action)
 
     def _moments(self, actions: Iterable[PlannedAction]) -> Iterator[float]:
         """How long it is until something is due, or too late."""
@@ -209,6 +301,8 @@ class _Wait:
     ) -> Waited | None:
         """How one wait stands; None where it failed already, and nothing is there to be waited for."""
         key = action.key
+        if key in self._superseded:
+            return self._superseded[key]
         if key in self.failed and (action.traits.starts_a_job or job is None):
             return None
         end = self._end_of(action, job, upstream)
@@ -222,6 +316,8 @@ class _Wait:
     def _end_of(
         self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]
     ) -> WaitEnd:
+        if action.key in self._unseen or (self._is_held_up and self._is_due(action)):
+            return WaitEnd.WAITING
         if action.action in (Action.KEEP, Action.UPDATE):
             # Of a job that the service has forgotten the history says how it ended.
             return ENDS[judge(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))]

@@ -159,7 +159,7 @@ class Execution:
             for place, action in enumerate(actions):
                 threads.acquire()
                 turn = _Turn(turns, place, threads, self._stop, self._clock, partial(self._tell_start, action))
-                turn.is_kept = action.traits.stops_a_job and action.traits.starts_a_job
+                turn.is_kept = action.traits.stops_a_job
                 before = last_of_key.get(action.key)
                 last_of_key[action.key] = pool.submit(self._run, plan, turn, action, before)
                 futures.append(last_of_key[action.key])
@@ -308,8 +308,9 @@ class _LookAgain(Exception):
 class _Turn:
     """The turn of one action: taken with each call that changes something.
 
-    One that `is_kept` is kept from the first call on, until the action waits: nothing comes between the mark
-    and the end of a job that is replaced. `threads` counts the thread of the action, until it waits.
+    One that `is_kept` is kept from the first call on, until the termination was sent or the action waits:
+    nothing comes between the mark and the end of a job. `threads` counts the thread of the action, until it
+    waits.
     """
 
     def __init__(
@@ -360,6 +361,8 @@ class _Turn:
     def freed(self) -> None:
         """A termination was sent."""
         self._turns.freed(self._place)
+        self.is_kept = False
+        self.rest()
 
     def pause(self) -> None:
         """Let everybody go on while the action waits for something."""

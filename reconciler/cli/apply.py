@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
+from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.opening import opened
 from reconciler.cli.options import (
     GUARDS,
@@ -88,13 +89,14 @@ def command(
 
         return apply_saved(plan_file, asked, **options)
     planned = Options(allowances(allow, force=force, allow_empty=allow_empty))
+    interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked):
-            context = cleanup.enter_context(opened(**options))
+        with nothing_done(asked), abortable(interrupt):
+            context = cleanup.enter_context(opened(stop=interrupt.stop, **options))
             context = context._replace(is_applied=True)
-            interrupt = cleanup.enter_context(held(context))
+            hold = cleanup.enter_context(held(context, interrupt))
             plan = reconcile.plan(context, planned)
-        return carry_out(context, plan, asked, interrupt, planned)
+        return carry_out(context, plan, asked, hold, planned)
 
 
 def _see_that_nothing_is_said_twice() -> None:

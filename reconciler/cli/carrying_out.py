@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from reconciler.cli import exits
 from reconciler.cli.console import console
-from reconciler.cli.interrupts import Interrupt, interruptible
+from reconciler.cli.interrupts import Interrupt, in_flight_words, interruptible
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.progress import json_lines, progress
 from reconciler.cli.showing import show_plan, wanted
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.core.plan import Plan
     from reconciler.core.record import RunKind
     from reconciler.reconcile import Context
+    from reconciler.recording import StackLock
 
 
 class Asked(NamedTuple):
@@ -70,22 +71,32 @@ def _words_of(error: BaseException) -> str:
     return "interrupted" if not isinstance(error, Exception) else "a failure of the system"
 
 
+class Held(NamedTuple):
+    """The lock of a stack, in our hands, and how we are interrupted."""
+
+    interrupt: Interrupt
+    lock: StackLock
+
+
 @contextmanager
-def held(context: Context) -> Iterator[Interrupt]:
+def held(context: Context, interrupt: Interrupt) -> Iterator[Held]:
     """Hold the lock of the stack; losing it interrupts what is being done.
 
     Raises:
         LockHeld: somebody else holds it.
         RecordsAway: the store of the lock is away, and nobody said to go on without.
     """
-    interrupt = Interrupt()
     assert context.recording is not None
-    with context.recording.locked(context.scope, interrupt.lock_lost):
-        yield interrupt
+    lock = context.recording.lock(context.scope, interrupt.lock_lost)
+    lock.take()
+    try:
+        yield Held(interrupt, lock)
+    finally:
+        lock.release()
 
 
 def carry_out(
-    context: Context, plan: Plan, asked: Asked, interrupt: Interrupt, options: Options = NO_OPTIONS
+    context: Context, plan: Plan, asked: Asked, hold: Held, options: Options = NO_OPTIONS
 ) -> int:
     """Show the plan, ask, do it, and say what became of it. Returns the exit code.
 
@@ -102,13 +113,15 @@ def carry_out(
         stream = EventStream(context.target.clock, listener)
         stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
         stream.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
-        interrupt.last_words = stream.complete
+        interrupt = hold.interrupt
+        interrupt.in_flight = lambda: stream.in_flight.names
+        interrupt.last_words = lambda: stream.complete(message=in_flight_words(stream.in_flight.names))
         try:
             show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
             if plan.applyable and not asked.yes:
                 confirm(asked.question)
             listener.begin()
-            result = _execute(context, plan, asked, stream, interrupt, options)
+            result = _execute(context, plan, asked, stream, hold, options)
         finally:
             # Readers wait for this line, also where somebody said no.
             stream.complete(result)
@@ -140,17 +153,20 @@ def _execute(
     plan: Plan,
     asked: Asked,
     stream: EventStream,
-    interrupt: Interrupt,
+    hold: Held,
     options: Options,
 ) -> Result:
     from reconciler.cli.live import live_table
     from reconciler.rollout import Rollout
 
+    interrupt = hold.interrupt
     # Where the events are on the terminal, a table would be in their way.
     is_drawn = not (asked.tells_events and sys.stdout.isatty())
-    with interruptible(interrupt), live_table(context.target.clock, asked.goal, is_drawn=is_drawn) as show:
+    with interruptible(interrupt), ExitStack() as display:
+        show = display.enter_context(live_table(context.target.clock, asked.goal, is_drawn=is_drawn))
+        interrupt.end_of_display = display.close
         rollout = Rollout(
-            context, asked.kind, stream, interrupt.stop, asked.timeout_s, options, asked.goal, show
+            context, asked.kind, stream, interrupt.stop, asked.timeout_s, options, asked.goal, show, hold.lock
         )
         return rollout.run(plan)
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
+from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.opening import opened
 from reconciler.cli.options import LOCK, OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
 
@@ -31,9 +32,10 @@ def command(
     from reconciler.core.record import RunKind
 
     asked = Asked("Terminate these jobs?", RunKind.DESTROY, outputs, as_json, yes, timeout_s)
+    interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked):
-            context = cleanup.enter_context(opened(offline=True, **options))
-            interrupt = cleanup.enter_context(held(context))
+        with nothing_done(asked), abortable(interrupt):
+            context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **options))
+            hold = cleanup.enter_context(held(context, interrupt))
             plan = reconcile.destroy_plan(context)
-        return carry_out(context, plan, asked, interrupt)
+        return carry_out(context, plan, asked, hold)

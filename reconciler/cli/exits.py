@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from enum import IntEnum
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.running import Terminated
+from reconciler.cli.running import Stopped
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, Refused, WrongUsage
 from reconciler.core.printable import printable_lines
 
@@ -38,12 +39,22 @@ class Exit(IntEnum):
     WRONG_USE = 64
     INVALID = 65
     OUR_FAULT = 70
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 
 
+#: The signals that end a run in order; not every system has each.
+SIGNALS: dict[int, Exit] = {
+    number: code
+    for name, code in (("SIGHUP", Exit.HUNG_UP), ("SIGINT", Exit.INTERRUPTED), ("SIGTERM", Exit.TERMINATED))
+    if (number := getattr(signal, name, None)) is not None
+}
+_SIGNAL_WORDS = {Exit.HUNG_UP: "hung up", Exit.INTERRUPTED: "interrupted", Exit.TERMINATED: "terminated"}
+
 #: Where several hold, the first of these.
 PRECEDENCE = (
+    Exit.HUNG_UP,
     Exit.INTERRUPTED,
     Exit.TERMINATED,
     Exit.OUR_FAULT,
@@ -100,6 +111,7 @@ def of_result(plan: Plan, result: Result | None, signal: Exit | None = None) -> 
         codes += [code for status, code in by_status.items() if status in ended]
         by_wait = {
             WaitEnd.ENDED_BADLY: Exit.ENDED_BADLY,
+            WaitEnd.SUPERSEDED: Exit.ENDED_BADLY,
             WaitEnd.TIMED_OUT: Exit.TIMED_OUT,
             WaitEnd.BLOCKED: Exit.REFUSED,
         }
@@ -144,11 +156,9 @@ def of_exception(error: BaseException) -> Exit:
     """Show what ended a run, and return its code; never a traceback."""
     match error:
         case click.Abort() | KeyboardInterrupt():
-            console.say("interrupted" if console.log_format == "json" else "\ninterrupted")
-            return Exit.INTERRUPTED
-        case Terminated():
-            console.say("terminated")
-            return Exit.TERMINATED
+            return _of_signal(Exit.INTERRUPTED)
+        case Stopped():
+            return _of_signal(SIGNALS[error.number])
         case click.ClickException():
             _show_usage(error)
             return Exit.WRONG_USE
@@ -167,6 +177,13 @@ def of_exception(error: BaseException) -> Exit:
             console.diagnostics([Diagnostic("not confirmed", "the input ended")])
             return Exit.REFUSED
     return _our_fault(error)
+
+
+def _of_signal(code: Exit) -> Exit:
+    # A terminal shows ^C where the line was.
+    is_on_its_own_line = console.log_format == "json" or code is not Exit.INTERRUPTED
+    console.say(_SIGNAL_WORDS[code] if is_on_its_own_line else f"\n{_SIGNAL_WORDS[code]}")
+    return code
 
 
 def _show_usage(error: click.ClickException) -> None:

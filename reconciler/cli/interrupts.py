@@ -1,7 +1,8 @@
-"""The first Ctrl-C or SIGTERM lets what is in flight finish; the second stops at once."""
+"""The first Ctrl-C, SIGTERM or SIGHUP lets what is in flight finish; the second stops at once."""
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
@@ -12,50 +13,74 @@ from types import FrameType
 from typing import NoReturn
 
 from reconciler.cli.console import console
-from reconciler.cli.exits import Exit
+from reconciler.cli.exits import SIGNALS, Exit
+from reconciler.cli.running import Stopped
 
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.
 _LAST_WORDS_S = 1.0
-_EXITS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Interrupt:
     """Whether the program was asked to stop, and by which signal.
 
-    `last_words` are said when it has to stop at once.
+    When it has to stop at once it ends what lives on the terminal (`end_of_display`), tells of the calls
+    that are `in_flight`, and says its `last_words`.
     """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.exit: Exit | None = None
         self.last_words: Callable[[], None] = lambda: None
+        self.end_of_display: Callable[[], None] = lambda: None
+        self.in_flight: Callable[[], list[str]] = list
+        self._being_said: list[_thread.LockType] = []
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal."""
-        code = _EXITS[signal.Signals(number)]
-        if self.exit in _EXITS.values():
+        """Take a signal while actions are carried out."""
+        code = SIGNALS[number]
+        if self.exit in SIGNALS.values():
             self._stop_at_once(code)
         self.exit = code
         self.stop.set()
-        with suppress(Exception):  # the signal may have come in the middle of a line
-            console.say(
-                "interrupted: no new action begins, the ones in flight finish; once more stops at once"
-            )
+        # From a thread of its own: the signal may have come in the middle of a line, or of a table.
+        self._being_said.append(_in_thread(_say_that_it_stops))
+
+    def abort(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal while nothing has been begun: threads that wait end, and nothing is done.
+
+        Raises:
+            Stopped: always.
+        """
+        self.exit = SIGNALS[number]
+        self.stop.set()
+        raise Stopped(number)
 
     def _stop_at_once(self, code: Exit) -> NoReturn:
         """Say the last words from a thread of their own: whoever waits for the reader must not hold us."""
 
         def say() -> None:
-            with suppress(Exception):  # the reader has gone
+            with suppress(BaseException):
+                self.end_of_display()
+            with suppress(BaseException):
+                console.say(f"stopped at once; {in_flight_words(self.in_flight())}")
+            with suppress(BaseException):  # the reader has gone
                 self.last_words()
                 sys.stdout.flush()
 
         try:
-            words = threading.Thread(target=say, name="last words", daemon=True)
-            words.start()
-            words.join(_LAST_WORDS_S)
+            _in_thread(say).acquire(timeout=_LAST_WORDS_S)
+            with suppress(OSError):
+                if os.isatty(2):
+                    os.write(2, _SHOW_CURSOR)
         finally:
             os._exit(code)
+
+    def finish_speaking(self) -> None:
+        """Wait until what was begun to be said is said, for as long as somebody may listen."""
+        for is_said in self._being_said:
+            is_said.acquire(timeout=_LAST_WORDS_S)
+        self._being_said.clear()
 
     def lock_lost(self) -> None:
         """Somebody else may hold the lock by now: begin nothing more."""
@@ -67,12 +92,62 @@ class Interrupt:
         )
 
 
+def in_flight_words(calls: list[str]) -> str:
+    """What is not known of the calls that were sent and not answered."""
+    if not calls:
+        return "no call was in flight"
+    return f"in flight, and perhaps done: {', '.join(calls)}; the next plan shows what became of it"
+
+
+def _in_thread(say: Callable[[], None]) -> _thread.LockType:
+    """Say something in a thread; the lock is free once that is done.
+
+    Not by `threading`: its own locks may be held by what the signal interrupted.
+    """
+    is_said = _thread.allocate_lock()
+    is_said.acquire()
+
+    def run() -> None:
+        try:
+            say()
+        finally:
+            is_said.release()
+
+    _thread.start_new_thread(run, ())
+    return is_said
+
+
+def _say_that_it_stops() -> None:
+    with suppress(Exception):
+        console.say("interrupted: no new action begins, the ones in flight finish; once more stops at once")
+
+
 @contextmanager
 def interruptible(interrupt: Interrupt) -> Iterator[None]:
     """Handle the signals while actions are carried out."""
-    before = {number: signal.signal(number, interrupt.handle) for number in _EXITS}
+    with _handled_by(interrupt.handle):
+        try:
+            yield
+        finally:
+            interrupt.finish_speaking()
+
+
+@contextmanager
+def abortable(interrupt: Interrupt) -> Iterator[None]:
+    """Handle the signals while everything is only looked at."""
+    with _handled_by(interrupt.abort):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    # What is ignored from the start on (nohup, a job in the background) stays so.
+    before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)

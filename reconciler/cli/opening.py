@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -77,11 +78,13 @@ def opened(
     *,
     lease_s: float = _LEASE_S,
     offline: bool = False,
+    stop: threading.Event | None = None,
     **_: Any,
 ) -> Iterator[Context]:
     """Load the stack and connect to its target.
 
-    `offline` is for what creates nothing: an emergency stop rests on no secret, so none needs a value.
+    `offline` is for what creates nothing: an emergency stop rests on no secret, so none needs a value. Once
+    `stop` is set nobody sleeps any more, and nothing that changes something is sent.
     """
     loaded = load_stack(paths, variables, var_files, offline=offline)
     name, chosen = loaded.target(target)
@@ -92,7 +95,8 @@ def opened(
         if not offline:
             raise
         missing = invalid.diagnostics
-    with opened_at(loaded, name, chosen, url, lock=LockOptions(lease_s, without_records)) as context:
+    lock = LockOptions(lease_s, without_records)
+    with opened_at(loaded, name, chosen, url, lock=lock, stop=stop) as context:
         if missing is not None and context.recording is not None:
             context.recording.unavailable = missing
         yield context._replace(only=tuple(only), parallelism=parallelism)
@@ -100,7 +104,13 @@ def opened(
 
 @contextmanager
 def opened_at(
-    loaded: LoadedStack, name: str, target: Target, records: str | None, *, lock: LockOptions
+    loaded: LoadedStack,
+    name: str,
+    target: Target,
+    records: str | None,
+    *,
+    lock: LockOptions,
+    stop: threading.Event | None = None,
 ) -> Iterator[Context]:
     """Connect to a target. `records` is the URL of the store, or None for the one beside the root file."""
     from reconciler.backends.clock import SystemClock
@@ -108,9 +118,9 @@ def opened_at(
     from reconciler.reconcile import Context
     from reconciler.targets import Surroundings, connected
 
-    clock = SystemClock()
+    clock, learn = SystemClock(stop), console.redact.learn
     around = Surroundings(
-        loaded.root, os.environ, clock, console.redact.learn, console.redact, tell_request, reading
+        loaded.root, os.environ, clock, learn, console.redact, tell_request, reading, stop
     )
     recording = recording_at(records, loaded.root, clock, lock)
     with ExitStack() as cleanup:

@@ -13,12 +13,16 @@ from typing import NoReturn
 import click
 
 
-class Terminated(BaseException):
-    """SIGTERM came; like KeyboardInterrupt it is no error that anybody should catch on the way."""
+class Stopped(BaseException):
+    """A signal came; like KeyboardInterrupt it is no error that anybody should catch on the way."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+def _stopped(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number)
 
 
 def main(command: click.Command) -> NoReturn:
@@ -27,7 +31,9 @@ def main(command: click.Command) -> NoReturn:
     gc.disable()
     # Looking for plugins of pydantic reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _stopped)
+    if (hang_up := getattr(signal, "SIGHUP", None)) and signal.getsignal(hang_up) is not signal.SIG_IGN:
+        signal.signal(hang_up, _stopped)
     # A stream that the caller closed is a stream that nobody reads.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
@@ -50,7 +56,7 @@ def run(command: click.Command, args: list[str]) -> int:
         sys.stdout.flush()
     except click.exceptions.Exit as error:
         return error.exit_code
-    except (Exception, KeyboardInterrupt, Terminated) as error:
+    except (Exception, KeyboardInterrupt, Stopped) as error:
         from reconciler.cli.exits import of_exception
 
         if isinstance(error, click.UsageError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
 from reconciler.cli.console import console
+from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.opening import LockOptions, opened_at, records_url
 from reconciler.cli.planfile import read_plan
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
@@ -30,18 +31,20 @@ def apply_saved(file: Path, asked: Asked, **given: Any) -> int:
     """
     from reconciler import reconcile
 
+    interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked):
-            plan, context = _opened(file, cleanup, **given)
+        with nothing_done(asked), abortable(interrupt):
+            plan, context = _opened(file, cleanup, interrupt, **given)
             reconcile.see_that_target_is_the_same(context, plan)
-            interrupt = cleanup.enter_context(held(context))
+            hold = cleanup.enter_context(held(context, interrupt))
             reconcile.see_that_nothing_moved(context, plan)
-        return carry_out(context, plan, asked, interrupt)
+        return carry_out(context, plan, asked, hold)
 
 
 def _opened(
     file: Path,
     cleanup: ExitStack,
+    interrupt: Interrupt,
     *,
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
@@ -79,7 +82,10 @@ def _opened(
 
     url = records_url(options.target, records, saved_records)
     lock = LockOptions(lease_s, without_records)
-    context = cleanup.enter_context(opened_at(loaded, plan.target.name, options.target, url, lock=lock))
+    opening = opened_at(
+        loaded, plan.target.name, options.target, url, lock=lock, stop=interrupt.stop
+    )
+    context = cleanup.enter_context(opening)
     return plan, context._replace(only=options.only, parallelism=parallelism, is_applied=True)
 
 

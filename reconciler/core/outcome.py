@@ -49,6 +49,7 @@ class WaitEnd(StrEnum):
     ENDED_BADLY = "ended_badly"
     TIMED_OUT = "timed_out"
     BLOCKED = "blocked"
+    SUPERSEDED = "superseded_elsewhere"
 
 
 #: What a look at a job means for the wait.
@@ -77,7 +78,8 @@ class Waited:
     def describe(self, at_s: float) -> str:
         """How it is, for people."""
         job = self.job
-        if job is None or self.action not in (Action.KEEP, Action.UPDATE):
+        is_about_the_job = self.action in (Action.KEEP, Action.UPDATE) and self.end is not WaitEnd.SUPERSEDED
+        if job is None or not is_about_the_job:
             return self.detail
         queued_s, ran_s = round(job.queued_s(at_s)), round(job.ran_s(at_s))
         queued = f", queued {spell(queued_s)}" if queued_s else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from itertools import count
 from typing import Any
@@ -42,13 +42,23 @@ class Rows(Entry):
 
 
 class StoredJournal:
-    """What `core.ports.Journal` asks for."""
+    """What `core.ports.Journal` asks for.
+
+    `lease` tells how this process holds the lock just now, None if it does not. A run that began under the
+    lock writes nothing that a call waits for without it; it may let the lock go, and take it again.
+    """
 
     def __init__(
-        self, database: Database, texts: Texts, run_id: int, scope_id: int, lease: Lease | None
+        self,
+        database: Database,
+        texts: Texts,
+        run_id: int,
+        scope_id: int,
+        lease: Callable[[], Lease | None],
     ) -> None:
         self._database, self._texts = database, texts
         self._run_id, self._scope_id, self._lease = run_id, scope_id, lease
+        self._began_under = lease()
         self._problem: str | None = None
         self._lines, self._positions = count(1), count(1)
         self._told: set[tuple[object, ...]] = set()
@@ -159,7 +169,7 @@ class StoredJournal:
             self._problem = self._problem or str(away)
 
     def _write(self, entries: Sequence[Rows]) -> None:
-        lease = self._lease
+        lease = self._lease() or self._began_under
         with self._database.writing() as connection:
             if lease and any(entry.is_fenced for entry in entries) and not lease.is_held(connection):
                 for entry in entries:

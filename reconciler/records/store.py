@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import ColumnElement, delete, func, insert, select
@@ -85,7 +86,7 @@ class StoredRecords:
         }
         with self._database.writing() as connection:
             run_id = connection.execute(insert(RUNS).values(row).returning(RUNS.c.id)).scalar_one()
-        return StoredJournal(self._database, self._texts, run_id, scope_id, self._leases.get(run.scope))
+        return StoredJournal(self._database, self._texts, run_id, scope_id, partial(self._leases.get, run.scope))
 
     def memory(self, scope: Scope) -> Memory:
         """What is known of a scope."""

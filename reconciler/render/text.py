@@ -136,8 +136,9 @@ def render_result(result: Result, style: Style = PLAIN, at_s: float = 0.0) -> st
     """Show what became of a plan, and of the jobs that were waited for, as of `at_s`."""
     lines = [_outcome_line(o.status, o.action, o.detail, style) for o in result.outcomes]
     width = max((len(waited.key) for waited in result.waits), default=0)
+    ends = max((11, *(len(waited.end.value) for waited in result.waits)))
     for waited in result.waits:
-        word = f"{waited.end.value.replace('_', ' '):<11}"
+        word = f"{waited.end.value.replace('_', ' '):<{ends}}"
         colour = "green" if waited.end is WaitEnd.REACHED else "red"
         said = f"{waited.key:<{width}}  {waited.describe(at_s)}"
         lines.append(printable_line(f"  {style.paint(word, colour)} ", said))

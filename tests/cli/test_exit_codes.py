@@ -17,7 +17,7 @@ from tests.cli.conftest import Reconciler, Service, manifest, write
 
 
 def test_the_precedence_of_the_contract() -> None:
-    order = [130, 143, 70, 7, 6, 4, 5, 10, 9, 8, 65, 64, 1, 3, 2, 0]
+    order = [129, 130, 143, 70, 7, 6, 4, 5, 10, 9, 8, 65, 64, 1, 3, 2, 0]
     assert [int(code) for code in PRECEDENCE] == order
     assert set(PRECEDENCE) == set(Exit)
     for first, second in itertools.combinations(PRECEDENCE, 2):

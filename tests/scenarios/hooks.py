@@ -43,7 +43,7 @@ LOST_BEFORE, LOST_AFTER, TIMED_OUT = "lost before", "lost after", "timed out"
 #: It is refused for now; a gateway gives up on it, although it has its effect; the answer is garbled.
 THROTTLED, GAVE_UP, GARBLED = "throttled", "gave up", "garbled"
 #: It has its effect, a signal comes meanwhile, and again, and nothing ever comes back.
-HUNG = {"SIGINT": "SIGINT, hung", "SIGTERM": "SIGTERM, hung"}
+HUNG = {name: f"{name}, hung" for name in ("SIGHUP", "SIGINT", "SIGTERM")}
 TO_REQUESTS = (LOST_BEFORE, LOST_AFTER, TIMED_OUT, THROTTLED, GAVE_UP, GARBLED)
 
 Send = Callable[..., requests.Response]
@@ -90,6 +90,7 @@ class _Watch:
         for one in (moment, self.count("moment")):
             if what := self.accident(one):
                 os.kill(os.getpid(), signal.Signals[what])
+                time.sleep(0.02)  # the main thread takes it before this one goes on
 
     def learn_names(self, response: requests.Response) -> None:
         """Jobs are asked for by id, and named by name."""

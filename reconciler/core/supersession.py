@@ -1,0 +1,114 @@
+"""Whether the revision that a wait follows still stands for its key, or somebody else ended or replaced it.
+
+Source: SEMANTICS 8, point 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from reconciler.core.ownership import Revision
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, After, PlannedAction, Reason
+
+_ENDED_BY_SOMEBODY = frozenset({Phase.TERMINATING, Phase.TERMINATED})
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The revision that a wait follows, and what the wait announced.
+
+    `job` is the id of the revision that the plan kept or made, None where there is none yet; `had_ended`
+    says that it was over before the plan. `after` is the revision that an action tried to make.
+    `is_deferred`: the plan said that something is done about the key later.
+    """
+
+    job: str | None = None
+    had_ended: bool = False
+    after: After | None = None
+    is_deferred: bool = False
+
+    @classmethod
+    def of(cls, action: PlannedAction) -> Followed:
+        """What is followed from the plan on."""
+        job = action.before.id if action.before else action.follows
+        phase = action.before.phase if action.before else ""
+        ended = {one.value for one in Phase if one.is_terminal or one is Phase.TERMINATING}
+        had_ended = phase in ended or action.action is Action.CREATE
+        return cls(job, had_ended, is_deferred=action.action is Action.DEFER)
+
+
+class Standing(Enum):
+    """What became of it."""
+
+    CURRENT = auto()
+    """It stands for the key."""
+    MADE = auto()
+    """There is a revision now that the plan announced: that one is followed from now on."""
+    UNSEEN = auto()
+    """It is not in the list, which may lag behind: its details tell more."""
+    SUPERSEDED = auto()
+    """Somebody else ended it, or made another one."""
+
+
+class Verdict(NamedTuple):
+    """How it stands, the revision it is about, and why."""
+
+    standing: Standing
+    revision: Revision | None = None
+    why: str = ""
+
+
+def judge_followed(
+    followed: Followed, action: PlannedAction, owned: Sequence[Revision], digest: str | None
+) -> Verdict:
+    """Judge the followed revision by what a later plan says of its key.
+
+    `owned` are the revisions of the key, and `digest` is the declared one, None where no manifest is there.
+    """
+    if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT:
+        return Verdict(Standing.CURRENT)
+    newest_id = action.before.id if action.before else action.follows
+    newest = next((r for r in owned if r.job.id == newest_id), None)
+    mine = next((r for r in owned if r.job.id == followed.job), None)
+    if newest is not None and newest is not mine and _is_announced(followed, newest, digest):
+        return Verdict(Standing.MADE, newest)
+    if followed.job is None:
+        if newest is None:
+            return Verdict(Standing.CURRENT)
+        return Verdict(Standing.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+    if newest is not None and (mine is None or newest.number > mine.number):
+        return Verdict(Standing.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+    if mine is None:
+        return Verdict(Standing.UNSEEN)
+    if _was_ended_elsewhere(followed, action, mine):
+        return Verdict(Standing.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
+    return Verdict(Standing.CURRENT, mine)
+
+
+def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
+    """Whether it is what an action tried to make (its answer was lost, say), or what the key waited for."""
+    if followed.after is not None:
+        made = followed.after
+        return (revision.job.name, revision.marker.digest) == (made.name, made.digest)
+    return followed.job is None and revision.marker.digest == digest
+
+
+def _was_ended_elsewhere(followed: Followed, action: PlannedAction, mine: Revision) -> bool:
+    if followed.had_ended or mine.job.phase not in _ENDED_BY_SOMEBODY:
+        return False
+    # Without our mark it may be a platform's doing: a bad end, but for rules that would start it again.
+    return mine.marker.stopped or action.traits.starts_a_job
+
+
+def may_start(followed: Followed, action: PlannedAction) -> bool:
+    """Whether a wait may carry an action out: what was deferred, or a retry of the followed revision."""
+    if not action.traits.starts_a_job:
+        return False
+    rests_on = action.before.id if action.before else action.follows
+    if rests_on != followed.job:
+        return False
+    return followed.is_deferred or (action.action is Action.CREATE and action.reason is Reason.RETRY)
