@@ -30,7 +30,6 @@ from reconciler.reconcile import Context
 from reconciler.recording import plan_digest
 
 if TYPE_CHECKING:
-    from reconciler.core.ownership import Revision
     from reconciler.core.ports import Journal
     from reconciler.recording import StackLock
 
@@ -114,6 +113,7 @@ class _Wait:
 
     It follows one revision of each key, the one that the plan kept or made, and starts only what the plan
     announced. The lock is not held but for a further step.
+    What is `_over`, superseded or completed, stays so.
     """
 
     rollout: Rollout
@@ -124,7 +124,7 @@ class _Wait:
     failed: set[str] = field(default_factory=set)
     _timers: dict[str, _Timer] = field(default_factory=dict)
     _told: dict[str, tuple[str, float]] = field(default_factory=dict)
-    _superseded: dict[str, Waited] = field(default_factory=dict)
+    _over: dict[str, Waited] = field(default_factory=dict)
     _unseen: set[str] = field(default_factory=set)
     _is_held_up: bool = False
 
@@ -166,7 +166,8 @@ class _Wait:
             pause_s = min(LAST_LOOK_S, pause_s * 1.5)
 
     def _ended(self, plan: Plan, waits: tuple[Waited, ...]) -> Result:
-        left = self._keys - self.failed - self._superseded.keys()
+        ended_elsewhere = {key for key, waited in self._over.items() if waited.end is WaitEnd.SUPERSEDED}
+        left = self._keys - self.failed - ended_elsewhere
         blocked = skipped(a for a in plan.actions if a.key in left and a.traits.stands_in_the_way)
         self.result = _joined(self.result, Result(tuple(blocked)))
         return replace(self.result, waits=waits, interrupted=self.rollout.stop.is_set())
@@ -219,7 +220,7 @@ class _Wait:
 
     def _see_whose_it_is(self, key: str, action: PlannedAction, look: Look) -> None:
         """Follow what was announced; what somebody else ended or replaced is not waited for any more."""
-        if key in self._superseded or key in self.failed:
+        if key in self._over or key in self.failed:
             return
         desired = self.rollout.context.loaded.stack.find(key)
         owned = look.view_of(key, action.former_keys).owned
@@ -232,7 +233,7 @@ class _Wait:
             self._followed[key] = Followed(verdict.revision.job.id)
         elif verdict.standing is Standing.SUPERSEDED:
             job = verdict.revision.job if verdict.revision else None
-            self._superseded[key] = Waited(key, action.action, WaitEnd.SUPERSEDED, verdict.why, job)
+            self._over[key] = Waited(key, action.action, WaitEnd.SUPERSEDED, verdict.why, job)
 
     def _verdict_on_unseen(self, key: str, action: PlannedAction) -> Verdict:
         """Ask for the job itself: the list lags behind, or it is not ours any more."""
@@ -263,7 +264,7 @@ class _Wait:
 
     def _is_due(self, action: PlannedAction) -> bool:
         """Whether a job is to be started now: a retry, or what waited for another key."""
-        is_over = action.key in self.failed or action.key in self._superseded
+        is_over = action.key in self.failed or action.key in self._over
         return not is_over and may_start(self._followed[action.key], action)
 
     def _moments(self, actions: Iterable[PlannedAction]) -> Iterator[float]:
@@ -301,8 +302,8 @@ class _Wait:
     ) -> Waited | None:
         """How one wait stands; None where it failed already, and nothing is there to be waited for."""
         key = action.key
-        if key in self._superseded:
-            return self._superseded[key]
+        if key in self._over:
+            return self._over[key]
         if key in self.failed and (action.traits.starts_a_job or job is None):
             return None
         end = self._end_of(action, job, upstream)
@@ -311,7 +312,10 @@ class _Wait:
             self._timers.pop(key, None)
         elif self._is_late(action, job):
             end = WaitEnd.TIMED_OUT
-        return Waited(key, action.action, end, action.explanation, job)
+        waited = Waited(key, action.action, end, action.explanation, job)
+        if end is WaitEnd.REACHED and job is not None and not job.is_active:
+            self._over[key] = waited
+        return waited
 
     def _end_of(
         self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]

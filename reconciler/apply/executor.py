@@ -158,16 +158,16 @@ class Execution:
         with ThreadPoolExecutor(len(actions), thread_name_prefix="apply") as pool:
             for place, action in enumerate(actions):
                 threads.acquire()
-                turn = _Turn(turns, place, threads, self._stop, self._clock, partial(self._tell_start, action))
+                turn = _Turn(
+                    turns, place, threads, self._stop, self._clock, partial(self._tell_start, action)
+                )
                 turn.is_kept = action.traits.stops_a_job
                 before = last_of_key.get(action.key)
                 last_of_key[action.key] = pool.submit(self._run, plan, turn, action, before)
                 futures.append(last_of_key[action.key])
         return [future.result() for future in futures]
 
-    def _run(
-        self, plan: Plan, turn: _Turn, action: PlannedAction, before: Future[Outcome] | None
-    ) -> Outcome:
+    def _run(self, plan: Plan, turn: _Turn, action: PlannedAction, before: Future[Outcome] | None) -> Outcome:
         try:
             if before is not None and not before.done():
                 turn.pause()

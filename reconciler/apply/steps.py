@@ -436,7 +436,6 @@ class Steps:
                 continue  # one look more; the time limit ends it
         return job
 
-
     def _sleep(self, seconds: float) -> None:
         """Let time pass; others have their turn meanwhile. Nobody sleeps when the program is to stop."""
         if not self._turn.is_interrupted:

@@ -151,12 +151,16 @@ class Operations:
     def add_tags(self, job_id: str, tags: Mapping[str, str]) -> None:
         """Give a job tags; a key that it has gets the new value."""
         body = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
-        self._backend.session.call("POST", f"{self._tags_of(job_id)}/create", body=body, repeat=Repeat.SAFE, changes=True)
+        self._backend.session.call(
+            "POST", f"{self._tags_of(job_id)}/create", body=body, repeat=Repeat.SAFE, changes=True
+        )
 
     def remove_tags(self, job_id: str, keys: Iterable[str]) -> None:
         """Take tags off a job."""
         body = {"tags": [{"key": key} for key in keys]}
-        self._backend.session.call("DELETE", f"{self._tags_of(job_id)}/delete", body=body, repeat=Repeat.SAFE, changes=True)
+        self._backend.session.call(
+            "DELETE", f"{self._tags_of(job_id)}/delete", body=body, repeat=Repeat.SAFE, changes=True
+        )
 
     def project_tags(self) -> dict[str, tuple[str, ...]]:
         """Return the values of all tags of the project, by key."""

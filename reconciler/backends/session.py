@@ -198,8 +198,9 @@ class Session:
     ) -> Answer:
         """Send a request and return its answer of 2xx; `path` is encoded, `body` goes out as JSON.
 
-        `repeat` says when it may be sent again, `changes` that it is no mere question. A 401 is followed by one more attempt where the
-        credentials can be renewed: whoever is not known has changed nothing.
+        `repeat` says when it may be sent again, and `changes` that it is no mere question: it is not sent
+        once the program is to stop. A 401 is followed by one more attempt where the credentials can be
+        renewed: whoever is not known has changed nothing.
 
         Raises:
             ServiceFailure: anything else happened, see `core.ports`.
@@ -256,7 +257,7 @@ class Session:
                 attempt += 1
                 self._clock.sleep(wait_s)
                 if self._stop.is_set():
-                    raise _as_interrupted(failure, changes=changes)
+                    raise _as_interrupted(failure, changes=changes) from failure.__cause__
             else:
                 return answer if requests_sent == 1 else replace(answer, requests=requests_sent)
 

@@ -95,9 +95,7 @@ def held(context: Context, interrupt: Interrupt) -> Iterator[Held]:
         lock.release()
 
 
-def carry_out(
-    context: Context, plan: Plan, asked: Asked, hold: Held, options: Options = NO_OPTIONS
-) -> int:
+def carry_out(context: Context, plan: Plan, asked: Asked, hold: Held, options: Options = NO_OPTIONS) -> int:
     """Show the plan, ask, do it, and say what became of it. Returns the exit code.
 
     With JSON on stdout the lines there are events; the plan is then shown in files only.

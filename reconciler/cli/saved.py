@@ -82,9 +82,7 @@ def _opened(
 
     url = records_url(options.target, records, saved_records)
     lock = LockOptions(lease_s, without_records)
-    opening = opened_at(
-        loaded, plan.target.name, options.target, url, lock=lock, stop=interrupt.stop
-    )
+    opening = opened_at(loaded, plan.target.name, options.target, url, lock=lock, stop=interrupt.stop)
     context = cleanup.enter_context(opening)
     return plan, context._replace(only=options.only, parallelism=parallelism, is_applied=True)
 

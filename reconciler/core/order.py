@@ -29,7 +29,7 @@ class Rank(IntEnum):
 
 
 def rank(action: PlannedAction) -> Rank:
-    """The rank of an action that is executed. With `create_first` a replace needs capacity before it frees."""
+    """The rank of an action. With `create_first` a replace needs capacity before it frees any."""
     traits = action.traits
     if not traits.starts_a_job:
         return Rank.ENDS if traits.stops_a_job else Rank.IN_PLACE

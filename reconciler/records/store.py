@@ -86,7 +86,9 @@ class StoredRecords:
         }
         with self._database.writing() as connection:
             run_id = connection.execute(insert(RUNS).values(row).returning(RUNS.c.id)).scalar_one()
-        return StoredJournal(self._database, self._texts, run_id, scope_id, partial(self._leases.get, run.scope))
+        return StoredJournal(
+            self._database, self._texts, run_id, scope_id, partial(self._leases.get, run.scope)
+        )
 
     def memory(self, scope: Scope) -> Memory:
         """What is known of a scope."""

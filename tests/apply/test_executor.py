@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.apply.executor import INTERRUPTED, EventStream
+from reconciler.apply.executor import EventStream
+from reconciler.apply.interruption import INTERRUPTED
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.order import in_order
 from reconciler.core.outcome import Event, EventType, Outcome, Status
@@ -255,9 +256,7 @@ def test_throttled_call_is_not_repeated_after_an_interrupt(service: Service, ope
     service.run(a_job("ended"), a_job("edited", description="old"))
     jobs = {CREATE: a_job("new"), UPDATE: a_job("edited", description="new"), STOP: absent("ended")}
     plan = service.plan(jobs[operation])
-    plan = plan.model_copy(
-        update={"actions": tuple(a for a in plan.actions if a.key == jobs[operation].key)}
-    )
+    plan = plan.model_copy(update={"actions": tuple(a for a in plan.actions if a.key == jobs[operation].key)})
     service.fail(replace(THROTTLED, operation=operation))
     service.time.at(1, service.stop.set)
     service.forget_requests()

@@ -23,7 +23,7 @@ from reconciler.core.ports import Unauthorized
 from reconciler.core.record import PastRun, RunKind, Scope
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.emulator import Effect, Fault
-from reconciler.recording import Recording
+from reconciler.recording import Recording, StackLock
 from reconciler.rollout import Rollout
 from tests.apply.service import CREATE, FIND, SHOW, UPDATE, Service, a_service
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
@@ -73,6 +73,7 @@ def rollout(
     only: tuple[str, ...] = (),
     plan: Plan | None = None,
     recording: Recording | None = None,
+    lock: StackLock | None = None,
 ) -> Told:
     """Apply jobs and wait; with a plan, as a saved one: no manifest is there."""
     stack = a_stack(*jobs)
@@ -81,7 +82,9 @@ def rollout(
     began_s, told = service.time.now(), Told(service, Result(), 0.0)
     stream = EventStream(service.time, told.events.append)
     service.forget_requests()
-    run = Rollout(context, RunKind.APPLY, stream, service.stop, timeout_s, FORCED, goal, told.shown.append)
+    run = Rollout(
+        context, RunKind.APPLY, stream, service.stop, timeout_s, FORCED, goal, told.shown.append, lock
+    )
     told.result = run.run(plan or reconcile.plan(context, FORCED))
     told.took_s = service.time.now() - began_s
     return told

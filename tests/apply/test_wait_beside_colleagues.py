@@ -1,0 +1,326 @@
+"""apply --wait beside colleagues who have checkouts, and records, of their own: what they did stays done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler import reconcile
+from reconciler.core.goal import Goal
+from reconciler.core.outcome import EventType, Waited, WaitEnd
+from reconciler.core.plan import Action
+from reconciler.core.record import Call, LockHeld, LockLost, RecordsAway, RunKind, Scope, Step
+from reconciler.core.stack import DesiredJob
+from reconciler.emulator import Effect, Fault
+from reconciler.recording import Recording, StackLock
+from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
+from tests.apply.test_rollout import FORCED, PIPELINE, RUNS_S, Told, needing, rollout, saved
+from tests.builders import STACK, TARGET, a_job, a_stack
+
+RETRIED: dict[str, Any] = {"lifecycle": {"on_failure": "retry", "retry_delay": "1m", "max_retries": 5}}
+NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with a_service(running=RUNS_S) as opened:
+        yield opened
+
+
+def destroys(service: Service, *jobs: DesiredJob) -> Callable[[], object]:
+    """A colleague runs `destroy`, without the records of ours."""
+    return lambda: service.carry_out(reconcile.destroy_plan(service.context(a_stack(*jobs))))
+
+
+def applies(service: Service, *jobs: DesiredJob) -> Callable[[], object]:
+    """A colleague applies a manifest of his own."""
+    return lambda: service.carry_out(service.plan(*jobs, options=FORCED))
+
+
+def superseded(told: Told, key: str = "a") -> Waited:
+    [waited] = [waited for waited in told.result.waits if waited.key == key]
+    assert waited.end is WaitEnd.SUPERSEDED
+    return waited
+
+
+# --- what a colleague ended or replaced stays so
+
+
+@pytest.mark.parametrize("lifecycle", [{}, {"on_terminated": "recreate", "max_retries": 3}])
+def test_job_that_a_colleague_destroyed_is_not_created_again(
+    service: Service, lifecycle: dict[str, Any]
+) -> None:
+    job = a_job(lifecycle=lifecycle)
+    service.time.at(8, destroys(service, job))
+    told = rollout(service, job)
+    assert superseded(told).describe(0) == "a was ended elsewhere"
+    assert set(service.phases()) == {"a"}
+    assert service.asked(CREATE) == 1
+
+
+def test_kept_job_that_a_colleague_destroyed_is_not_created_again(service: Service) -> None:
+    service.run(a_job())
+    service.time.at(5, destroys(service, a_job()))
+    told = rollout(service, a_job())
+    superseded(told)
+    assert set(service.phases()) == {"a"}
+
+
+def test_job_that_was_terminated_by_hand_is_not_recreated_by_the_wait(service: Service) -> None:
+    job = a_job(lifecycle={"on_terminated": "recreate", "max_retries": 3})
+    service.time.at(8, lambda: service.backend.terminate(service.job("a").id))
+    told = rollout(service, job)
+    superseded(told)
+    assert set(service.phases()) == {"a"}
+
+
+def test_edit_that_a_colleague_applied_is_not_replaced_back(service: Service) -> None:
+    service.time.at(8, applies(service, a_job(**NEW)))
+    told = rollout(service, a_job(lifecycle={"on_change": "replace"}))
+    superseded(told)
+    assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
+
+
+def test_job_that_has_completed_has_reached_its_goal_whatever_comes_after(service: Service) -> None:
+    slow = a_job("slow", algorithm__environments={"EMULATOR_RUN_SECONDS": "100"})
+    service.time.at(60, applies(service, a_job(**NEW), slow))
+    told = rollout(service, a_job(), slow)
+    assert told.ends == {"a": "reached", "slow": "reached"}
+    assert set(service.phases()) == {"a", "a-r2", "slow"}
+
+
+def test_retry_that_a_colleague_made_ends_the_wait_and_is_not_retried(service: Service) -> None:
+    job = a_job(**RETRIED)
+
+    def fails_and_is_retried_elsewhere() -> None:
+        service.store.set_phase(service.job("a").id, "Failed")
+        service.put_job("a-r2", marker("a", 2, job.digest))
+        service.store.set_phase(service.job("a-r2").id, "Failed")
+
+    service.time.at(8, fails_and_is_retried_elsewhere)
+    told = rollout(service, job)
+    assert superseded(told).describe(0) == "a-r2 was made elsewhere"
+    assert set(service.phases()) == {"a", "a-r2"}
+
+
+@pytest.mark.parametrize(
+    "text", ["mine now", marker("other", 1, a_job().digest, stack="other")], ids=["released", "adopted"]
+)
+def test_job_that_was_released_is_neither_made_again_nor_waited_for(service: Service, text: str) -> None:
+    service.time.at(8, lambda: service.describe("a", text))
+    told = rollout(service, a_job())
+    assert superseded(told).describe(0) == "a does not say any more that it is ours"
+    assert set(service.phases()) == {"a"}
+
+
+def test_job_that_a_colleague_renamed_is_neither_made_again_nor_waited_for(service: Service) -> None:
+    service.time.at(8, applies(service, replace(a_job("b"), formerly=("a",))))
+    told = rollout(service, a_job())
+    superseded(told)
+    assert set(service.phases()) == {"a"}
+
+
+def test_job_whose_record_was_deleted_is_not_made_again(service: Service) -> None:
+    def fails_and_is_deleted() -> None:
+        service.store.set_phase(service.job("a").id, "Failed")
+        service.store.delete(PROJECT, service.job("a").id)
+        service.time.clock.advance(seconds=3600)
+
+    service.time.at(8, fails_and_is_deleted)
+    told = rollout(service, a_job())
+    assert "is gone" in superseded(told).describe(0)
+    assert service.asked(CREATE) == 1
+
+
+def test_saved_plan_follows_its_own_job_only(service: Service) -> None:
+    plan = service.plan(a_job())
+    service.time.at(8, applies(service, a_job(**NEW)))
+    told = rollout(service, plan=plan)
+    superseded(told)
+    assert saved(plan).declared_keys == {"a"}
+
+
+def test_superseded_upstream_holds_back_what_needs_it(service: Service) -> None:
+    service.time.at(8, destroys(service, *PIPELINE))
+    told = rollout(service, *PIPELINE)
+    assert told.ends == {"a": "superseded_elsewhere", "b": "blocked", "c": "blocked"}
+    assert set(service.phases()) == {"a"}
+
+
+def test_deferred_replace_whose_job_a_colleague_ended_is_not_carried_out(service: Service) -> None:
+    service.run(a_job("a"), a_job("b", algorithm__environments={"EMULATOR_RUN_SECONDS": "1000"}))
+    service.time.at(5, destroys(service, a_job("b")))
+    told = rollout(service, a_job("a"), needing("a", key="b", **NEW))
+    superseded(told, "b")
+    assert set(service.phases()) == {"a", "b"}
+
+
+def test_what_a_colleague_started_of_a_deferred_key_is_followed(service: Service) -> None:
+    """Whoever sent it: it is what the plan announced."""
+    service.time.at(8, lambda: service.put_job("b", marker("b", 1, a_job("b").digest)))
+    told = rollout(service, *PIPELINE[:2])
+    assert told.ends == {"a": "reached", "b": "reached"}
+    assert service.asked(CREATE) == 1
+
+
+def test_what_the_plan_did_not_announce_is_not_started(service: Service) -> None:
+    """The first look cannot read the key; later it turns out that nothing is there."""
+    plan = service.plan(a_job())
+    [create] = plan.actions
+    unknown = create.model_copy(update={"action": Action.UNKNOWN, "after": None, "desired": None})
+    told = rollout(service, a_job(), plan=plan.model_copy(update={"actions": (unknown,)}))
+    assert told.ends == {"a": "blocked"}
+    assert service.phases() == {}
+
+
+def test_retries_of_our_own_go_on_beside_a_colleague(service: Service) -> None:
+    service.time.at(8, lambda: service.store.set_phase(service.job("a").id, "Failed"))
+    service.time.at(12, applies(service, a_job(**RETRIED), a_job("b")))
+    told = rollout(service, a_job(**RETRIED))
+    assert told.ends == {"a": "reached"}
+    assert set(service.phases()) == {"a", "a-r2", "b"}
+
+
+# --- the lock is held only while something is done
+
+
+def open_recording(service: Service, root: Path, warned: list[str] | None = None) -> Recording:
+    return Recording(None, root, service.time, warn=(warned if warned is not None else []).append)
+
+
+def is_locked(recording: Recording) -> bool:
+    return recording.writing().holder(Scope.of(STACK, TARGET)) is not None
+
+
+def rollout_under_lock(service: Service, recording: Recording, *jobs: DesiredJob, **said: Any) -> Told:
+    lock = recording.lock(Scope.of(STACK, TARGET), service.stop.set)
+    lock.take()
+    try:
+        return rollout(service, *jobs, recording=recording, lock=lock, **said)
+    finally:
+        lock.release()
+        recording.close()
+
+
+def test_lock_is_held_for_each_step_and_not_between(service: Service, tmp_path: Path) -> None:
+    recording, other = (open_recording(service, tmp_path) for _ in range(2))
+    seen: dict[str, set[bool]] = {CREATE: set(), FIND: set()}
+
+    def look_at_the_lock(operation: str) -> None:
+        seen[operation].add(is_locked(other))
+
+    for operation in seen:
+        service.gate.before(operation, partial(look_at_the_lock, operation), always=True)
+    told = rollout_under_lock(service, recording, *PIPELINE)
+    assert set(told.ends.values()) == {"reached"}
+    assert seen == {CREATE: {True}, FIND: {True, False}}
+    assert not is_locked(other)
+
+
+def test_colleague_who_shares_the_store_works_beside_a_wait(service: Service, tmp_path: Path) -> None:
+    recording, other = (open_recording(service, tmp_path) for _ in range(2))
+
+    def destroy_under_the_lock() -> None:
+        with other.lock(Scope.of(STACK, TARGET), lambda: None):
+            destroys(service, a_job())()
+
+    service.time.at(8, destroy_under_the_lock)
+    told = rollout_under_lock(service, recording, a_job())
+    superseded(told)
+    assert not told.result.lost_lock
+
+
+def test_step_waits_while_somebody_else_holds_the_lock_and_says_so_once(
+    service: Service, tmp_path: Path
+) -> None:
+    warned: list[str] = []
+    recording, other = open_recording(service, tmp_path, warned), open_recording(service, tmp_path)
+    held = other.lock(Scope.of(STACK, TARGET), lambda: None)
+    service.time.at(20, held.take)
+    service.time.at(50, held.release)
+    told = rollout_under_lock(service, recording, *PIPELINE[:2])
+    assert told.ends == {"a": "reached", "b": "reached"}
+    assert len([text for text in warned if "held by" in text]) == 1
+    created_s = service.job("b").create_ms / 1000
+    assert created_s >= service.job("a").create_ms / 1000 + 48
+
+
+class Away(StackLock):
+    """A lock whose store cannot be reached for a while."""
+
+    until_s = 0.0
+
+    def take(self) -> None:
+        if self._recording.clock.now() < self.until_s:
+            raise RecordsAway()
+        super().take()
+
+
+def test_store_that_is_away_between_two_steps_does_not_end_the_wait(service: Service, tmp_path: Path) -> None:
+    recording = open_recording(service, tmp_path)
+    lock = Away(recording, Scope.of(STACK, TARGET), service.stop.set)
+    lock.take()
+    lock.until_s = service.time.now() + 60
+    told = rollout(service, *PIPELINE[:2], recording=recording, lock=lock)
+    lock.release()
+    assert told.ends == {"a": "reached", "b": "reached"}
+    assert service.job("b").create_ms / 1000 >= lock.until_s
+    recording.close()
+
+
+def test_lock_that_stays_held_for_longer_than_anybody_waits_times_out(
+    service: Service, tmp_path: Path
+) -> None:
+    recording, other = (open_recording(service, tmp_path) for _ in range(2))
+    held = other.lock(Scope.of(STACK, TARGET), lambda: None)
+    service.time.at(20, held.take)
+    told = rollout_under_lock(service, recording, *PIPELINE[:2], timeout_s=40)
+    assert told.ends == {"a": "reached", "b": "timed_out"}
+    held.release()
+
+
+def test_run_that_let_the_lock_go_writes_no_call_without_it(service: Service, tmp_path: Path) -> None:
+    recording, scope = open_recording(service, tmp_path), Scope.of(STACK, TARGET)
+    context = service.context(a_stack(a_job()))._replace(recording=recording)
+    lock = recording.lock(scope, lambda: None)
+    lock.take()
+    journal = recording.begin(scope, RunKind.APPLY, "")
+    [create] = reconcile.plan(context).actions
+    journal.before(Step(create, Call.CREATE))
+    lock.release()
+    with pytest.raises(LockLost):
+        journal.before(Step(create, Call.CREATE))
+    with lock:
+        journal.before(Step(create, Call.CREATE))
+    recording.close()
+
+
+def test_another_lock_taken_twice_is_refused_to_the_second(service: Service, tmp_path: Path) -> None:
+    one, other = (open_recording(service, tmp_path) for _ in range(2))
+    scope = Scope.of(STACK, TARGET)
+    with one.lock(scope, lambda: None), pytest.raises(LockHeld), other.lock(scope, lambda: None):
+        pass
+    with other.lock(scope, lambda: None):
+        assert is_locked(one)
+
+
+# --- what it says
+
+
+def test_superseded_key_is_told_as_such(service: Service) -> None:
+    service.time.at(8, destroys(service, a_job()))
+    told = rollout(service, a_job(), goal=Goal.COMPLETED)
+    last = [e for e in told.events if e.type is EventType.ACTION_PROGRESS][-1]
+    assert last.detail == "a was ended elsewhere"
+    assert superseded(told).document()["result"] == "superseded_elsewhere"
+
+
+def test_service_that_lags_behind_supersedes_nothing(service: Service) -> None:
+    service.time.at(2, lambda: service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=12)))
+    assert rollout(service, a_job()).ends == {"a": "reached"}
+    assert service.asked(STOP) == 0
