@@ -117,6 +117,7 @@ def carry_out(context: Context, plan: Plan, asked: Asked, hold: Held, options: O
         try:
             show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
             if plan.applyable and not asked.yes:
+                _see_that_it_was_shown()
                 confirm(asked.question)
             listener.begin()
             result = _execute(context, plan, asked, stream, hold, options)
@@ -167,6 +168,17 @@ def _execute(
             context, asked.kind, stream, interrupt.stop, asked.timeout_s, options, asked.goal, show, hold.lock
         )
         return rollout.run(plan)
+
+
+def _see_that_it_was_shown() -> None:
+    """Nobody is asked about a plan that could not be shown.
+
+    Raises:
+        Refused: nobody reads stdout.
+    """
+    if console.has_no_reader:
+        why = "the plan could not be shown: nobody reads stdout; nothing was changed"
+        raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
 
 
 def confirm(question: str) -> None:

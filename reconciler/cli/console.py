@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -28,6 +29,12 @@ class Console:
         self.verbosity = 0
         #: Takes what would go to stderr while something is drawn there.
         self.divert: Callable[[str], object] | None = None
+        self._unread: TextIO | None = None
+
+    @property
+    def has_no_reader(self) -> bool:
+        """Whether nobody reads stdout: its reader has gone (`| head`), or the caller had closed it."""
+        return self._unread is sys.stdout
 
     def style(self, stream: TextIO) -> Style:
         """The style for a stream: colours on a terminal only, unless asked for."""
@@ -38,9 +45,28 @@ class Console:
         return Style(self.colour == "always")
 
     def result(self, text: str, *, is_redacted: bool = False) -> None:
-        """Write to stdout. `is_redacted`: secrets were taken out value by value already."""
-        sys.stdout.write(_encodable(text if is_redacted else self.redact(text), sys.stdout))
-        sys.stdout.flush()
+        """Write to stdout. `is_redacted`: secrets were taken out value by value already.
+
+        A reader that has gone changes nothing of what is done, nor the exit code.
+
+        Raises:
+            OSError: stdout cannot be written for another reason: a full disk, say.
+        """
+        if self.has_no_reader:
+            return
+        try:
+            sys.stdout.write(_encodable(text if is_redacted else self.redact(text), sys.stdout))
+            sys.stdout.flush()
+        except OSError as error:
+            if not _says_that_nobody_reads(error, sys.stdout):
+                raise
+            self.lose_reader()
+
+    def lose_reader(self) -> None:
+        """Nobody reads stdout any more: what is left of it, and all that follows, goes nowhere."""
+        self._unread = sys.stdout
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def document(self, value: Any, *, indent: int | None = 2) -> None:
         """Write plain data to stdout as JSON."""
@@ -132,6 +158,17 @@ def _log_line(diagnostic: Diagnostic) -> dict[str, object]:
         "path": diagnostic.path,
         "location": None if place is None else str(place),
     }
+
+
+def _says_that_nobody_reads(error: OSError, stream: TextIO) -> bool:
+    """Whether the other end of a pipe is closed, or the terminal was hung up."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    try:
+        is_device = stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+    return is_device and error.errno == errno.EIO
 
 
 def _encodable(text: str, stream: TextIO) -> str:

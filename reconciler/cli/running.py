@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -36,7 +37,11 @@ def main(command: click.Command) -> NoReturn:
         signal.signal(hang_up, _stopped)
     # A stream that the caller closed is a stream that nobody reads.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
-    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        from reconciler.cli.console import console
+
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        console.lose_reader()
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     code = run(command, sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
@@ -53,7 +58,8 @@ def run(command: click.Command, args: list[str]) -> int:
     """Run a click command and return the exit code of CLI.md 3; nothing is raised."""
     try:
         code = _invoke(command, args)
-        sys.stdout.flush()
+        with suppress(BrokenPipeError):  # whoever has read enough changes no exit code
+            sys.stdout.flush()
     except click.exceptions.Exit as error:
         return error.exit_code
     except (Exception, KeyboardInterrupt, Stopped) as error:

@@ -77,6 +77,7 @@ def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_
             is_first = False
         if has_ended:
             console.say(printable(f"{job.name} is {job.phase_text}."))
+        if has_ended or console.has_no_reader:
             return
         there.clock.sleep(EVERY_S)
 
