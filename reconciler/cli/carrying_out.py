@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -161,9 +161,7 @@ def _execute(
     interrupt = hold.interrupt
     # Where the events are on the terminal, a table would be in their way.
     is_drawn = not (asked.tells_events and sys.stdout.isatty())
-    with interruptible(interrupt), ExitStack() as display:
-        show = display.enter_context(live_table(context.target.clock, asked.goal, is_drawn=is_drawn))
-        interrupt.end_of_display = display.close
+    with interruptible(interrupt), live_table(context.target.clock, asked.goal, is_drawn=is_drawn) as show:
         rollout = Rollout(
             context, asked.kind, stream, interrupt.stop, asked.timeout_s, options, asked.goal, show, hold.lock
         )

@@ -79,10 +79,16 @@ class Console:
 
     def say(self, text: str, level: str = "info") -> None:
         """Write a line to stderr. Nobody reading it is no reason to stop."""
+        self.tell(self._line(text, level))
+
+    def line(self, text: str) -> bytes:
+        """A line as `say` would write it."""
+        return self._line(text, "info").encode(sys.stderr.encoding or "utf-8", "backslashreplace")
+
+    def _line(self, text: str, level: str) -> str:
         if self.log_format == "json":
-            self.tell(self._json({"level": level, "message": text}, None))
-        else:
-            self.tell(self.redact(text) + "\n")
+            return self._json({"level": level, "message": text}, None)
+        return self.redact(text) + "\n"
 
     def tell(self, text: str) -> None:
         """Write text to stderr as it is; it holds no secret."""

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from reconciler.cli.console import console
 from reconciler.cli.exits import SIGNALS, Exit
+from reconciler.cli.live import display
 from reconciler.cli.running import Stopped
 
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.
@@ -24,15 +25,14 @@ _SHOW_CURSOR = b"\x1b[?25h"
 class Interrupt:
     """Whether the program was asked to stop, and by which signal.
 
-    When it has to stop at once it ends what lives on the terminal (`end_of_display`), tells of the calls
-    that are `in_flight`, and says its `last_words`.
+    When it has to stop at once it takes away what is drawn on the terminal, tells of the calls that are
+    `in_flight`, and says its `last_words`.
     """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.exit: Exit | None = None
         self.last_words: Callable[[], None] = lambda: None
-        self.end_of_display: Callable[[], None] = lambda: None
         self.in_flight: Callable[[], list[str]] = list
         self._being_said: list[_thread.LockType] = []
 
@@ -61,18 +61,18 @@ class Interrupt:
 
         def say() -> None:
             with suppress(BaseException):
-                self.end_of_display()
-            with suppress(BaseException):
-                console.say(f"stopped at once; {in_flight_words(self.in_flight())}")
+                # Not by way of sys.stderr: what lives on the terminal may hold it.
+                os.write(2, console.line(f"stopped at once; {in_flight_words(self.in_flight())}"))
             with suppress(BaseException):  # the reader has gone
                 self.last_words()
                 sys.stdout.flush()
 
         try:
-            _in_thread(say).acquire(timeout=_LAST_WORDS_S)
+            _in_thread(display.end).acquire(timeout=_LAST_WORDS_S / 2)
             with suppress(OSError):
                 if os.isatty(2):
                     os.write(2, _SHOW_CURSOR)
+            _in_thread(say).acquire(timeout=_LAST_WORDS_S)
         finally:
             os._exit(code)
 
@@ -109,7 +109,8 @@ def _in_thread(say: Callable[[], None]) -> _thread.LockType:
 
     def run() -> None:
         try:
-            say()
+            with suppress(BaseException):
+                say()
         finally:
             is_said.release()
 

@@ -139,6 +139,11 @@ class Display:
         if self.is_running:
             self._news.put(_Sign.DRAW)
 
+    def end(self) -> None:
+        """Take everything away: the program is about to end, whatever else is going on."""
+        if self.is_running:
+            self._stop()
+
     def _start(self, stream: TextIO) -> None:
         self._thread = threading.Thread(target=self._draw, args=(stream,), name="display", daemon=True)
         self._thread.start()

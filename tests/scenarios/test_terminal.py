@@ -1,0 +1,182 @@
+"""A waiting apply on a terminal: what one and two Ctrl-C, and a hang-up, leave there."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyte
+import pytest
+
+from tests.cli.conftest import manifest
+
+ROOT = Path(__file__).parents[2]
+ROWS, COLUMNS = 24, 100
+PATIENCE_S = 30.0
+CTRL_C = b"\x03"
+
+
+class Terminal:
+    """A pseudo-terminal with a program on it, and the screen as a person sees it."""
+
+    def __init__(self, *arguments: str, cwd: Path) -> None:
+        self._ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
+        self._kept = os.dup(theirs)
+        self.flags = termios.tcgetattr(theirs)
+        self.raw = b""
+        self.screen = pyte.Screen(COLUMNS, ROWS)
+        self._stream = pyte.ByteStream(self.screen)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "reconciler", *arguments],
+            cwd=cwd,
+            env={"PATH": "", "HOME": str(cwd), "TERM": "xterm-256color", "PYTHONPATH": f"{ROOT}:{cwd}"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # its controlling terminal
+        )
+        os.close(theirs)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
+    def read(self, until: Callable[[], bool]) -> None:
+        """Take what comes until something holds."""
+        ends_s = time.monotonic() + PATIENCE_S
+        while not until():
+            assert time.monotonic() < ends_s, self.text
+            if select.select([self._ours], [], [], 0.05)[0]:
+                self._take()
+
+    def _take(self) -> None:
+        with suppress(OSError):
+            piece = os.read(self._ours, 65536)
+            self.raw += piece
+            self._stream.feed(piece)
+
+    def end(self) -> int:
+        """Read to the end; returns the exit code."""
+        self.read(lambda: self.process.poll() is not None)
+        while select.select([self._ours], [], [], 0)[0]:
+            self._take()
+        return self.process.returncode
+
+    def hang_up(self) -> None:
+        """Close the terminal under the program."""
+        os.close(self._kept)
+        os.close(self._ours)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.screen.display).strip()
+
+    @property
+    def flags_now(self) -> object:
+        return termios.tcgetattr(self._kept)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Terminal:
+    """An apply that waits for three jobs, with its table on the terminal."""
+    (tmp_path / "jobs.yaml").write_text(manifest("a", "b", "c"), encoding="utf-8")
+    terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
+    terminal.read(lambda: "Pending" in terminal.text or "Running" in terminal.text)
+    return terminal
+
+
+def see_that_the_terminal_is_usable(terminal: Terminal) -> None:
+    assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l") > 0
+    assert not terminal.screen.cursor.hidden
+    assert terminal.flags_now == terminal.flags
+    lines = terminal.text.splitlines()
+    assert not [line for line in lines if line.split()[:2] == ["job", "phase"]], "a table was left"
+    assert not [line for line in lines if "waiting" in line and "Apply" not in line[:5] and "Pending" in line]
+
+
+def test_one_interrupt_ends_the_wait_and_leaves_a_clean_terminal(waiting: Terminal) -> None:
+    began_s = time.monotonic()
+    waiting.type(CTRL_C)
+    assert waiting.end() == 130
+    assert time.monotonic() - began_s < 2.5
+    assert "no new action begins" in waiting.text
+    assert "Apply interrupted: 3 done." in waiting.text
+    assert waiting.screen.cursor.x == 0
+    lines = [line for line in waiting.text.splitlines() if "is Pending" in line or "is Running" in line]
+    assert len(lines) == 3, "how each stands is said once"
+    assert waiting.raw.rfind(b"\x1b[?25h") > waiting.raw.rfind(b"\x1b[?25l") > 0
+    assert waiting.flags_now == waiting.flags
+    assert "queued   running" not in waiting.text
+
+
+SLOW = """\
+import sys, threading, time
+from reconciler.backends.inprocess import WsgiAdapter
+send = WsgiAdapter.send
+def slow(self, request, **options):
+    if request.method == "POST" and request.url.endswith("/training-jobs"):
+        sys.stderr.write("sending\\n")
+        time.sleep(60)
+    return send(self, request, **options)
+WsgiAdapter.send = slow
+"""
+
+
+def test_two_interrupts_stop_at_once_say_what_is_in_flight_and_leave_a_clean_terminal(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "jobs.yaml").write_text(manifest("a", "b"), encoding="utf-8")
+    (tmp_path / "sitecustomize.py").write_text(SLOW, encoding="utf-8")
+    terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
+    terminal.read(lambda: terminal.raw.count(b"sending") == 2)
+    terminal.type(CTRL_C)
+    terminal.read(lambda: "once more stops at once" in terminal.text)
+    began_s = time.monotonic()
+    terminal.type(CTRL_C)
+    assert terminal.end() == 130
+    assert time.monotonic() - began_s < 2.5
+    assert "in flight, and perhaps done: create a, create b" in " ".join(terminal.text.split())
+    see_that_the_terminal_is_usable(terminal)
+
+
+def test_two_interrupts_during_the_wait_leave_a_clean_terminal(waiting: Terminal) -> None:
+    waiting.type(CTRL_C + CTRL_C)
+    assert waiting.end() == 130
+    assert not waiting.screen.cursor.hidden
+    assert waiting.flags_now == waiting.flags
+    assert "queued   running" not in waiting.text
+
+
+def test_hang_up_ends_the_wait_with_129(waiting: Terminal) -> None:
+    waiting.hang_up()
+    assert waiting.process.wait(10) == 129
+
+
+def test_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
+    """`nohup` says so."""
+    (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reconciler", "apply", "--yes", "--wait", "running"],
+        cwd=tmp_path,
+        env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    assert process.stderr is not None
+    while "create a: done" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(30) == 0
+    process.stderr.close()
