@@ -179,7 +179,7 @@ class _Wait:
         """
         try:
             with self.rollout.lock or nullcontext():
-                plan, look = self._look()
+                plan, look = self._look(is_to_act=True)
                 due = self._due(plan, look)
                 if not due or plan.refusals or self.rollout.stop.is_set():
                     self._is_held_up = look.memory.problem is not None
@@ -254,9 +254,12 @@ class _Wait:
             return Verdict(Standing.UNSEEN)
         return Verdict(Standing.SUPERSEDED, None, f"{job.name} does not say any more that it is ours")
 
-    def _look(self) -> tuple[Plan, Look]:
-        """What is there now, and what the rules make of it; a saved plan has no manifest to ask."""
-        context = self.rollout.context
+    def _look(self, *, is_to_act: bool = False) -> tuple[Plan, Look]:
+        """What is there now, and what the rules make of it; a saved plan has no manifest to ask.
+
+        Where nothing is about to be done, a history that cannot be read makes keys unknown, and that is all.
+        """
+        context = self.rollout.context._replace(is_applied=is_to_act)
         if self._has_manifest:
             return reconcile.plan_with_look(context, self.rollout.options)
         _, look = reconcile.observe(context, context.situation())

@@ -69,7 +69,7 @@ def judge_followed(
 
     `owned` are the revisions of the key, and `digest` is the declared one, None where no manifest is there.
     """
-    if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT:
+    if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT or action.aged_out_as is not None:
         return Verdict(Standing.CURRENT)
     newest_id = action.before.id if action.before else action.follows
     newest = next((r for r in owned if r.job.id == newest_id), None)
