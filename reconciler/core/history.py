@@ -53,10 +53,10 @@ class HistoryRun(Frozen):
     kind: str = Field(description="apply, destroy or drift.")
     result: str | None = Field(
         description="complete, partial, interrupted or failed; of a drift check drift, no drift or "
-        "unknown; null: no end was recorded."
+        "unknown. A run without an end is running, or interrupted if its process is gone."
     )
     began_at: str = Field(description="RFC 3339, UTC.")
-    ended_at: str | None = Field(None, description="RFC 3339, UTC; null: it died, or goes on.")
+    ended_at: str | None = Field(None, description="RFC 3339, UTC; null: no end was recorded.")
     duration_s: float | None = Field(None, description="Seconds from its begin to its end.")
     who: str = Field("", description="The person, or whom the CI service names.")
     where: str = Field("", description="Machine and process, and the page of the CI run.")
@@ -161,7 +161,7 @@ def _run(run: PastRun) -> HistoryRun:
     return HistoryRun(
         id=run.id,
         kind=run.kind,
-        result=run.result or None,
+        result=run.word,
         began_at=timestamp(run.at_s),
         ended_at=_maybe(run.ended_at_s),
         duration_s=_span(run.at_s, run.ended_at_s),

@@ -186,8 +186,8 @@ class PastChange:
 class PastRun:
     """A run that was recorded.
 
-    `ended_at_s` is None while it goes on, or where it died. `result` is a word: complete, partial,
-    interrupted, failed, or of a drift check drift, no drift, unknown.
+    `ended_at_s` is None while it goes on (`is_running`), or where its process died. `result` is a word:
+    complete, partial, interrupted, failed, or of a drift check drift, no drift, unknown.
     """
 
     id: int
@@ -203,6 +203,12 @@ class PastRun:
     summary: Mapping[str, int] = field(default_factory=dict)
     actions: tuple[PastAction, ...] = ()
     steps: tuple[PastStep, ...] = ()
+    is_running: bool = False
+
+    @property
+    def word(self) -> str:
+        """How it ended: `result`, or, where none was recorded, whether it goes on."""
+        return self.result or ("running" if self.is_running else "interrupted")
 
 
 @dataclass(frozen=True, slots=True)

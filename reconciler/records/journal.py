@@ -55,10 +55,11 @@ class StoredJournal:
         run_id: int,
         scope_id: int,
         lease: Callable[[], Lease | None],
+        on_end: Callable[[], None],
     ) -> None:
         self._database, self._texts = database, texts
         self._run_id, self._scope_id, self._lease = run_id, scope_id, lease
-        self._began_under = lease()
+        self._began_under, self._on_end = lease(), on_end
         self._problem: str | None = None
         self._lines, self._positions = count(1), count(1)
         self._told: set[tuple[object, ...]] = set()
@@ -146,6 +147,7 @@ class StoredJournal:
             "summary": self._texts.document(ended.summary),
         }
         self._hand_in(Rows(*((Move.OUTCOME, self._outcome(one)) for one in untold), (Move.END, end)))
+        self._on_end()
 
     def _outcome(self, outcome: Outcome) -> dict[str, Any]:
         self._told.add(_identity(outcome))

@@ -58,6 +58,12 @@ def seize(path: Path) -> Lifeline | None:
     return Lifeline(descriptor, f"{boot} {found.st_dev}:{found.st_ino}")
 
 
+def is_of_this_boot(name: str) -> bool:
+    """Whether a lifeline was made on this machine since it was started, so that it can prove something."""
+    boot = _boot_id()
+    return bool(boot) and name.startswith(f"{boot} ")
+
+
 def _boot_id() -> str:
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()

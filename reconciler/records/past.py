@@ -10,12 +10,16 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, fu
 
 from reconciler.core.outcome import Status
 from reconciler.core.record import PastAction, PastChange, PastRun, PastStep, Scope
+from reconciler.records.database import Database
 from reconciler.records.history import is_scope
+from reconciler.records.liveness import running
 from reconciler.records.schema import LINES, OUTCOMES, RUNS, SCOPES
 from reconciler.records.texts import read_summary
 
 
-def read_runs(connection: Connection, scope: Scope, key: str | None, limit: int | None) -> Sequence[PastRun]:
+def read_runs(
+    database: Database, connection: Connection, scope: Scope, key: str | None, limit: int | None
+) -> Sequence[PastRun]:
     """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
     look = select(RUNS).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
     if key is not None:
@@ -28,7 +32,9 @@ def read_runs(connection: Connection, scope: Scope, key: str | None, limit: int 
         steps[row.run_id].append(_step(row))
     for row in connection.execute(_of_runs(OUTCOMES, look, key).order_by(OUTCOMES.c.position)):
         actions[row.run_id].append(_action(row))
-    return [_run(row, actions[row.id], steps[row.id]) for row in connection.execute(look)]
+    rows = connection.execute(look).all()
+    alive = running(database, connection, [row for row in rows if row.ended_at_s is None])
+    return [_run(row, actions[row.id], steps[row.id], is_running=row.id in alive) for row in rows]
 
 
 def read_last_changes(connection: Connection, scope: Scope) -> Mapping[str, PastChange]:
@@ -63,7 +69,9 @@ def _of_runs(table: Table, runs: Select[Any], key: str | None) -> Select[Any]:
     return look if key is None else look.where(table.c.key == key)
 
 
-def _run(row: Row[Any], actions: Sequence[PastAction], steps: Sequence[PastStep]) -> PastRun:
+def _run(
+    row: Row[Any], actions: Sequence[PastAction], steps: Sequence[PastStep], *, is_running: bool
+) -> PastRun:
     return PastRun(
         id=row.id,
         kind=row.kind,
@@ -78,6 +86,7 @@ def _run(row: Row[Any], actions: Sequence[PastAction], steps: Sequence[PastStep]
         summary=read_summary(row.summary),
         actions=tuple(actions),
         steps=tuple(steps),
+        is_running=is_running,
     )
 
 

@@ -75,6 +75,8 @@ RUNS = Table(
     Column("ended_at_s", Double),
     _text("result"),
     _text("summary"),
+    Column("alive_until_s", Double),
+    _text("lifeline"),
     Index("reconciler_runs_of_a_scope", "scope_id", "at_s"),
     # The number of a run that was deleted is not given again.
     sqlite_autoincrement=True,
@@ -141,6 +143,10 @@ REVISIONS = Table(
 #: The statements that lead to version 2, those that lead to version 3, … A released row never changes.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE reconciler_revisions ADD COLUMN stopped BOOLEAN NOT NULL DEFAULT FALSE",),
+    (
+        "ALTER TABLE reconciler_runs ADD COLUMN alive_until_s DOUBLE PRECISION",
+        "ALTER TABLE reconciler_runs ADD COLUMN lifeline TEXT NOT NULL DEFAULT ''",
+    ),
 )
 
 

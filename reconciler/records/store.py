@@ -27,6 +27,7 @@ from reconciler.records.away import away
 from reconciler.records.database import Database
 from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
+from reconciler.records.liveness import Liveness
 from reconciler.records.lock import Heartbeat, Lease, Locks
 from reconciler.records.looking import news
 from reconciler.records.past import read_last_changes, read_runs
@@ -43,6 +44,7 @@ class StoredRecords:
         self._history = History(database)
         self._scope_ids: dict[Scope, int] = {}
         self._leases: dict[Scope, Lease] = {}
+        self._alive: list[Liveness] = []
 
     @contextmanager
     def locked(
@@ -86,8 +88,12 @@ class StoredRecords:
         }
         with self._database.writing() as connection:
             run_id = connection.execute(insert(RUNS).values(row).returning(RUNS.c.id)).scalar_one()
+            liveness = Liveness(self._database, run_id)
+            liveness.begin(connection)
+        liveness.go_on()
+        self._alive.append(liveness)
         return StoredJournal(
-            self._database, self._texts, run_id, scope_id, partial(self._leases.get, run.scope)
+            self._database, self._texts, run_id, scope_id, partial(self._leases.get, run.scope), liveness.end
         )
 
     def memory(self, scope: Scope) -> Memory:
@@ -104,7 +110,7 @@ class StoredRecords:
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
         """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
         with self._database.reading() as connection:
-            return read_runs(connection, scope, key, limit)
+            return read_runs(self._database, connection, scope, key, limit)
 
     def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
         """The newest call that changed a job of each key, by key; failed calls aside."""
@@ -120,7 +126,7 @@ class StoredRecords:
         known = self._find(scope)
         if known is None:
             return Prunable(runs=0, revisions=0)
-        is_old = self._is_old(scope, known, before_s)
+        is_old = _is_old(known, before_s)
         with self._database.reading() as connection:
             runs = connection.execute(select(func.count()).select_from(RUNS).where(is_old)).scalar_one()
             return Prunable(runs=runs, revisions=len(old_revisions(connection, known, before_s)))
@@ -128,25 +134,21 @@ class StoredRecords:
     def prune(self, scope: Scope, before_s: float) -> int:
         """Delete runs that ended before a time, and old revisions; return how many runs.
 
-        A run that died counts as ended when it began, unless somebody holds the lock: it may be theirs.
+        A run that died ended when it gave its last sign of life.
         """
         known = self._find(scope)
         if known is None:
             return 0
-        is_old = self._is_old(scope, known, before_s)
+        is_old = _is_old(known, before_s)
         with self._database.writing() as connection:
             gone = connection.execute(delete(RUNS).where(is_old)).rowcount
             self._history.prune(connection, known, before_s)
         return gone
 
-    def _is_old(self, scope: Scope, known: int, before_s: float) -> ColumnElement[bool]:
-        ended: ColumnElement[float | None] = RUNS.c.ended_at_s
-        if self._locks.holder(scope, known) is None:
-            ended = func.coalesce(RUNS.c.ended_at_s, RUNS.c.at_s)
-        return (RUNS.c.scope_id == known) & (ended < before_s)
-
     def close(self) -> None:
         """Let go of what is held."""
+        for liveness in self._alive:
+            liveness.end()
         self._database.close()
 
     def _find(self, scope: Scope) -> int | None:
@@ -168,6 +170,11 @@ class StoredRecords:
             found = self._find(scope)
             assert found is not None
         return found
+
+
+def _is_old(scope_id: int, before_s: float) -> ColumnElement[bool]:
+    ended = func.coalesce(RUNS.c.ended_at_s, RUNS.c.alive_until_s, RUNS.c.at_s)
+    return (RUNS.c.scope_id == scope_id) & (ended < before_s)
 
 
 def open_store(

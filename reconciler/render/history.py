@@ -29,6 +29,7 @@ _COLOURS = {
     "skipped": "dim",
     "drift": "yellow",
     "interrupted": "yellow",
+    "running": "blue",
 }
 #: So much of a digest or a commit tells it from others.
 _SHORT = 12
@@ -57,7 +58,7 @@ def _head(report: HistoryReport, style: Style, more: str = "") -> list[str]:
 
 
 def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
-    word = run.result or "died, or goes on"
+    word = run.result or ""
     took = "" if run.duration_s is None else f", took {spell(_round(run.duration_s))}"
     painted = style.paint(printable(word), _COLOURS.get(word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took}"

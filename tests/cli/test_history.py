@@ -179,13 +179,14 @@ def test_a_run_that_died_says_so_and_its_open_call_is_shown(
     sql("DELETE FROM reconciler_lines WHERE run_id = 2 AND line = 3")
     sql("UPDATE reconciler_lines SET ended_at_s = NULL, ok = NULL WHERE run_id = 2 AND line = 2")
     said = reconciler("history")
-    assert re.search(r"^#2 apply: died, or goes on, 20\S+Z$", said.out, re.M)
+    assert re.search(r"^#2 apply: interrupted, 20\S+Z$", said.out, re.M)
     assert "1 call has no answer on record; -v shows the calls" in said.out
     told = reconciler("history", "a", "-v").out
     assert re.search(r"call update a 20\S+Z, took [\d.]+ s: done", told)
     assert re.search(r"call terminate a 20\S+Z: no answer is on record", told)
     run = runs(reconciler("history", "--json"))[1]
-    assert run["result"] is run["ended_at"] is run["duration_s"] is None
+    assert run["ended_at"] is run["duration_s"] is None
+    assert run["result"] == "interrupted"
     assert run["steps"][-1]["ok"] is None
 
 
@@ -201,8 +202,9 @@ def test_a_killed_apply_is_there(reconciler: Reconciler, service: Service) -> No
             if found and found[0]["steps"]:
                 break
             time.sleep(0.02)
+        assert found[0]["result"] == "running"
         other.kill()
-    assert "died, or goes on" in reconciler("history").out
+    assert "#1 apply: interrupted" in reconciler("history").out
     assert reconciler("apply", "--yes").code == 0
     assert reconciler("history", "a").out.count("\nr1  a  ") == 1
     assert len(service.store.jobs()) == 1

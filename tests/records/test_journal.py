@@ -62,9 +62,64 @@ def test_a_run_reads_back_as_it_was_written(place: Place) -> None:
 
 def test_a_run_that_died_shows_what_it_was_about_to_do(place: Place) -> None:
     place.open().begin(a_run()).before(a_step())
+    place.move_to(NOW + 61)
     (run,) = place.open().runs(SCOPE)
     assert (run.ended_at_s, run.result, run.actions) == (None, "", ())
+    assert run.word == "interrupted"
     assert [(step.call, step.ended_at_s, step.ok) for step in run.steps] == [("create", None, None)]
+
+
+def words(place: Place) -> list[str]:
+    return [run.word for run in place.open().runs(SCOPE)]
+
+
+def test_run_goes_on_until_it_ends_or_its_store_is_closed(place: Place) -> None:
+    records = place.open()
+    journal = records.begin(a_run())
+    assert words(place) == ["running"]
+    journal.end(Ended(NOW + 1, "complete", {}))
+    assert words(place) == ["complete"]
+    records.begin(a_run(at_s=NOW + 2))
+    assert words(place) == ["running", "complete"]
+    records.close()
+    place.move_to(NOW + 61)
+    assert words(place) == ["interrupted", "complete"]
+
+
+def test_run_whose_time_nobody_renews_was_interrupted(place: Place) -> None:
+    """Of a process on another machine nothing else is known."""
+    records = place.open()
+    records.begin(a_run())
+    place.move_to(NOW + 59)
+    assert words(place) == ["running"]
+    place.move_to(NOW + 61)
+    assert words(place) == ["interrupted"]
+
+
+def test_run_goes_on_whether_or_not_it_holds_the_lock(place: Place) -> None:
+    records = place.open()
+    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        records.begin(a_run())
+    assert words(place) == ["running"]
+
+
+def test_run_leaves_no_file_behind(sqlite: Place) -> None:
+    records = sqlite.open()
+    assert sqlite.path is not None
+    before = sorted(sqlite.path.parent.glob("*.run-*"))
+    journal = records.begin(a_run())
+    [file] = sqlite.path.parent.glob("*.run-*")
+    assert file.stat().st_mode & 0o777 == 0o600
+    journal.end(Ended(NOW + 1, "complete", {}))
+    assert sorted(sqlite.path.parent.glob("*.run-*")) == before == []
+
+
+def test_file_of_a_run_that_was_killed_is_cleared_away_by_the_next(sqlite: Place) -> None:
+    assert sqlite.path is not None
+    left = sqlite.path.with_name(f"{sqlite.path.name}.run-77")
+    left.touch()
+    sqlite.open().begin(a_run())
+    assert not left.exists()
 
 
 def test_a_refused_call_keeps_its_code(place: Place) -> None:

@@ -56,6 +56,7 @@ def test_the_file_and_what_lies_beside_it_are_private(tmp_path: Path, sqlite: Pl
         "records.db": 0o600,
         "records.db-wal": 0o600,
         "records.db-shm": 0o600,
+        "records.db.run-1": 0o600,
     }
 
 

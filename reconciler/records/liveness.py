@@ -1,0 +1,108 @@
+"""Whether a run goes on: a time that its process renews, and a file that the kernel unlocks at its end.
+
+A run may let the lock of its scope go while it waits, so the lock tells nothing of it. The file proves at
+once that a process of this machine has died; elsewhere the time does, when nobody has renewed it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, update
+
+from reconciler.core.record import LEASE_S, RecordsAway
+from reconciler.records.database import Database
+from reconciler.records.lifeline import Lifeline, is_of_this_boot, seize
+from reconciler.records.schema import RUNS
+
+
+class Liveness:
+    """The signs of life of one run of this process, until it ends."""
+
+    def __init__(self, database: Database, run_id: int) -> None:
+        self._database, self._run_id = database, run_id
+        self._lifeline: Lifeline | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="reconciler-run", daemon=True)
+
+    def begin(self, connection: Connection) -> None:
+        """Give the first sign, in the transaction that writes the run down."""
+        if self._database.path is not None:
+            for file in _files(self._database.path):
+                _remove_if_dead(file)
+            self._lifeline = seize(_file(self._database.path, self._run_id))
+        name = self._lifeline.name if self._lifeline else ""
+        connection.execute(self._renewal().values(lifeline=name))
+
+    def go_on(self) -> None:
+        """Give further signs from now on."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """The run has an end, or its store is closed: give no further sign."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5.0)
+        if self._lifeline is not None and self._database.path is not None:
+            with suppress(OSError):
+                _file(self._database.path, self._run_id).unlink()
+            self._lifeline.let_go()
+            self._lifeline = None
+
+    def _renewal(self) -> Any:
+        until_s = self._database.now() + LEASE_S
+        return update(RUNS).where(RUNS.c.id == self._run_id).values(alive_until_s=until_s)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(LEASE_S / 3):
+            # A store that is away for a while is no harm: nothing rests on this but what history shows.
+            with suppress(RecordsAway), self._database.writing() as connection:
+                connection.execute(self._renewal())
+
+
+def running(database: Database, connection: Connection, rows: list[Row[Any]]) -> set[int]:
+    """Of runs without an end, as rows of RUNS, the ids of those that go on."""
+    if not rows:
+        return set()
+    now_s = connection.execute(select(database.now())).scalar_one()
+    return {
+        row.id
+        for row in rows
+        if (row.alive_until_s or 0.0) > now_s and not _is_dead(database.path, row.id, row.lifeline)
+    }
+
+
+def _is_dead(database: Path | None, run_id: int, lifeline: str) -> bool:
+    """Whether the process of a run is known to be gone: it ran on this machine, and its file is free."""
+    if database is None or not lifeline or not is_of_this_boot(lifeline):
+        return False
+    file = _file(database, run_id)
+    if not file.exists():
+        return True
+    found = seize(file)
+    if found is None:
+        return False
+    found.let_go()
+    return True
+
+
+def _file(database: Path, run_id: int) -> Path:
+    database = database.resolve()
+    return database.with_name(f"{database.name}.run-{run_id}")
+
+
+def _files(database: Path) -> Iterator[Path]:
+    database = database.resolve()
+    yield from database.parent.glob(f"{database.name}.run-*")
+
+
+def _remove_if_dead(file: Path) -> None:
+    """Clear away what a process left that was killed."""
+    if (found := seize(file)) is not None:
+        with suppress(OSError):
+            file.unlink()
+        found.let_go()
