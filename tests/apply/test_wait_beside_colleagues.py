@@ -273,6 +273,27 @@ def test_store_that_is_away_between_two_steps_does_not_end_the_wait(service: Ser
     recording.close()
 
 
+class AwayRecords(Recording):
+    """Records whose store cannot be read for a while."""
+
+    until_s = 0.0
+
+    def reading(self) -> Any:
+        if self.clock.now() < self.until_s:
+            raise RecordsAway()
+        return super().reading()
+
+
+def test_history_that_cannot_be_read_for_a_while_does_not_end_the_wait(
+    service: Service, tmp_path: Path
+) -> None:
+    recording = AwayRecords(None, tmp_path, service.time)
+    service.time.at(8, lambda: setattr(recording, "until_s", service.time.now() + 60))
+    told = rollout_under_lock(service, recording, *PIPELINE[:2])
+    assert told.ends == {"a": "reached", "b": "reached"}
+    assert service.asked(CREATE) == 2
+
+
 def test_lock_that_stays_held_for_longer_than_anybody_waits_times_out(
     service: Service, tmp_path: Path
 ) -> None:

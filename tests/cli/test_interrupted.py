@@ -1,0 +1,93 @@
+"""What a signal does to a process that sleeps: nothing more is sent, and it ends within a second or two."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler.emulator import Effect, Fault
+from tests.cli.conftest import Service, manifest, write
+
+ROOT = Path(__file__).parents[2]
+LIST, CREATE, STOP = "ListTrainingJobs", "CreateTrainingJob", "StopTrainingJob"
+EXITS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+def throttled(operation: str) -> Fault:
+    return Fault(
+        Effect.ANSWER, operation=operation, status=429, code="APIGW.0308", retry_after_s=60, count=None
+    )
+
+
+def asked(service: Service, operation: str) -> int:
+    return sum(request.operation == operation for request in service.app.requests)
+
+
+def interrupted(number: int, when: Callable[[], bool], *arguments: str) -> tuple[int, str]:
+    """Run the command line, send a signal when something holds; returns the exit code and stderr."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reconciler", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ends_s = time.monotonic() + 20
+    while not when() and time.monotonic() < ends_s:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    process.send_signal(number)
+    sent_s = time.monotonic()
+    _, err = process.communicate(timeout=20)
+    assert time.monotonic() - sent_s < 2.5, "waits end within a second, and a process needs a moment"
+    return process.returncode, err
+
+
+@pytest.mark.parametrize("number", EXITS)
+def test_throttled_create_is_not_sent_after_the_signal(service: Service, number: int) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(throttled(CREATE))
+    code, err = interrupted(number, lambda: asked(service, CREATE) == 1, "apply", "--yes")
+    assert code == EXITS[signal.Signals(number)], err
+    assert asked(service, CREATE) == 1
+    assert service.store.jobs() == []
+    assert "Traceback" not in err
+
+
+def test_throttled_terminate_is_not_sent_after_the_signal(service: Service) -> None:
+    write(manifest("a", url=service.url))
+    subprocess.run(
+        [sys.executable, "-m", "reconciler", "apply", "--yes"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+    )
+    service.app.faults.add(throttled(STOP))
+    code, err = interrupted(signal.SIGINT, lambda: asked(service, STOP) == 1, "destroy", "--yes")
+    assert (code, asked(service, STOP)) == (130, 1), err
+    assert "a is marked as stopped, and was not terminated" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_throttled_look_ends_with_the_signal_and_nothing_is_done(service: Service, number: int) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(throttled(LIST))
+    code, err = interrupted(number, lambda: asked(service, LIST) >= 1, "apply", "--yes")
+    assert code == EXITS[signal.Signals(number)], err
+    assert asked(service, CREATE) == 0
+    assert "Traceback" not in err
+
+
+def test_wait_ends_with_the_signal_and_no_job_with_it(service: Service) -> None:
+    write(manifest("a", url=service.url))
+    arguments = ("apply", "--yes", "--wait", "completed", "--timeout", "1h")
+    code, err = interrupted(signal.SIGTERM, lambda: len(service.store.jobs()) == 1, *arguments)
+    assert code == 143, err
+    assert asked(service, STOP) == 0

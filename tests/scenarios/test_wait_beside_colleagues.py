@@ -1,0 +1,69 @@
+"""A waiting apply and a colleague, as real processes, each with a checkout and records of its own or shared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scenarios.every_action import APPLY
+from tests.scenarios.over_http import Service, a_service, entry
+from tests.scenarios.zygote import Run, Zygote
+
+WAIT = (*APPLY[:2], "--wait", "completed", "--timeout", "10000h", "--json")
+
+
+@pytest.fixture
+def service(zygote: Zygote) -> Iterator[Service]:
+    with a_service(zygote) as service:
+        yield service
+
+
+def waited(
+    service: Service, tmp_path: Path, jobs: Mapping[str, Any], meanwhile: Callable[[Path], Run], *options: str
+) -> tuple[Run, Run]:
+    """Let one wait for its jobs while a colleague does something; returns both runs."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for home in (ours, theirs):
+        service.declare(home, jobs)
+    started = service.start(ours, *WAIT, *options)
+    until_s = time.monotonic() + 20
+    while not service.active() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    colleague = meanwhile(theirs)
+    return started.end(), colleague
+
+
+def ends(run: Run) -> dict[str, str]:
+    return {wait["key"]: wait["result"] for wait in run.events[-1]["waits"]}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own records", "shared records"])
+def test_what_a_colleague_destroyed_stays_so(service: Service, tmp_path: Path, shared: bool) -> None:
+    options = ("--records", f"sqlite:///{tmp_path / 'records.sqlite3'}") if shared else ()
+    run, colleague = waited(
+        service,
+        tmp_path,
+        {"a": entry(), "b": entry(needs=["a"])},
+        lambda home: service.run(home, "destroy", "--yes", *options),
+        *options,
+    )
+    assert colleague.code == 0, colleague.err
+    assert (run.code, ends(run)) == (10, {"a": "superseded_elsewhere", "b": "blocked"}), run.err
+    service.store.clock.advance(seconds=60)
+    assert service.phases() == {"a": "Terminated"}
+
+
+def test_what_a_colleague_edited_stays_so(service: Service, tmp_path: Path) -> None:
+    def edits(home: Path) -> Run:
+        service.declare(home, {"a": entry(lr=0.5)})
+        return service.run(home, *APPLY)
+
+    run, colleague = waited(service, tmp_path, {"a": entry()}, edits)
+    assert colleague.code == 0, colleague.err
+    assert (run.code, ends(run)) == (10, {"a": "superseded_elsewhere"}), run.err
+    service.store.clock.advance(seconds=60)
+    assert service.phases() == {"a": "Terminated", "a-r2": "Running"}
