@@ -121,6 +121,10 @@ def carry_out(context: Context, plan: Plan, asked: Asked, hold: Held, options: O
                 confirm(asked.question)
             listener.begin()
             result = _execute(context, plan, asked, stream, hold, options)
+        except ReconcilerError as error:
+            if interrupt.exit not in exits.SIGNALS.values():
+                raise
+            console.diagnostics(error.diagnostics)
         finally:
             # Readers wait for this line, also where somebody said no.
             stream.complete(result)
@@ -129,7 +133,7 @@ def carry_out(context: Context, plan: Plan, asked: Asked, hold: Held, options: O
 
         at_s = context.target.clock.now()
         console.result("\n" + render_result(result, console.style(sys.stdout), at_s))
-    if result is not None:
+    if result is not None and not result.interrupted:
         _show_ends_of_logs(context, result)
     return exits.of_result(plan, result, interrupt.exit)
 

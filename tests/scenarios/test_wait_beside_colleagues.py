@@ -1,4 +1,4 @@
-"""A waiting apply and a colleague, as real processes, each with a checkout and records of its own or shared."""
+"""A waiting apply and a colleague, as real processes in two checkouts, with or without shared records."""
 
 from __future__ import annotations
 
