@@ -34,7 +34,7 @@ class RealTime:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> RealTime:
     clock = RealTime()
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda: clock)
+    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: clock)
     return clock
 
 

@@ -27,7 +27,7 @@ def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     """Our clock is the emulator's: waiting moves it, and takes no time. A stack is here."""
     write(manifest("a", url=service.url))
     shared = SharedTime(service.clock)
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda: shared)
+    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: shared)
     return shared
 
 

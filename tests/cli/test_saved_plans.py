@@ -31,7 +31,7 @@ PAGE = Path(__file__).parents[2] / "docs/saved-plans.md"
 def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     """Our clock is the emulator's: waiting moves it, and takes no time."""
     shared = SharedTime(service.clock)
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda: shared)
+    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: shared)
     return shared
 
 
