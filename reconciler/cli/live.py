@@ -238,7 +238,7 @@ def _safe(text: str) -> str:
 _WAITED_FOR = ("job", "phase", "queued", "running", "wait")
 #: What matters most first; a phase that is not here stands behind Creating.
 RANKS = {"Running": 1, "Terminating": 2, "Creating": 3, "Pending": 5}
-_BEHIND = {"ended_badly": 0, "timed_out": 0, "blocked": 0, "reached": 9}
+_BEHIND = {"ended_badly": 0, "superseded_elsewhere": 0, "timed_out": 0, "blocked": 0, "reached": 9}
 
 
 @contextmanager
@@ -270,7 +270,7 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
 
 def _count(waits: Sequence[Waited], goal: Goal) -> str:
     ends = Counter(waited.end.value for waited in waits)
-    bad = sum(ends[end] for end in ("ended_badly", "timed_out", "blocked"))
+    bad = sum(ends[end] for end in ("ended_badly", "superseded_elsewhere", "timed_out", "blocked"))
     failed = f", {bad} cannot get there" if bad else ""
     return f"{ends['reached']} of {len(waits)} jobs {goal.value}{failed}"
 

@@ -119,9 +119,7 @@ def opened_at(
     from reconciler.targets import Surroundings, connected
 
     clock, learn = SystemClock(stop), console.redact.learn
-    around = Surroundings(
-        loaded.root, os.environ, clock, learn, console.redact, tell_request, reading, stop
-    )
+    around = Surroundings(loaded.root, os.environ, clock, learn, console.redact, tell_request, reading, stop)
     recording = recording_at(records, loaded.root, clock, lock)
     with ExitStack() as cleanup:
         cleanup.callback(recording.close)
