@@ -17,7 +17,7 @@ from tests.cli.conftest import Reconciler, Service, manifest, write
 def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     """Our clock is the emulator's: waiting moves it, and takes no time."""
     shared = SharedTime(service.clock)
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda: shared)
+    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: shared)
     return shared
 
 
