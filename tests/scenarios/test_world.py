@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -158,6 +159,8 @@ class World(RuleBasedStateMachine):
         self.not_ours: dict[str, str] = {}
         self.wiped: set[str] = set()
         self.lost: set[str] = set()
+        self.made_by_a_colleague: set[str] = set()
+        self.touched_by_a_colleague: set[str] = set()
         self.told["worlds"] += 1
 
     @property
@@ -414,6 +417,58 @@ class World(RuleBasedStateMachine):
         assert not result.faults
         assert not any(waited.end is WaitEnd.WAITING for waited in result.waits)
 
+    @rule(
+        key=keys,
+        change=changes,
+        theirs=keys,
+        their_change=changes,
+        does=st.sampled_from(["destroys", "applies", "applies only one"]),
+        at_look=st.integers(1, 4),
+    )
+    def wait_while_a_colleague_acts(
+        self, key: str, change: Change, theirs: str, their_change: Change, does: str, at_look: int
+    ) -> None:
+        """Somebody destroys or applies from the other checkout while we watch: what he did stays so."""
+        self._edit(key, change)
+        plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
+        looks, acted_ms = count(1), math.inf
+
+        def show(waits: object) -> None:
+            nonlocal acted_ms
+            if next(looks) == at_look:
+                self._act_as_a_colleague(theirs, their_change, does)
+                acted_ms = self.service.clock.now_ms()
+
+        with self._checked(plan, entries, waits=True):
+            rollout = self._rollout(plan, entries, goal=Goal.COMPLETED, timeout_s=100)
+            rollout.show = show
+            result = rollout.run(plan)
+        assert not result.faults
+        late = [j for j in self._ours() if j.create_ms >= acted_ms and j.id not in self.made_by_a_colleague]
+        again = {self._key(job, entries) for job in late} & self.touched_by_a_colleague
+        assert not again, f"a wait never starts again what a colleague has touched: {again}"
+
+    def _act_as_a_colleague(self, key: str, change: Change, does: str) -> None:
+        served, before = list(self.service.app.requests), {job.id for job in self._ours()}
+        self.go_to_the_other_checkout(pulls=True)
+        self._edit(key, change)
+        only = (key,) if does == "applies only one" and key in self._manifest else ()
+        context = self._context(self._stack(self._manifest), only=only)
+        plan = reconcile.destroy_plan(context) if does == "destroys" else reconcile.plan(context)
+        stream = EventStream(self.service.time, lambda _: None)
+        result = Rollout(context, RunKind.APPLY, stream, self.service.stop).run(plan)
+        ours = {job.id for job in self._ours()}
+        self.touched_by_a_colleague |= {o.action.key for o in result.outcomes if o.status is Status.DONE}
+        self.made_by_a_colleague |= ours - before
+        for job_id in self.wiped & ours:  # he gave it its marker back
+            self.wiped.discard(job_id)
+            self.lost.discard(job_id)
+            self.not_ours.pop(job_id, None)
+        self.go_to_the_other_checkout(pulls=False)
+        self.service.forget_requests()
+        self.service.app.requests.extend(served)
+        self.told["colleagues"] += 1
+
     @rule(key=keys)
     def apply_only_one(self, key: str) -> None:
         if key in self._manifest:
@@ -568,6 +623,8 @@ class World(RuleBasedStateMachine):
         }
         memory = self._memory()
         as_declared = {} if destroys else self._running_as_declared(entries, memory)
+        self.made_by_a_colleague.clear()
+        self.touched_by_a_colleague.clear()
         self.service.forget_requests()
         yield
         self.told["applies"] += 1
@@ -589,12 +646,14 @@ class World(RuleBasedStateMachine):
         assert not stopped & protected, "no protected job is terminated"
         assert all(_marker(job).stopped for job in self._ours() if job.id in stopped), "and says so"
         assert not any(ids <= stopped for ids in as_declared.values()), "what runs as declared goes on"
-        made = [job for job in self._ours() if job.id not in before.keys() | self.lost]
+        others = before.keys() | self.lost | self.made_by_a_colleague
+        made = [job for job in self._ours() if job.id not in others]
         self._see_that_none_was_started_beside_another(made, plan, entries)
         for job in made:
             key = self._key(job, entries)
             entry = entries[key]
-            assert all(self._has_completed(needed, entries) for needed in entry.needs), "in its turn"
+            needs = set(entry.needs) - self.touched_by_a_colleague
+            assert all(self._has_completed(needed, entries) for needed in needs), "in its turn"
             ours = {past.job for past in self._past_of(key, entry, memory)}
             assert not lost & ours, "not beside one of ours that has lost its marker"
         self._see_that_it_was_journaled()
@@ -625,6 +684,8 @@ class World(RuleBasedStateMachine):
             if key in create_first:
                 continue
             for other in self._ours():
+                if other.id in self.made_by_a_colleague:
+                    continue
                 is_beside = other.id != job.id and self._key(other, entries) == key
                 if is_beside and not _marker(other).protected:
                     assert other.life.phase in ENDED, f"{job.name} was started beside {other.name}"
