@@ -17,6 +17,7 @@ from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.draft import Situation
 from reconciler.core.drift import DriftReport, make_drift_report
+from reconciler.core.drift import needs_whole_list as drift_needs_whole_list
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.outcome import Result
 from reconciler.core.ownership import sort_by_key
@@ -257,7 +258,10 @@ class _Reader:
             stack = narrow(self._stack, self._context.only, look.ownership.owned_keys)
         except WrongUsage:  # a key that is not declared may own jobs that no search was made for
             return True
-        return needs_whole_list(stack, look, self._situation, asked=self._asked)
+        if needs_whole_list(stack, look, self._situation, asked=self._asked):
+            return True
+        is_report = not self._with_details and not self._situation.destroys
+        return is_report and drift_needs_whole_list(stack, look, self._situation)
 
     def look(self, observation: Observation) -> Look:
         """What was observed, and what the decisions about it rest on besides."""

@@ -149,6 +149,10 @@ def context_of(
 @dataclass
 class _Recorded:
     memory_: Memory
+    clock: Any = field(default_factory=lambda: SimpleNamespace(now=lambda: NOW))
+
+    def note(self, *run: object) -> None:
+        pass
 
     def memory(self, scope: Scope) -> Memory:
         return self.memory_

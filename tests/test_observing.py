@@ -92,6 +92,37 @@ def test_job_under_another_name_is_found_by_the_scan_before_its_key_starts_again
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.COMPLETED)
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [],
+        [seen(a_job())],
+        [seen(a_job(), phase=DONE)],
+        [seen(a_job(), phase=Phase.FAILED)],
+        [seen(a_job(**OLD))],
+        [seen(a_job(), description="marker wiped")],
+        [seen(a_job(), stack="other")],
+        [seen(a_job(), revision=2, description="by hand"), seen(a_job())],
+    ],
+    ids=lambda jobs: (
+        ", ".join(f"{job.name} {job.phase_text} {job.description[:20]}" for job in jobs) or "none"
+    ),
+)
+@pytest.mark.parametrize("recorded_phase", [None, Phase.RUNNING, DONE, Phase.FAILED])
+def test_drift_among_350_foreign_jobs_is_that_of_an_empty_workspace(
+    jobs: list[Any], recorded_phase: Phase | None
+) -> None:
+    memory = None
+    if recorded_phase is not None:
+        memory = as_recorded([seen(a_job(), phase=recorded_phase)], STACK)
+    alone, crowded = (
+        reconcile.drift(context_of(whole(a_job()), Workspace([*others, *jobs]), memory))
+        for others in ((), FOREIGN)
+    )
+    assert crowded == alone
+    assert not crowded.has_unknown
+
+
 # --- what is written down
 
 

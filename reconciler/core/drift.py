@@ -13,7 +13,7 @@ from reconciler.core.draft import Situation
 from reconciler.core.drift_entry import Drift as Drift
 from reconciler.core.drift_entry import DriftClass as DriftClass
 from reconciler.core.drift_entry import Pending as Pending
-from reconciler.core.drift_rules import check_key
+from reconciler.core.drift_rules import check_key, rests_on_absence
 from reconciler.core.plan import Head, PlanWarning, TargetIdentity, timestamp
 from reconciler.core.planner import Look, about_the_look, keys_in_view, keys_owned_in_view
 from reconciler.core.secret import show
@@ -53,6 +53,11 @@ class DriftReport(Head):
             if not entry["changes"]:
                 del entry["changes"]
         return document
+
+
+def needs_whole_list(stack: Stack, look: Look, situation: Situation) -> bool:
+    """Whether a report rests on a job not being there, so that a filtered look is not enough."""
+    return any(rests_on_absence(key, stack.jobs.get(key), look, situation) for key in stack.jobs)
 
 
 def make_drift_report(

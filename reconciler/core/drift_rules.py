@@ -51,6 +51,11 @@ def check_key(key: str, desired: DesiredJob | None, look: Look, situation: Situa
     return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
 
 
+def rests_on_absence(key: str, desired: DesiredJob | None, look: Look, situation: Situation) -> bool:
+    """Whether what is to be said of a key rests on a job not being there, so that searches are not enough."""
+    return _KeyCheck(key, desired, look.view(key, desired), look, situation).rests_on_absence
+
+
 class _Unjudged(NamedTuple):
     """Why a key cannot be judged, and the revision that it is about."""
 
@@ -106,11 +111,20 @@ class _KeyCheck:
                 return _Unjudged(f'unknown phase "{revision.job.phase_text}"', revision)
             if not is_known(revision.marker.digest):
                 return _Unjudged(f"digest {revision.marker.digest} needs a newer reconciler", revision)
-        if self.declared and not self.view.owned and not ownership.proves_absence:
+        if self.rests_on_absence and not ownership.proves_absence:
             return _Unjudged("a job could not be read, so it is not known whether this one exists")
         if self.view.history_problem is not None and self._rests_on_history:
             return _Unjudged(f"the history could not be read: {self.view.history_problem}", self.latest)
         return None
+
+    @property
+    def rests_on_absence(self) -> bool:
+        """Whether the key may be missing: nothing owned is seen, and nothing says where it is."""
+        if not self.declared or self.view.owned or self.is_hidden:
+            return False
+        past = self.view.remembered[-1] if self.view.remembered else None
+        has_ended = past is not None and past.phase is not None and past.phase.is_terminal
+        return not has_ended
 
     @property
     def _rests_on_history(self) -> bool:

@@ -25,14 +25,16 @@ def flavors(call: Call) -> Answer:
     kind = call.query.get("flavor_type")
     if kind not in {None, "", "CPU", "GPU", "Ascend"}:
         raise Refused("ModelArts.2764", f"flavor_type {kind} is not one of CPU, GPU, Ascend.")
-    listed = {**{name: flavor(name) for name in _accepted(call, _flavors_of)}, **FLAVORS}
+    accepted = {name: flavor(name) for name in _accepted(call, _flavors_of)}
+    listed = FLAVORS | {name: one for name, one in accepted.items() if name not in FLAVORS}
     found = [one for one in listed.values() if not kind or one["flavor_type"] == kind]
     return answer(200, {"total_count": len(found), "flavors": found})
 
 
 def engines(call: Call) -> Answer:
     """ShowTrainingJobEngines: 200."""
-    listed = {**{name: _generic(name) for name in _accepted(call, _engines_of)}, **ENGINES}
+    accepted = {name: _generic(name) for name in _accepted(call, _engines_of)}
+    listed = ENGINES | {name: one for name, one in accepted.items() if name not in ENGINES}
     return answer(200, {"total": len(listed), "items": list(listed.values())})
 
 

@@ -132,7 +132,7 @@ def test_killed_again_and_again(
     """Each apply gets a little further than the one before, or not at all."""
     chance, place, killed = random.Random(seed), world.place.copy(tmp_path / "copy"), 0
     for _ in range(8):
-        accident = Accident(f"moment #{chance.randint(1, 90)}", KILL)
+        accident = Accident(f"moment #{chance.randint(1, 60)}", KILL)
         run = zygote.run(place.home, *APPLY, accidents=[accident])
         assert run.code in (-signal.SIGKILL, 0), run.err
         killed += run.code != 0
