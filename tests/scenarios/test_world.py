@@ -431,20 +431,19 @@ class World(RuleBasedStateMachine):
         """Somebody destroys or applies from the other checkout while we watch: what he did stays so."""
         self._edit(key, change)
         plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
-        looks, acted_ms = count(1), math.inf
+        looks, there_when_he_acted = count(1), set[str]()
 
         def show(waits: object) -> None:
-            nonlocal acted_ms
             if next(looks) == at_look:
                 self._act_as_a_colleague(theirs, their_change, does)
-                acted_ms = self.service.clock.now_ms()
+                there_when_he_acted.update(job.id for job in self._ours())
 
         with self._checked(plan, entries, waits=True):
             rollout = self._rollout(plan, entries, goal=Goal.COMPLETED, timeout_s=100)
             rollout.show = show
             result = rollout.run(plan)
         assert not result.faults
-        late = [j for j in self._ours() if j.create_ms >= acted_ms and j.id not in self.made_by_a_colleague]
+        late = [job for job in self._ours() if there_when_he_acted and job.id not in there_when_he_acted]
         again = {self._key(job, entries) for job in late} & self.touched_by_a_colleague
         assert not again, f"a wait never starts again what a colleague has touched: {again}"
 
