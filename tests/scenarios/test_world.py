@@ -175,7 +175,7 @@ class World(RuleBasedStateMachine):
 
     @initialize(
         remembers=st.tuples(*[st.sampled_from([True, True, False])] * 2),
-        foreign=st.sampled_from([0] * 19 + [350]),
+        foreign=st.sampled_from([0] * 49 + [350]),
         keys=st.sets(st.sampled_from(KEYS), max_size=3),
         lifecycle=lifecycles,
         phase=st.sampled_from(["Creating", "Running", "Completed", "Failed"]),
