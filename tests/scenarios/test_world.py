@@ -614,6 +614,7 @@ class World(RuleBasedStateMachine):
     ) -> Iterator[None]:
         """See that nothing is done that must not be; `waits`: what was deferred may be done as well."""
         before = {job.id: job for job in self._ours()}
+        all_lost = set(self.lost)
         lost = {job_id for job_id in self.lost if self.service.store.find(job_id).life.phase in ACTIVE}
         protected = {
             job.id
@@ -638,14 +639,14 @@ class World(RuleBasedStateMachine):
         assert stopped <= before.keys(), "only our own jobs"
         # A saved plan knows a job that lost its marker, though the history that told it may be gone by now.
         restored = {a.before.id for a in plan.actions if a.before and a.reason is Reason.MARKER_RESTORED}
-        assert written <= before.keys() | self.lost | restored, "only our own jobs"
+        assert written <= before.keys() | all_lost | restored, "only our own jobs"
         for job_id in written & restored:
             self.not_ours.pop(job_id, None)
         self.wiped -= {job.id for job in self._ours()}
         assert not stopped & protected, "no protected job is terminated"
         assert all(_marker(job).stopped for job in self._ours() if job.id in stopped), "and says so"
         assert not any(ids <= stopped for ids in as_declared.values()), "what runs as declared goes on"
-        others = before.keys() | self.lost | self.made_by_a_colleague
+        others = before.keys() | all_lost | self.made_by_a_colleague
         made = [job for job in self._ours() if job.id not in others]
         self._see_that_none_was_started_beside_another(made, plan, entries)
         for job in made:
