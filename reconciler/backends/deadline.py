@@ -10,9 +10,9 @@ import http.client
 import io
 import socket
 import time
-from functools import cache
 from typing import Any
 
+import requests
 from requests.adapters import HTTPAdapter
 
 from reconciler.core.duration import spell
@@ -23,21 +23,34 @@ class Overdue(OSError):
 
 
 class PunctualAdapter(HTTPAdapter):
-    """Gives each answer `longest_s` seconds, from the moment when the request has been sent."""
+    """Gives each answer `longest_s` seconds, from the moment when the request has been sent.
+
+    `has_begun` says of the last request whether any of it may have left: what its failure means rests on
+    that alone, since the library raises the same errors before a connection exists and after it broke.
+    """
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
+        self._classes: dict[type, type] = {}
+        self.has_begun = False
         super().__init__()
+
+    def send(self, *args: Any, **options: Any) -> requests.Response:
+        """Send a request and return its answer, as the adapter of requests does."""
+        self.has_begun = False
+        return super().send(*args, **options)
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         """Return the connections to a host, which may be plain, TLS, or by a proxy of either kind."""
         pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = _punctual(type(pool).ConnectionCls, self._longest_s)
+        plain = type(pool).ConnectionCls
+        if plain not in self._classes:
+            self._classes[plain] = _punctual(plain, self, self._longest_s)
+        pool.ConnectionCls = self._classes[plain]
         return pool
 
 
-@cache
-def _punctual(connection: type, longest_s: float) -> Any:
+def _punctual(connection: type, adapter: PunctualAdapter, longest_s: float) -> Any:
     """The same class of connections; the answers of a proxy to CONNECT are read in the same way."""
 
     class Response(http.client.HTTPResponse):
@@ -46,7 +59,14 @@ def _punctual(connection: type, longest_s: float) -> Any:
             assert isinstance(self.fp, io.BufferedReader)
             self.fp = io.BufferedReader(_Punctual(longest_s, sock, self.fp.detach()))
 
-    return type(connection.__name__, (connection,), {"response_class": Response})
+    def endheaders(self: Any, *args: Any, **options: Any) -> Any:
+        # Only a request ends its headers here: TLS and a tunnel through a proxy are part of connecting.
+        if self.sock is None:
+            self.connect()
+        adapter.has_begun = True
+        return connection.endheaders(self, *args, **options)  # type: ignore[attr-defined]
+
+    return type(connection.__name__, (connection,), {"response_class": Response, "endheaders": endheaders})
 
 
 class _Punctual(io.RawIOBase):

@@ -13,7 +13,7 @@ import random
 import re
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import mktime_tz, parsedate_tz
 from typing import Any
@@ -321,26 +321,27 @@ class Session:
             )
         except _BROKEN as error:
             # `from None`: the library's own texts may quote what must not be seen.
-            raise self._unanswered(error, was_sent=False) from None
+            # A transport that does not say whether anything left is not trusted to have sent nothing.
+            raise self._unanswered(error, has_begun=getattr(adapter, "has_begun", True)) from None
         try:
             content = _content(response)
         except _BROKEN as error:
             response.close()
-            raise self._unanswered(error, was_sent=True) from None
+            raise self._unanswered(error, has_begun=True) from None
         except ServiceFailure:
             # What is left of the answer must not be taken for the next one.
             response.close()
             raise
         return Answer(response.status_code, content, response.headers, redact=self._redact)
 
-    def _unanswered(self, error: Exception, *, was_sent: bool) -> Unanswered | UnreadableAnswer:
+    def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered | UnreadableAnswer:
         reason = _reason(error)
         why = harmless(_words_of(reason), 300, self._redact)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
         if isinstance(error, requests.exceptions.ContentDecodingError | urllib3.exceptions.DecodeError):
             return UnreadableAnswer(f"the body cannot be decompressed: {why}")
-        if not was_sent and _was_never_sent(error, reason):
+        if not has_begun:
             return Unreachable(f"{self._origin}: {why}", fix=_fix_of(reason))
         return Unanswered(f"{self._origin}: {why}")
 
@@ -415,53 +416,6 @@ def _words_of(reason: BaseException) -> str:
         # The other arguments are the library's own objects.
         told = next((part for part in reversed(reason.args) if isinstance(part, str)), told)
     return _CONNECTION.sub("", told) or type(reason).__name__
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    todo = [error]
-    while todo:
-        one = todo.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        inner = [getattr(one, "reason", None), one.__cause__, one.__context__, *one.args]
-        todo += [each for each in inner if isinstance(each, BaseException)]
-
-
-#: TLS errors that only the handshake has; others may come when the request was sent already.
-_HANDSHAKE = {
-    "CERTIFICATE_VERIFY_FAILED",
-    "HTTP_REQUEST",
-    "NO_PROTOCOLS_AVAILABLE",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE",
-    "TLSV1_ALERT_PROTOCOL_VERSION",
-    "UNSUPPORTED_PROTOCOL",
-    "WRONG_VERSION_NUMBER",
-}
-
-
-def _was_never_sent(error: Exception, reason: BaseException) -> bool:
-    if isinstance(error, requests.ConnectTimeout | requests.exceptions.ProxyError):
-        return True
-    if isinstance(error, requests.RequestException):
-        return any(_is_before_sending(cause) for cause in _causes(error))
-    # The library never raises these two once it has a connection: no CA bundle, an unusable URL or header.
-    return isinstance(reason, FileNotFoundError | ValueError) or "CA certificate bundle" in str(reason)
-
-
-def _is_before_sending(cause: BaseException) -> bool:
-    if isinstance(cause, ssl.SSLError):
-        return isinstance(cause, ssl.SSLCertVerificationError) or cause.reason in _HANDSHAKE
-    return isinstance(
-        cause,
-        urllib3.exceptions.NewConnectionError
-        | urllib3.exceptions.ConnectTimeoutError
-        | requests.exceptions.InvalidURL
-        | requests.exceptions.InvalidHeader
-        | requests.exceptions.InvalidProxyURL,
-    )
 
 
 def _fix_of(reason: BaseException) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from urllib3.connection import HTTPConnection
-from urllib3.exceptions import NewConnectionError
 
 from reconciler.apply.steps import ATTEMPTS
 from reconciler.core.outcome import EventType, Status
 from reconciler.core.plan import Action, Plan, Reason
+from reconciler.core.ports import Unreachable
 from reconciler.core.stack import DesiredJob
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CHECK_NAME, CREATE, FIND, Service, marker, the_only
@@ -263,7 +262,7 @@ def test_a_create_that_is_throttled_for_ever_fails_in_the_end(service: Service) 
 
 def test_a_create_that_was_never_sent_is_sent_again_without_a_look(service: Service) -> None:
     def nobody_listens() -> None:
-        raise NewConnectionError(HTTPConnection("localhost"), "Connection refused")
+        raise Unreachable("Connection refused")
 
     service.gate.before(CREATE, nobody_listens)
     assert the_only(service.apply(a_job())).status is Status.DONE
@@ -272,7 +271,7 @@ def test_a_create_that_was_never_sent_is_sent_again_without_a_look(service: Serv
 
 def test_a_create_that_cannot_be_sent_is_known_to_have_had_no_effect(service: Service) -> None:
     def nobody_listens() -> None:
-        raise NewConnectionError(HTTPConnection("localhost"), "Connection refused")
+        raise Unreachable("Connection refused")
 
     service.gate.before(CREATE, nobody_listens, always=True)
     outcome = the_only(service.apply(a_job()))
