@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from reconciler.core.identity import Marker, parse_description
+from reconciler.core.identity import MARKER_BEGIN, Marker, parse_description
 from reconciler.core.observed import ObservedJob, Unreadable
 
 
@@ -31,6 +31,9 @@ def read_job(answer: Any) -> ObservedJob | Unreadable:
         or not (isinstance(phase, str) and phase)
     ):
         return _unreadable(metadata, status)
+    # Of other people's jobs nothing is compared or stored, and a thousand of them would take their time.
+    if description and MARKER_BEGIN in description and (oddity := find_oddity(answer)):
+        return _withheld(job_id, name, description, oddity)
     assert isinstance(status, dict)
     secondary = status.get("secondary_phase")
     return ObservedJob(
@@ -59,6 +62,53 @@ def _unreadable(metadata: dict[str, Any], status: Any) -> Unreadable:
         wrong.append("metadata.description")
     claimed: Marker | None = parse_description(description).marker if description else None
     return Unreadable(f"{', '.join(wrong)} missing or not text", name or None, job_id or None, claimed)
+
+
+#: A job has ten levels at most, and numbers of 64 bits.
+_DEEPEST = 64
+_LARGEST = 10**30
+
+
+def find_oddity(answer: dict[str, Any]) -> str | None:
+    """Return what in a job no document, comparison or store could hold; None if there is nothing like it."""
+    holders: list[Any] = [answer]
+    for _ in range(_DEEPEST):
+        texts: list[str] = []
+        below: list[Any] = []
+        for holder in holders:
+            if holder.__class__ is dict:
+                texts += holder
+                holder = holder.values()
+            for value in holder:
+                kind = value.__class__
+                if kind is str:
+                    texts.append(value)
+                elif kind is dict or kind is list:
+                    below.append(value)
+                elif (kind is int or kind is float) and not -_LARGEST < value < _LARGEST:
+                    return "a number that is too large, or none"
+        if not all(map(str.isascii, texts)) and not _is_unicode("".join(texts)):
+            return "text that is no Unicode"
+        if not below:
+            return None
+        holders = below
+    return f"values nested deeper than {_DEEPEST} levels"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _withheld(job_id: str, name: str, description: str | None, oddity: str) -> Unreadable:
+    # These three are shown and compared, so they must be texts like any other.
+    job_id, name, description = (
+        text.encode("utf-8", "replace").decode() for text in (job_id, name, description or "")
+    )
+    return Unreadable(f"it holds {oddity}", name, job_id, parse_description(description).marker)
 
 
 def _text(value: Any) -> str | None:

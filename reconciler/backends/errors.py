@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from reconciler.backends.content import parse
 from reconciler.core.duration import spell
 from reconciler.core.ports import (
     NameTaken,
@@ -29,6 +30,8 @@ from reconciler.core.ports import (
 #: How much of a body that is not JSON is quoted, and of a message, in characters.
 _QUOTED = 120
 _LONGEST_MESSAGE = 1000
+#: No error is longer than this, in bytes; of one that is the beginning is quoted.
+_LONGEST_BODY = 2**20
 _NO_CODE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -158,9 +161,10 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
 
     Source: reference/modelarts-errors.yaml, body_forms.
     """
+    content = content[:_LONGEST_BODY]
     try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
+        body = parse(content)
+    except ValueError:
         return ErrorBody("", _quote(content.decode("utf-8", "replace"), redact))
     for level in _levels(body):
         code, message = _first(level, "error_code", "errorCode", "code"), _first(level, *_MESSAGES)

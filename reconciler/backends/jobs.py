@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Self
 
+from reconciler.backends.answers import find_oddity
 from reconciler.backends.asked import ActionBody, Search, SearchBody, UpdateBody
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import page_of
@@ -74,7 +75,12 @@ class Jobs:
             raise listing.problem
         if listing.problem:
             raise UnreadableAnswer(listing.problem)
-        return Found((ReportedJob.of(job) for job in listing.jobs[:limit]), listing.unreadable)
+        jobs, unreadable = listing.jobs[:limit], list(listing.unreadable)
+        oddities = {job.id: oddity for job in jobs if (oddity := find_oddity(dict(job.body)))}
+        unreadable += [
+            Unreadable(f"it holds {oddities[job.id]}", job.name, job.id) for job in jobs if job.id in oddities
+        ]
+        return Found((ReportedJob.of(job) for job in jobs if job.id not in oddities), unreadable)
 
     def page(self, search: SearchBody) -> JobPage:
         """Return one page, as the service cuts it; of the target's workspace, if none is named.
@@ -90,6 +96,8 @@ class Jobs:
             raise answer.unreadable(page)
         if not all(isinstance(item, dict) for item in page.items):
             raise answer.unreadable("an entry of the list is not an object")
+        if oddity := next(filter(None, map(find_oddity, page.items)), None):
+            raise answer.unreadable(f"an entry of the list holds {oddity}")
         return JobPage.model_validate(told)
 
     def details(self, job_id: str) -> ReportedJob:
@@ -98,7 +106,10 @@ class Jobs:
         Raises:
             NotFound: there is none with that id.
         """
-        return ReportedJob.of(self._backend.details(job_id))
+        job = self._backend.details(job_id)
+        if oddity := find_oddity(dict(job.body)):
+            raise UnreadableAnswer(f"the job holds {oddity}")
+        return ReportedJob.of(job)
 
     def update(self, job_id: str, changes: UpdateBody) -> None:
         """Change fields of a job; on Open Telekom Cloud its description only.

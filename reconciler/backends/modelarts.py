@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from reconciler.backends.answers import read_job
+from reconciler.backends.content import Budget
 from reconciler.backends.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
 from reconciler.backends.session import Answer, Session
 from reconciler.backends.waiting import Repeat
@@ -114,10 +115,11 @@ class ModelArtsBackend:
         Raises:
             Unauthorized: nobody is allowed to read it.
         """
+        budget = Budget()
         with self.reading() as tell_jobs:
 
             def fetch(offset: int, filters: Sequence[Filter]) -> Page:
-                page = self._page(offset, filters)
+                page = self._page(offset, filters, budget)
                 tell_jobs(len(page.items))
                 return page
 
@@ -163,9 +165,10 @@ class ModelArtsBackend:
         """
         asked = {"sort_by": sort_by, "order": order, **more}
         self._check_search(asked)
+        budget = Budget()
 
         def fetch(offset: int) -> Page:
-            return self._page(offset, filters, asked)
+            return self._page(offset, filters, budget, asked)
 
         return self._reader.read(
             fetch if limit is None else Enough(fetch, limit, lambda job: self._is_ours(job) and wanted(job))
@@ -176,7 +179,9 @@ class ModelArtsBackend:
         told = job.body["metadata"].get("workspace_id")
         return not isinstance(told, str) or told in {"", self.workspace_id}
 
-    def _page(self, offset: int, filters: Sequence[Filter], asked: Mapping[str, Any] = _NOTHING) -> Page:
+    def _page(
+        self, offset: int, filters: Sequence[Filter], budget: Budget, asked: Mapping[str, Any] = _NOTHING
+    ) -> Page:
         body: dict[str, Any] = {
             "offset": offset,
             "limit": PAGE_SIZE,
@@ -188,6 +193,7 @@ class ModelArtsBackend:
         if filters:
             body["filters"] = list(filters)
         answer = self.ask_for_page(body)
+        budget.take(answer.content)
         page = page_of(answer.json(), answer.requests, answer.seconds)
         if isinstance(page, str):
             raise answer.unreadable(page)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler.backends import told
+from reconciler.backends.content import Budget
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.session import Answer
 from reconciler.backends.waiting import Repeat
@@ -187,11 +188,13 @@ class Operations:
         self._only_on_huawei("tags")
         asked = self._tag_search(tags, name, without_any)
         found: dict[str, told.TaggedJob] = {}
-        offset = 0
+        offset, budget = 0, Budget()
         while True:
             query = {"limit": TAG_PAGE, "offset": offset}
             path = f"{self._tags}/resource-instances/filter"
-            page = _read(told.TaggedJobs, self._ask(path, asked, query)).resources
+            answer = self._ask(path, asked, query)
+            budget.take(answer.content)
+            page = _read(told.TaggedJobs, answer).resources
             fresh = {job.resource_id: job for job in page if job.resource_id not in found}
             found |= fresh
             if len(page) < TAG_PAGE or not fresh:

@@ -8,7 +8,6 @@ bundle are read once, from the environment handed in.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import ssl
@@ -25,6 +24,7 @@ from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
 from reconciler.backends.clock import SystemClock
+from reconciler.backends.content import parse, read_content
 from reconciler.backends.credentials import Credentials
 from reconciler.backends.deadline import PunctualAdapter
 from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
@@ -49,10 +49,8 @@ CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 #: How far our clock may be from the service's. Source: reference/modelarts-api.md 11.2.
 MAX_SKEW_S = 900.0
-#: A whole answer may take so long, however steadily it comes, and may have so many bytes, decompressed.
+#: A whole answer may take so long, however steadily it comes.
 ANSWER_TIMEOUT_S = 600.0
-LONGEST_ANSWER = 64 * 2**20
-_CHUNK = 2**16
 #: What a service asks for beyond this is not believed.
 _LONGEST_RETRY_AFTER_S = 3600.0
 
@@ -77,12 +75,12 @@ class Answer:
         """Return the body, parsed.
 
         Raises:
-            UnreadableAnswer: it is not JSON.
+            UnreadableAnswer: it is not JSON, or too much of it.
         """
         try:
-            return json.loads(self.content)
-        except (ValueError, RecursionError):
-            raise self.unreadable("the body is not JSON") from None
+            return parse(self.content)
+        except ValueError as problem:
+            raise self.unreadable(str(problem)) from None
 
     def unreadable(self, why: str) -> UnreadableAnswer:
         """Return the failure for an answer that is not what it should be."""
@@ -324,7 +322,7 @@ class Session:
             # A transport that does not say whether anything left is not trusted to have sent nothing.
             raise self._unanswered(error, has_begun=getattr(adapter, "has_begun", True)) from None
         try:
-            content = _content(response)
+            content = read_content(response)
         except _BROKEN as error:
             response.close()
             raise self._unanswered(error, has_begun=True) from None
@@ -334,13 +332,11 @@ class Session:
             raise
         return Answer(response.status_code, content, response.headers, redact=self._redact)
 
-    def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered | UnreadableAnswer:
+    def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered:
         reason = _reason(error)
         why = harmless(_words_of(reason), 300, self._redact)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
-        if isinstance(error, requests.exceptions.ContentDecodingError | urllib3.exceptions.DecodeError):
-            return UnreadableAnswer(f"the body cannot be decompressed: {why}")
         if not has_begun:
             return Unreachable(f"{self._origin}: {why}", fix=_fix_of(reason))
         return Unanswered(f"{self._origin}: {why}")
@@ -362,21 +358,6 @@ def _as_interrupted(failure: ServiceFailure, *, changes: bool) -> ServiceFailure
 
 #: All that a transport raises.
 _BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
-
-
-def _content(response: requests.Response) -> bytes:
-    chunks, length = [], 0
-    for chunk in response.iter_content(_CHUNK):
-        chunks.append(chunk)
-        length += len(chunk)
-        if length > LONGEST_ANSWER:
-            raise UnreadableAnswer(
-                f"the body is longer than {LONGEST_ANSWER // 2**20} MB", status=response.status_code
-            )
-    if getattr(response.raw, "length_remaining", None):
-        # The next major version of urllib3 says so itself.
-        raise urllib3.exceptions.ProtocolError("the answer broke off")
-    return b"".join(chunks)
 
 
 def _prepare(origin: str, request: Request, headers: Mapping[str, str]) -> requests.PreparedRequest:

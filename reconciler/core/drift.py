@@ -14,7 +14,7 @@ from reconciler.core.drift_entry import Drift as Drift
 from reconciler.core.drift_entry import DriftClass as DriftClass
 from reconciler.core.drift_entry import Pending as Pending
 from reconciler.core.drift_rules import check_key, rests_on_absence
-from reconciler.core.plan import Head, PlanWarning, TargetIdentity, timestamp
+from reconciler.core.plan import Head, PlanWarning, TargetIdentity, few_of_a_kind, timestamp
 from reconciler.core.planner import Look, about_the_look, keys_in_view, keys_owned_in_view
 from reconciler.core.secret import show
 from reconciler.core.stack import Stack
@@ -88,6 +88,8 @@ def make_drift_report(
         drift=drift,
         pending=tuple(one.pending for one in found if one.pending),
         summary=summary,
-        warnings=(*about_the_look(stack, look), *(warning for one in found for warning in one.warnings)),
+        warnings=few_of_a_kind(
+            (*about_the_look(stack, look), *(warning for one in found for warning in one.warnings))
+        ),
         compared=0 if look.ownership.problem is not None else len(keys) - unknown,
     )

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+MARKER_BEGIN = "reconciler."
 MAX_DESCRIPTION = 256
 MAX_KEY = 58
 #: Room for the marker is reckoned for a revision of four digits; there may be more than that.
@@ -90,7 +91,7 @@ class Marker:
     stopped: bool = False
 
     def __str__(self) -> str:
-        text = f"reconciler.{self.stack}.{self.key}.r{self.revision}.{self.digest}"
+        text = f"{MARKER_BEGIN}{self.stack}.{self.key}.r{self.revision}.{self.digest}"
         if self.id_part:
             text += f".id{self.id_part}"
         if self.protected:

@@ -6,6 +6,7 @@ Source of the format: CLI.md 6.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -277,6 +278,22 @@ class PlanWarning(Frozen):
 
 #: The reasons for which a key is kept although its job ended badly.
 BAD_ENDS = frozenset({Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.TERMINATED_OUTSIDE})
+
+#: Of warnings that say the same of many things, so many are shown.
+MOST_OF_A_KIND = 20
+
+
+def few_of_a_kind(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
+    """Leave out what goes beyond `MOST_OF_A_KIND` warnings of the same words, and count it behind them."""
+    counts: Counter[str] = Counter()
+    kept = []
+    for warning in warnings:
+        counts[warning.what] += 1
+        if counts[warning.what] <= MOST_OF_A_KIND:
+            kept.append(warning)
+    more = {what: number - MOST_OF_A_KIND for what, number in counts.items() if number > MOST_OF_A_KIND}
+    return (*kept, *(PlanWarning(what=what, why=f"{number} more like this") for what, number in more.items()))
+
 
 Summary = Annotated[dict[Action, int], Field(description="How many actions of each kind.")]
 

@@ -26,6 +26,7 @@ from reconciler.core.plan import (
     Reason,
     TargetIdentity,
     count,
+    few_of_a_kind,
     lost_sum,
     timestamp,
 )
@@ -195,7 +196,7 @@ def make_plan(
         summary=count(actions),
         lost_node_hours=lost_sum(actions),
         actions=tuple(actions),
-        warnings=(*about_the_look(stack, look), *guard_warnings(proposal), *warnings),
+        warnings=few_of_a_kind((*about_the_look(stack, look), *guard_warnings(proposal), *warnings)),
         refusals=refused,
     )
 
@@ -298,7 +299,7 @@ def make_destroy_plan(
         version=version,
         options=Options(EVERY_GUARD),
     )
-    return plan.model_copy(update={"warnings": about_the_look(stack, look)})
+    return plan.model_copy(update={"warnings": few_of_a_kind(about_the_look(stack, look))})
 
 
 def _as_absent(key: str, declared: DesiredJob | None) -> DesiredJob:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
-# C0 and C1 controls (escape sequences begin with them), and the marks that reorder what is shown.
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
+#: What is not seen, or reorders what is, as the inside of a character class: C1 controls, marks of direction,
+#: characters without width (fillers, joiners, selectors, tags), and halves of a pair, which nobody can write.
+INVISIBLE = (
+    "\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+# Escape sequences begin with the controls of C0.
+_HARMFUL = re.compile(f"[\x00-\x08\x0a-\x1f{INVISIBLE}]")
 # What a CI service obeys in a log: GitHub `::error::` where a line begins; GitHub and Azure `##[error]`,
 # Azure `##vso[…]` and TeamCity `##teamcity[…]` anywhere.
 _COMMAND = re.compile(r"^(\s*):(?=:.*::)")

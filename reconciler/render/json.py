@@ -9,15 +9,12 @@ from typing import Any
 
 from reconciler.core.drift import DriftReport
 from reconciler.core.plan import Plan
-from reconciler.core.printable import COMMAND_MARK
+from reconciler.core.printable import COMMAND_MARK, INVISIBLE
 from reconciler.render.style import View
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
 # shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
-_HARMFUL = re.compile(
-    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
-    "\U000e0000-\U000e007f]"
-)
+_HARMFUL = re.compile(f"[{INVISIBLE}]")
 
 
 def dump(value: Any, *, indent: int | None = 2) -> str:

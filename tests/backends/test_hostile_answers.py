@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends import session as session_module
+from reconciler.backends import content as content_module
 from reconciler.backends.connect import connect
 from reconciler.backends.credentials import Anonymous, StaticToken
 from reconciler.backends.inprocess import WsgiAdapter
@@ -254,7 +254,7 @@ def test_proxy_that_drips_is_given_up() -> None:
 def test_answer_that_is_too_long_is_unreadable(
     head: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "LONGEST_ANSWER", 2**21)
+    monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2**21)
     with (
         a_socket(endless(OK + head + b"\r\n", piece)) as url,
         Session(url, Anonymous()) as session,
@@ -264,7 +264,7 @@ def test_answer_that_is_too_long_is_unreadable(
 
 
 def test_answer_that_swells_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "LONGEST_ANSWER", 2**21)
+    monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2**21)
     app = Canned((200, gzip.compress(b" " * 2**23), {"Content-Encoding": "gzip"}))
     with (
         running(app) as url,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import math
 import os
 import socket
 import threading
@@ -120,10 +121,11 @@ def test_json_that_breaks_parsers_is_unreadable(text: str) -> None:
     content = text.encode("utf-8", "surrogatepass")
     answer = a_session(Canned((200, content))).call("GET", "/x")
     try:
-        answer.json()
+        told = answer.json()
     except UnreadableAnswer:
         return
-    assert json.loads(content) is not None
+    # What can be read of it spoils the one value that holds it.
+    assert told in ({}, {"a": "\ud800"}) or math.isnan(told)
 
 
 def test_compressed_answer_is_read() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -85,13 +84,11 @@ def test_how_many_a_search_finds_is_a_hint_for_its_price_only(
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         fetch = backend._page
 
-        def telling(
-            offset: int, filters: Sequence[Filter], asked: Mapping[str, Any] = MappingProxyType({})
-        ) -> Page:
-            page = fetch(offset, filters)
+        def telling(offset: int, filters: Sequence[Filter], *more: Any) -> Page:
+            page = fetch(offset, filters, *more)
             return page._replace(matching=told(page)) if filters else page
 
-        backend._page = telling  # type: ignore[method-assign]
+        backend._page = telling  # type: ignore[method-assign, assignment]
         seen = backend.observe(["ol"], lambda observation: False)
     assert len(seen.jobs) == 5004
     assert 101 < seen.requests <= at_most

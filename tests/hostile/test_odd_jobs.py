@@ -1,0 +1,326 @@
+"""One job of the list holds what no job should: it is unknown, the others are planned, and nothing breaks.
+
+What is odd stands as text in the answer, since most of it is more than a JSON library would write.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from reconciler import reconcile
+from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.content import Budget, memory_of, parse
+from reconciler.backends.credentials import Anonymous
+from reconciler.backends.session import Session
+from reconciler.core.plan import Action, Plan
+from reconciler.core.ports import UnreadableAnswer
+from reconciler.core.printable import printable
+from reconciler.emulator.server import running
+from reconciler.render import render_drift, render_plan
+from reconciler.render.json import dump
+from reconciler.render.status import render_status
+from tests.apply.service import PROJECT, Service, a_service
+from tests.backends.building import an_answer
+from tests.backends.serving import Canned
+from tests.builders import a_job, a_stack
+from tests.hostile.sizes import size
+
+RecordProperty = Callable[[str, object], None]
+JOBS = (a_job("first"), a_job("odd"), a_job("last"))
+Path = tuple[str, ...]
+
+
+def _deep(levels: int) -> bytes:
+    return b"[" * levels + b"]" * levels
+
+
+ODD: dict[str, bytes] = {
+    "NaN": b"NaN",
+    "Infinity": b"Infinity",
+    "-Infinity": b"-Infinity",
+    "1e999": b"1e999",
+    "400 digits": b"9" * 400,
+    "5000 digits": b"-" + b"9" * 5000,
+    "200 levels": _deep(200),
+    "100000 levels": _deep(100_000),
+    "levels of objects": b'{"a":' * 500 + b'"]}"' + b"}" * 500,
+    "a lone surrogate": b'"\\ud800"',
+    "the other half": b'"x\\uDFFFx"',
+    "an encoded surrogate": b'"\xed\xa0\x80"',
+    "no utf-8": b'"\xff\xfe"',
+    "an odd name": b'{"\\ud800": 1}',
+}
+
+
+class Spoiler:
+    """Answers searches and details with some values of one job put in the place of others."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.name = "odd"
+        self.changes: list[tuple[Path, bytes]] = []
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        said: list[Any] = []
+        content = b"".join(self.app(environ, lambda status, headers, _=None: said.append((status, headers))))
+        if f'"{self.name}"'.encode() in content:
+            told = json.loads(content)
+            for job in told.get("items", [told]):
+                if job.get("metadata", {}).get("name") == self.name:
+                    for number, (path, _) in enumerate(self.changes):
+                        _put(job, path, f"<{number}>")
+            content = json.dumps(told).encode()
+            for number, (_, value) in enumerate(self.changes):
+                content = content.replace(b'"<%d>"' % number, value)
+        start_response(said[-1][0], [("Content-Type", "application/json")])
+        return [content]
+
+
+def _put(job: Any, path: Path, value: Any) -> None:
+    for part in path[:-1]:
+        job = job.setdefault(part, {})
+        if not isinstance(job, dict):
+            return
+    job[path[-1]] = value
+
+
+def _paths(tree: Mapping[str, Any], prefix: Path = ()) -> Iterator[Path]:
+    for name, value in tree.items():
+        yield (*prefix, name)
+        if isinstance(value, dict):
+            yield from _paths(value, (*prefix, name))
+
+
+@pytest.fixture(scope="module")
+def spoiled() -> Iterator[tuple[Service, Spoiler, list[Path]]]:
+    with a_service() as service:
+        service.run(*JOBS)
+        service.put_job("else")
+        paths = list(_paths(json.loads(service.job("odd").text)))
+        spoiler = Spoiler(service.app)
+        with connect_inprocess(spoiler, project_id=PROJECT, clock=service.time) as backend:
+            service.backend = backend
+            yield service, spoiler, [*paths, ("new",), ("metadata", "new"), ("status", "new", "deep")]
+
+
+def look(service: Service) -> Plan:
+    """Read and show all there is; every text can be written down."""
+    context = service.context(a_stack(*JOBS))
+    plan, drift, status = reconcile.plan(context), reconcile.drift(context), reconcile.status(context)
+    for format_ in ("text", "json"):
+        render_plan(plan, format_).encode()
+        render_drift(drift, format_).encode()
+    render_status(status).encode()
+    dump(status.model_dump(mode="json")).encode()
+    actions = {action.key: action.action for action in plan.actions}
+    assert (actions["first"], actions["last"]) == (Action.KEEP, Action.KEEP)
+    return plan
+
+
+#: Without these a job is not known to be the one that is meant.
+NAMES = {("metadata",), ("metadata", "name"), ("metadata", "id"), ("metadata", "description")}
+
+
+def test_what_no_value_can_hold_makes_one_job_unknown(
+    spoiled: tuple[Service, Spoiler, list[Path]], record_property: RecordProperty
+) -> None:
+    service, spoiler, paths = spoiled
+    places = [path for path in paths if path not in NAMES]
+    cases = [(path, name) for path in places for name in ODD]
+    chosen = random.Random(1).sample(cases, min(len(cases), size(90)))
+    for path, name in chosen:
+        spoiler.changes = [(path, ODD[name])]
+        actions = {action.key: action.action for action in look(service).actions}
+        assert actions["odd"] is Action.UNKNOWN, (path, name)
+    record_property("figure", ["values that no job can hold: one job unknown", len(chosen)])
+
+
+def test_what_no_value_can_hold_in_a_job_of_others_breaks_nothing(
+    spoiled: tuple[Service, Spoiler, list[Path]], record_property: RecordProperty
+) -> None:
+    service, spoiler, paths = spoiled
+    cases = [(path, name) for path in paths for name in ODD]
+    chosen = random.Random(3).sample(cases, min(len(cases), size(60)))
+    spoiler.name = "else"
+    for path, name in chosen:
+        spoiler.changes = [(path, ODD[name])]
+        try:
+            assert {action.action for action in look(service).actions} == {Action.KEEP}
+            for job in service.backend.jobs.search():
+                dump(job.model_dump(mode="json")).encode()
+        except Exception as error:
+            raise AssertionError((path, name)) from error
+    spoiler.name = "odd"
+    record_property(
+        "figure", ["values that no job can hold, in a job of others: nothing breaks", len(chosen)]
+    )
+
+
+ANYTHING: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 10**18, 10**29, 1e300, 0.1, "", " ", "x" * 5000, "9" * 400, "nan", "inf"),
+    *([], {}, [None], [[]], [{}], {"": None}, {"a": {"b": [1]}}, ["x", 1, None], "\x1b[2J", "\u202e", "é"),
+    *("\U0001f600", "Completed", "Running", "odd", "2026-01-01T00:00:00Z", "30s", "-1", "1e400", "\u200b"),
+)
+
+
+def test_any_value_anywhere_in_a_job_breaks_nothing(
+    spoiled: tuple[Service, Spoiler, list[Path]], record_property: RecordProperty
+) -> None:
+    service, spoiler, paths = spoiled
+    chance, count = random.Random(2), size(150)
+    for _ in range(count):
+        chosen = [(chance.choice(paths), chance.choice(ANYTHING)) for _ in range(chance.randint(1, 3))]
+        spoiler.changes = [(path, json.dumps(value).encode()) for path, value in chosen]
+        try:
+            look(service)
+        except Exception as error:
+            raise AssertionError(chosen) from error
+    record_property("figure", ["values of any kind anywhere in a job: nothing breaks", count])
+
+
+# ── memory ─────────────────────────────────────────────────────────────────────────────────────────
+
+#: Answers that are small on the wire, or large, and would be very large as values.
+SWELLING: dict[str, bytes] = {
+    "lists": b"[" + b"[]," * 4_000_000 + b"[]]",
+    "objects": b"[" + b'{"":0},' * 2_000_000 + b"0]",
+    "texts": b"[" + b'"ab",' * 5_000_000 + b"0]",
+    "spaces": b" " * 40_000_000,
+}
+
+
+@pytest.mark.parametrize("kind", SWELLING)
+def test_answer_that_would_swell_is_refused_before_it_is_parsed(kind: str) -> None:
+    zipped = gzip.compress(SWELLING[kind], 1)
+    app = Canned((200, zipped, {"Content-Encoding": "gzip"}))
+    with (
+        running(app) as url,
+        Session(url, Anonymous()) as session,
+        pytest.raises(UnreadableAnswer, match=r"longer than 32 MB|more than 256 MB"),
+    ):
+        session.call("GET", "/x").json()
+
+
+@pytest.mark.parametrize(
+    "piece", [b"[]", b"{}", b'{"":0}', b'"ab"', b"1.5", b"123456", b'{"a":[1,{"b":""}]}']
+)
+def test_estimate_of_memory_is_no_less_than_what_is_taken(piece: bytes) -> None:
+    text = b"[" + b",".join([piece] * 20_000) + b"]"
+    assert memory_of(text) >= _taken_by(json.loads(text))
+
+
+def _taken_by(value: Any) -> int:
+    inside: list[Any] = []
+    if isinstance(value, dict):
+        inside = list(value.values())
+    elif isinstance(value, list):
+        inside = value
+    return sys.getsizeof(value) + sum(map(_taken_by, inside))
+
+
+def test_reading_of_many_large_answers_ends_unknown_with_bounded_memory() -> None:
+    """In a process of its own, whose memory is limited: a page of 3 MB that becomes 80 MB, each time."""
+    script = """
+import json, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+from reconciler.backends import content, modelarts
+from reconciler.backends.connect import connect_inprocess
+modelarts.Budget = lambda: content.Budget(400 << 20)
+count = [0]
+def app(environ, start):
+    count[0] += 1
+    pad = "[" + "[]," * 20_000 + "0]"
+    jobs = [
+        '{"metadata": {"id": "%d-%d", "name": "x"}, "status": {"phase": "Completed"}, "pad": %s}'
+        % (count[0], n, pad) for n in range(50)
+    ]
+    start("200 OK", [])
+    return [('{"items": [' + ",".join(jobs) + "]}").encode()]
+with connect_inprocess(app, project_id="p1") as backend:
+    seen = backend.observe()
+print(count[0], seen.problem, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    pages, problem = run.stdout.split(" ", 1)
+    assert int(pages) < 20
+    assert "take more than 400 MB of memory" in problem
+
+
+def test_budget_counts_all_answers() -> None:
+    budget = Budget(1000)
+    budget.take(b"x" * 400)
+    with pytest.raises(UnreadableAnswer):
+        budget.take(b"x" * 400)
+
+
+# ── parsing ────────────────────────────────────────────────────────────────────────────────────────
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+)
+
+
+@given(_VALUES)
+def test_ordinary_json_is_read_as_it_stands(value: Any) -> None:
+    assert parse(json.dumps(value).encode()) == value
+
+
+@given(st.binary(max_size=200))
+@example(b'"\xff')
+@example(b"[" * 3000)
+@example(b"[" * 3000 + b'"' + b"]" * 3000)
+@example(b'["\\"' * 2000)
+@example(b"\xff\xfe[\x00")
+def test_no_bytes_break_the_parser(content: bytes) -> None:
+    with suppress(ValueError):
+        parse(content)
+
+
+def test_what_is_cut_for_its_depth_leaves_the_rest() -> None:
+    deep = b"[" * 50_000 + b'"]["' + b"]" * 50_000
+    told = parse(b'{"a": [' + deep + b', "[", {"b": 1}], "c": "}"}')
+    assert told["c"] == "}"
+    assert told["a"][1:] == ["[", {"b": 1}]
+
+
+# ── many of a kind ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_many_unreadable_jobs_are_counted_after_twenty() -> None:
+    items = [an_answer(metadata__name=5, metadata__description="", metadata__id=f"i{n}") for n in range(40)]
+    app = Canned((200, json.dumps({"items": copy.deepcopy(items)})))
+    with a_service() as service, connect_inprocess(app, project_id=PROJECT) as backend:
+        service.backend = backend
+        context = service.context(a_stack(a_job()))
+        for report in (reconcile.plan(context), reconcile.drift(context)):
+            warnings = [one for one in report.warnings if one.what == "a job could not be read"]
+            assert len(warnings) == 21
+            assert warnings[-1].why == "20 more like this"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *(0x00AD, 0x034F, 0x061C, 0x115F, 0x180E, 0x200B, 0x200C, 0x200D, 0x200E, 0x202E, 0x2060, 0x2064),
+        *(0x3164, 0xFE00, 0xFEFF, 0xFFA0, 0xFFF9, 0xE0001, 0xE0041, 0xE007F, 0xE0100, 0xE01EF, 0xD800),
+    ],
+)
+def test_what_is_not_seen_is_made_visible(code: int) -> None:
+    shown = printable(f"a{chr(code)}b")
+    assert shown.isascii()
+    assert f"{code:x}" in shown
+    assert dump({"x": chr(code)}).isascii()
