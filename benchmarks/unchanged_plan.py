@@ -169,7 +169,9 @@ class Ours:
         return Counter(served["operation"] for served in self._control("GET")["requests"])
 
     def _control(self, method: str) -> Any:
-        with urlopen(Request(f"{self._url}/emulator/requests", method=method)) as answer:
+        with urlopen(
+            Request(f"{self._url}/emulator/requests", None, {"X-Auth-Token": TOKEN}, method=method)
+        ) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 

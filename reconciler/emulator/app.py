@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,8 @@ from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
 from reconciler.emulator.calls import Answer, Call, answer
-from reconciler.emulator.control import Dials, Reins, RequestLog, Served
-from reconciler.emulator.errors import Refused
+from reconciler.emulator.control import Dials, Reins, RequestLog, Served, check_caller
+from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, spoil
 from reconciler.emulator.keylock import KeyLock
 from reconciler.emulator.routes import CLOUDS, Route, route_map
@@ -116,6 +116,8 @@ class _Serving:
             raise Refused("ModelArts.4104", "The request body is too large.")
         data = self.request.get_data(cache=False)
         if not isinstance(endpoint, Route):
+            check_caller(self.request.headers)
+            self.authenticate(data)
             controlled: Answer = endpoint(self.app._reins, path, data)
             return controlled
         self.operation = endpoint.operation
@@ -150,7 +152,7 @@ class _Serving:
         return Call(
             store=self.app.store,
             path=path,
-            query=self.request.args,
+            query=self.query(),
             headers=self.request.headers,
             body=data,
             cloud=settings.cloud,
@@ -158,6 +160,12 @@ class _Serving:
             counts_items=self.app.dials.offset_counts == "items",
             shift=self.fault.shift if self.fault and self.fault.effect is Effect.MOVED_LIST else 0,
         )
+
+    def query(self) -> Mapping[str, str]:
+        try:
+            return self.request.args
+        except UnicodeDecodeError:
+            raise invalid("the query string is not UTF-8") from None
 
     def authenticate(self, data: bytes) -> None:
         """Accept the token or the signature, whichever is configured; either of them if both are.

@@ -1,7 +1,8 @@
 """The control API: how a test, in any language, directs an emulator over HTTP.
 
 It lies under /emulator, which the service does not have, and exists only when the application was
-made with `control=True`. It takes and gives JSON and asks for no credentials:
+made with `control=True`. It takes and gives JSON, asks for the credentials that the application asks for, if
+any, and answers no web page: a foreign `Origin`, and a `Host` that is not this machine, are refused.
 
     GET    /emulator/jobs              every job: id, project_id, name, phase, secondary_phase, held
     GET    /emulator/clock             {"now_ms": n}
@@ -20,15 +21,19 @@ made with `control=True`. It takes and gives JSON and asks for no credentials:
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from werkzeug.datastructures import Headers
 
 from reconciler.emulator.calls import Answer, answer
-from reconciler.emulator.errors import invalid
+from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.faults import Faults, chaos, read_fault
+from reconciler.emulator.reading import read_json
 from reconciler.emulator.records import Job
 from reconciler.emulator.store import Store
 
@@ -121,13 +126,13 @@ def _show_faults(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer
 
 
 def _add_faults(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
-    body = _json(data)
+    body = read_json(data)
     try:
         if isinstance(body, dict) and "chaos" in body:
             reins.faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
         else:
             reins.faults.add(*(read_fault(item) for item in (body if isinstance(body, list) else [body])))
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise invalid(str(error)) from None
     return _show_faults(reins, path, data)
 
@@ -162,15 +167,31 @@ def _summary(job: Job) -> dict[str, Any]:
     }
 
 
-def _json(data: bytes) -> Any:
+def check_caller(headers: Headers) -> None:
+    """Refuse a request that a web page may have sent, in whose name the browser calls this machine.
+
+    Its origin says so, or the name by which it found us: that of a page can be made to lead here.
+
+    Raises:
+        Refused: 403.
+    """
+    host, origin = headers.get("Host", ""), headers.get("Origin")
+    if not _is_this_machine(f"//{host}") or (origin is not None and not _is_this_machine(origin)):
+        raise Refused(
+            "APIGW.0305", "The control API is for this machine, and not for web pages of others.", status=403
+        )
+
+
+def _is_this_machine(url: str) -> bool:
     try:
-        return json.loads(data)
+        name = urlsplit(url).hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
     except ValueError:
-        raise invalid("the body must be JSON") from None
+        return False
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    body = _json(data)
+    body = read_json(data)
     if not isinstance(body, dict):
         raise invalid("the body must be a JSON object")
     return body

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -57,7 +56,7 @@ class Fault:
     """One fault.
 
     It is for requests whose method is `method` (None: any), whose operation is `operation` (a name
-    of `routes.ROUTES`, None: any) and whose path matches the regular expression `path` (None: any).
+    of `routes.ROUTES`, None: any) and whose whole path is `path`, in which `*` is any text (None: any).
     Of these it strikes the `nth` (1 is the first) and those after it, `count` in all (None: without
     end), each with `probability`; the chance is drawn from `seed`, so that a run can be repeated.
 
@@ -81,9 +80,12 @@ class Fault:
     shift: int = 1
 
     def __post_init__(self) -> None:
-        re.compile(self.path or "")
-        if self.nth < 1 or not 0 <= self.probability <= 1 or self.delay_s < 0:
-            raise ValueError("nth starts at 1, probability is between 0 and 1, delay_s is not negative")
+        if self.path is not None and not _NO_PATTERN.isdisjoint(self.path):
+            raise ValueError("path is no regular expression: it is the whole path, * stands for any text")
+        if self.nth < 1 or not 0 <= self.probability <= 1 or not 0 <= self.delay_s <= LONGEST_DELAY_S:
+            raise ValueError("nth starts at 1, probability is between 0 and 1, delay_s between 0 and 3600")
+        if not 200 <= self.status <= 599:
+            raise ValueError("status is between 200 and 599")
         if type(self.shift) is not int or not 0 < abs(self.shift) < 1 << 31:
             raise ValueError("shift is a whole number of jobs, and not 0")
 
@@ -94,8 +96,29 @@ class Fault:
         return (
             self.method in {None, method}
             and self.operation in {None, operation}
-            and (self.path is None or re.search(self.path, path) is not None)
+            and (self.path is None or _fits(self.path, path))
         )
+
+
+LONGEST_DELAY_S = 3600
+#: Signs of a regular expression; no path of the service has them.
+_NO_PATTERN = frozenset("^$()[]{}|\\+?")
+
+
+def _fits(pattern: str, path: str) -> bool:
+    """Whether a path is what a pattern says; each text between stars is looked for once."""
+    first, *others = pattern.split("*")
+    if not others:
+        return path == pattern
+    *between, last = others
+    if not path.startswith(first):
+        return False
+    at = len(first)
+    for text in between:
+        if (found := path.find(text, at)) < 0:
+            return False
+        at = found + len(text)
+    return path.endswith(last) and len(path) - len(last) >= at
 
 
 _LISTING = "ListTrainingJobs"
@@ -120,10 +143,20 @@ def read_fault(body: Mapping[str, Any]) -> Fault:
         raise ValueError(f"a fault has no {', '.join(sorted(unknown))}")
     if "effect" not in body:
         raise ValueError("a fault needs an effect")
-    try:
-        return Fault(**{**body, "effect": Effect(body["effect"])})
-    except (TypeError, re.error) as error:
-        raise ValueError(str(error)) from None
+    for name, value in body.items():
+        kind = _KINDS[name]
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise ValueError(f"{name} of a fault is of another type")
+    return Fault(**{**body, "effect": Effect(body["effect"])})
+
+
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("effect", "code", "message"), str),
+    **dict.fromkeys(("method", "operation", "path"), str | None),
+    **dict.fromkeys(("nth", "seed", "status", "shift"), int),
+    **dict.fromkeys(("count", "retry_after_s"), int | None),
+    **dict.fromkeys(("probability", "delay_s"), int | float),
+}
 
 
 def chaos(probability: float, seed: int = 0) -> tuple[Fault, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import select
 import socket
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,13 @@ from reconciler.emulator.faults import AnswerLost
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+#: So many connections are open at once; one on which nothing happens is closed after so many seconds.
+MOST_CONNECTIONS = 800
+LONGEST_SILENCE_S = 20
+#: The application refuses a shorter one in the service's words; of a longer one no more than this is read.
+LONGEST_BODY = 16 * 1024 * 1024
 
 
 class Server:
@@ -45,7 +54,13 @@ class Server:
             sockets=[listening],
             threads=threads,
             ident="emulator",
+            # Whoever opens connections and says nothing keeps nobody else out for long.
+            connection_limit=MOST_CONNECTIONS,
+            channel_timeout=LONGEST_SILENCE_S,
+            cleanup_interval=LONGEST_SILENCE_S // 4,
+            max_request_body_size=LONGEST_BODY,
         )
+        self._server.channel_class = _channel_class()
 
     @property
     def url(self) -> str:
@@ -121,6 +136,28 @@ def _bind(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
     return socket.create_server(address[:2], family=family, backlog=1024)
+
+
+def _channel_class() -> type:
+    """Connections that say in the service's form what the server itself has to say of a request."""
+    from waitress.channel import HTTPChannel
+    from waitress.task import ErrorTask
+
+    class Refusal(ErrorTask):  # type: ignore[misc]
+        def execute(self) -> None:
+            error = self.request.error
+            # What no server understands is the client's mistake, also where waitress calls it its own.
+            status = 400 if error.code == 501 else error.code
+            code = "ModelArts.0010" if status == 500 else "APIGW.0201"
+            told = {"error_msg": error.reason, "error_code": code, "request_id": uuid.uuid4().hex}
+            body = json.dumps(told).encode()
+            self.status = f"{status} {error.reason}"
+            self.response_headers.append(("Content-Type", "application/json"))
+            self.set_close_on_finish()
+            self.content_length = len(body)
+            self.write(body)
+
+    return type("Channel", (HTTPChannel,), {"error_task_class": Refusal})
 
 
 def _closing_on_lost_answers(app: WSGIApplication) -> WSGIApplication:

@@ -7,11 +7,11 @@ absent: the service does not refuse what it does not know.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from reconciler.emulator.errors import Refused, wrong_type
+from reconciler.emulator.errors import wrong_type
+from reconciler.emulator.reading import read_json
 
 TEXT_MAP = object()
 NUMBER = (int, float)
@@ -156,10 +156,7 @@ def read(data: bytes, shape: Shape) -> dict[str, Any]:
     Raises:
         Refused: not JSON (400 ModelArts.2787), or of another type (400 ModelArts.2825).
     """
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError):
-        raise Refused("ModelArts.2787", "The request body is not valid JSON.") from None
+    body = read_json(data)
     if not isinstance(body, dict):
         raise wrong_type("body", "object")
     check(body, shape, "")

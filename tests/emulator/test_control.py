@@ -21,9 +21,10 @@ def test_there_is_no_control_unless_asked_for(store: Store) -> None:
     assert (response.status_code, response.json["error_code"]) == (404, "APIGW.0101")
 
 
-def test_control_asks_for_no_credentials(store: Store) -> None:
+def test_control_asks_for_the_token_that_is_set(store: Store) -> None:
     client = Client(create_app(store, token="t", project_id="p", control=True))
-    assert client.get("/emulator/jobs").json == {"jobs": []}
+    assert client.get("/emulator/jobs").status_code == 401
+    assert client.get("/emulator/jobs", headers={"X-Auth-Token": "t"}).json == {"jobs": []}
 
 
 def test_the_clock(client: Client, create: Create, clock: ManualClock) -> None:

@@ -1,9 +1,10 @@
-"""How many inputs a test tries: a few in each run, very many with `FUZZ=100000`."""
+"""How many inputs a test tries: a few in each run, very many with `FUZZ=100000`; and what it counted."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -20,3 +21,13 @@ def some(things: Sequence[_T], few: int, share: float = 0.1) -> list[_T]:
     """Return so many of the things, spread evenly over them."""
     count = min(len(things), size(few, share))
     return [things[index * len(things) // count] for index in range(count)]
+
+
+RecordProperty = Callable[[str, object], None]
+_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+def count_tried(record_property: RecordProperty, row: str, count: int) -> None:
+    """Let the run print how many inputs were tried; the table of docs/security.md has a row for them."""
+    assert f"\n| {row} |" in _PAGE.read_text(encoding="utf-8"), f"docs/security.md has no row: {row}"
+    record_property("figure", [f"tried: {row}", count])

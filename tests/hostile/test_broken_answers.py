@@ -8,7 +8,7 @@ can end, and bits that flip, at the session; each way of `broken_answers`, plain
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +26,10 @@ from tests.apply.service import PROJECT, Service, a_service, the_only
 from tests.backends.serving import Canned
 from tests.builders import a_job
 from tests.hostile.broken_answers import TLS_WAYS, WAYS, cut, flipped
-from tests.hostile.sizes import size, some
+from tests.hostile.sizes import RecordProperty, count_tried, size, some
 from tests.hostile.wire import Break, Wire, a_wire, make_certificate
 
-RecordProperty = Callable[[str, object], None]
-FIGURE = "answers to a create broken on the wire: one POST each"
+FIGURE = "answers to a create that break on the wire"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def see_that_one_job_is_made(files: tuple[Path, Path] | None, name: str, break_i
 def test_create_whose_answer_is_broken_is_settled_by_look_up(record_property: RecordProperty) -> None:
     for name, break_it in WAYS.items():
         see_that_one_job_is_made(None, name, break_it)
-    record_property("figure", [FIGURE, len(WAYS)])
+    count_tried(record_property, FIGURE, len(WAYS))
 
 
 def test_create_whose_answer_is_broken_inside_tls_is_settled_by_look_up(
@@ -71,7 +70,7 @@ def test_create_whose_answer_is_broken_inside_tls_is_settled_by_look_up(
     ways = {**dict(some(list(WAYS.items()), 12, share=1.0)), **TLS_WAYS}
     for name, break_it in ways.items():
         see_that_one_job_is_made(certificate, name, break_it)
-    record_property("figure", [FIGURE, len(ways)])
+    count_tried(record_property, FIGURE, len(ways))
 
 
 # ── at every byte ──────────────────────────────────────────────────────────────────────────────────
@@ -107,7 +106,7 @@ def test_answer_that_ends_at_any_byte_leaves_the_effect_unknown(record_property:
         for with_reset in (False, True):
             for at in range(LENGTH):
                 see_that_it_is_uncertain(wire, network, cut(at, with_reset=with_reset), (at, with_reset))
-    record_property("figure", [FIGURE, 2 * LENGTH])
+    count_tried(record_property, FIGURE, 2 * LENGTH)
 
 
 def test_answer_that_ends_at_any_byte_inside_tls_leaves_the_effect_unknown(
@@ -117,7 +116,7 @@ def test_answer_that_ends_at_any_byte_inside_tls_leaves_the_effect_unknown(
     with an_answer(certificate) as (wire, network):
         for at in places:
             see_that_it_is_uncertain(wire, network, cut(at), at)
-    record_property("figure", [FIGURE, len(places)])
+    count_tried(record_property, FIGURE, len(places))
 
 
 def test_answer_with_a_flipped_bit_leaves_the_effect_unknown(record_property: RecordProperty) -> None:
@@ -127,4 +126,4 @@ def test_answer_with_a_flipped_bit_leaves_the_effect_unknown(record_property: Re
     with an_answer(None) as (wire, network):
         for at, bit in places:
             see_that_it_is_uncertain(wire, network, flipped(at, bit), (at, bit))
-    record_property("figure", [FIGURE, len(places)])
+    count_tried(record_property, FIGURE, len(places))

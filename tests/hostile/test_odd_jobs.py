@@ -35,9 +35,8 @@ from tests.apply.service import PROJECT, Service, a_service
 from tests.backends.building import an_answer
 from tests.backends.serving import Canned
 from tests.builders import a_job, a_stack
-from tests.hostile.sizes import size
+from tests.hostile.sizes import RecordProperty, count_tried, size
 
-RecordProperty = Callable[[str, object], None]
 JOBS = (a_job("first"), a_job("odd"), a_job("last"))
 Path = tuple[str, ...]
 
@@ -144,7 +143,7 @@ def test_what_no_value_can_hold_makes_one_job_unknown(
         spoiler.changes = [(path, ODD[name])]
         actions = {action.key: action.action for action in look(service).actions}
         assert actions["odd"] is Action.UNKNOWN, (path, name)
-    record_property("figure", ["values that no job can hold: one job unknown", len(chosen)])
+    count_tried(record_property, "values that no store can hold, in one job", len(chosen))
 
 
 def test_what_no_value_can_hold_in_a_job_of_others_breaks_nothing(
@@ -163,9 +162,7 @@ def test_what_no_value_can_hold_in_a_job_of_others_breaks_nothing(
         except Exception as error:
             raise AssertionError((path, name)) from error
     spoiler.name = "odd"
-    record_property(
-        "figure", ["values that no job can hold, in a job of others: nothing breaks", len(chosen)]
-    )
+    count_tried(record_property, "values that no store can hold, in a job of others", len(chosen))
 
 
 ANYTHING: tuple[Any, ...] = (
@@ -187,7 +184,7 @@ def test_any_value_anywhere_in_a_job_breaks_nothing(
             look(service)
         except Exception as error:
             raise AssertionError(chosen) from error
-    record_property("figure", ["values of any kind anywhere in a job: nothing breaks", count])
+    count_tried(record_property, "any value anywhere in a job", count)
 
 
 # ── memory ─────────────────────────────────────────────────────────────────────────────────────────
@@ -202,7 +199,9 @@ SWELLING: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("kind", SWELLING)
-def test_answer_that_would_swell_is_refused_before_it_is_parsed(kind: str) -> None:
+def test_answer_that_would_swell_is_refused_before_it_is_parsed(
+    kind: str, record_property: RecordProperty
+) -> None:
     zipped = gzip.compress(SWELLING[kind], 1)
     app = Canned((200, zipped, {"Content-Encoding": "gzip"}))
     with (
@@ -211,6 +210,7 @@ def test_answer_that_would_swell_is_refused_before_it_is_parsed(kind: str) -> No
         pytest.raises(UnreadableAnswer, match=r"longer than 32 MB|more than 256 MB"),
     ):
         session.call("GET", "/x").json()
+    count_tried(record_property, "answers that swell", 1)
 
 
 @pytest.mark.parametrize(

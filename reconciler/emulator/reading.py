@@ -1,0 +1,57 @@
+"""JSON as a request carries it: what no store and no answer can hold is refused where it comes in."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from reconciler.emulator.errors import Refused
+
+#: The documents have ten levels; a number has 64 bits.
+DEEPEST = 64
+_LONGEST_NUMBER = 18
+
+
+def read_json(data: bytes) -> Any:
+    """Return the value of a body.
+
+    Raises:
+        Refused: 400 ModelArts.2787, not JSON, or JSON that no service could keep: half of a surrogate pair, a
+            number beyond 64 bits or none at all, values nested deeper than `DEEPEST`.
+    """
+    try:
+        value = json.loads(data.decode(), parse_int=_int, parse_float=_float, parse_constant=_float)
+        _check_texts_and_depth(value)
+    except (ValueError, RecursionError):
+        raise Refused("ModelArts.2787", "The request body is not valid JSON.") from None
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError("a number that is too long")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError("not a number")
+    return number
+
+
+def _check_texts_and_depth(value: Any) -> None:
+    holders = [value]
+    for _ in range(DEEPEST + 1):
+        below: list[Any] = []
+        for holder in holders:
+            if isinstance(holder, str):
+                holder.encode()
+            elif isinstance(holder, dict):
+                below += [*holder, *holder.values()]
+            elif isinstance(holder, list):
+                below += holder
+        if not below:
+            return
+        holders = below
+    raise ValueError("nested too deep")

@@ -1,0 +1,443 @@
+"""The emulator is sent what nobody should send: it answers in the service's form, and serves others on."""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import io
+import json
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from werkzeug.test import Client
+
+from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
+from reconciler.emulator.faults import _fits
+from reconciler.emulator.routes import MORE_ROUTES, ROUTES
+from tests.backends.building import a_body
+from tests.hostile.sizes import RecordProperty, count_tried, size
+
+Environ = dict[str, Any]
+TOKEN = "tell-nobody"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with Store(clock=ManualClock()) as opened:
+        yield opened
+
+
+def environ_of(method: str, path: bytes, query: str = "", body: bytes = b"", **headers: str) -> Environ:
+    """A request as a server hands it on, whatever it holds."""
+    return {
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path.decode("latin-1"),
+        "QUERY_STRING": query,
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "CONTENT_LENGTH": str(len(body)),
+        "CONTENT_TYPE": "application/json",
+        "HTTP_HOST": "127.0.0.1",
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": io.StringIO(),
+        **headers,
+    }
+
+
+def see_that_it_is_answered(app: Any, environ: Environ) -> int:
+    said: list[str] = []
+    content = b"".join(app(environ, lambda status, headers, _=None: said.append(status)))
+    status = int(said[-1][:3])
+    assert status < 500, content
+    if status >= 400 and environ["REQUEST_METHOD"] != "HEAD":
+        error = json.loads(content)
+        assert error["error_code"]
+        assert error["error_msg"]
+    return status
+
+
+# ── requests ───────────────────────────────────────────────────────────────────────────────────────
+
+_DEEP: Any = "x"
+for _ in range(80):
+    _DEEP = [_DEEP]
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, -1, 2**31, 2**63, 2**64, 10**400, -(10**17), 0.5, 1e308, float("nan"), float("inf")),
+    *(
+        "",
+        " ",
+        "x" * 70_000,
+        "\x00",
+        "\n",
+        "\ud800",
+        "\U0001f600",
+        "\u202e",
+        "0",
+        "-1",
+        "'; DROP TABLE jobs; --",
+    ),
+    *([], {}, [None], [[]], [{}], {"": {}}, {"\ud800": 1}, {"x" * 9000: "y"}, _DEEP, [0] * 3000),
+    *("2026-01-01T00:00:00Z", "9999-99-99", "%s", "../..", "obs://", "HOURS", "Running", "terminate"),
+)
+QUERIES = (
+    *("", "a", "=", "&&&", "limit=-1", "limit=999999999999999999999", "offset=1e9", "limit=%00", "limit=½"),
+    *(
+        "order=x",
+        "level=%ff%fe",
+        "job_name=%ud800",
+        "job_name=" + "x" * 9000,
+        "limit=1&limit=2",
+        "start_time=0",
+    ),
+    *("offset=-9223372036854775809", "schedule_count=NaN", "base_line=%F0%9F%98%80", "lines=0x10", ";=;"),
+)
+SEGMENTS = (
+    *(
+        b"",
+        b"..",
+        b".",
+        b"\x00",
+        b"\xff\xfe",
+        b"%2e%2e",
+        b"x" * 5000,
+        b"a/b",
+        b"\xf0\x9f\x98\x80",
+        b"*",
+        b"?x",
+    ),
+    *(b"batch-delete", b"0", b"' OR 1=1", b"\xed\xa0\x80", b"<x>", b"worker-0", b"\r\nX: y"),
+)
+METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "get", "\x00", "X" * 300)
+BODIES: tuple[Any, ...] = (
+    a_body("fuzz"),
+    {"offset": 0, "limit": 10, "filters": [{"key": "name", "operator": "like", "value": ["x"]}]},
+    {"filters": [{"key": "create_time", "operator": "between", "value": ["2026-01-01T00:00:00Z"] * 2}]},
+    {"tags": [{"key": "a", "values": ["b"]}], "host_ips": ["1.2.3.4"], "sort_by": "create_time"},
+    {"description": "x", "spec": {"schedule_policy": {"priority": 1}, "notification": {"events": []}}},
+    {"action_type": "terminate"},
+    {"jobs": [{"kind": "job", "metadata": {"id": "x"}}]},
+    {"tags": [{"key": "a", "value": "b"}]},
+    {"tags": [{"key": "a", "values": ["b"]}], "matches": [{"key": "resource_name", "value": "x"}]},
+    {"quotas": [{"resource": "job-num", "quota": 5}]},
+    {"effect": "answer", "count": 0, "path": "*", "method": "NONE"},
+    {"chaos": 0.0, "seed": 1},
+    {"advance_s": 1},
+    {"phase": "Failed"},
+    {"offset_counts": "pages"},
+)
+
+#: Which of them a route takes, by the end of its path.
+FITTING = {
+    "training-jobs": BODIES[0],
+    "training-job-searches": BODIES[1],
+    "<job_id>": BODIES[4],
+    "actions": BODIES[5],
+    "batch-delete": BODIES[6],
+    "create": BODIES[7],
+    "filter": BODIES[8],
+    "count": BODIES[8],
+    "training-quotas": BODIES[9],
+    "faults": BODIES[10],
+    "clock": BODIES[12],
+    "phase": BODIES[13],
+    "settings": BODIES[14],
+}
+
+
+def _places(tree: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield prefix
+    inside = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for name, value in inside:
+        yield from _places(value, (*prefix, name))
+
+
+def _changed(tree: Any, chance: random.Random) -> Any:
+    """A body with something else in one place, or one member more."""
+    tree = copy.deepcopy(tree)
+    place = chance.choice(list(_places(tree)))
+    if not place:
+        return chance.choice(ODD)
+    holder = tree
+    for part in place[:-1]:
+        holder = holder[part]
+    holder[place[-1]] = chance.choice(ODD)
+    return tree
+
+
+class Fuzz:
+    """Requests by chance: of a route, with one thing or several wrong."""
+
+    def __init__(self, seed: int, job_ids: list[str]) -> None:
+        self.chance = random.Random(seed)
+        self._job_ids = job_ids
+        self._routes = [(route.method, route.path) for route in (*ROUTES, *MORE_ROUTES)]
+        self._routes += [
+            ("POST", f"/emulator/{name}") for name in ("clock", "faults", "settings", "jobs/<job_id>/phase")
+        ]
+
+    def request(self) -> Environ:
+        chance = self.chance
+        method, pattern = chance.choice(self._routes)
+        if chance.random() < 0.1:
+            method = chance.choice(METHODS)
+        query = chance.choice(QUERIES) if chance.random() < 0.4 else ""
+        return environ_of(
+            method,
+            self._path(pattern),
+            query,
+            self._body(FITTING.get(pattern.rpartition("/")[2])),
+            **self._headers(),
+        )
+
+    def _path(self, pattern: str) -> bytes:
+        segments = []
+        for part in pattern.split("/"):
+            known = {"<project_id>": b"p1", "<job_id>": self.chance.choice(self._job_ids).encode()}
+            segment = known.get(part, b"worker-0" if part == "<task_id>" else part.encode())
+            segments.append(self.chance.choice(SEGMENTS) if self.chance.random() < 0.04 else segment)
+        return b"/".join(segments)
+
+    def _body(self, fitting: Any) -> bytes:
+        chance = self.chance
+        if chance.random() < 0.1:
+            return chance.choice((b"", b"[" * 100_000, b"{", b"\xff", b"null", chance.randbytes(50)))
+        value: Any = fitting if fitting is not None and chance.random() < 0.7 else chance.choice(BODIES)
+        for _ in range(chance.choice((0, 1, 1, 1, 2, 5))):
+            value = _changed(value, chance)
+        content = json.dumps(value).encode()
+        if content and chance.random() < 0.15:
+            at = chance.randrange(len(content))
+            content = content[:at] + chance.randbytes(1) + content[at + chance.randrange(3) :]
+        return content
+
+    def _headers(self) -> dict[str, str]:
+        chance = self.chance
+        headers = {"HTTP_X_AUTH_TOKEN": TOKEN}
+        odd = (
+            "",
+            "\xff",
+            "x" * 9000,
+            "SDK-HMAC-SHA256 Access=AK, SignedHeaders=host, Signature=é",
+            "gzip",
+            "-1",
+        )
+        names = ("HTTP_AUTHORIZATION", "HTTP_X_SDK_DATE", "CONTENT_TYPE", "HTTP_X_AUTH_TOKEN", "HTTP_HOST")
+        more = ("HTTP_COOKIE", "HTTP_ORIGIN", "HTTP_X_LANGUAGE", "HTTP_CONTENT_ENCODING", "HTTP_RANGE")
+        for name in (*names, *more):
+            if chance.random() < 0.04:
+                headers[name] = chance.choice(odd)
+        if chance.random() < 0.05:
+            del headers["HTTP_X_AUTH_TOKEN"]
+        return headers
+
+
+@pytest.mark.parametrize("cloud", ["huawei", "otc"])
+def test_no_request_is_a_server_error(store: Store, cloud: str, record_property: RecordProperty) -> None:
+    app = create_app(store, token=TOKEN, access_key="AK", secret_key="SK", cloud=cloud, control=True)
+    client = Client(app)
+    for name in ("one", "two"):
+        client.post("/v2/p1/training-jobs", json=a_body(f"{name}-{cloud}"), headers={"X-Auth-Token": TOKEN})
+    fuzz = Fuzz(1, [job.id for job in store.jobs()] + ["none"])
+    count, statuses = size(1200, 0.3), set()
+    for number in range(count):
+        app.faults.clear()
+        environ = fuzz.request()
+        try:
+            statuses.add(see_that_it_is_answered(app, environ))
+        except BaseException as error:
+            asked = [environ[name][:200] for name in ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING")]
+            raise AssertionError(number, asked, environ["wsgi.input"].getvalue()[:400]) from error
+    assert {200, 201, 400, 401, 404, 405} <= statuses
+    count_tried(record_property, "odd requests to the emulator", count)
+
+
+@settings(max_examples=size(60, 0.02), deadline=None)
+@given(st.binary(max_size=60), st.text(max_size=40), st.binary(max_size=80), st.sampled_from(["GET", "POST"]))
+def test_no_bytes_are_a_server_error(path: bytes, query: str, body: bytes, method: str) -> None:
+    with Store(clock=ManualClock()) as store:
+        app = create_app(store, control=True)
+        for begin in (b"/", b"/v2/p1/training-jobs/", b"/v2/p1/training-job-searches", b"/emulator/"):
+            asked = query.encode("utf-8", "replace").decode("latin-1")
+            see_that_it_is_answered(app, environ_of(method, begin + path, asked, body))
+
+
+# ── over a socket ──────────────────────────────────────────────────────────────────────────────────
+
+RAW = (
+    *(
+        b"\x00" * 50,
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"PRI * HTTP/2.0\r\n\r\n",
+    ),
+    b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+    b"GET / HTTP/1.1\r\nA : b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nX: \x00\r\n\r\n",
+    b"GET / HTTP/1.1\r\nX: " + b"y" * 300_000 + b"\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nTransfer-Encoding: nonsense\r\n\r\n",
+    b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nzz\r\n\r\n",
+    b"GET http://[::1 HTTP/1.1\r\n\r\n",
+    b"GET /%00%ff HTTP/1.1\r\nHost: \xff\r\n\r\n",
+    b"GET /\xff\xfe HTTP/1.1\r\n\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+)
+
+
+@pytest.fixture(scope="module")
+def url(store: Store) -> Iterator[str]:
+    with running(create_app(store, control=True)) as served:
+        yield served
+
+
+def raw_answer(url: str, sent: bytes) -> bytes:
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), timeout=5) as connection:
+        with suppress(OSError):
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+        said = b""
+        with suppress(OSError):
+            while piece := connection.recv(65536):
+                said += piece
+    return said
+
+
+def test_what_is_no_http_is_answered_in_the_form_of_the_service(
+    url: str, record_property: RecordProperty
+) -> None:
+    for sent in RAW:
+        head, _, body = raw_answer(url, sent).partition(b"\r\n\r\n")
+        if not head:
+            continue  # the end came before there was a request
+        status = int(head.split(b" ")[1])
+        assert 400 <= status < 500, (sent[:80], head)
+        assert json.loads(body)["error_code"], (sent[:80], body)
+    count_tried(record_property, "odd requests to the emulator", len(RAW))
+
+
+def ask(url: str, path: str, **headers: str) -> int:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=5)
+    connection.request("GET", path, headers=headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+HALF = (
+    b"",
+    b"POST /v2/p1/",
+    b"POST / HTTP/1.1\r\nHost: x\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\n{",
+)
+
+
+def test_half_open_connections_keep_nobody_out(store: Store, record_property: RecordProperty) -> None:
+    with running(create_app(store)) as url, ExitStack() as held:
+        place = urlsplit(url)
+        for number in range(200):
+            connection = socket.create_connection((place.hostname, place.port), timeout=5)
+            held.enter_context(connection).sendall(HALF[number % len(HALF)])
+        began = time.monotonic()
+        assert {ask(url, "/v2/p1/training-job-flavors") for _ in range(20)} == {200}
+        assert time.monotonic() - began < 5
+    count_tried(record_property, "half-open connections to the emulator", 200)
+
+
+# ── the control API ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:80"}, 200),
+        ({"Host": "127.9.9.9"}, 200),
+        ({"Host": "[::1]:8080"}, 200),
+        ({"Origin": "http://localhost:3000"}, 200),
+        ({"Host": "rebound.example"}, 403),
+        ({"Host": "127.0.0.1.example"}, 403),
+        ({"Host": "[::1"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
+        ({"Origin": "http://127.0.0.1.example"}, 403),
+        ({"Origin": "http://127.0.0.1@evil.example"}, 403),
+    ],
+)
+def test_control_answers_no_foreign_page(store: Store, headers: dict[str, str], status: int) -> None:
+    client = Client(create_app(store, control=True))
+    answer = client.get("/emulator/clock", headers=headers)
+    assert answer.status_code == status
+    assert ("error_code" in answer.get_json()) == (status != 200)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "headers", "status"),
+    [
+        ({"token": TOKEN}, {}, 401),
+        ({"token": TOKEN}, {"X-Auth-Token": "another"}, 401),
+        ({"token": TOKEN}, {"X-Auth-Token": TOKEN}, 200),
+        ({"access_key": "AK", "secret_key": "SK"}, {}, 401),
+    ],
+)
+def test_control_asks_for_the_credentials_that_are_set(
+    store: Store, credentials: dict[str, str], headers: dict[str, str], status: int
+) -> None:
+    client = Client(create_app(store, control=True, **credentials))  # type: ignore[arg-type]
+    assert client.get("/emulator/jobs", headers=headers).status_code == status
+
+
+# ── patterns ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "fits"),
+    [
+        ("/a/b", "/a/b", True),
+        ("/a/b", "/a/bc", False),
+        ("*", "", True),
+        ("/a*", "/a/b", True),
+        ("*/b", "/a/b", True),
+        ("/a/*/c", "/a/b/c", True),
+        ("/a/*/c", "/a/c", False),
+        ("a*a", "a", False),
+        ("*b*", "abc", True),
+        ("*b*b", "ab", False),
+    ],
+)
+def test_pattern_of_a_fault(pattern: str, path: str, fits: bool) -> None:
+    assert _fits(pattern, path) is fits
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 5000 + "b", "*" * 10_000 + "b", "a" * 100_000])
+def test_pattern_of_a_fault_takes_no_time(store: Store, pattern: str) -> None:
+    app = create_app(store, faults=[Fault(Effect.ANSWER, path=pattern)])
+    began = time.monotonic()
+    assert Client(app).get(f"/v2/p1/training-jobs/{quote('a' * 60_000)}").status_code == 400
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "^/v2/", "x|y", "[a]", "a?", "a\\"])
+def test_regular_expression_is_no_pattern(store: Store, pattern: str) -> None:
+    client = Client(create_app(store, control=True))
+    answer = client.post("/emulator/faults", json={"effect": "answer", "path": pattern})
+    assert answer.status_code == 400
+    assert "no regular expression" in answer.get_json()["error_msg"]
