@@ -1,0 +1,15 @@
+"""A run that tries very many inputs takes its time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.hostile.sizes import FUZZ
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test an hour where many inputs were asked for; else the usual limit holds."""
+    if FUZZ:
+        for item in items:
+            if item.path.parent.name == "hostile":
+                item.add_marker(pytest.mark.timeout(3600))
