@@ -243,13 +243,25 @@ class _KeyCheck:
     def stuck(self) -> Iterator[Drift]:
         """Terminations that do not come to an end."""
         for revision in self.view.owned:
-            # Without a duration nothing says when the termination began, and nothing is guessed.
-            since = revision.job.ended_at_s() if revision.job.duration_s else None
-            if revision.job.phase is not Phase.TERMINATING or since is None:
-                continue
-            if self.situation.at_s - since > STUCK_AFTER_S:
+            since_s = self._terminating_since_s(revision)
+            if since_s is not None and self.situation.at_s - since_s > STUCK_AFTER_S:
                 detail = f"{revision.job.name} has been terminating for more than an hour"
-                yield self.entry(DriftClass.STUCK, revision, detail)
+                stuck = self.entry(DriftClass.STUCK, revision, detail)
+                yield stuck.model_copy(update={"since": timestamp(since_s)})
+
+    def _terminating_since_s(self, revision: Revision) -> float | None:
+        """When the termination that is under way began, in seconds since 1970; None if nothing says so.
+
+        The service shows it by a duration that has come to a halt. Where the duration goes on, or there is
+        none, the history has the first look that saw the job terminating.
+        """
+        if revision.job.phase is not Phase.TERMINATING:
+            return None
+        began = [revision.job.ended_at_s()] if revision.job.duration_s else []
+        past = self.view.past_of(revision.job.id)
+        if past is not None and past.phases and past.phases[-1][0] == Phase.TERMINATING:
+            began.append(past.phases[-1][1])
+        return min((at_s for at_s in began if at_s is not None), default=None)
 
     # --- pending
 
@@ -358,7 +370,7 @@ class _KeyCheck:
     ) -> Drift:
         """One entry of the report."""
         since = None
-        if revision is not None and class_ in (DriftClass.FAILED, DriftClass.TERMINATED, DriftClass.STUCK):
+        if revision is not None and class_ in (DriftClass.FAILED, DriftClass.TERMINATED):
             ended_at_s = revision.job.ended_at_s()
             since = None if ended_at_s is None else timestamp(ended_at_s)
         return Drift.model_validate(

@@ -70,10 +70,12 @@ def frame(answer: Mapping[str, Any]) -> tuple[str, str]:
 def status(life: Life, node_count: int, now_ms: int, reserved_hours: int | None = None) -> dict[str, Any]:
     """Return the status of a job at `now_ms`; times in milliseconds, running records in seconds."""
     started, ended = life.started_ms, life.ended_ms
+    # A job that is being terminated runs no longer.
+    ran_until = life.since("Terminating") if life.phase == "Terminating" else ended or now_ms
     told: dict[str, Any] = {
         "phase": life.phase,
         "secondary_phase": life.secondary,
-        "duration": max(0, (ended or now_ms) - started) if started else 0,
+        "duration": max(0, ran_until - started) if started else 0,
         "node_count_metrics": None,
         "tasks": task_names(node_count),
         "start_time": started,

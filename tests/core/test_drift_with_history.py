@@ -12,11 +12,12 @@ from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
+from reconciler.core.plan import timestamp
 from reconciler.core.planner import Look
 from reconciler.core.record import NO_MEMORY, Memory, PastRevision
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
-from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, OLD, TD, F, P, R
 
@@ -40,6 +41,29 @@ def classes(found: DriftReport) -> list[str]:
 def edited(desired: DesiredJob, **said: Any) -> ObservedJob:
     """A job of this declaration, described otherwise by hand."""
     return seen(desired, text="edited by hand", **said)
+
+
+# --- stuck: since the first look that saw the termination, or since the duration stands still
+
+
+@pytest.mark.parametrize(
+    ("seen_s_ago", "ended_s_ago", "ran_s", "expected"),
+    [
+        (2 * HOUR, 0.0, 5 * HOUR, ["stuck"]),  # a duration that goes on
+        (2 * HOUR, 0.0, 0.0, ["stuck"]),  # no duration at all
+        (HOUR / 2, 0.0, 5 * HOUR, []),
+        (HOUR / 2, 2 * HOUR, 60.0, ["stuck"]),  # ended before anybody looked
+    ],
+)
+def test_termination_is_stuck_an_hour_after_it_was_first_seen(
+    seen_s_ago: float, ended_s_ago: float, ran_s: float, expected: list[str]
+) -> None:
+    job = seen(APPLIED, phase="Terminating", ended_s_ago=ended_s_ago, ran_s=ran_s)
+    looks = (("Running", NOW - 9 * HOUR), ("Terminating", NOW - seen_s_ago))
+    found = report(a_stack(APPLIED), job, memory=a_memory(replace(past(APPLIED), phases=looks)))
+    assert classes(found) == expected
+    since = timestamp(NOW - max(seen_s_ago, ended_s_ago))
+    assert [item.since for item in found.drift] == [since for _ in expected]
 
 
 # --- modified: other than what was last applied

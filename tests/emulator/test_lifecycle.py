@@ -184,6 +184,17 @@ def test_running_job_that_is_queued_again_keeps_its_start_and_duration(
     assert status(client, job_id)["start_time"] == queued["start_time"]
 
 
+def test_duration_of_a_terminating_job_stands_still(
+    client: Client, create: Create, store: Store, clock: ManualClock
+) -> None:
+    job_id = create()
+    clock.advance(minutes=5)
+    store.set_phase(job_id, "Terminating")
+    store.hold(job_id)
+    clock.advance(hours=2)
+    assert status(client, job_id)["duration"] == 297_000  # 5 min without the 3 s before its start
+
+
 def test_a_held_job_stays_until_it_is_released(
     client: Client, create: Create, store: Store, clock: ManualClock
 ) -> None:
