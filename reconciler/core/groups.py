@@ -31,14 +31,14 @@ class Group:
 
     @property
     def explanation(self) -> str:
-        """Why, for people: where the jobs ran for different times, the sum of what is lost."""
-        said = {action.explanation for action in self.actions}
-        if len(said) == 1:
-            return said.pop()
-        if self.first.reason is Reason.WOULD_LOSE_WORK:
+        """Why, for people: of several jobs, the sum of what is lost."""
+        lost = lost_sum(self.actions)
+        if self.is_folded and self.first.reason is Reason.WOULD_LOSE_WORK:
             at_stake = sum(node_hours(action.elapsed, action.nodes) for action in self.actions)
             return self.first.would_lose(spell_work(at_stake))
-        return f"{self.first.detail}; discards {spell_work(lost_sum(self.actions))} of work"
+        if self.is_folded and lost:
+            return f"{self.first.detail}; discards {spell_work(lost)} of work"
+        return self.first.explanation
 
 
 def spell_work(hours: float) -> str:

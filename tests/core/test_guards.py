@@ -202,12 +202,23 @@ def test_every_stop_shows_what_it_discards_and_the_plan_the_sum() -> None:
 # --- a long run that is not replaced unasked
 
 
-def test_same_conflict_on_many_jobs_says_what_all_of_them_would_lose() -> None:
+@pytest.mark.parametrize(
+    ("hours", "action", "said"),
+    [
+        ((2, 3, 4, 5, 6), Action.CONFLICT, "changed; would lose 160.0 node-hours; set `on_change: replace`"),
+        ((30,) * 5, Action.CONFLICT, "changed; would lose 1200.0 node-hours; set `on_change: replace`"),
+        ((0.1, 0.2, 0.3, 0.4, 0.5), Action.REPLACE, "changed; discards 12.0 node-hours of work"),
+        ((0.5,) * 5, Action.REPLACE, "changed; discards 20.0 node-hours of work"),
+    ],
+)
+def test_same_change_on_many_jobs_says_what_all_of_them_lose(
+    hours: tuple[float, ...], action: Action, said: str
+) -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
-    jobs = [seen(a_job(str(n), **OLD), ran_s=(n + 2) * HOUR, node_count=8) for n in range(5)]
+    jobs = [seen(a_job(str(n), **OLD), ran_s=ran_h * HOUR, node_count=8) for n, ran_h in enumerate(hours)]
     [group] = fold(plan_for(stack, *jobs).actions)
-    assert group.first.action is Action.CONFLICT
-    assert "changed; would lose 160.0 node-hours; set `on_change: replace`" in group.explanation
+    assert group.first.action is action
+    assert said in group.explanation
 
 
 # --- reruns
