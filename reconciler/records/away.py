@@ -19,6 +19,10 @@ UNWRITABLE = "the record store cannot be written"
 TOO_NEW = "the record store needs a newer reconciler"
 
 
+class Damaged(exc.SQLAlchemyError):
+    """What the database answers cannot have been written by this program; the text says what it is."""
+
+
 class _Row(NamedTuple):
     """A text of a database in lower case, what it means, and the fix; `{place}` is the file or the URL."""
 
@@ -49,6 +53,7 @@ _POSTGRESQL = (
     _Row("does not exist", UNREACHABLE, "check the names in {place}, and create what is missing"),
     _Row("permission denied", UNWRITABLE, "GRANT the user of {place} the right to create and write tables"),
     _Row("read-only transaction", UNWRITABLE, "name the primary server, not a standby, in {place}"),
+    _Row("malformed", UNREADABLE, "restore {place} from a backup"),
     _Row("lock timeout", UNWRITABLE, "another process is writing; try again"),
     _Row("statement timeout", UNREACHABLE, "the server is too slow; try again"),
     _Row("no answer within", UNREACHABLE, "the server hangs; try again, or look after it"),
@@ -85,6 +90,8 @@ def _said(error: Exception) -> str:
         text = error.strerror or type(error).__name__
     elif isinstance(error, ImportError):
         text = "the driver for PostgreSQL cannot be imported"
+    elif isinstance(error, Damaged):
+        text = str(error)
     elif isinstance(error, exc.SQLAlchemyError):
         text = type(error).__name__
     else:

@@ -27,6 +27,7 @@ from sqlalchemy.sql.dml import Insert
 
 from reconciler.core.phase import parse_phase
 from reconciler.core.record import Memory, PastRevision, Scope
+from reconciler.records.away import Damaged
 from reconciler.records.database import Database
 from reconciler.records.looking import News, Place
 from reconciler.records.schema import LINES, REVISIONS, RUNS, SCOPES
@@ -50,9 +51,9 @@ class History:
         with self._database.reading() as connection:
             rows = connection.execute(_of_scope(select(REVISIONS), scope)).all()
             scopes = [Scope(*row) for row in connection.execute(known)]
-        by_key = defaultdict(list)
-        for row in rows:
-            by_key[row.key].append(_past(row))
+            by_key = defaultdict(list)
+            for row in rows:
+                by_key[row.key].append(_past(row))
         elsewhere = sorted(
             found.place for found in scopes if found != scope and not (found.is_local or scope.is_local)
         )
@@ -68,7 +69,7 @@ class History:
         """The rows of a scope, without what was declared."""
         look = select(*(column for column in REVISIONS.c if column.name != "declared"))
         with self._database.reading() as connection:
-            return {Place(row.key, row.number): row for row in connection.execute(_of_scope(look, scope))}
+            return {Place(row.key, _number(row)): row for row in connection.execute(_of_scope(look, scope))}
 
     def write(self, scope_id: int, news: News) -> None:
         """Write down what a look showed."""
@@ -102,7 +103,7 @@ def old_revisions(connection: Connection, scope_id: int, before_s: float) -> Seq
     old: list[Place] = []
     columns = REVISIONS.c["key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"]
     for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
-        newest[row.key] = max(row.number, newest.get(row.key, 0))
+        newest[row.key] = max(_number(row), newest.get(row.key, 0))
         phase = parse_phase(row.phase)
         if phase is not None and phase.is_terminal and _last_sign_s(row) < before_s:
             old.append(Place(row.key, row.number))
@@ -139,10 +140,21 @@ def _oldest_first(past: Iterable[PastRevision]) -> tuple[PastRevision, ...]:
     return tuple(sorted(past, key=lambda revision: revision.number))
 
 
+def _number(row: Row[Any]) -> int:
+    """The number of a revision: SQLite keeps whatever stands in a damaged cell.
+
+    Raises:
+        Damaged: it is none.
+    """
+    if isinstance(row.number, int) and row.number >= 1:
+        return row.number
+    raise Damaged("malformed: a revision without a number")
+
+
 def _past(row: Row[Any]) -> PastRevision:
     return PastRevision(
         key=row.key,
-        number=row.number,
+        number=_number(row),
         name=row.name,
         job=row.job,
         digest=row.digest,

@@ -32,6 +32,8 @@ def read_revisions(file: Path, scope: Scope) -> Mapping[RevisionId, RecordedRevi
             rows = connection.execute(_QUERY, where).fetchall()
     except (sqlite3.Error, ValueError):
         return None
+    if not all(isinstance(row[1], int) and row[1] >= 1 for row in rows):
+        return None
     return {
         RevisionId(key, number): RecordedRevision(job, digest, phase, bool(stopped))
         for key, number, job, digest, phase, stopped in rows

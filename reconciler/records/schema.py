@@ -23,6 +23,8 @@ from sqlalchemy import (
     text,
 )
 
+from reconciler.records.away import Damaged
+
 METADATA = MetaData()
 
 # SQLite counts up a column only if its type is INTEGER.
@@ -156,10 +158,21 @@ def latest(migrations: Sequence[Sequence[str]] = MIGRATIONS) -> int:
 
 
 def stored_version(connection: Connection) -> int | None:
-    """The version of the tables that are there; None if there are none."""
-    if not inspect(connection).has_table(VERSION.name):
+    """The version of the tables that are there; None if there are none.
+
+    Raises:
+        Damaged: there are tables and no version, so that what they hold cannot be read for certain.
+    """
+    inspector = inspect(connection)
+    # Asked first: who makes the tables meanwhile makes the version with them.
+    has_tables = inspector.has_table(REVISIONS.name)
+    if inspector.has_table(VERSION.name):
+        version: int | None = connection.execute(select(VERSION.c.version)).scalar()
+        if version is not None and version >= 1:
+            return version
+    elif not has_tables:
         return None
-    return connection.execute(select(VERSION.c.version)).scalar()
+    raise Damaged("malformed: the version of its tables is missing")
 
 
 def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:

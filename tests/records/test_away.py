@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,20 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsAway
 from reconciler.core.secret import Redactor
 from reconciler.records import database, impatient, open_records
+from reconciler.records.recorded_revisions import read_revisions
 from tests.records import server
-from tests.records.places import ALICE, LEASE_S, SCOPE, SECRET, FileClock, Place, a_run, a_step, nothing_lost
+from tests.records.places import (
+    ALICE,
+    LEASE_S,
+    SCOPE,
+    SECRET,
+    FileClock,
+    Place,
+    a_run,
+    a_step,
+    nothing_lost,
+    owned,
+)
 
 
 def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
@@ -50,6 +63,41 @@ def test_a_file_that_is_damaged(sqlite: Place) -> None:
     with pytest.raises(RecordsAway) as away:
         sqlite.open().runs(SCOPE)
     assert away.value.diagnostics[0].what == "the record store cannot be read"
+
+
+@pytest.mark.parametrize("create", [False, True], ids=["read", "write"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE reconciler_version",
+        "DELETE FROM reconciler_version",
+        "UPDATE reconciler_version SET version = -1",
+    ],
+)
+def test_file_without_the_version_of_its_tables_is_not_an_empty_one(
+    sqlite: Place, damage: str, create: bool
+) -> None:
+    sqlite.open().close()
+    assert sqlite.path is not None
+    with closing(sqlite3.connect(sqlite.path)) as connection, connection:
+        connection.execute(damage)
+    told = _refusal(sqlite.url, sqlite.clock, create=create)
+    assert told.what == "the record store cannot be read"
+    assert told.why == f"sqlite://{sqlite.path}: malformed: the version of its tables is missing"
+
+
+@pytest.mark.parametrize("number", ["'two'", "x'ff00'", "1e400", "-5", "1.5"])
+def test_file_with_a_revision_without_a_number_cannot_be_read(sqlite: Place, number: str) -> None:
+    records = sqlite.open()
+    records.remember(SCOPE, [owned()], sqlite.clock.now())
+    assert sqlite.path is not None
+    with closing(sqlite3.connect(sqlite.path)) as connection, connection:
+        connection.execute(f"UPDATE reconciler_revisions SET number = {number}")
+    for read in (lambda: records.memory(SCOPE), lambda: records.remember(SCOPE, [owned()], 0.0)):
+        with pytest.raises(RecordsAway) as away:
+            read()
+        assert away.value.diagnostics[0].what == "the record store cannot be read"
+    assert not read_revisions(sqlite.path, SCOPE)
 
 
 def test_a_directory_in_the_place_of_the_file(sqlite: Place) -> None:
