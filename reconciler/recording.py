@@ -6,6 +6,8 @@ an apply unless somebody says to go on without.
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -95,16 +97,37 @@ class Recording:
         if self.url is not None or self._opened is not None or self.unavailable is not None:
             return None
         tighten(self.root / NAME)
-        file = self._file
-        if not file.exists():
-            return {}
+        try:
+            if not self._has_file:
+                return {}
+        except RecordsAway:  # whoever opens it says so
+            return None
         from reconciler.records.recorded_revisions import read_revisions
 
-        return read_revisions(file, scope)
+        return read_revisions(self._file, scope)
 
     @property
     def _file(self) -> Path:
-        return (self.root / NAME / DATABASE).resolve()
+        return Path(os.path.realpath(self.root / NAME / DATABASE))
+
+    @property
+    def _has_file(self) -> bool:
+        """Whether there is a file beside the root file.
+
+        Raises:
+            RecordsAway: nobody can say, for it is a link to itself, say: no file is something else.
+        """
+        file = self.root / NAME / DATABASE
+        try:
+            file.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            fix = f"check the file and its directory: ls -l {shlex.quote(str(file))}"
+            raise RecordsAway(
+                Diagnostic("the record store cannot be reached", f"{file}: {error.strerror}", fix)
+            ) from error
+        return True
 
     def reading(self) -> Records | None:
         """The store, or None where there is none yet.
@@ -140,7 +163,7 @@ class Recording:
         url = self.url
         tighten(self.root / NAME)
         if url is None:
-            file = self._file
+            has_file = self._has_file
             if create:
                 try:
                     record_directory(self.root)
@@ -148,9 +171,9 @@ class Recording:
                     why = f"{self.root / NAME}: {error.strerror}"
                     fix = "make the directory writable, or name a store by `records:` or --records"
                     raise RecordsAway(Diagnostic("the record store cannot be written", why, fix)) from error
-            elif not file.exists():
+            elif not has_file:
                 return None
-            url = f"sqlite:///{file}"
+            url = f"sqlite:///{self._file}"
         return open_records(url, clock=self.clock, redact=self.redact, create=create)
 
     def _nothing(self, away: RecordsAway) -> Records:
