@@ -180,7 +180,7 @@ class Recording:
         from reconciler.records import NoRecords
 
         self.warn(f"{away}; going on without lock, journal and history")
-        return NoRecords(str(away))
+        return NoRecords()
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
         """Write down how the jobs of a scope were seen; the store is made where there is none.

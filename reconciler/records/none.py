@@ -9,6 +9,7 @@ from itertools import count
 from reconciler.core.outcome import Outcome
 from reconciler.core.ownership import Revision
 from reconciler.core.record import (
+    NO_MEMORY,
     Declared,
     Ended,
     Holder,
@@ -47,10 +48,7 @@ class NoJournal:
 
 
 class NoRecords:
-    """What `core.ports.Records` asks for, without a store. `problem` says why there is none."""
-
-    def __init__(self, problem: str | None = None) -> None:
-        self._memory = Memory(problem=problem)
+    """What `core.ports.Records` asks for, without a store."""
 
     @contextmanager
     def locked(
@@ -72,8 +70,8 @@ class NoRecords:
         return NoJournal()
 
     def memory(self, scope: Scope) -> Memory:
-        """Nothing, and why."""
-        return self._memory
+        """Nothing: who goes on without a history decides as if there were none."""
+        return NO_MEMORY
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
         """Forget it."""

@@ -11,7 +11,17 @@ import pytest
 from reconciler.core.normal import SecretName
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.plan import Action
-from reconciler.core.record import Call, Declared, Ended, PastAction, PastStep, RecordsAway, RunKind, StepEnd
+from reconciler.core.record import (
+    NO_MEMORY,
+    Call,
+    Declared,
+    Ended,
+    PastAction,
+    PastStep,
+    RecordsAway,
+    RunKind,
+    StepEnd,
+)
 from reconciler.core.secret import SecretText
 from reconciler.records import NoRecords
 from reconciler.records.journal import StoredJournal
@@ -364,7 +374,7 @@ def test_an_update_that_does_not_say_leaves_what_was_declared(place: Place) -> N
 
 
 def test_without_records_everything_goes_on() -> None:
-    records = NoRecords("no disk")
+    records = NoRecords()
     with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = records.begin(a_run())
         assert [journal.before(a_step()), journal.before(a_step())] == [1, 2]
@@ -372,7 +382,7 @@ def test_without_records_everything_goes_on() -> None:
         journal.outcome(done(), None)
         journal.end(Ended(NOW, "complete", {}))
     assert journal.problem is None
-    assert records.memory(SCOPE).problem == "no disk"
+    assert records.memory(SCOPE) == NO_MEMORY
     assert (records.holder(SCOPE), records.break_lock(SCOPE)) == (None, None)
     assert (list(records.runs(SCOPE)), list(records.revisions(SCOPE, "a")), records.prune(SCOPE, NOW)) == (
         [],
