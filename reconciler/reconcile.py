@@ -228,6 +228,7 @@ def observe(context: Context, situation: Situation, *, with_details: bool = Fals
     """
     whole = context.loaded.stack
     reader = _Reader(context, situation, with_details=with_details)
+    reader.open_history()
     seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
     context.tell(f"read {len(seen.jobs)} jobs by {seen.strategy} in {seen.requests} requests")
     look = reader.look(seen)
@@ -245,6 +246,10 @@ class _Reader:
         self._asked: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
         self._gone: frozenset[str] = frozenset()
+
+    def open_history(self) -> None:
+        """Settle what counts as recorded, before the service is read."""
+        self._history.open()
 
     @property
     def names(self) -> frozenset[str]:
@@ -296,10 +301,18 @@ class _Reader:
 
 
 class _History:
-    """What the history store knows, asked once, and only as much as something may rest on."""
+    """What the history store knew before the service was read, and only as much as something may rest on.
+
+    What somebody creates and records while we read would look as if the service had forgotten it.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
+
+    def open(self) -> None:
+        """Ask for what is recorded; later additions are not counted."""
+        if self.recorded is None:
+            _ = self.memory
 
     @cached_property
     def recorded(self) -> Mapping[RevisionId, RecordedRevision] | None:
@@ -326,7 +339,7 @@ class _History:
                     "mend the record store, or add --without-records",
                 )
             )
-        return memory
+        return memory if self.recorded is None else memory.limited_to(self.recorded)
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
+from reconciler.core.observed import Observation
 from reconciler.core.outcome import Status
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
+from reconciler.core.ports import Backend
 from reconciler.core.record import RecordsAway
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.reconcile import Context
@@ -130,6 +133,21 @@ def context_on(service: Service, root: Path, *jobs: DesiredJob, **more: Any) -> 
     return service.context(whole(*jobs))._replace(recording=Recording(None, root, service.time, **more))
 
 
+class Late:
+    """A backend; something happens once it has read the service."""
+
+    def __init__(self, backend: Backend, then: Callable[[], object]) -> None:
+        self._backend, self._then = backend, then
+
+    def observe(self, *arguments: Any) -> Observation:
+        observation = self._backend.observe(*arguments)
+        self._then()
+        return observation
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
 def recorded(service: Service, root: Path, key: str = "a") -> list[tuple[int, str, bool]]:
     recording = Recording(None, root, service.time)
     memory = recording.memory(context_on(service, root).scope)
@@ -196,6 +214,31 @@ def test_store_that_cannot_be_made_changes_no_plan(service: Service, tmp_path: P
     assert any("what was seen is not recorded" in text for text in told)
 
 
+@pytest.mark.parametrize("is_shared", [False, True], ids=["file beside the manifest", "shared store"])
+@pytest.mark.parametrize("has_store", [False, True], ids=["no store yet", "a store"])
+def test_job_that_a_colleague_makes_and_records_meanwhile_has_not_aged_out(
+    service: Service, tmp_path: Path, is_shared: bool, has_store: bool
+) -> None:
+    """It was made after the service was read, and recorded before the history was."""
+    url = f"sqlite:///{tmp_path}/shared.sqlite3" if is_shared else None
+    context = context_on(service, tmp_path, a_job(), a_job("b"))
+
+    def anew(*, then: Callable[[], object] = lambda: None) -> Context:
+        backend = Late(service.backend, then)
+        recording = Recording(url, tmp_path, service.time)
+        return context._replace(target=replace(context.target, backend=backend), recording=recording)
+
+    def colleague() -> None:
+        service.run(a_job())
+        reconcile.plan(anew())
+
+    if has_store:
+        service.run(a_job("b"))
+        reconcile.plan(anew())
+    of_a = next(one for one in reconcile.plan(anew(then=colleague)).actions if one.key == "a")
+    assert (of_a.action, of_a.reason) == (Action.CREATE, Reason.NOT_FOUND)
+
+
 # --- a store that is there and cannot be read is not an empty one
 
 
@@ -250,7 +293,6 @@ def test_termination_is_remembered_as_ours_although_nobody_looked_again(
 
 def test_renamed_away_job_is_no_revision_of_its_old_key() -> None:
     job = seen(a_job("new"), name="old", id_part="12345678", job_id="12345678-x")
-    from reconciler.core.observed import Observation
 
     view = sort_by_key(Observation((job,)), STACK, frozenset({"old", "new"})).view("old")
     assert (view.owned, view.strangers, view.next_revision) == ([], [], 2)

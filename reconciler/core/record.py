@@ -9,8 +9,8 @@ Source: SEMANTICS 5, 8 and 11.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -287,6 +287,14 @@ class Memory:
     def key_of(self, job_id: str) -> str | None:
         """The key whose job this was last: one that was renamed is remembered under both its keys."""
         return self._key_by_job.get(job_id)
+
+    def limited_to(self, revisions: Collection[RevisionId]) -> Memory:
+        """The same without any other revision."""
+        by_key = {
+            key: tuple(one for one in of_key if RevisionId(key, one.number) in revisions)
+            for key, of_key in self.by_key.items()
+        }
+        return replace(self, by_key={key: of_key for key, of_key in by_key.items() if of_key})
 
     @property
     def knows_stack(self) -> bool:
