@@ -187,9 +187,17 @@ def confirm(question: str) -> None:
     """Ask on the terminal.
 
     Raises:
-        Refused: the answer is no, or there is no terminal to ask on.
+        Refused: the answer is no, or none (Ctrl-D), or there is no terminal to ask on.
     """
     if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
         raise Refused(Diagnostic("not confirmed", "there is no terminal to ask on", "add --yes"))
-    if not click.confirm(question, err=True):
+    try:
+        is_confirmed = click.confirm(question, err=True)
+    except click.Abort as aborted:
+        # To click the end of the input and Ctrl-C are the same.
+        if not isinstance(aborted.__context__, EOFError):
+            raise
+        click.echo(err=True)
+        is_confirmed = False
+    if not is_confirmed:
         raise Refused(Diagnostic("not confirmed", "nothing was changed"))

@@ -44,11 +44,12 @@ def run_on_terminal(
     columns: int = 100,
     environ: Mapping[str, str] | None = None,
     interrupt_when: Callable[[list[str]], bool] | None = None,
+    keys: bytes = b"\x03",
     stdout: Path | None = None,
 ) -> Seen:
     """Run `reconciler` in a directory, on a terminal of its own; `stdout` may be a file instead.
 
-    Ctrl-C comes when a screen is as asked.
+    `keys` are pressed when a screen is as asked: Ctrl-C.
     """
     pid, terminal = pty.fork()
     if pid == 0:  # the program
@@ -69,7 +70,7 @@ def run_on_terminal(
             screens.append([line.rstrip() for line in screen.display])
             if interrupt_when and interrupt_when(screens[-1]):
                 interrupt_when = None
-                os.write(terminal, b"\x03")
+                os.write(terminal, keys)
     finally:
         os.close(terminal)
         if time.monotonic() > until_s:

@@ -6,6 +6,7 @@ import io
 import itertools
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from reconciler.cli.exits import PRECEDENCE, Exit, first_of
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.lifecycle import Durations
 from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.terminal import run_on_terminal
 
 
 def test_the_precedence_of_the_contract() -> None:
@@ -355,6 +357,18 @@ def test_command_asks_and_a_no_is_a_refusal(
     assert ("Terminating" in phases) is (command == "destroy" and code == 0)
 
 
+@pytest.mark.parametrize(("keys", "code"), [(b"\x04", 3), (b"\x03", 130)], ids=["Ctrl-D", "Ctrl-C"])
+def test_end_of_input_is_a_refusal_and_no_interrupt(tmp_path: Path, keys: bytes, code: int) -> None:
+    (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
+
+    def is_asked(screen: list[str]) -> bool:
+        return any("Apply this plan?" in line for line in screen)
+
+    seen = run_on_terminal(tmp_path, "apply", interrupt_when=is_asked, keys=keys)
+    assert seen.code == code, seen.whole
+    assert any("not confirmed" in line for line in seen.whole) is (code == 3)
+
+
 @pytest.mark.parametrize("command", ["apply", "destroy"])
 def test_without_a_terminal_the_refusal_names_the_flag(
     reconciler: Reconciler, service: Service, command: str
@@ -419,3 +433,34 @@ def test_help_and_version_are_0(reconciler: Reconciler) -> None:
     assert reconciler("--version").out.startswith("reconciler ")
     for command in ("validate", "plan", "apply", "destroy", "drift", "schema", "explain", "emulator"):
         assert reconciler(command, "--help").code == 0
+
+
+def unreachable_store() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"postgresql://r@127.0.0.1:{free.getsockname()[1]}/none"
+
+
+def damaged_store() -> str:
+    Path("damaged.sqlite3").write_bytes(b"no database" * 100)
+    return "sqlite:///damaged.sqlite3"
+
+
+@pytest.mark.parametrize("store", [unreachable_store, damaged_store])
+def test_store_that_is_away_refuses_what_is_to_be_done_unless_told_to_go_on(
+    reconciler: Reconciler, service: Service, store: Callable[[], str]
+) -> None:
+    url = store()
+    write(manifest("a", url=service.url))
+
+    def run(command: str, *arguments: str) -> int:
+        assert reconciler(command, "--yes", *arguments, "--records", url).code == 1
+        return reconciler(command, "--yes", *arguments, "--records", url, "--without-records").code
+
+    assert run("apply") == 0
+    write(manifest("a", "b", url=service.url))
+    assert reconciler("plan", "--out", "b.plan", "--records", url, "--without-records").code == 0
+    assert reconciler("apply", "--yes", "--plan", "b.plan", "--without-records").code == 0
+    assert [job.name for job in service.store.jobs()] == ["a", "b"]
+    assert run("destroy") == 0
+    assert [job.life.phase for job in service.store.jobs()] == ["Terminating", "Terminating"]
