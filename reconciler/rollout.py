@@ -123,7 +123,7 @@ class _Wait:
     result: Result
     failed: set[str] = field(default_factory=set)
     _timers: dict[str, _Timer] = field(default_factory=dict)
-    _told: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _told: dict[str, tuple[tuple[str, WaitEnd], float]] = field(default_factory=dict)
     _over: dict[str, Waited] = field(default_factory=dict)
     _unseen: set[str] = field(default_factory=set)
     _is_held_up: bool = False
@@ -346,16 +346,16 @@ class _Wait:
         return self._now_s - timer.since_s >= self.rollout.timeout_s
 
     def _tell(self, waits: Iterable[Waited], pause_s: float) -> None:
-        """Say of each key how it is: when that changes, and not to be silent for more than ten seconds."""
+        """Say of each key how it is: when that changes, when its wait ends, and every ten seconds."""
         now_s = self._now_s
         for waited in waits:
             said = waited.describe(now_s)
-            phase = waited.job.phase_text if waited.job else said
-            told, at_s = self._told.get(waited.key, ("", 0.0))
+            state = (waited.job.phase_text if waited.job else said, waited.end)
+            told, at_s = self._told.get(waited.key, (None, 0.0))
             is_open = waited.end is WaitEnd.WAITING
-            if told == phase and (not is_open or now_s + pause_s - at_s <= PROGRESS_EVERY_S):
+            if told == state and (not is_open or now_s + pause_s - at_s <= PROGRESS_EVERY_S):
                 continue
-            self._told[waited.key] = (phase, now_s)
+            self._told[waited.key] = (state, now_s)
             job = waited.job.id if waited.job else None
             self.rollout.stream.tell(
                 EventType.ACTION_PROGRESS, key=waited.key, action=waited.action, job=job, detail=said

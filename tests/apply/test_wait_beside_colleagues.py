@@ -341,6 +341,17 @@ def test_superseded_key_is_told_as_such(service: Service) -> None:
     assert superseded(told).document()["result"] == "superseded_elsewhere"
 
 
+def test_key_superseded_by_a_job_in_the_same_phase_is_told_when_it_happens(service: Service) -> None:
+    def is_running_and_made_anew() -> None:
+        applies(service, a_job(**NEW), a_job("slow"))()
+        service.store.set_phase(service.job("a-r2").id, "Running")
+
+    service.time.at(8, is_running_and_made_anew)
+    told = rollout(service, a_job(lifecycle={"on_change": "replace"}), a_job("slow"))
+    superseded(told)
+    assert [e.detail for e in told.progress("a")][-1] == "a-r2 was made elsewhere"
+
+
 def test_service_that_lags_behind_supersedes_nothing(service: Service) -> None:
     service.time.at(2, lambda: service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=12)))
     assert rollout(service, a_job()).ends == {"a": "reached"}
