@@ -126,7 +126,7 @@ def test_a_broken_lock_is_free(reconciler: Reconciler) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "out"), [("y\n", 0, "The lock is broken.\n"), ("n\n", 3, ""), ("", 130, "")]
+    ("text", "code", "out"), [("y\n", 0, "The lock is broken.\n"), ("n\n", 3, ""), ("", 3, "")]
 )
 def test_it_asks(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, text: str, code: int, out: str
