@@ -368,7 +368,8 @@ def without_growing(document: dict[str, Any]) -> dict[str, Any]:
 
 def node_hours(elapsed_s: float | None, nodes: int | None) -> float:
     """The work of a job that has run for so long on so many nodes, in node-hours."""
-    return round((elapsed_s or 0.0) * (nodes or 1) / 3600, 6)
+    # A plan file may say any number, and no float is as large as any.
+    return round((elapsed_s or 0.0) * min(nodes or 1, 2**53) / 3600, 6)
 
 
 def lost_sum(actions: Iterable[PlannedAction]) -> float:

@@ -6,8 +6,6 @@ and `options`. A secret stands there by its name. Source of the format: CLI.md 6
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from itertools import groupby
@@ -20,9 +18,10 @@ from reconciler.core.digest import CURRENT, is_known
 from reconciler.core.duration import spell
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
-from reconciler.core.plan import ACTIONS, Action, Frozen, Plan, PlannedAction, Reason
+from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason
 from reconciler.core.planner import Look
 from reconciler.core.saved_checks import contradictions, miscounted
+from reconciler.core.seal import CHECKSUM, broken, seal_of_action, seal_of_options, without_seals
 from reconciler.core.secret import save
 from reconciler.core.stack import Declared, Target, VariableSource
 
@@ -32,10 +31,6 @@ _WHOSE = ("formerly", "former_keys", "aged_out_as")
 #: What an action that is carried out needs besides.
 _MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "lost_time")
 
-
-#: What of it is sent, or says in which order, after what and until when.
-_SENT = ("desired", "replace_order", "follows", "formerly", "lost_time")
-_CHECKSUM = "checksum"
 #: A body is nested a dozen levels deep.
 _DEEPEST = 100
 
@@ -78,9 +73,11 @@ def document(plan: Plan, options: SavedOptions) -> dict[str, Any]:
     result = plan.document()
     for shown, action in zip(result["actions"], plan.actions, strict=True):
         shown |= _more(action, _MORE if action.traits.is_executed else _WHOSE)
+        shown[CHECKSUM] = seal_of_action(shown, PlannedAction.model_fields)
     refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
-    saved = options.model_copy(update={"refusals": refusals})
-    return {**result, "options": saved.model_dump(mode="json", exclude_none=True)}
+    said = options.model_copy(update={"refusals": refusals}).model_dump(mode="json", exclude_none=True)
+    said[CHECKSUM] = seal_of_options(result, said, SavedOptions.model_fields)
+    return {**result, "options": said}
 
 
 def _more(action: PlannedAction, names: Iterable[str]) -> dict[str, Any]:
@@ -91,27 +88,7 @@ def _more(action: PlannedAction, names: Iterable[str]) -> dict[str, Any]:
         "former_keys": list(action.former_keys),
     }
     said = (n for n in names if getattr(action, n) != PlannedAction.model_fields[n].default)
-    more = {name: as_json.get(name, getattr(action, name)) for name in said}
-    return {**more, _CHECKSUM: _checksum(more)} if action.traits.is_executed else more
-
-
-def _checksum(action: Mapping[str, Any]) -> str:
-    """Over what is sent for a saved action, and in which order: an edited body is no other plan."""
-    sent = {name: action[name] for name in _SENT if name in action}
-    text = json.dumps(sent, sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _edited(data: Mapping[str, Any]) -> Iterator[str]:
-    for place, action in enumerate(data["actions"]):
-        if not _is_sealed(action):
-            yield f"actions.{place} ({action['key']}): what is sent for it is not what was written"
-
-
-def _is_sealed(action: Mapping[str, Any]) -> bool:
-    """Whether the checksum is that of the action; what is not carried out has none."""
-    is_executed = ACTIONS[Action(action["action"])].is_executed
-    return action.get(_CHECKSUM) == (_checksum(action) if is_executed else None)
+    return {name: as_json.get(name, getattr(action, name)) for name in said}
 
 
 def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
@@ -130,7 +107,7 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
     if strict and not is_ours:
         why = f"{file} was made by reconciler {_made_by_other(data, version)}, this is {version}"
         raise StalePlan(Diagnostic("stale plan", why, "make a new plan"))
-    content = _without_checksums(data)
+    content = without_seals(data)
     try:
         options = SavedOptions.model_validate(_known(SavedOptions, content.pop("options"), strict))
         plan = Plan.model_validate(_known(Plan, content, strict))
@@ -144,7 +121,9 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
     if plan.format_version.partition(".")[0] != "1":
         raise ManifestInvalid(_invalid(file, f"format_version {plan.format_version} is not known"))
     # What another version contradicts, it may have meant; what is counted, everybody shows.
-    damages = [*contradictions(plan, options), *_edited(data)] if is_ours else [*miscounted(plan)]
+    damages = [*contradictions(plan, options)] if is_ours else [*miscounted(plan)]
+    if is_ours and not damages:
+        damages += broken(data, PlannedAction.model_fields, SavedOptions.model_fields)
     if strict:
         damages += _unknown_in_declared(data)
     if damages:
@@ -166,14 +145,6 @@ def _is_too_deep(data: Any) -> bool:
         if not level:
             return False
     return True
-
-
-def _without_checksums(data: Mapping[str, Any]) -> dict[str, Any]:
-    actions = data.get("actions")
-    if not isinstance(actions, list):
-        return dict(data)
-    bare = [{k: v for k, v in a.items() if k != _CHECKSUM} if isinstance(a, Mapping) else a for a in actions]
-    return {**data, "actions": bare}
 
 
 def _unknown_in_declared(data: Mapping[str, Any]) -> Iterator[str]:
