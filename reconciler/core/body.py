@@ -55,7 +55,7 @@ def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, list):
             result[kind] = [_hide_sensitive(item) for item in value] if kind == "parameters" else value
     environments = result.get("environments")
-    if isinstance(environments, list) and all(isinstance(part, Mapping) for part in environments):
+    if isinstance(environments, list) and all(map(_is_map_of_values, environments)):
         # Some of the service's documents have a list of maps here.
         environments = {name: value for part in environments for name, value in part.items()}
     if isinstance(environments, Mapping):
@@ -63,6 +63,14 @@ def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
             name: _environment_value(name, value) for name, value in environments.items()
         }
     return result
+
+
+def _is_map_of_values(part: Any) -> bool:
+    """Whether it is a map of variables to values, and no `{name: …, value: …, sensitive: …}`.
+
+    The latter is for the models to refuse: taken for three variables, it would show the secret.
+    """
+    return isinstance(part, Mapping) and not {"name", "value", "sensitive"} <= part.keys()
 
 
 def _named(kind: str, name: str, item: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: On the first level of a block, or of a flow mapping that is the whole file, as JSON is.
 _SAYS_STACK = re.compile(r"""^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:""", re.MULTILINE)
+_SAYS_SENSITIVE = re.compile(r"\bsensitive\b")
 #: How a file begins that an editor saved as UTF-16.
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
@@ -168,7 +169,11 @@ def parse(data: bytes, path: Path, file: str) -> Document:
 
 
 def _broken(document: Document, line: int, column: int, why: str, fix: str | None = None) -> Document:
-    document.problems.append(document.diagnostic(line, column, "invalid YAML", why, fix=fix))
+    problem = document.diagnostic(line, column, "invalid YAML", why, fix=fix)
+    if _SAYS_SENSITIVE.search(document.text):
+        # Nobody knows which line holds the value, so none is shown.
+        problem = replace(problem, snippet=None)
+    document.problems.append(problem)
     document.is_broken = True
     return document
 

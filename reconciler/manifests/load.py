@@ -42,6 +42,7 @@ from reconciler.manifests.variables import (
     NAME,
     NO_VALUE,
     Values,
+    marked_texts,
     problems_of,
     read_value_files,
     texts_in,
@@ -214,6 +215,7 @@ class _Loading:
         if problems:
             for document in self._files.documents:
                 redact.learn(looks_like_passwords(document.text))
+                redact.learn(marked_texts(document.tree))
             raise ManifestInvalid(*_shown(_distinct(in_file_order(problems)), redact))
 
     def _tell_missing_values(self, values: Values) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.expression import VARIABLE_NAME
+from reconciler.core.expression import VARIABLE_NAME, parts_of
 from reconciler.core.scalar import is_boolean, scalar_text, spelled
+from reconciler.core.scalar import plain as plain_value
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.manifests.document import Document, plain, read, shorten
@@ -156,6 +157,31 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(member)
     elif isinstance(text := scalar_text(value), str) and text:
         yield text
+
+
+#: What stands beside a value that is marked as sensitive, and is none.
+_BESIDE_VALUE = frozenset(("sensitive", "name", "description", "i18n_description", "env", "constraint"))
+
+
+def marked_texts(tree: Any) -> Iterator[str]:
+    """The literal texts in mappings that say `sensitive`, misspelt and misplaced ones too.
+
+    Where a manifest is wrong, what was meant as a secret may stand where no secret is looked for.
+    """
+    if isinstance(tree, list):
+        for item in tree:
+            yield from marked_texts(item)
+    elif isinstance(tree, dict):
+        marks = [value for name, value in tree.items() if name.lower() == "sensitive"]
+        is_marked = any(plain_value(mark) is not False for mark in marks)
+        for name, member in tree.items():
+            if name.lower() in _BESIDE_VALUE:
+                continue
+            if is_marked:
+                for text in texts_in(member):
+                    yield from (part for part in parts_of(text) if isinstance(part, str))
+            else:
+                yield from marked_texts(member)
 
 
 def read_value_files(paths: Sequence[Path]) -> list[Document]:

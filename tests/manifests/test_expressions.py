@@ -298,6 +298,36 @@ def test_a_value_marked_sensitive_is_not_shown_where_its_job_is_wrong(place: Pla
     assert "hunter2!" not in repr(problem)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "environments: {p: {value: hunter2!, sensitive: true, foo: 1}}",
+        "environments: {p: {value: hunter2!, sensitive: yes}}",
+        "environments: {p: {value: hunter2!, Sensitive: true}}",
+        "environments: [{name: p, value: hunter2!, sensitive: true}]",
+        "parameters: {p: {value: hunter2!, sensitive: 'true'}}",
+        "parameters: {p: {vale: hunter2!, sensitive: true}}",
+        "parameters: {p: {value: [hunter2!], sensitive: true}}",
+        "parameters: {p: {value: 'hunter2!${var.none}', sensitive: true}}",
+    ],
+)
+def test_value_that_was_meant_to_be_sensitive_is_not_shown(place: Place, wrong: str) -> None:
+    place.write(HEAD + f"jobs:\n  a:{JOB.replace('engine:', f'{wrong}, engine:')}")
+    for problem in place.problems():
+        assert problem.snippet is not None
+        assert "hunter2!" not in repr(problem)
+
+
+def test_line_of_a_file_that_cannot_be_read_and_says_sensitive_is_not_shown(place: Place) -> None:
+    place.write(
+        "stack: s\nvariables:\n  t: {sensitive: true\n  u: hunter2!}\n  v: {default: hunter3!\njobs: {}\n"
+    )
+    problem = place.problem()
+    assert problem.what == "invalid YAML"
+    assert problem.location is not None
+    assert problem.snippet is None
+
+
 @pytest.mark.parametrize("filler", [0, 45, 10_000])
 def test_a_long_line_is_cut_after_its_secrets_are_taken_out(place: Place, filler: int) -> None:
     declared = "{token: {sensitive: true, default: correct-horse-battery-staple}"
