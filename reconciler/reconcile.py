@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.draft import Situation
-from reconciler.core.drift import DriftReport, make_drift_report
-from reconciler.core.drift import needs_whole_list as drift_needs_whole_list
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.outcome import Result
 from reconciler.core.ownership import sort_by_key
@@ -44,7 +42,6 @@ from reconciler.core.record import (
     Scope,
     is_recorded,
 )
-from reconciler.core.saved import StalePlan, movements
 from reconciler.core.selection import check_keys, narrow
 from reconciler.core.stack import Stack
 from reconciler.manifests import LoadedStack
@@ -54,6 +51,7 @@ from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
+    from reconciler.core.drift import DriftReport
     from reconciler.core.status import StatusReport
 
 
@@ -129,6 +127,8 @@ def destroy_plan(context: Context) -> Plan:
 
 def drift(context: Context) -> DriftReport:
     """Observe, and say what changed behind the manifest's back."""
+    from reconciler.core.drift import make_drift_report  # a plan needs none of it
+
     situation = context.situation()
     stack, look = observe(context, situation)
     report = make_drift_report(
@@ -191,6 +191,8 @@ def see_that_target_is_the_same(context: Context, plan: Plan) -> None:
     Raises:
         StalePlan: this is another one.
     """
+    from reconciler.core.saved import StalePlan  # a plan that is not saved needs none of it
+
     there, here = Scope.of(plan.stack, plan.target), context.scope
     if there != here:
         why = f"it was made for {there.place}; this is {here.place}"
@@ -204,6 +206,8 @@ def see_that_nothing_moved(context: Context, plan: Plan) -> None:
         StalePlan: something moved that changes an action.
         ServiceFailure: the workspace could not be read.
     """
+    from reconciler.core.saved import StalePlan, movements
+
     starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
     stack = context.loaded.stack
     seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)
@@ -265,8 +269,11 @@ class _Reader:
             return True
         if needs_whole_list(stack, look, self._situation, asked=self._asked):
             return True
-        is_report = not self._with_details and not self._situation.destroys
-        return is_report and drift_needs_whole_list(stack, look, self._situation)
+        if self._with_details or self._situation.destroys:
+            return False
+        from reconciler.core.drift import needs_whole_list as report_needs_whole_list
+
+        return report_needs_whole_list(stack, look, self._situation)
 
     def look(self, observation: Observation) -> Look:
         """What was observed, and what the decisions about it rest on besides."""

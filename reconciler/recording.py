@@ -177,7 +177,7 @@ class Recording:
         return open_records(url, clock=self.clock, redact=self.redact, create=create)
 
     def _nothing(self, away: RecordsAway) -> Records:
-        from reconciler.records import NoRecords
+        from reconciler.records.none import NoRecords
 
         self.warn(f"{away}; going on without lock, journal and history")
         return NoRecords()

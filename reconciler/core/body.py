@@ -162,7 +162,11 @@ def _typed(value: Any, rule: Rule) -> Any:
     if isinstance(value, str) or value is None:
         return value
     if isinstance(value, dict):
-        return {name: _typed(member, rule.member(name)) for name, member in value.items()}
+        # Most members are text, and most calls are saved here.
+        return {
+            name: member if member.__class__ is str else _typed(member, rule.member(name))
+            for name, member in value.items()
+        }
     if isinstance(value, list):
         item = rule.item or _UNKNOWN
         return [_typed(member, item) for member in value]

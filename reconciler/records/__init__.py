@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from reconciler.records.none import NoRecords
-
 if TYPE_CHECKING:
     from reconciler.records.store import StoredRecords
 
-__all__ = ["HasNow", "NoRecords", "open_records"]
+__all__ = ["HasNow", "open_records"]
 
 
 class HasNow(Protocol):

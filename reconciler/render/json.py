@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reconciler.core.drift import DriftReport
 from reconciler.core.plan import Plan
 from reconciler.core.printable import COMMAND_MARK, INVISIBLE
 from reconciler.render.style import View
+
+if TYPE_CHECKING:
+    from reconciler.core.drift import DriftReport
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
 # shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.diagnostic import Diagnostic, Severity
-from reconciler.core.drift import Drift, DriftReport
 from reconciler.core.groups import Group, fold, spell_work
 from reconciler.core.outcome import Result, Status, WaitEnd
 from reconciler.core.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
 from reconciler.core.printable import printable
 from reconciler.core.secret import show
 from reconciler.render.style import COLOURS, PLAIN, Style, View
+
+if TYPE_CHECKING:
+    from reconciler.core.drift import Drift, DriftReport
 
 #: What stands below the line of an action.
 INDENT = " " * 8

@@ -23,8 +23,8 @@ from reconciler.core.record import (
     StepEnd,
 )
 from reconciler.core.secret import SecretText
-from reconciler.records import NoRecords
 from reconciler.records.journal import StoredJournal
+from reconciler.records.none import NoRecords
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW
 from tests.records.places import (
