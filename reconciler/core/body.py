@@ -162,9 +162,10 @@ def _typed(value: Any, rule: Rule) -> Any:
     if isinstance(value, str) or value is None:
         return value
     if isinstance(value, dict):
+        members, others = rule.members, rule.others
         # Most members are text, and most calls are saved here.
         return {
-            name: member if member.__class__ is str else _typed(member, rule.member(name))
+            name: member if member.__class__ is str else _typed(member, members.get(name) or others)
             for name, member in value.items()
         }
     if isinstance(value, list):
@@ -182,7 +183,7 @@ _UNKNOWN = Rule()
 def _sendable(value: Any) -> Any:
     """Copy plain data without nulls: null and absent mean the same to the service."""
     if isinstance(value, dict):
-        return {k: _sendable(v) for k, v in value.items() if v is not None}
+        return {k: v if v.__class__ is str else _sendable(v) for k, v in value.items() if v is not None}
     if isinstance(value, list):
         return [_sendable(v) for v in value if v is not None]
     return value

@@ -83,9 +83,14 @@ class Rule:
         """Whether its members are the user's own: environments, parameters, volumes."""
         return self.keyed_by is not None or Mark.FREE_MEMBERS in self.marks
 
+    @cached_property
+    def others(self) -> Rule:
+        """The rule of the members that no model knows: it says nothing, or that people's own are text."""
+        return _ANY_TEXT if self.has_named_members else _UNKNOWN
+
     def member(self, name: str) -> Rule:
-        """The rule of a member; one that no model knows has one that says nothing."""
-        return self.members.get(name) or (_ANY_TEXT if self.has_named_members else _UNKNOWN)
+        """The rule of a member."""
+        return self.members.get(name) or self.others
 
 
 @cache
@@ -172,8 +177,9 @@ def canonical(job: Mapping[str, Any]) -> Canonical:
 
 def _object(value: Mapping[str, Any], rule: Rule) -> Canonical:
     result: Canonical = {}
+    members, others = rule.members, rule.others
     for name, member in value.items():
-        if (form := _value(member, rule.member(name))) is not None:
+        if (form := _value(member, members.get(name) or others)) is not None:
             result[name] = form
     return result
 
