@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.journaled import Turn
 from reconciler.core.digest import is_of_same_form
-from reconciler.core.identity import MAX_DESCRIPTION, Description, parse_description
+from reconciler.core.identity import MAX_DESCRIPTION, Description
+from reconciler.core.marker_flags import Flags, flags_before, takes_back_the_stop
 from reconciler.core.marks import Cloud
-from reconciler.core.mutable import did_not_take, is_changeable, unreported_paths
-from reconciler.core.normal import mutable_paths
+from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.phase import Operation, Phase, may
@@ -251,7 +251,7 @@ class Steps:
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:
             raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
-        body = _legal_now(action.desired or {}, job.phase, self._cloud)
+        body = legal_now(action.desired or {}, job.phase, self._cloud)
         failure = None
         try:
             self._backend.update(job.id, body)
@@ -268,12 +268,12 @@ class Steps:
 
     def _see_that_the_flags_stand(self, action: PlannedAction, job: ObservedJob) -> None:
         """The update writes the whole marker: what somebody wrote there since the plan would be lost."""
-        marker, planned = job.marker, _flags_before(action)
+        marker, planned = job.marker, flags_before(action)
         if action.reason is Reason.MARKER_RESTORED:
             return
         if marker is None or Flags(marker.protected, marker.stopped) != planned:
             raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed meanwhile", job.id)
-        if _takes_back_the_stop(action) and _has_ended(job):
+        if takes_back_the_stop(action) and _has_ended(job):
             raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} by now, as we had asked", job.id)
 
     # --- terminate
@@ -482,45 +482,3 @@ def _id(action: PlannedAction) -> str | None:
 def _after_name(action: PlannedAction) -> str:
     assert action.after is not None
     return action.after.name
-
-
-class Flags(NamedTuple):
-    """What a marker says beside whose job it is."""
-
-    protected: bool
-    stopped: bool
-
-
-def _flags_before(action: PlannedAction) -> Flags | None:
-    """The flags that the plan saw on the job: those that the update writes, with its changes taken back."""
-    written = parse_description(str((action.desired or {}).get("description", ""))).marker
-    if written is None:
-        return None
-    is_flipped = "lifecycle.protect" in _changed(action) or action.reason is Reason.PROTECTION_RELEASED
-    return Flags(written.protected != is_flipped, written.stopped or _takes_back_the_stop(action))
-
-
-def _takes_back_the_stop(action: PlannedAction) -> bool:
-    return "marker.stopped" in _changed(action)
-
-
-def _changed(action: PlannedAction) -> set[str]:
-    return {change.path for change in action.changes}
-
-
-def _legal_now(body: dict[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
-    """The update without what the phase, which may have moved since the plan, does not allow."""
-    illegal = {path for path in mutable_paths() if not is_changeable(path, phase, cloud)}
-
-    def legal(tree: dict[str, Any], prefix: tuple[str, ...]) -> dict[str, Any]:
-        kept = {}
-        for name, value in tree.items():
-            path = (*prefix, name)
-            if path in illegal:
-                continue
-            below = legal(value, path) if isinstance(value, dict) and path not in mutable_paths() else value
-            if below != {}:
-                kept[name] = below
-        return kept
-
-    return legal(body, ())

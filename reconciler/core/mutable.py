@@ -303,3 +303,21 @@ def _nest(path: tuple[str, ...], value: Any) -> Canonical:
         value = {name: value}
     nested: Canonical = value
     return nested
+
+
+def legal_now(body: dict[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
+    """Return the body of an update without what the phase, which may have moved since, does not allow."""
+    illegal = {path for path in mutable_paths() if not is_changeable(path, phase, cloud)}
+
+    def legal(tree: dict[str, Any], prefix: tuple[str, ...]) -> dict[str, Any]:
+        kept = {}
+        for name, value in tree.items():
+            path = (*prefix, name)
+            if path in illegal:
+                continue
+            below = legal(value, path) if isinstance(value, dict) and path not in mutable_paths() else value
+            if below != {}:
+                kept[name] = below
+        return kept
+
+    return legal(body, ())
