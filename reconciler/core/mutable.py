@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from reconciler.core.diff import changes_between
@@ -115,10 +116,13 @@ def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[tup
     `not_returned_or_unproven`.
     """
     return tuple(
-        path
-        for path in mutable_paths()
-        if not rule_at(path).is_reported and _at(declared, path) and _at(job.body, path) is None
+        path for path in _need_not_be_reported() if _at(declared, path) and _at(job.body, path) is None
     )
+
+
+@cache
+def _need_not_be_reported() -> tuple[tuple[str, ...], ...]:
+    return tuple(path for path in mutable_paths() if not rule_at(path).is_reported)
 
 
 def _was_sent(path: tuple[str, ...], value: Any, sent: Mapping[str, Any]) -> bool:
