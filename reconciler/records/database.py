@@ -144,8 +144,13 @@ def _sqlite(address: Address) -> Engine:
     def connect(connection: Any, record: object) -> None:
         # Transactions begin when `begin` below says so, and not when the driver thinks best.
         connection.isolation_level = None
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            # A damaged or locked file. Not every SQLAlchemy 2.0 closes what its listeners refused.
+            connection.close()
+            raise
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
