@@ -160,10 +160,15 @@ def test_threads_are_for_a_slow_service_only(seconds: float, alone: int) -> None
 
 def test_item_offsets_of_a_slow_service_are_learnt_without_reading_again() -> None:
     offsets = []
+    asked = [threading.Event() for _ in range(7)]
     service = Service(jobs(420), counts_items=True, seconds=SLOW)
 
     def page(offset: int) -> Page:
         offsets.append(offset)
+        if offset < len(asked):
+            asked[offset].set()
+        if offset == 1:
+            assert all(event.wait(5) for event in asked[2:]), "five more are asked for at the same time"
         return service(offset)
 
     assert len(PageReader().read(page).jobs) == 420
