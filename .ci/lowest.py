@@ -1,0 +1,37 @@
+"""Print the lowest version that pyproject.toml allows of each package, in the form of a requirements file.
+
+What the package needs, what its tests need, and what builds it: `NAME>=VERSION` becomes `NAME==VERSION`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+_LOWER_BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+(\[[a-z,]+\])?)>=(?P<version>[0-9][0-9.]*)")
+
+
+def lowest(requirement: str) -> str:
+    """Return the requirement of exactly the lowest version; ValueError if it is no plain lower bound."""
+    found = _LOWER_BOUND.fullmatch(requirement)
+    if found is None:
+        raise ValueError(f"pyproject.toml: {requirement!r} is not of the form NAME>=VERSION")
+    return f"{found['name']}=={found['version']}"
+
+
+def main(path: Path) -> None:
+    """Print one requirement a line."""
+    settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    project = settings["project"]
+    requirements = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["test"],
+        *settings["build-system"]["requires"],
+    ]
+    print("\n".join(lowest(requirement) for requirement in requirements))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "pyproject.toml"))

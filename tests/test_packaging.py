@@ -1,0 +1,176 @@
+"""pyproject.toml declares what is imported, its lower bounds can be tried, and the lock follows it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = SETTINGS["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+LOCK = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
+
+#: Declared, and used without an import of their own.
+NOT_IMPORTED = {
+    "psycopg": "SQLAlchemy loads it by the scheme of the address; [binary] brings libpq along",
+    "ruamel-yaml-clib": "ruamel.yaml.cyaml is the Python side of it",
+}
+#: Imported for the type checker only, which brings it along.
+ONLY_FOR_TYPES = {"_typeshed"}
+#: Used by name of a command or as a plugin of pytest, or types.
+TOOLS = {"mypy", "pytest-cov", "pytest-timeout", "pytest-xdist", "ruff", "types-jsonschema", "types-requests"}
+
+
+def _requirements(*sections: list[str]) -> dict[str, Requirement]:
+    found = [Requirement(text) for section in sections for text in section]
+    return {canonicalize_name(one.name): one for one in found if one.name != "reconciler"}
+
+
+RUNTIME = _requirements(PROJECT["dependencies"])
+TEST = _requirements(EXTRAS["test"])
+EVERYTHING = _requirements(PROJECT["dependencies"], *EXTRAS.values(), SETTINGS["build-system"]["requires"])
+
+
+# ── what is imported ───────────────────────────────────────────────────────────────────────────────
+
+
+def _imported_modules(directory: str) -> Iterator[str]:
+    for path in (ROOT / directory).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+
+
+def _imported(*directories: str) -> set[str]:
+    """The distributions that are imported; all that share a namespace such as `ruamel`."""
+    modules = {name.partition(".")[0] for directory in directories for name in _imported_modules(directory)}
+    foreign = modules - sys.stdlib_module_names - ONLY_FOR_TYPES
+    foreign -= {"reconciler", "tests", "docs", "benchmarks"}
+    by_module = packages_distributions()
+    unknown = foreign - set(by_module)
+    # What is not installed here cannot be told by its distribution; so it counts as itself.
+    installed = {one for name in foreign - unknown for one in by_module[name]}
+    return {canonicalize_name(one) for one in installed} | unknown
+
+
+def test_every_import_of_the_package_is_declared() -> None:
+    assert _imported("reconciler") - set(RUNTIME) == set()
+
+
+def test_every_declared_dependency_is_imported_or_said_why_not() -> None:
+    assert set(RUNTIME) - _imported("reconciler") == set(NOT_IMPORTED) - _imported("reconciler")
+
+
+def test_every_import_of_the_tests_is_declared() -> None:
+    assert _imported("tests", "docs", "benchmarks") - set(EVERYTHING) == set()
+
+
+def test_every_dependency_of_the_tests_is_used() -> None:
+    declared = set(_requirements(EXTRAS["test"], EXTRAS["dev"])) - TOOLS
+    assert declared - {"huaweicloudsdkmodelarts"} - _imported("tests") == set()
+
+
+# ── lower bounds ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("requirement", EVERYTHING.values(), ids=str)
+def test_every_requirement_is_a_lower_bound_and_no_more(requirement: Requirement) -> None:
+    """An upper bound would forbid what nobody has tried; a missing lower one would allow what cannot work."""
+    assert [one.operator for one in requirement.specifier] == [">="]
+
+
+def test_the_lowest_versions_are_those_of_the_bounds() -> None:
+    command = [sys.executable, str(ROOT / ".ci/lowest.py"), str(ROOT / "pyproject.toml")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = _requirements(done.stdout.splitlines())
+    expected = RUNTIME | TEST | _requirements(SETTINGS["build-system"]["requires"])
+    assert {name: str(one.specifier).removeprefix("==") for name, one in found.items()} == {
+        name: str(one.specifier).removeprefix(">=") for name, one in expected.items()
+    }
+    assert found["psycopg"].extras == {"binary"}
+
+
+def test_ci_tries_the_lowest_python_and_the_newest() -> None:
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    lowest = PROJECT["requires-python"].removeprefix(">=")
+    classified = [
+        text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)
+    ]
+    newest = max(classified, key=Version)
+    assert set(re.findall(r"^try_on (\w+) ([\d.]+)$", script, re.M)) == {
+        ("lowest", lowest),
+        ("lowest", newest),
+        ("newest", newest),
+    }
+
+
+# ── the lock ───────────────────────────────────────────────────────────────────────────────────────
+
+RENEW = "uv pip compile"
+PINNED = re.compile(
+    r"^([a-z0-9-]+)==([^ ;\\]+)(?: ; [^\\\n]+)? \\\n((?:    --hash=.*\n)+)((?:    #.*\n)*)", re.M
+)
+
+
+def _pins() -> dict[str, set[Version]]:
+    pins: dict[str, set[Version]] = {}
+    for name, version, _, _ in PINNED.findall(LOCK):
+        pins.setdefault(name, set()).add(Version(version))
+    return pins
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_the_lock_has_a_version_that_the_bound_allows(name: str) -> None:
+    found = _pins().get(name, set())
+    assert found, f"requirements-dev.txt lacks {name}: see CONTRIBUTING.md"
+    assert all(EVERYTHING[name].specifier.contains(version) for version in found)
+
+
+def test_the_lock_has_nothing_that_is_declared_no_more() -> None:
+    declared = {name for name, _, _, via in PINNED.findall(LOCK) if "reconciler (pyproject.toml)" in via}
+    assert declared == set(EVERYTHING)
+
+
+def test_every_line_of_the_lock_is_a_comment_or_a_pin_with_hashes() -> None:
+    rest = PINNED.sub("", LOCK)
+    assert [line for line in rest.splitlines() if not line.startswith("#")] == []
+    assert all(
+        re.fullmatch(r"(    --hash=sha256:[0-9a-f]{64}( \\)?\n)+", one[2]) for one in PINNED.findall(LOCK)
+    )
+
+
+def test_the_lock_names_no_host() -> None:
+    assert re.findall(r"://|--(?:extra-)?index-url|--find-links", LOCK) == []
+
+
+def test_the_command_that_renews_the_lock_is_the_one_that_made_it() -> None:
+    made_by = LOCK.splitlines()[1].removeprefix("#").strip()
+    pages = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    assert made_by.startswith(RENEW)
+    assert made_by in {" ".join(line.split()) for line in pages.splitlines()}
+
+
+# ── the page on security ───────────────────────────────────────────────────────────────────────────
+
+
+def test_every_test_that_the_security_page_names_is_there() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 10
+    for path, test in named:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert not test or f"def {test}(" in text, f"{path} has no {test}"
