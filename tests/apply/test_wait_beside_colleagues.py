@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -189,8 +190,21 @@ def test_retries_of_our_own_go_on_beside_a_colleague(service: Service) -> None:
 # --- the lock is held only while something is done
 
 
-def open_recording(service: Service, root: Path, warned: list[str] | None = None) -> Recording:
-    return Recording(None, root, service.time, warn=(warned if warned is not None else []).append)
+OpenRecording = Callable[..., Recording]
+
+
+@pytest.fixture
+def open_recording(service: Service, tmp_path: Path) -> Iterator[OpenRecording]:
+    """Open the records of one directory, as each process does for itself; all are closed in the end."""
+    with ExitStack() as opened:
+
+        def open_one(warned: list[str] | None = None) -> Recording:
+            warn = (warned if warned is not None else []).append
+            recording = Recording(None, tmp_path, service.time, warn=warn)
+            opened.callback(recording.close)
+            return recording
+
+        yield open_one
 
 
 def is_locked(recording: Recording) -> bool:
@@ -207,8 +221,8 @@ def rollout_under_lock(service: Service, recording: Recording, *jobs: DesiredJob
         recording.close()
 
 
-def test_lock_is_held_for_each_step_and_not_between(service: Service, tmp_path: Path) -> None:
-    recording, other = (open_recording(service, tmp_path) for _ in range(2))
+def test_lock_is_held_for_each_step_and_not_between(service: Service, open_recording: OpenRecording) -> None:
+    recording, other = (open_recording() for _ in range(2))
     seen: dict[str, set[bool]] = {CREATE: set(), FIND: set()}
 
     def look_at_the_lock(operation: str) -> None:
@@ -222,8 +236,10 @@ def test_lock_is_held_for_each_step_and_not_between(service: Service, tmp_path: 
     assert not is_locked(other)
 
 
-def test_colleague_who_shares_the_store_works_beside_a_wait(service: Service, tmp_path: Path) -> None:
-    recording, other = (open_recording(service, tmp_path) for _ in range(2))
+def test_colleague_who_shares_the_store_works_beside_a_wait(
+    service: Service, open_recording: OpenRecording
+) -> None:
+    recording, other = (open_recording() for _ in range(2))
 
     def destroy_under_the_lock() -> None:
         with other.lock(Scope.of(STACK, TARGET), lambda: None):
@@ -236,10 +252,10 @@ def test_colleague_who_shares_the_store_works_beside_a_wait(service: Service, tm
 
 
 def test_step_waits_while_somebody_else_holds_the_lock_and_says_so_once(
-    service: Service, tmp_path: Path
+    service: Service, open_recording: OpenRecording
 ) -> None:
     warned: list[str] = []
-    recording, other = open_recording(service, tmp_path, warned), open_recording(service, tmp_path)
+    recording, other = open_recording(warned), open_recording()
     held = other.lock(Scope.of(STACK, TARGET), lambda: None)
     service.time.at(20, held.take)
     service.time.at(50, held.release)
@@ -261,8 +277,10 @@ class Away(StackLock):
         super().take()
 
 
-def test_store_that_is_away_between_two_steps_does_not_end_the_wait(service: Service, tmp_path: Path) -> None:
-    recording = open_recording(service, tmp_path)
+def test_store_that_is_away_between_two_steps_does_not_end_the_wait(
+    service: Service, open_recording: OpenRecording
+) -> None:
+    recording = open_recording()
     lock = Away(recording, Scope.of(STACK, TARGET), service.stop.set)
     lock.take()
     lock.until_s = service.time.now() + 60
@@ -295,9 +313,9 @@ def test_history_that_cannot_be_read_for_a_while_does_not_end_the_wait(
 
 
 def test_lock_that_stays_held_for_longer_than_anybody_waits_times_out(
-    service: Service, tmp_path: Path
+    service: Service, open_recording: OpenRecording
 ) -> None:
-    recording, other = (open_recording(service, tmp_path) for _ in range(2))
+    recording, other = (open_recording() for _ in range(2))
     held = other.lock(Scope.of(STACK, TARGET), lambda: None)
     service.time.at(20, held.take)
     told = rollout_under_lock(service, recording, *PIPELINE[:2], timeout_s=40)
@@ -305,8 +323,10 @@ def test_lock_that_stays_held_for_longer_than_anybody_waits_times_out(
     held.release()
 
 
-def test_run_that_let_the_lock_go_writes_no_call_without_it(service: Service, tmp_path: Path) -> None:
-    recording, scope = open_recording(service, tmp_path), Scope.of(STACK, TARGET)
+def test_run_that_let_the_lock_go_writes_no_call_without_it(
+    service: Service, open_recording: OpenRecording
+) -> None:
+    recording, scope = open_recording(), Scope.of(STACK, TARGET)
     context = service.context(a_stack(a_job()))._replace(recording=recording)
     lock = recording.lock(scope, lambda: None)
     lock.take()
@@ -321,8 +341,10 @@ def test_run_that_let_the_lock_go_writes_no_call_without_it(service: Service, tm
     recording.close()
 
 
-def test_another_lock_taken_twice_is_refused_to_the_second(service: Service, tmp_path: Path) -> None:
-    one, other = (open_recording(service, tmp_path) for _ in range(2))
+def test_another_lock_taken_twice_is_refused_to_the_second(
+    service: Service, open_recording: OpenRecording
+) -> None:
+    one, other = (open_recording() for _ in range(2))
     scope = Scope.of(STACK, TARGET)
     with one.lock(scope, lambda: None), pytest.raises(LockHeld), other.lock(scope, lambda: None):
         pass
