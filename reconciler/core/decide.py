@@ -129,8 +129,7 @@ def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob |
     if latest is None or not latest.is_aged_out:
         return False
     past = view.past_of(latest.job.id)
-    has_ended = past is not None and past.phase is not None and past.phase.is_terminal
-    return not has_ended
+    return past is None or not past.has_ended
 
 
 def rename_clash(view: KeyView, desired: DesiredJob) -> str | None:

@@ -122,9 +122,7 @@ class _KeyCheck:
         """Whether the key may be missing: nothing owned is seen, and nothing says where it is."""
         if not self.declared or self.view.owned or self.is_hidden:
             return False
-        past = self.view.remembered[-1] if self.view.remembered else None
-        has_ended = past is not None and past.phase is not None and past.phase.is_terminal
-        return not has_ended
+        return not (self.view.remembered and self.view.remembered[-1].has_ended)
 
     @property
     def _rests_on_history(self) -> bool:

@@ -62,17 +62,4 @@ def _how_it_failed(key: str, upstream: PlannedAction | None) -> str:
 
 
 def _instead(action: PlannedAction, kind: Action, reason: Reason, said: str) -> PlannedAction:
-    return action.model_copy(
-        update={
-            "action": kind,
-            "reason": reason,
-            "detail": f"{said}; then: {action.action.value}, {action.detail}",
-            "after": None,
-            "desired": None,
-            "elapsed": None,
-            "nodes": None,
-            "lost_node_hours": 0.0,
-            "lost_time": None,
-            "rerun_of": None,
-        }
-    )
+    return action.not_carried_out(kind, reason, f"{said}; then: {action.action.value}, {action.detail}")

@@ -174,6 +174,13 @@ class Source(Frozen):
         )
 
 
+#: What an action says only if it is carried out, or kept as it is.
+_CARRIED_OUT = (
+    *("after", "desired", "declared", "follows", "replace_order", "elapsed", "nodes"),
+    *("lost_node_hours", "lost_time", "rerun_of", "ended_badly"),
+)
+
+
 class PlannedAction(Frozen):
     """What to do about one key, and why.
 
@@ -226,6 +233,11 @@ class PlannedAction(Frozen):
         if self.action is Action.REPLACE and self.replace_order is ReplaceOrder.CREATE_FIRST:
             return CREATE_FIRST_SYMBOL
         return self.traits.symbol
+
+    def not_carried_out(self, action: Action, reason: Reason, detail: str) -> PlannedAction:
+        """The same key with nothing done about it: what would be sent, made or discarded goes."""
+        cleared = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
+        return self.model_copy(update={**cleared, "action": action, "reason": reason, "detail": detail})
 
     @property
     def phase_before(self) -> str:

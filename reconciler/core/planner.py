@@ -256,19 +256,8 @@ def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:
 
 def _unproven(action: PlannedAction) -> PlannedAction:
     why = "not everything could be read, so it is not known whether a newer job of this key exists"
-    return action.model_copy(
-        update={
-            "action": Action.UNKNOWN,
-            "reason": Reason.UNREADABLE,
-            "detail": why,
-            "after": None,
-            "changes": (),
-            "desired": None,
-            "declared": None,
-            "follows": None,
-            "lost_s": 0.0,
-        }
-    )
+    unknown = action.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
+    return unknown.model_copy(update={"changes": ()})
 
 
 def make_destroy_plan(

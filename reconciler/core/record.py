@@ -240,6 +240,11 @@ class PastRevision:
         return parse_phase(self.phase_text)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it was over when it was seen last."""
+        return self.phase is not None and self.phase.is_terminal
+
+    @property
     def ended_at_s(self) -> float | None:
         """When it ended, as far as the service said."""
         begin = self.started_at_s or self.created_at_s
@@ -250,12 +255,11 @@ class PastRevision:
 
         One that was still active when it was seen last counts as terminated (SEMANTICS 5).
         """
-        has_ended = self.phase is not None and self.phase.is_terminal
         return ObservedJob(
             id=self.job,
             name=self.name,
             description="",
-            phase_text=self.phase_text if has_ended else Phase.TERMINATED.value,
+            phase_text=self.phase_text if self.has_ended else Phase.TERMINATED.value,
             created_at_s=self.created_at_s,
             started_at_s=self.started_at_s,
             duration_s=self.duration_s,

@@ -824,3 +824,18 @@ def test_an_adopted_job_keeps_its_name_and_the_next_revision_has_ours() -> None:
     found = decided(a_job(), adopted)
     assert found.after is not None
     assert found.after.name == "a-r2"
+
+
+@pytest.mark.parametrize(
+    "job", [seen(a_job(**OLD), ran_s=HOUR / 2), seen(a_job(**OLD), phase=DONE), seen(a_job(), phase=F)]
+)
+def test_action_that_is_not_proven_sends_makes_and_discards_nothing(job: ObservedJob) -> None:
+    desired = a_job(lifecycle={"on_failure": "retry"})
+    details = {job.id: job}
+    found = plan_for(a_stack(desired), job, is_whole=False, details=details)
+    [action] = found.actions
+    assert action.action is Action.UNKNOWN
+    assert (action.desired, action.declared, action.after, action.follows) == (None, None, None, None)
+    assert (action.lost_node_hours, action.lost_time, action.rerun_of) == (0.0, None, None)
+    assert (found.lost_node_hours, found.reruns) == (0.0, ())
+    assert action.__dict__.keys() == PlannedAction.model_fields.keys()
