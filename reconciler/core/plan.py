@@ -176,7 +176,7 @@ class Source(Frozen):
 
 #: What an action says only if it is carried out, or kept as it is.
 _CARRIED_OUT = (
-    *("after", "desired", "declared", "follows", "replace_order", "elapsed", "nodes"),
+    *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
     *("lost_node_hours", "lost_time", "rerun_of", "ended_badly"),
 )
 

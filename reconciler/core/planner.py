@@ -257,7 +257,7 @@ def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:
 def _unproven(action: PlannedAction) -> PlannedAction:
     why = "not everything could be read, so it is not known whether a newer job of this key exists"
     unknown = action.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
-    return unknown.model_copy(update={"changes": ()})
+    return unknown.model_copy(update={"changes": (), "follows": None})
 
 
 def make_destroy_plan(

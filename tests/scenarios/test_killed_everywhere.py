@@ -45,7 +45,7 @@ RecordProperty = Callable[[str, object], None]
 #: Parts of the work, for several workers.
 CHUNKS = 8
 #: Far fewer than there are would mean that nothing is counted any more.
-AT_LEAST = 200
+AT_LEAST = 150
 CALLS = {
     "CreateTrainingJob": "create",
     "ChangeTrainingJobDescription": "update",
