@@ -20,6 +20,7 @@ import pytest
 from reconciler.emulator import Effect, Fault
 from tests.scenarios.every_action import (
     APPLY,
+    MET,
     World,
     changes,
     see_that_it_ended_well,
@@ -76,7 +77,7 @@ def test_whatever_is_lost_the_same_apply_ends_complete(
         if number % 3 == 0:
             assert changes(place, zygote) == [], accident
         shutil.rmtree(place.home)
-    assert met >= len(chosen) * 0.9
+    assert met >= len(chosen) * MET
     record_property("figure", ["requests or answers lost, refused or garbled", met])
 
 
