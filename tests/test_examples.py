@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from docs.generate import generate
 from docs.stories import Story, WentWrong
 from reconciler.cli import cli
-from reconciler.cli.exits import Exit
 from reconciler.cli.running import run
+from reconciler.core.exit_code import ExitCode
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir())
@@ -37,7 +37,7 @@ def test_there_are_examples() -> None:
 
 @each_example
 def test_it_is_valid(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(cli, ["validate", str(example)]) == Exit.DONE
+    assert run(cli, ["validate", str(example)]) == ExitCode.DONE
     assert f"Valid: stack {example.name}, " in capsys.readouterr().out
 
 

@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from docs.stories import commands
 from reconciler.backends.ways import FILE_VARIABLE
 from reconciler.cli import cli
-from reconciler.cli.exits import Exit
 from reconciler.cli.running import run
+from reconciler.core.exit_code import ExitCode
 from reconciler.core.plan import ACTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -66,12 +66,12 @@ def test_the_targets_shown_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", "p1")
     monkeypatch.setenv("OS_PROJECT_ID", "p2")
     (tmp_path / "jobs.yaml").write_text(f"stack: shown\n{targets}", encoding="utf-8")
-    assert run(cli, ["validate", str(tmp_path)]) == Exit.DONE
+    assert run(cli, ["validate", str(tmp_path)]) == ExitCode.DONE
 
 
 def test_the_exit_codes_shown_are_those_of_the_program() -> None:
     shown = {int(code) for row in re.findall(r"^\| ([\d, ]+) \| ", README, re.M) for code in row.split(",")}
-    assert shown == {int(code) for code in Exit}
+    assert shown == {int(code) for code in ExitCode}
 
 
 def test_the_decision_table_names_every_action() -> None:

@@ -15,6 +15,7 @@ from reconciler.cli.interrupts import Interrupt, in_flight_words, interruptible
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.progress import json_lines, progress
 from reconciler.cli.showing import show_plan, wanted
+from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Refused
 from reconciler.core.planner import NO_OPTIONS, Options
 
@@ -135,7 +136,9 @@ def carry_out(context: Context, plan: Plan, asked: Asked, hold: Held, options: O
         console.result("\n" + render_result(result, console.style(sys.stdout), at_s))
     if result is not None and not result.interrupted:
         _show_ends_of_logs(context, result)
-    return exits.of_result(plan, result, interrupt.exit)
+    for fault in result.faults[:1] if result else ():
+        exits.report_fault(fault)
+    return exit_code.of_result(plan, result, interrupt.exit)
 
 
 def _show_ends_of_logs(context: Context, result: Result) -> None:

@@ -11,8 +11,8 @@ import click
 
 from reconciler.cli.calling import JSON, WHERE
 from reconciler.cli.console import console
-from reconciler.cli.exits import Exit
 from reconciler.cli.options import RECORDS, with_options
+from reconciler.core.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from reconciler.core.checkup import Check
@@ -59,9 +59,13 @@ def _spelled(place: Mapping[str, str | None]) -> str:
     return f"{place['name']} ({place['kind']}, {place['endpoint']}, {where})"
 
 
-def _exit(checks: Sequence[Check]) -> Exit:
+def _exit(checks: Sequence[Check]) -> ExitCode:
     from reconciler.core.checkup import Health, Trouble
 
     troubles = {check.trouble for check in checks if check.health is Health.WRONG}
-    table = {Trouble.ACCESS: Exit.UNAUTHORIZED, Trouble.UNREACHABLE: Exit.UNKNOWN, Trouble.OTHER: Exit.FAILED}
-    return next((code for trouble, code in table.items() if trouble in troubles), Exit.DONE)
+    table = {
+        Trouble.ACCESS: ExitCode.UNAUTHORIZED,
+        Trouble.UNREACHABLE: ExitCode.UNKNOWN,
+        Trouble.OTHER: ExitCode.FAILED,
+    }
+    return next((code for trouble, code in table.items() if trouble in troubles), ExitCode.DONE)

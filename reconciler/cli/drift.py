@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from reconciler.cli import exits
 from reconciler.cli.opening import opened
 from reconciler.cli.options import OUTPUT, TARGET, OutputSpec, with_options
 from reconciler.cli.showing import show_drift, wanted
+from reconciler.core import exit_code
 
 
 @click.command("drift")
@@ -26,4 +26,4 @@ def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int
     with opened(offline=True, **options) as context:
         report = reconcile.drift(context)
     show_drift(report, wanted(outputs, as_json=as_json))
-    return exits.of_drift(report)
+    return exit_code.of_drift(report)

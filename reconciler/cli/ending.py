@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.console import console
-from reconciler.cli.exits import Exit, of_error
 from reconciler.core.diagnostic import Diagnostic, Refused
+from reconciler.core.exit_code import ExitCode
 from reconciler.core.phase import Operation, may
 from reconciler.core.ports import NotFound, ServiceFailure, WrongPhase
 
@@ -26,7 +26,7 @@ class Ending(NamedTuple):
 
 def terminate_all(
     backend: ModelArtsBackend, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
-) -> Exit:
+) -> ExitCode:
     """Terminate jobs, and say what became of each. Returns the exit code.
 
     The marker is left as it is: to its stack, the job was terminated outside the manifest.
@@ -41,7 +41,7 @@ def terminate_all(
 
 def delete_all(
     backend: ModelArtsBackend, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
-) -> Exit:
+) -> ExitCode:
     """Delete the records of jobs, several by one call, and say what became of each. Returns the exit code.
 
     Raises:
@@ -146,7 +146,7 @@ def _delete_unless(failure: ServiceFailure) -> Callable[[ModelArtsBackend, Obser
     return look
 
 
-def _report(endings: Sequence[Ending], *, as_json: bool) -> Exit:
+def _report(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
     from reconciler.core.printable import printable
 
     if as_json:
@@ -159,11 +159,11 @@ def _report(endings: Sequence[Ending], *, as_json: bool) -> Exit:
     for failure in failures:
         console.diagnostics(failure.diagnostics)
     if not failures:
-        return Exit.DONE
-    codes = [of_error(failure) for failure in failures]
-    if Exit.UNAUTHORIZED in codes:
-        return Exit.UNAUTHORIZED
-    return Exit.PARTIAL if len(failures) < len(endings) else codes[0]
+        return ExitCode.DONE
+    codes = [ExitCode(failure.exit_code) for failure in failures]
+    if ExitCode.UNAUTHORIZED in codes:
+        return ExitCode.UNAUTHORIZED
+    return ExitCode.PARTIAL if len(failures) < len(endings) else codes[0]
 
 
 def _document(ending: Ending) -> dict[str, object]:

@@ -13,9 +13,10 @@ from types import FrameType
 from typing import NoReturn
 
 from reconciler.cli.console import console
-from reconciler.cli.exits import SIGNALS, Exit
+from reconciler.cli.exits import SIGNALS
 from reconciler.cli.live import display
 from reconciler.cli.running import Stopped
+from reconciler.core.exit_code import ExitCode
 
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.
 _LAST_WORDS_S = 1.0
@@ -31,7 +32,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.stop = threading.Event()
-        self.exit: Exit | None = None
+        self.exit: ExitCode | None = None
         self.last_words: Callable[[], None] = lambda: None
         self.in_flight: Callable[[], list[str]] = list
         self._being_said: list[_thread.LockType] = []
@@ -56,7 +57,7 @@ class Interrupt:
         self.stop.set()
         raise Stopped(number)
 
-    def _stop_at_once(self, code: Exit) -> NoReturn:
+    def _stop_at_once(self, code: ExitCode) -> NoReturn:
         """Say the last words from a thread of their own: whoever waits for the reader must not hold us."""
 
         def say() -> None:
@@ -85,7 +86,7 @@ class Interrupt:
     def lock_lost(self) -> None:
         """Somebody else may hold the lock by now: begin nothing more."""
         if self.exit is None:
-            self.exit = Exit.LOCKED
+            self.exit = ExitCode.LOCKED
         self.stop.set()
         console.say(
             "error: the lock was lost: its lease ran out, or somebody broke it; no new action begins", "error"

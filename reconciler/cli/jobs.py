@@ -10,9 +10,9 @@ import click
 
 from reconciler.cli.calling import BESIDE_JOBS, JSON, WHERE, called, find_job, find_jobs, learn_tokens
 from reconciler.cli.console import console
-from reconciler.cli.exits import Exit
 from reconciler.cli.filters import FILTERS, Moment, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
+from reconciler.core.exit_code import ExitCode
 from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
@@ -98,9 +98,8 @@ def _show_list(
         console.say("No job matches.")
 
 
-def _complete(listing: Listing) -> Exit:
+def _complete(listing: Listing) -> ExitCode:
     """Say what could not be read; a list with gaps is not the list that was asked for."""
-    from reconciler.cli.exits import of_error
     from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Severity
 
     gaps = [
@@ -113,10 +112,10 @@ def _complete(listing: Listing) -> Exit:
         console.diagnostics(gaps)
     if isinstance(listing.problem, ReconcilerError):
         console.diagnostics(listing.problem.diagnostics)
-        return of_error(listing.problem)
+        return ExitCode(listing.problem.exit_code)
     if listing.problem is not None:
         console.diagnostics([Diagnostic("the list could not be read", listing.problem)])
-    return Exit.UNKNOWN if listing.problem or listing.unreadable else Exit.DONE
+    return ExitCode.UNKNOWN if listing.problem or listing.unreadable else ExitCode.DONE
 
 
 @command.command("show")

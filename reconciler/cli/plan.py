@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from reconciler.cli import exits
 from reconciler.cli.opening import opened
 from reconciler.cli.options import (
     DETAILED,
@@ -22,6 +21,7 @@ from reconciler.cli.options import (
     with_options,
 )
 from reconciler.cli.showing import show_plan, wanted
+from reconciler.core import exit_code
 
 
 @click.command("plan")
@@ -53,4 +53,4 @@ def command(
 
             save_plan(context, plan, plan_file, records=records, allow=allowed.words)
     show_plan(plan, wanted(outputs, as_json=as_json), show_keep=show_keep)
-    return exits.of_plan(plan, detailed=detailed_exitcode)
+    return exit_code.of_plan(plan, detailed=detailed_exitcode)

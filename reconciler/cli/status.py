@@ -12,11 +12,11 @@ import click
 
 from reconciler.cli.calling import JSON
 from reconciler.cli.console import console
-from reconciler.cli.exits import Exit
 from reconciler.cli.live import RANKS, LiveTable, Row, can_draw, display
 from reconciler.cli.opening import opened
 from reconciler.cli.options import TARGET, option, with_options
 from reconciler.cli.reading import reading
+from reconciler.core.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from reconciler.cli.arguments import Arguments
@@ -59,7 +59,7 @@ def command(
 
         report = reconcile.status(context)
     _show(report, as_json=as_json)
-    return Exit.DONE if report.complete else Exit.UNKNOWN
+    return ExitCode.DONE if report.complete else ExitCode.UNKNOWN
 
 
 def _arguments(

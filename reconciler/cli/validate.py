@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.exits import Exit
 from reconciler.cli.opening import load_stack
 from reconciler.cli.options import STACK, option, with_options
+from reconciler.core.exit_code import ExitCode
 
 
 @click.command("validate")
@@ -36,7 +36,7 @@ def command(
             raise
         found = invalid.diagnostics
         console.document(_document(None, 0, found))
-        return Exit.INVALID
+        return ExitCode.INVALID
     jobs = len(loaded.stack.jobs)
     if as_json:
         console.document(_document(loaded.stack.name, jobs, ()))
@@ -44,7 +44,7 @@ def command(
         count = "1 job" if jobs == 1 else f"{jobs} jobs"
         files = "1 file" if len(loaded.files) == 1 else f"{len(loaded.files)} files"
         console.result(f"Valid: stack {loaded.stack.name}, {count} in view, {files}.\n")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def _document(stack: str | None, jobs: int, diagnostics: Sequence[object]) -> dict[str, object]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.cli.console import console
-from reconciler.cli.exits import Exit, first_of
 from reconciler.cli.live import can_draw, live_table
 from reconciler.cli.watching import end_of_log
+from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.goal import Goal, Judged, judge
 from reconciler.core.outcome import ENDS, Waited, WaitEnd
 from reconciler.core.plan import Action
@@ -94,16 +94,16 @@ class _Watch:
 
 
 _EXITS = {
-    Judged.REACHED.value: Exit.DONE,
-    Judged.ENDED_BADLY.value: Exit.ENDED_BADLY,
-    "timed_out": Exit.TIMED_OUT,
-    "gone": Exit.UNKNOWN,
+    Judged.REACHED.value: ExitCode.DONE,
+    Judged.ENDED_BADLY.value: ExitCode.ENDED_BADLY,
+    "timed_out": ExitCode.TIMED_OUT,
+    "gone": ExitCode.UNKNOWN,
 }
 
 
 def wait_for_all(
     there: Called, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
-) -> Exit:
+) -> ExitCode:
     """Wait for every job, however the others end; show how each ended. Returns the exit code."""
     clock = there.clock
     watches = [_Watch(there, job, goal) for job in jobs]

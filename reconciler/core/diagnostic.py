@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconciler.core.exit_code import ExitCode
+
 
 class Severity(StrEnum):
     """Whether the run can go on."""
@@ -76,7 +78,12 @@ class Diagnostic:
 
 
 class ReconcilerError(Exception):
-    """Something that a person has to know; `diagnostics` says it, in the order to be shown."""
+    """Something that a person has to know; `diagnostics` says it, in the order to be shown.
+
+    `exit_code` is that of a command which ends by it.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILED
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
         self.diagnostics: tuple[Diagnostic, ...] = diagnostics
@@ -86,13 +93,19 @@ class ReconcilerError(Exception):
 class ManifestInvalid(ReconcilerError):
     """The manifest, or another file that a person wrote, is invalid."""
 
+    exit_code = ExitCode.INVALID
+
 
 class WrongUsage(ReconcilerError):
     """The command line names something that does not exist, or is not to be had that way."""
 
+    exit_code = ExitCode.WRONG_USAGE
+
 
 class Refused(ReconcilerError):
     """A guard refused, or a person did not confirm."""
+
+    exit_code = ExitCode.REFUSED
 
 
 def in_file_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
+from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed import Observation, ObservedJob
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class ServiceFailure(ReconcilerError):
     """
 
     what = "the service failed"
+    exit_code = ExitCode.UNKNOWN
 
     def __init__(
         self,
@@ -115,12 +117,14 @@ class Unauthorized(ServiceFailure):
     """The service does not know the caller, or does not let the caller do this."""
 
     what = "authentication or permission failed"
+    exit_code = ExitCode.UNAUTHORIZED
 
 
 class Rejected(ServiceFailure):
     """The service said no; nothing happened."""
 
     what = "the service refused"
+    exit_code = ExitCode.FAILED
 
 
 class NotFound(Rejected):

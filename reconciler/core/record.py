@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from reconciler.core.diagnostic import ReconcilerError
+from reconciler.core.exit_code import ExitCode
 from reconciler.core.identity import Marker, remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import Outcome
@@ -86,9 +87,13 @@ class Holder:
 class LockHeld(ReconcilerError):
     """Somebody else holds the lock."""
 
+    exit_code = ExitCode.LOCKED
+
 
 class LockLost(ReconcilerError):
     """The lease of our lock ran out, or somebody broke it: nothing more may be sent."""
+
+    exit_code = ExitCode.LOCKED
 
 
 class RecordsAway(ReconcilerError):

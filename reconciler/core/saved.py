@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
 from reconciler.core.digest import CURRENT, is_known
 from reconciler.core.duration import spell
+from reconciler.core.exit_code import ExitCode
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason
@@ -37,6 +38,8 @@ _DEEPEST = 100
 
 class StalePlan(ReconcilerError):
     """The service, or the program, is not what the plan was made for: nothing was changed."""
+
+    exit_code = ExitCode.STALE
 
 
 class Refusal(Frozen):

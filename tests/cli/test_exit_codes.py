@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.exits import PRECEDENCE, Exit, first_of
+from reconciler.core.exit_code import PRECEDENCE, ExitCode, first_of
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.lifecycle import Durations
 from tests.cli.conftest import Reconciler, Service, manifest, write
@@ -21,10 +21,10 @@ from tests.cli.terminal import run_on_terminal
 def test_the_precedence_of_the_contract() -> None:
     order = [129, 130, 143, 70, 7, 6, 4, 5, 10, 9, 8, 65, 64, 1, 3, 2, 0]
     assert [int(code) for code in PRECEDENCE] == order
-    assert set(PRECEDENCE) == set(Exit)
+    assert set(PRECEDENCE) == set(ExitCode)
     for first, second in itertools.combinations(PRECEDENCE, 2):
         assert first_of([second, first]) is first
-    assert first_of([]) is Exit.DONE
+    assert first_of([]) is ExitCode.DONE
 
 
 @pytest.mark.parametrize(

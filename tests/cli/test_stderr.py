@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.cli import exits
 from reconciler.cli.console import console
-from reconciler.cli.exits import Exit
+from reconciler.core.exit_code import ExitCode
 from tests.cli.conftest import Reconciler, Said, manifest, write
 
 
@@ -82,16 +82,16 @@ def test_the_environment_says_the_form_of_wrong_use_too(
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (KeyboardInterrupt(), Exit.INTERRUPTED),
-        (click.Abort(), Exit.INTERRUPTED),
-        (PermissionError(13, "Permission denied", "a\x1b.yaml"), Exit.FAILED),
-        (EOFError(), Exit.REFUSED),
-        (RuntimeError("a secret perhaps"), Exit.OUR_FAULT),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+        (click.Abort(), ExitCode.INTERRUPTED),
+        (PermissionError(13, "Permission denied", "a\x1b.yaml"), ExitCode.FAILED),
+        (EOFError(), ExitCode.REFUSED),
+        (RuntimeError("a secret perhaps"), ExitCode.INTERNAL_ERROR),
     ],
 )
 def test_whatever_ends_a_run_is_a_json_line(
     error: BaseException,
-    code: Exit,
+    code: ExitCode,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

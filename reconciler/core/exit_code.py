@@ -1,0 +1,114 @@
+"""The exit codes of CLI.md 3, and which of them says how a run ended. `ReconcilerError.exit_code` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reconciler.core.drift import DriftReport
+    from reconciler.core.outcome import Result
+    from reconciler.core.plan import Plan
+
+
+class ExitCode(IntEnum):
+    """How a run ended."""
+
+    DONE = 0
+    FAILED = 1
+    CHANGES = 2
+    REFUSED = 3
+    STALE = 4
+    PARTIAL = 5
+    LOCKED = 6
+    UNAUTHORIZED = 7
+    UNKNOWN = 8
+    TIMED_OUT = 9
+    ENDED_BADLY = 10
+    WRONG_USAGE = 64
+    INVALID = 65
+    INTERNAL_ERROR = 70
+    HUNG_UP = 129
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+#: Where several hold, the first of these.
+PRECEDENCE = (
+    ExitCode.HUNG_UP,
+    ExitCode.INTERRUPTED,
+    ExitCode.TERMINATED,
+    ExitCode.INTERNAL_ERROR,
+    ExitCode.UNAUTHORIZED,
+    ExitCode.LOCKED,
+    ExitCode.STALE,
+    ExitCode.PARTIAL,
+    ExitCode.ENDED_BADLY,
+    ExitCode.TIMED_OUT,
+    ExitCode.UNKNOWN,
+    ExitCode.INVALID,
+    ExitCode.WRONG_USAGE,
+    ExitCode.FAILED,
+    ExitCode.REFUSED,
+    ExitCode.CHANGES,
+    ExitCode.DONE,
+)
+
+
+def first_of(codes: Iterable[ExitCode]) -> ExitCode:
+    """The code that says the most, of those that hold; 0 if none does."""
+    return min(codes, key=PRECEDENCE.index, default=ExitCode.DONE)
+
+
+def of_plan(plan: Plan, *, detailed: bool) -> ExitCode:
+    """The code of `plan`: unknown, refused, changes; conflicts and blocked keys only show in the plan."""
+    if not plan.complete:
+        return ExitCode.UNKNOWN
+    if plan.refusals:
+        return ExitCode.REFUSED
+    return ExitCode.CHANGES if detailed and plan.to_execute else ExitCode.DONE
+
+
+def of_result(plan: Plan, result: Result | None, signal: ExitCode | None = None) -> ExitCode:
+    """The code of `apply` and `destroy`; without a result nothing was executed."""
+    from reconciler.core.outcome import Status, WaitEnd
+
+    codes = [ExitCode.DONE]
+    if signal is not None:
+        codes.append(signal)
+    if result is not None and result.lost_lock:
+        codes.append(ExitCode.LOCKED)
+    if result is not None and result.faults:
+        codes.append(ExitCode.INTERNAL_ERROR)
+    if result is not None:
+        ended = {outcome.status for outcome in result.outcomes}
+        by_status = {
+            Status.DENIED: ExitCode.UNAUTHORIZED,
+            Status.FAILED: ExitCode.PARTIAL,
+            Status.TIMED_OUT: ExitCode.PARTIAL,
+            Status.UNKNOWN: ExitCode.UNKNOWN,
+            Status.CONFLICT: ExitCode.REFUSED,
+        }
+        codes += [code for status, code in by_status.items() if status in ended]
+        by_wait = {
+            WaitEnd.ENDED_BADLY: ExitCode.ENDED_BADLY,
+            WaitEnd.SUPERSEDED: ExitCode.ENDED_BADLY,
+            WaitEnd.TIMED_OUT: ExitCode.TIMED_OUT,
+            WaitEnd.BLOCKED: ExitCode.REFUSED,
+        }
+        codes += [by_wait[waited.end] for waited in result.waits if waited.end in by_wait]
+        if any(outcome.action.traits.stands_in_the_way for outcome in result.outcomes):
+            codes.append(ExitCode.REFUSED)
+    if not plan.complete:
+        codes.append(ExitCode.UNKNOWN)
+    if plan.refusals or (result is None and plan.in_the_way):
+        codes.append(ExitCode.REFUSED)
+    return first_of(codes)
+
+
+def of_drift(report: DriftReport) -> ExitCode:
+    """The code of `drift`: a check that compared nothing proves nothing."""
+    if report.has_unknown or not report.compared:
+        return ExitCode.UNKNOWN
+    return ExitCode.CHANGES if report.has_drifted else ExitCode.DONE
