@@ -18,8 +18,9 @@ from pathlib import Path
 from unittest import mock
 from uuid import NAMESPACE_URL, uuid5
 
+from reconciler import run_metadata
 from reconciler.backends.clock import SystemClock
-from reconciler.cli import cli, origin
+from reconciler.cli import cli
 from reconciler.cli.running import run
 from reconciler.emulator import database
 from reconciler.recording import Origin
@@ -60,12 +61,12 @@ class Story:
         world.enter_context(mock.patch.object(database, "wall_ms", side_effect=self._wall_ms))
         world.enter_context(mock.patch.object(SystemClock, "now", side_effect=self._now))
         world.enter_context(mock.patch.object(SystemClock, "sleep", side_effect=self._pass))
-        world.enter_context(mock.patch.object(origin, "origin", side_effect=self._origin))
+        world.enter_context(mock.patch.object(run_metadata, "origin", side_effect=self._origin))
         # Time leaps here, and whoever keeps the lock alive does so in real time.
         world.enter_context(mock.patch.dict(os.environ, RECONCILER_LEASE="1000h"))
         return world
 
-    def _origin(self, root: Path, environ: object) -> Origin:
+    def _origin(self, root: Path, environ: object, command: str) -> Origin:
         return Origin("alice", "laptop, process 4711", self._command, "3b1f0c64a7d2" + "0" * 28)
 
     def _now(self) -> float:

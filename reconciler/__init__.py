@@ -12,11 +12,11 @@ ModelArts that knows nothing of the rest.
 
 From Python::
 
-    from reconciler import Context, Surroundings, SystemClock, connected, load, plan
+    from reconciler import Context, Runtime, SystemClock, connected, load, plan
 
     loaded = load([Path("jobs")], environ=os.environ)
     name, target = loaded.target(None)
-    with connected(name, target, Surroundings(loaded.root, os.environ, SystemClock())) as place:
+    with connected(name, target, loaded.root, Runtime(os.environ, SystemClock())) as place:
         print(plan(Context(loaded, place)).summary)
 """
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from reconciler.reconcile import Context, drift, plan
     from reconciler.recording import Recording
     from reconciler.rollout import Rollout
-    from reconciler.targets import Surroundings, connected
+    from reconciler.targets import Runtime, connected
 
 #: The public names, by the module where they live: what is asked of the service and what it tells, its
 #: failures, and the loop. Imported on first use, so that the command line stays quick.
@@ -105,7 +105,7 @@ _NAMES_BY_MODULE = {
     "reconcile": ("Context", "drift", "plan"),
     "recording": ("Recording",),
     "rollout": ("Rollout",),
-    "targets": ("Surroundings", "connected"),
+    "targets": ("Runtime", "connected"),
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
@@ -131,12 +131,12 @@ __all__ = [
     "Rejected",
     "ReportedJob",
     "Rollout",
+    "Runtime",
     "Search",
     "SearchBody",
     "ServerFault",
     "ServiceFailure",
     "Stages",
-    "Surroundings",
     "SystemClock",
     "TagFilter",
     "TaggedJob",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
 from reconciler.core.ports import Backend, Catalog, Clock, ReadingListener, Rejected, RequestListener
+from reconciler.core.secret import Redactor
 from reconciler.core.stack import Target, TargetKind
 from reconciler.record_directory import private_file, record_directory
 
@@ -39,28 +40,34 @@ class Connected:
     catalog: Catalog | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a target is opened with.
+def _ignore(_: str) -> None:
+    pass
 
-    `root` is the directory of the stack's root file; `learn` is told each value that must not be seen,
-    and `redact` takes all of them out of what the service says. `listener` is told of each request, and
-    `reading` when the list of jobs is read. Once `stop` is set nothing that changes something is sent.
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What runs a stack: its environment and clock, what is kept out of every output, and who is told.
+
+    `redactor` learns each value that must not be seen, and takes all of them out of what the service says.
+    `warn` is told what a person should know, `tell` what `-v` shows, `on_request` of each request, and
+    `reading` when the list of jobs is read. Once `stop` is set nobody sleeps any more, and nothing that
+    changes something is sent. `command` is what the records name as such.
     """
 
-    root: Path
     environ: Mapping[str, str]
     clock: Clock
-    learn: Callable[[Iterable[str]], None] = lambda _: None
-    redact: Callable[[str], str] | None = None
-    listener: RequestListener | None = None
+    redactor: Redactor = field(default_factory=Redactor)
+    warn: Callable[[str], None] = _ignore
+    tell: Callable[[str], None] = _ignore
+    on_request: RequestListener | None = None
     reading: ReadingListener | None = None
     stop: threading.Event | None = None
+    command: str = ""
 
 
 @contextmanager
-def connected(name: str, target: Target, around: Surroundings) -> Iterator[Connected]:
-    """Open a target, and close what it holds in the end.
+def connected(name: str, target: Target, root: Path, runtime: Runtime) -> Iterator[Connected]:
+    """Open a target, and close what it holds in the end. `root` is the directory of the stack's root file.
 
     Raises:
         Unauthorized: no credentials were found.
@@ -68,14 +75,14 @@ def connected(name: str, target: Target, around: Surroundings) -> Iterator[Conne
         ManifestInvalid: the target says too little to find the service.
     """
     with ExitStack() as cleanup:
-        yield _KINDS[target.kind](name, target, around, cleanup)
+        yield _KINDS[target.kind](name, target, root, runtime, cleanup)
 
 
-def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) -> Connected:
+def _local(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
     from reconciler.backends.connect import connect_inprocess
     from reconciler.emulator import Store, create_app
 
-    file = record_directory(around.root) / "local.sqlite3"
+    file = record_directory(root) / "local.sqlite3"
     private_file(file)
     with _telling_of(file):
         store = Store(str(file))
@@ -90,14 +97,14 @@ def _local(name: str, target: Target, around: Surroundings, cleanup: ExitStack) 
         telling_app,
         project_id=LOCAL_PROJECT,
         workspace_id=target.workspace_id,
-        listener=around.listener,
-        clock=around.clock,
-        stop=around.stop,
+        listener=runtime.on_request,
+        clock=runtime.clock,
+        stop=runtime.stop,
     )
     cleanup.callback(backend.close)
-    backend.reading = around.reading or backend.reading
+    backend.reading = runtime.reading or backend.reading
     identity = _identity(name, target, TargetKind.LOCAL.value, LOCAL_PROJECT)
-    return Connected(backend, identity, Cloud.HUAWEI, _LocalClock(store, around.clock))
+    return Connected(backend, identity, Cloud.HUAWEI, _LocalClock(store, runtime.clock))
 
 
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
@@ -164,23 +171,23 @@ class _LocalClock:
         self._clock.sleep(seconds)
 
 
-def _modelarts(name: str, target: Target, around: Surroundings, cleanup: ExitStack) -> Connected:
+def _modelarts(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
     from reconciler.backends.catalog import ServiceCatalog
     from reconciler.backends.connect import connect
 
     backend = connect(
         target,
-        around.environ,
-        listener=around.listener,
-        clock=around.clock,
-        stop=around.stop,
-        learn=around.learn,
-        redact=around.redact,
+        runtime.environ,
+        listener=runtime.on_request,
+        clock=runtime.clock,
+        stop=runtime.stop,
+        learn=runtime.redactor.learn,
+        redact=runtime.redactor,
     )
     cleanup.callback(backend.close)
-    backend.reading = around.reading or backend.reading
+    backend.reading = runtime.reading or backend.reading
     identity = _identity(name, target, backend.endpoint, backend.project_id)
-    return Connected(backend, identity, backend.cloud, around.clock, ServiceCatalog(backend))
+    return Connected(backend, identity, backend.cloud, runtime.clock, ServiceCatalog(backend))
 
 
 def _identity(name: str, target: Target, endpoint: str, project_id: str) -> TargetIdentity:
@@ -193,6 +200,6 @@ def _identity(name: str, target: Target, endpoint: str, project_id: str) -> Targ
     )
 
 
-_Opener = Callable[[str, Target, Surroundings, ExitStack], Connected]
+_Opener = Callable[[str, Target, Path, Runtime, ExitStack], Connected]
 #: A new kind of target is a row here.
 _KINDS: dict[TargetKind, _Opener] = {TargetKind.LOCAL: _local, TargetKind.MODELARTS: _modelarts}

@@ -14,7 +14,9 @@ PACKAGE = Path(__file__).parents[1] / "reconciler"
 CORE, EMULATOR, CLI = "core", "emulator", "cli"
 EDGES = frozenset({"manifests", "backends", "apply", "records", "render"})
 #: The loop, and what puts edges together.
-LOOP = frozenset({"reconcile", "record_directory", "recording", "rollout", "watch", "targets"})
+LOOP = frozenset(
+    {"connection", "reconcile", "record_directory", "recording", "rollout", "run_metadata", "targets"}
+)
 #: The version is a text; the package itself has the public API.
 FREE = frozenset({"version"})
 

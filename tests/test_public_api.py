@@ -20,13 +20,13 @@ def test_every_name_of_the_table_is_public_and_the_other_way_round() -> None:
 
 
 def test_failures_can_be_caught_by_their_public_names(tmp_path: Path) -> None:
-    from reconciler import NotFound, ServiceFailure, Surroundings, SystemClock, connected, load
+    from reconciler import NotFound, Runtime, ServiceFailure, SystemClock, connected, load
 
     text = (Path(__file__).parents[1] / "examples/first-job/jobs.yaml").read_text(encoding="utf-8")
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
     loaded = load([tmp_path], environ=os.environ)
     name, target = loaded.target(None)
-    with connected(name, target, Surroundings(loaded.root, os.environ, SystemClock())) as place:
+    with connected(name, target, loaded.root, Runtime(os.environ, SystemClock())) as place:
         with pytest.raises(NotFound):
             place.backend.details("no-such-job")
         with pytest.raises(ServiceFailure):
@@ -34,11 +34,11 @@ def test_failures_can_be_caught_by_their_public_names(tmp_path: Path) -> None:
 
 
 def test_planning_from_python(tmp_path: Path) -> None:
-    from reconciler import Context, Surroundings, SystemClock, connected, load, plan
+    from reconciler import Context, Runtime, SystemClock, connected, load, plan
 
     text = (Path(__file__).parents[1] / "examples/first-job/jobs.yaml").read_text(encoding="utf-8")
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
     loaded = load([tmp_path], environ=os.environ)
     name, target = loaded.target(None)
-    with connected(name, target, Surroundings(loaded.root, os.environ, SystemClock())) as place:
+    with connected(name, target, loaded.root, Runtime(os.environ, SystemClock())) as place:
         assert plan(Context(loaded, place)).document()["summary"]["create"] == 1

@@ -12,7 +12,7 @@ import pytest
 from reconciler.core.ports import Clock
 from reconciler.core.stack import Target, TargetKind
 from reconciler.emulator import StoreError
-from reconciler.targets import Connected, LocalFileFailed, Surroundings, _fix_of, connected
+from reconciler.targets import Connected, LocalFileFailed, Runtime, _fix_of, connected
 
 
 class Frozen(Clock):
@@ -27,7 +27,7 @@ class Frozen(Clock):
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Connected]:
-    with connected("there", Target(kind=TargetKind.LOCAL), Surroundings(tmp_path, {}, Frozen())) as place:
+    with connected("there", Target(kind=TargetKind.LOCAL), tmp_path, Runtime({}, Frozen())) as place:
         yield place
 
 

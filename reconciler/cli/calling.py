@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.opening import load_stack, tell_request
+from reconciler.cli.opening import load_stack, runtime
 from reconciler.cli.options import STACK, TARGET_NAME, option
 from reconciler.core.printable import printable
 from reconciler.core.selection import nearest
@@ -72,22 +71,17 @@ def called(
     target: str | None,
 ) -> Iterator[Called]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
-    from reconciler.backends.clock import SystemClock
     from reconciler.backends.modelarts import ModelArtsBackend
-    from reconciler.cli.reading import reading
     from reconciler.core.declared_secrets import DeclaredSecrets
-    from reconciler.targets import Surroundings, connected
+    from reconciler.targets import connected
 
     loaded = load_stack(paths, variables, var_files, offline=True)
     name, chosen = loaded.target(target)
-    clock = SystemClock()
-    around = Surroundings(
-        loaded.root, os.environ, clock, console.redact.learn, console.redact, tell_request, reading
-    )
-    with connected(name, chosen, around) as place:
+    run_by = runtime()
+    with connected(name, chosen, loaded.root, run_by) as place:
         assert isinstance(place.backend, ModelArtsBackend), "every kind of target speaks this API"
         secrets = DeclaredSecrets.of(loaded.stack)
-        yield Called(loaded.stack, place.identity, place.backend, clock, secrets)
+        yield Called(loaded.stack, place.identity, place.backend, run_by.clock, secrets)
 
 
 # --- which job is meant

@@ -12,9 +12,8 @@ from reconciler.backends.errors import is_missing_right
 from reconciler.backends.iam import IamUnreachable, LoginRefused
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import Listing
-from reconciler.cli.console import console
 from reconciler.cli.examining_records import LOCK, RecordsExamination, known_identity
-from reconciler.cli.opening import tell_request
+from reconciler.cli.opening import runtime
 from reconciler.core.checkup import (
     Check,
     Health,
@@ -34,7 +33,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import Clock, NotFound, Rejected, ServiceFailure, Unauthorized
 from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
-from reconciler.targets import LocalFileFailed, Surroundings, connected
+from reconciler.targets import LocalFileFailed, connected
 
 
 class _Probe(NamedTuple):
@@ -104,9 +103,6 @@ class Examination:
 
     def checks(self) -> Iterator[Check]:
         """Look at one thing after the other."""
-        around = Surroundings(
-            self._loaded.root, os.environ, self._clock, console.redact.learn, console.redact, tell_request
-        )
         with ExitStack() as cleanup:
             cleanup.callback(self._records.close)
             yield from self._records.of_store()
@@ -115,7 +111,9 @@ class Examination:
                 yield self._records.of_lock(identity)
             rest = _STEPS if identity is not None else (LOCK, *_STEPS)
             try:
-                place = cleanup.enter_context(connected(self._name, self._target, around))
+                place = cleanup.enter_context(
+                    connected(self._name, self._target, self._loaded.root, runtime())
+                )
             except LocalFileFailed as failure:
                 yield of_failure("target", failure)
                 yield from unchecked(rest, "the target cannot be opened")

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.cli.opening import recording_at, records_url
+from reconciler.cli.opening import runtime
+from reconciler.connection import open_recording, records_url
 from reconciler.core.checkup import Check, of_lock, of_memory, unchecked, well, wrong
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.plan import TargetIdentity
@@ -37,7 +38,7 @@ class RecordsExamination:
             WrongUsage: `--records` is not the address of a store.
         """
         try:
-            url = records_url(self._target, self._given, self._loaded.records_url)
+            url = records_url(self._target, self._given, self._loaded.records_url, runtime())
         except ManifestInvalid as invalid:
             yield from (
                 wrong("records", f"{said.what}: {said.why}", said.fix) for said in invalid.diagnostics
@@ -60,7 +61,7 @@ class RecordsExamination:
         if file and (problem := _problem_of(file.parent)):
             self._is_away = True
             return problem
-        self._recording = recording_at(url, self._loaded.root, self._clock)
+        self._recording = open_recording(url, self._loaded.root, runtime())
         try:
             self._store = self._recording.reading()
         except RecordsAway as away:

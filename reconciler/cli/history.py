@@ -15,7 +15,7 @@ from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, DurationTyp
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 
 if TYPE_CHECKING:
-    from reconciler.cli.recorded import Recorded
+    from reconciler.connection import RecordedStack
     from reconciler.core.history import HistoryReport
     from reconciler.core.ports import Records
     from reconciler.core.record import PastRevision
@@ -88,11 +88,12 @@ def command(
     that did something about it. The first argument is KEY unless it is a path that exists. -v shows each
     call. The service is not asked.
     """
-    from reconciler.cli.recorded import recorded
+    from reconciler.cli.opening import runtime
+    from reconciler.connection import open_records_of
 
     loaded, key = _opened(words, variables, var_files, target, records)
     _see_that_it_fits(key, diff, prune)
-    with recorded(loaded, target, records) as place:
+    with open_records_of(loaded, target, records, runtime()) as place:
         if prune:
             return _prune(place, PRUNED_AFTER_S if older_than_s is None else older_than_s, yes, as_json)
         report = _report(place, Asked(key, limit, diff))
@@ -138,11 +139,12 @@ def _opened(
 
 
 def _knows(loaded: LoadedStack, key: str, target: str | None, records: str | None) -> bool:
-    from reconciler.cli.recorded import recorded
+    from reconciler.cli.opening import runtime
+    from reconciler.connection import open_records_of
 
     if key in _declared(loaded):
         return True
-    with recorded(loaded, target, records) as place:
+    with open_records_of(loaded, target, records, runtime()) as place:
         return place.store is not None and _was_recorded(place.store, place, key)
 
 
@@ -150,14 +152,14 @@ def _declared(loaded: LoadedStack) -> set[str]:
     return {*loaded.stack.whole, *loaded.stack.declared_keys, *loaded.stack.former_keys}
 
 
-def _was_recorded(store: Records, place: Recorded, key: str) -> bool:
+def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
     return bool(store.revisions(place.scope, key) or store.runs(place.scope, key=key, limit=1))
 
 
 # --- showing
 
 
-def _report(place: Recorded, asked: Asked) -> HistoryReport:
+def _report(place: RecordedStack, asked: Asked) -> HistoryReport:
     from reconciler.core.history import HistoryDiff, changes_of, make_history, newest
     from reconciler.core.masking import mask
     from reconciler.version import __version__
@@ -193,7 +195,7 @@ def _report(place: Recorded, asked: Asked) -> HistoryReport:
     )
 
 
-def _unknown_key(store: Records, place: Recorded, key: str) -> WrongUsage:
+def _unknown_key(store: Records, place: RecordedStack, key: str) -> WrongUsage:
     from difflib import get_close_matches
 
     known = sorted({*store.memory(place.scope).by_key, *_declared(place.loaded)})
@@ -225,7 +227,7 @@ def _declared_for(one: PastRevision) -> Any:
 # --- pruning
 
 
-def _prune(place: Recorded, age_s: float, yes: bool, as_json: bool) -> int:
+def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
     from reconciler.cli.carrying_out import confirm
     from reconciler.core.plan import timestamp
 

@@ -1,39 +1,25 @@
-"""From options to a stack on a target: what plan, apply, destroy and drift begin with."""
+"""The stack and the target that the options mean, run by this process and its console."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.console import console
-from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import Clock
-    from reconciler.core.stack import Target
     from reconciler.manifests import LoadedStack
     from reconciler.reconcile import Context
-    from reconciler.recording import Origin, Recording
-
+    from reconciler.targets import Runtime
 
 #: The default of `--lease`: how long a lock outlives a holder who died (core.record.LEASE_S).
 _LEASE_S = 60.0
-
-
-class LockOptions(NamedTuple):
-    """How the lock is held, and whether to go on without a store."""
-
-    lease_s: float = _LEASE_S
-    without_records: bool = False
-
-
-_NO_LOCK = LockOptions()
 
 
 def load_stack(
@@ -59,7 +45,27 @@ def load_stack(
     return loaded
 
 
-def tell_request(method: str, path: str, status: int | None, seconds: float) -> None:
+def runtime(stop: threading.Event | None = None) -> Runtime:
+    """What runs a stack here: the environment of this process, the system clock, and the console."""
+    from reconciler.backends.clock import SystemClock
+    from reconciler.cli.reading import reading
+    from reconciler.targets import Runtime
+
+    return Runtime(
+        environ=os.environ,
+        clock=SystemClock(stop),
+        redactor=console.redact,
+        warn=lambda text: console.say(f"warning: {printable(text)}", "warning"),
+        tell=console.detail,
+        on_request=_show_request,
+        reading=reading,
+        stop=stop,
+        # The name of the command only: its options may hold values that must not be seen.
+        command=next((word for word in sys.argv[1:] if not word.startswith("-")), ""),
+    )
+
+
+def _show_request(method: str, path: str, status: int | None, seconds: float) -> None:
     """Show a request with `-vv`."""
     answer = "no answer" if status is None else str(status)
     console.detail(f"{method} {path}: {answer}, {seconds * 1000:.0f} ms", level=2)
@@ -81,98 +87,10 @@ def opened(
     stop: threading.Event | None = None,
     **_: Any,
 ) -> Iterator[Context]:
-    """Load the stack and connect to its target.
+    """Load the stack and connect to its target, see `connection.connect`."""
+    from reconciler.connection import RecordOptions, connect
 
-    `offline` is for what creates nothing: an emergency stop rests on no secret, so none needs a value. Once
-    `stop` is set nobody sleeps any more, and nothing that changes something is sent.
-    """
     loaded = load_stack(paths, variables, var_files, offline=offline)
-    name, chosen = loaded.target(target)
-    url, missing = None, None
-    try:
-        url = records_url(chosen, records, loaded.records_url)
-    except ManifestInvalid as invalid:
-        if not offline:
-            raise
-        missing = invalid.diagnostics
-    lock = LockOptions(lease_s, without_records)
-    with opened_at(loaded, name, chosen, url, lock=lock, stop=stop) as context:
-        if missing is not None and context.recording is not None:
-            context.recording.unavailable = missing
+    options = RecordOptions(records, lease_s, without_records)
+    with connect(loaded, target, runtime(stop), options, offline=offline) as context:
         yield context._replace(only=tuple(only), parallelism=parallelism)
-
-
-@contextmanager
-def opened_at(
-    loaded: LoadedStack,
-    name: str,
-    target: Target,
-    records: str | None,
-    *,
-    lock: LockOptions,
-    stop: threading.Event | None = None,
-) -> Iterator[Context]:
-    """Connect to a target. `records` is the URL of the store, or None for the one beside the root file."""
-    from reconciler.backends.clock import SystemClock
-    from reconciler.cli.reading import reading
-    from reconciler.reconcile import Context
-    from reconciler.targets import Surroundings, connected
-
-    clock, learn = SystemClock(stop), console.redact.learn
-    around = Surroundings(loaded.root, os.environ, clock, learn, console.redact, tell_request, reading, stop)
-    recording = recording_at(records, loaded.root, clock, lock)
-    with ExitStack() as cleanup:
-        cleanup.callback(recording.close)
-        place = cleanup.enter_context(connected(name, target, around))
-        yield Context(loaded, place, tell=console.detail, recording=recording)
-
-
-def records_url(target: Target, given: str | None, declared: Callable[[], str | None]) -> str | None:
-    """Where the records of a stack on a target lie; None is the file beside the root file.
-
-    `given` is what `--records` or its variable says, `declared` what the manifest does. Neither counts for
-    a local target: its jobs lie beside the root file, and so does what is known of them.
-
-    Raises:
-        WrongUsage: `given` is not the address of a store.
-        ManifestInvalid: the declared address is not complete.
-    """
-    from reconciler.core.stack import TargetKind
-
-    if target.kind is not TargetKind.LOCAL:
-        return given or declared()
-    if given:
-        from reconciler.manifests.records import passwords_in
-        from reconciler.records.address import parse_address
-
-        console.redact.learn(passwords_in(given))
-        parse_address(given)
-    return None
-
-
-def recording_at(records: str | None, root: Path, clock: Clock, lock: LockOptions = _NO_LOCK) -> Recording:
-    """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
-    from reconciler.recording import Recording
-
-    if records is not None:
-        from reconciler.manifests.records import passwords_in, whole_address
-
-        console.redact.learn(passwords_in(records))
-        records = whole_address(records, root)
-    return Recording(
-        records,
-        root,
-        clock,
-        console.redact,
-        partial(_origin, root),
-        lease_s=lock.lease_s,
-        goes_on_without=lock.without_records,
-        warn=lambda text: console.say(f"warning: {printable(text)}", "warning"),
-        tell=console.detail,
-    )
-
-
-def _origin(root: Path) -> Origin:
-    from reconciler.cli.origin import origin
-
-    return origin(root, os.environ)

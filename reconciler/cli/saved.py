@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
 from reconciler.cli.console import console
 from reconciler.cli.interrupts import Interrupt, abortable
-from reconciler.cli.opening import LockOptions, opened_at, records_url
+from reconciler.cli.opening import runtime
 from reconciler.cli.planfile import read_plan
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.saved import SavedPlan
@@ -55,6 +55,7 @@ def _opened(
     **_: Any,
 ) -> tuple[Plan, Context]:
     """Read a plan, find its secrets again, and connect to its target."""
+    from reconciler.connection import RecordOptions, connect_target, records_url
     from reconciler.manifests.saved import resolve, resolve_records
 
     plan, options = read_plan(file, strict=True)
@@ -80,10 +81,12 @@ def _opened(
             return None
         return resolve_records(options.records, options.sources, **known_now, root=loaded.root)
 
-    url = records_url(options.target, records, saved_records)
-    lock = LockOptions(lease_s, without_records)
-    opening = opened_at(loaded, plan.target.name, options.target, url, lock=lock, stop=interrupt.stop)
-    context = cleanup.enter_context(opening)
+    run_by = runtime(interrupt.stop)
+    url = records_url(options.target, records, saved_records, run_by)
+    how = RecordOptions(url, lease_s, without_records)
+    context = cleanup.enter_context(
+        connect_target(loaded, plan.target.name, options.target, url, run_by, how)
+    )
     return plan, context._replace(only=options.only, parallelism=parallelism, is_applied=True)
 
 

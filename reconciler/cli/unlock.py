@@ -15,7 +15,7 @@ from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
-    from reconciler.cli.recorded import Recorded
+    from reconciler.connection import RecordedStack
     from reconciler.core.record import Holder
 
 
@@ -34,11 +34,11 @@ def command(
     A dead holder's lock ends by itself. Whoever holds it and lives begins no new action from then on.
     The service is not asked.
     """
-    from reconciler.cli.opening import load_stack
-    from reconciler.cli.recorded import recorded
+    from reconciler.cli.opening import load_stack, runtime
+    from reconciler.connection import open_records_of
 
     loaded = load_stack(paths, variables, var_files, offline=True)
-    with recorded(loaded, target, records) as place:
+    with open_records_of(loaded, target, records, runtime()) as place:
         store = place.store
         holder = store.holder(place.scope) if store else None
         if store is None or holder is None:
@@ -54,7 +54,7 @@ def command(
     return 0
 
 
-def _told(place: Recorded, holder: Holder) -> str:
+def _told(place: RecordedStack, holder: Holder) -> str:
     from reconciler.core.duration import spell
     from reconciler.core.plan import timestamp
 

@@ -6,7 +6,6 @@ import getpass
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
@@ -19,9 +18,9 @@ _COMMIT = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILD_SOURCEVERSION", "GIT_COMMIT")
 _RUN = ("CI_JOB_URL", "BUILD_URL")
 
 
-def origin(root: Path, environ: Mapping[str, str]) -> Origin:
+def origin(root: Path, environ: Mapping[str, str], command: str = "") -> Origin:
     """Find it out; what cannot be found out is ""."""
-    return Origin(_who(environ), _where(environ), _command(), _commit(root, environ))
+    return Origin(_who(environ), _where(environ), command, _commit(root, environ))
 
 
 def _first(names: tuple[str, ...], environ: Mapping[str, str]) -> str:
@@ -44,11 +43,6 @@ def _where(environ: Mapping[str, str]) -> str:
         return f"{place}, {run}{environ['GITHUB_RUN_ID']}"
     found = _first(_RUN, environ)
     return f"{place}, {found}" if found else place
-
-
-def _command() -> str:
-    # The name of the command only: its options may hold values that must not be seen.
-    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
 
 
 def _commit(root: Path, environ: Mapping[str, str]) -> str:

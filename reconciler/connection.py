@@ -1,0 +1,183 @@
+"""From a stack that was loaded to one that is connected: its target, its records, and what runs it.
+
+The command line and the Python API both begin here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.record import LEASE_S, Scope
+from reconciler.core.stack import Target, TargetKind
+from reconciler.manifests import LoadedStack
+from reconciler.reconcile import Context
+from reconciler.recording import Recording
+from reconciler.targets import Runtime, connected, identity_of
+
+if TYPE_CHECKING:
+    from reconciler.core.plan import TargetIdentity
+    from reconciler.core.ports import Clock, Records
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """Which record store is meant, and how its lock is held.
+
+    `url` is what `--records` or its variable says, None for what the manifest does. `lease_s` is how long
+    a lock outlives a holder who died. `without_records` says to go on where the store is away.
+    """
+
+    url: str | None = None
+    lease_s: float = LEASE_S
+    without_records: bool = False
+
+
+@contextmanager
+def connect(
+    loaded: LoadedStack,
+    target_name: str | None,
+    runtime: Runtime,
+    records: RecordOptions = RecordOptions(),
+    *,
+    offline: bool = False,
+) -> Iterator[Context]:
+    """Connect a stack to one of its targets; left out, its default.
+
+    `offline` is for what creates nothing: an emergency stop rests on no secret, so none needs a value.
+
+    Raises:
+        WrongUsage: there is no such target.
+        ManifestInvalid: the target, or the URL of the record store, is not complete.
+        Unauthorized: no credentials were found.
+    """
+    name, target = loaded.target(target_name)
+    url, missing = None, None
+    try:
+        url = records_url(target, records.url, loaded.records_url, runtime)
+    except ManifestInvalid as invalid:
+        if not offline:
+            raise
+        missing = invalid.diagnostics
+    with connect_target(loaded, name, target, url, runtime, records) as context:
+        if missing is not None and context.recording is not None:
+            context.recording.unavailable = missing
+        yield context
+
+
+@contextmanager
+def connect_target(
+    loaded: LoadedStack,
+    name: str,
+    target: Target,
+    url: str | None,
+    runtime: Runtime,
+    records: RecordOptions,
+) -> Iterator[Context]:
+    """Connect to a target. `url` is the one of the record store, None for the file beside the root file."""
+    recording = open_recording(url, loaded.root, runtime, records)
+    with ExitStack() as cleanup:
+        cleanup.callback(recording.close)
+        place = cleanup.enter_context(connected(name, target, loaded.root, runtime))
+        yield Context(loaded, place, tell=runtime.tell, recording=recording)
+
+
+def records_url(
+    target: Target, given: str | None, declared: Callable[[], str | None], runtime: Runtime
+) -> str | None:
+    """Where the records of a stack on a target lie; None is the file beside the root file.
+
+    `given` is what `--records` or its variable says, `declared` what the manifest does. Neither counts for
+    a local target: its jobs lie beside the root file, and so does what is known of them.
+
+    Raises:
+        WrongUsage: `given` is not the URL of a store.
+        ManifestInvalid: the declared URL is not complete.
+    """
+    if target.kind is not TargetKind.LOCAL:
+        return given or declared()
+    if given:
+        from reconciler.manifests.records import passwords_in
+        from reconciler.records.address import parse_address
+
+        runtime.redactor.learn(passwords_in(given))
+        parse_address(given)
+    return None
+
+
+def open_recording(
+    url: str | None,
+    root: Path,
+    runtime: Runtime,
+    options: RecordOptions = RecordOptions(),
+) -> Recording:
+    """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
+    from reconciler.run_metadata import origin
+
+    if url is not None:
+        from reconciler.manifests.records import passwords_in, whole_address
+
+        runtime.redactor.learn(passwords_in(url))
+        url = whole_address(url, root)
+    return Recording(
+        url,
+        root,
+        runtime.clock,
+        runtime.redactor,
+        partial(origin, root, runtime.environ, runtime.command),
+        lease_s=options.lease_s,
+        goes_on_without=options.without_records,
+        warn=runtime.warn,
+        tell=runtime.tell,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStack:
+    """A stack on a target, as its records know it: no service is asked for its history and its lock."""
+
+    loaded: LoadedStack
+    target: TargetIdentity
+    recording: Recording
+    clock: Clock
+
+    @property
+    def scope(self) -> Scope:
+        """What the lock and the records are about."""
+        return Scope.of(self.loaded.stack.name, self.target)
+
+    @property
+    def store(self) -> Records | None:
+        """The store, or None where there is none yet.
+
+        Raises:
+            RecordsAway: there is one, and it cannot be asked.
+        """
+        return self.recording.reading()
+
+
+@contextmanager
+def open_records_of(
+    loaded: LoadedStack, target_name: str | None, given: str | None, runtime: Runtime
+) -> Iterator[RecordedStack]:
+    """Open the records of a stack on one of its targets, without its service; `given` is a URL, or None.
+
+    Raises:
+        ManifestInvalid: the target or the URL of the store is not complete.
+        Unauthorized: credentials have to say what the project is, and there are none.
+    """
+    name, target = loaded.target(target_name)
+    identity = identity_of(name, target, runtime.environ)
+    if identity is None:
+        with connected(name, target, loaded.root, runtime) as place:
+            identity = place.identity
+    recording = open_recording(records_url(target, given, loaded.records_url, runtime), loaded.root, runtime)
+    try:
+        yield RecordedStack(loaded, identity, recording, runtime.clock)
+    finally:
+        recording.close()
