@@ -185,7 +185,7 @@ def apply(
     return execution.run(plan)
 
 
-def see_that_target_is_the_same(context: Context, plan: Plan) -> None:
+def check_target(context: Context, plan: Plan) -> None:
     """A saved plan is for one target: endpoint host, project and workspace, whatever its name.
 
     Raises:
@@ -199,7 +199,7 @@ def see_that_target_is_the_same(context: Context, plan: Plan) -> None:
         raise StalePlan(Diagnostic("stale plan", why, "make a new plan"))
 
 
-def see_that_nothing_moved(context: Context, plan: Plan) -> None:
+def check_preconditions(context: Context, plan: Plan) -> None:
     """Compare the preconditions of a saved plan's actions with what is there now, one by one.
 
     Raises:

@@ -15,7 +15,16 @@ CORE, EMULATOR, CLI = "core", "emulator", "cli"
 EDGES = frozenset({"manifests", "backends", "apply", "records", "render"})
 #: The loop, and what puts edges together.
 LOOP = frozenset(
-    {"connection", "reconcile", "record_directory", "recording", "rollout", "run_metadata", "targets"}
+    {
+        "connection",
+        "jobs",
+        "reconcile",
+        "record_directory",
+        "recording",
+        "rollout",
+        "run_metadata",
+        "targets",
+    }
 )
 #: The version is a text; the package itself has the public API.
 FREE = frozenset({"version"})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.console import console
-from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.phase import Operation, may
-from reconciler.core.ports import NotFound, ServiceFailure, WrongPhase
+from reconciler.core.phase import Operation
+from reconciler.core.ports import ServiceFailure
+from reconciler.jobs.actions import check_allowed, delete, delete_unless, terminate
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend
@@ -34,9 +34,9 @@ def terminate_all(
     Raises:
         Refused: one of them may not be terminated, or nobody agreed; nothing was sent.
     """
-    _check(jobs, Operation.TERMINATE, force=force)
+    check_allowed(jobs, Operation.TERMINATE, force=force)
     _ask("Terminate", jobs, yes=yes)
-    return _report([_tried(backend, job, _terminate) for job in jobs], as_json=as_json)
+    return _report([_tried(backend, job, terminate) for job in jobs], as_json=as_json)
 
 
 def delete_all(
@@ -47,50 +47,18 @@ def delete_all(
     Raises:
         Refused: one of them may not be deleted, or nobody agreed; nothing was sent.
     """
-    _check(jobs, Operation.DELETE_RECORD, force=force)
+    check_allowed(jobs, Operation.DELETE_RECORD, force=force)
     _ask("Delete the record of", jobs, yes=yes)
     if len(jobs) > 1:
         try:
             backend.operations.delete_many({job.id: _kind(job) for job in jobs})
         except ServiceFailure as failure:
-            endings = [_tried(backend, job, _delete_unless(failure)) for job in jobs]
+            endings = [_tried(backend, job, delete_unless(failure)) for job in jobs]
         else:
             endings = [Ending(job, "deleting") for job in jobs]
     else:
-        endings = [_tried(backend, job, _delete) for job in jobs]
+        endings = [_tried(backend, job, delete) for job in jobs]
     return _report(endings, as_json=as_json)
-
-
-def _kind(job: ObservedJob) -> str:
-    return str(job.body.get("kind") or "job")
-
-
-def _check(jobs: Sequence[ObservedJob], operation: Operation, *, force: bool) -> None:
-    problems = [problem for job in jobs for problem in _problems(job, operation, force=force)]
-    if problems:
-        raise Refused(*problems)
-
-
-def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterator[Diagnostic]:
-    marker = job.marker
-    if marker is not None and marker.protected and operation is Operation.TERMINATE:
-        yield Diagnostic(
-            "the job is protected",
-            f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says so",
-            f"write protect: false under lifecycle of {marker.key}, and apply",
-        )
-    elif marker is not None and not force:
-        yield Diagnostic(
-            "the job is owned by a stack",
-            f"{job.name} is r{marker.revision} of {marker.key} in stack {marker.stack}",
-            f"change {marker.key} in the manifest, and apply; or add --force",
-        )
-    verdict = may(operation, job.phase)
-    if not verdict:
-        yield Diagnostic(
-            f"{operation.value} is not legal now",
-            f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}",
-        )
 
 
 def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
@@ -111,39 +79,6 @@ def _tried(
         return Ending(job, call(backend, job))
     except ServiceFailure as failure:
         return Ending(job, "failed", failure)
-
-
-def _terminate(backend: ModelArtsBackend, job: ObservedJob) -> str:
-    try:
-        backend.terminate(job.id)
-    except WrongPhase:
-        # It moved since it was checked; if it has ended, that is what was wanted.
-        now = backend.details(job.id)
-        if may(Operation.TERMINATE, now.phase):
-            raise
-        return now.phase_text.lower()
-    return "terminating"
-
-
-def _delete(backend: ModelArtsBackend, job: ObservedJob) -> str:
-    try:
-        backend.delete(job.id)
-    except ServiceFailure as failure:
-        return _delete_unless(failure)(backend, job)
-    return "deleting"
-
-
-def _delete_unless(failure: ServiceFailure) -> Callable[[ModelArtsBackend, ObservedJob], str]:
-    """After a failure: a record that is not there any more is deleted, whoever did it."""
-
-    def look(backend: ModelArtsBackend, job: ObservedJob) -> str:
-        try:
-            backend.details(job.id)
-        except NotFound:
-            return "deleted"
-        raise failure
-
-    return look
 
 
 def _report(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
@@ -174,3 +109,7 @@ def _document(ending: Ending) -> dict[str, object]:
         "request_id": failure.request_id,
     }
     return {"id": ending.job.id, "name": ending.job.name, "result": ending.word, "error": error}
+
+
+def _kind(job: ObservedJob) -> str:
+    return str(job.body.get("kind") or "job")

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import click
 
 from reconciler.cli.options import OnePerLine, ParamType, option
-
-if TYPE_CHECKING:
-    from reconciler.backends.modelarts import ModelArtsBackend
-    from reconciler.backends.paging import Listing
-    from reconciler.core.observed import ObservedJob
+from reconciler.jobs.search import Moment
 
 OPERATORS = ("between", "like", "in", "not")
-#: One search covers so many days at most, and a filter takes so many values. Source: reference 3.
-WINDOW_S = 31 * 86_400
-MAX_VALUES = 10
-#: The service's clock may be ahead of ours.
-_AHEAD_S = 3600.0
 _COMMA = re.compile(r"(?<!\\),")
-
-
-class Moment(NamedTuple):
-    """A point in time: seconds since 1970, or so many seconds ago."""
-
-    seconds: float
-    is_ago: bool = False
-
-    def at_s(self, now_s: float) -> float:
-        """Seconds since 1970."""
-        return now_s - self.seconds if self.is_ago else self.seconds
 
 
 class MomentType(ParamType):
@@ -164,166 +143,3 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
     option("--unified", is_flag=True, help="Custom and fine-tune jobs together."),
     option("--group-by", metavar="FIELD", default=None, help="What the service groups by."),
 )
-
-
-class Wanted(NamedTuple):
-    """What is asked of the service, and what is looked at on our side as well.
-
-    `spans` are times that are searched one after the other, the newest first; none: whatever the times.
-    `looks_back` says that the service looks at the last 31 days only.
-    """
-
-    filters: list[dict[str, Any]]
-    more: dict[str, Any]
-    after_s: float | None
-    before_s: float | None
-    spans: list[tuple[int, int]]
-    looks_back: bool
-
-    def matches(self, job: ObservedJob) -> bool:
-        """Whether a job lies between the times; one search cannot span more than 31 days."""
-        created_at_s = job.created_at_s
-        if created_at_s is None:
-            return self.after_s is None and self.before_s is None
-        return (self.after_s is None or created_at_s >= self.after_s) and (
-            self.before_s is None or created_at_s <= self.before_s
-        )
-
-
-def read(
-    backend: ModelArtsBackend, asked: Wanted, *, sort_by: str, order: str, limit: int | None = None
-) -> Listing:
-    """Read what is wanted, one search after the other, until `limit` jobs are reached.
-
-    Raises:
-        UsageError: it takes several searches, whose jobs come in another order than asked for.
-    """
-    from reconciler.backends.paging import Listing
-
-    if len(asked.spans) > 1 and sort_by != "create_time":
-        raise click.UsageError(f"{_IN_PARTS}, so --sort goes with a shorter time only")
-    spans = asked.spans if order == "desc" else asked.spans[::-1]
-    whole = Listing()
-    found: set[str] = set()
-
-    def is_new(job: ObservedJob) -> bool:
-        return job.id not in found and asked.matches(job)
-
-    for filters in [[*asked.filters, _created(*span)] for span in spans] or [asked.filters]:
-        left = None if limit is None else limit - len(whole.jobs)
-        part = backend.search(
-            filters, sort_by=sort_by, order=order, more=asked.more, limit=left, wanted=is_new
-        )
-        new = [job for job in part.jobs if is_new(job)]
-        found.update(job.id for job in new)
-        whole.jobs += new
-        whole.unreadable += [lost for lost in part.unreadable if lost not in whole.unreadable]
-        whole.problem, whole.requests = part.problem, whole.requests + part.requests
-        if whole.problem is not None or (limit is not None and len(whole.jobs) >= limit):
-            break
-    return whole
-
-
-_IN_PARTS = "with --tag and --host-ip the service searches 31 days at a time"
-
-
-def _created(first_s: int, last_s: int) -> dict[str, Any]:
-    span = [datetime.fromtimestamp(s, UTC).isoformat() for s in (first_s, last_s)]
-    return {"key": "create_time", "operator": "between", "value": span}
-
-
-def _spans(
-    now_s: float, after_s: float | None, before_s: float | None, *, is_needed: bool
-) -> list[tuple[int, int]]:
-    """Cut the time into what one search may cover, in whole seconds, the newest first."""
-    if after_s is None:
-        if is_needed and before_s is not None:
-            raise click.UsageError(f"{_IN_PARTS}, so --created-before needs --created-after")
-        return []
-    until_s = now_s + _AHEAD_S
-    if (until_s if before_s is None else before_s) < after_s:
-        raise click.UsageError("--created-before lies before --created-after")
-    first = math.floor(min(max(0.0, after_s), until_s))
-    last = math.ceil(until_s if before_s is None else min(before_s, until_s))
-    if not is_needed and last - first > WINDOW_S:
-        return []
-    return [(max(first, end - WINDOW_S), end) for end in range(last, first, -WINDOW_S)] or [(first, first)]
-
-
-def wanted(
-    now_s: float,
-    *,
-    name: str | None,
-    phases: Sequence[str],
-    kinds: Sequence[str],
-    users: Sequence[str],
-    algorithm_name: str | None,
-    after: Moment | None,
-    before: Moment | None,
-    filters: Sequence[dict[str, Any]],
-    tags: Sequence[dict[str, Any]],
-    host_ips: Sequence[str],
-    train_type: str | None,
-    unified: bool,
-    group_by: str | None,
-) -> Wanted:
-    """Turn the options into the service's search.
-
-    Raises:
-        UsageError: a condition has more values than the service takes, the times are the wrong way round, or
-            they have no beginning where the service needs one.
-    """
-    asked = [
-        ("name", "like", [name] if name else []),
-        ("phase", "in", list(phases)),
-        ("kind", "in", list(kinds)),
-        ("user_id", "in", list(users)),
-        ("algorithm_name", "like", [algorithm_name] if algorithm_name else []),
-    ]
-    conditions = [{"key": key, "operator": how, "value": values} for key, how, values in asked if values]
-    conditions += filters
-    for condition in conditions:
-        if len(condition["value"]) > MAX_VALUES:
-            raise click.UsageError(f"the service takes {MAX_VALUES} values of {condition['key']} at most")
-    after_s = after.at_s(now_s) if after else None
-    before_s = before.at_s(now_s) if before else None
-    in_parts = bool(tags or host_ips)
-    spans = _spans(now_s, after_s, before_s, is_needed=in_parts)
-    is_timed = spans or any(condition["key"] == "create_time" for condition in conditions)
-    more = {
-        "tags": list(tags),
-        "host_ips": list(host_ips),
-        "train_type": train_type,
-        "unified_jobs": unified,
-        "group_by": group_by,
-    }
-    return Wanted(
-        conditions,
-        {key: value for key, value in more.items() if value},
-        after_s,
-        before_s,
-        spans,
-        looks_back=in_parts and not is_timed,
-    )
-
-
-def event_times(
-    now_s: float, since: Moment | None, until: Moment | None, created_at_s: float
-) -> dict[str, str]:
-    """What the events of a job are asked for; the service takes both times or none.
-
-    Raises:
-        UsageError: the times are the wrong way round.
-    """
-    if since is None and until is None:
-        return {}
-    first_s = since.at_s(now_s) if since else created_at_s
-    last_s = until.at_s(now_s) if until else now_s + _AHEAD_S
-    if since and until and last_s < first_s:
-        raise click.UsageError("--until lies before --since")
-    last_s = max(0.0, min(last_s, now_s + _AHEAD_S))
-    first_s = max(0.0, min(first_s, last_s))
-    return {
-        name: datetime.fromtimestamp(s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for name, s in (("start_time", math.floor(first_s)), ("end_time", math.ceil(last_s)))
-    }

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reconciler.cli.calling import BESIDE_JOBS, JSON, WHERE, called, find_job, find_jobs, learn_tokens
+from reconciler.cli.calling import BESIDE_JOBS, JSON, WHERE, called, learn_tokens
 from reconciler.cli.console import console
-from reconciler.cli.filters import FILTERS, Moment, MomentType
+from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.printable import printable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.backends.paging import Listing
     from reconciler.cli.calling import Called
     from reconciler.core.observed import ObservedJob
+    from reconciler.jobs.search import Moment
 
 _JOB = click.argument("job", metavar="JOB")
 _JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
@@ -60,7 +61,7 @@ def list_(
 
     OWNER is the stack, key and revision that the job's marker names. --json gives the whole jobs.
     """
-    from reconciler.cli.filters import read, wanted
+    from reconciler.jobs.search import read, wanted
 
     with called(paths, variables, var_files, target) as there, there.backend.reading():
         now_s = there.clock.now()
@@ -129,7 +130,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
 
     with called(**where) as there:
         now_s = there.clock.now()
-        found = there.backend.details(find_job(there, job).id)
+        found = there.backend.details(there.find(job).id)
     learn_tokens(found)
     body = there.shown(found)
     if as_json:
@@ -160,7 +161,7 @@ def logs(
     if url and (follow or lines is not None):
         raise click.UsageError("--url prints a link only, so --follow and --lines do not go with it")
     with called(**where) as there:
-        found = find_job(there, job)
+        found = there.find(job)
         there.shown(found)  # a log may hold what the job was given
         task = task or watching.first_task(found)
         if url:
@@ -209,11 +210,11 @@ def events(
     A time is 2026-11-21, 2026-11-21T08:00:00Z, or 2d: so long ago.
     """
     from reconciler.cli import watching
-    from reconciler.cli.filters import event_times
+    from reconciler.jobs.search import event_times
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
-        found = find_job(there, job)
+        found = there.find(job)
         there.shown(found)
         times = event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
         asked = {"level": level, "pattern": pattern, "source": source, "order": order, **times}
@@ -236,7 +237,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
-        found = find_job(there, job)
+        found = there.find(job)
         task = task or watching.first_task(found)
         measured = there.backend.operations.metrics(found.id, task)
     if as_json:
@@ -261,7 +262,7 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
     from reconciler.cli.ending import terminate_all
 
     with called(**where) as there:
-        found = find_jobs(there, jobs)
+        found = there.find_all(jobs)
         return terminate_all(there.backend, found, yes=yes, force=force, as_json=as_json)
 
 
@@ -276,7 +277,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
     from reconciler.cli.ending import delete_all
 
     with called(**where) as there:
-        found = find_jobs(there, jobs)
+        found = there.find_all(jobs)
         return delete_all(there.backend, found, yes=yes, force=force, as_json=as_json)
 
 
@@ -307,5 +308,5 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     from reconciler.core.goal import Goal
 
     with called(**where) as there:
-        found = find_jobs(there, jobs)
+        found = there.find_all(jobs)
         return wait_for_all(there, found, Goal(goal), timeout_s, as_json=as_json)

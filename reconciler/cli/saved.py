@@ -35,9 +35,9 @@ def apply_saved(file: Path, asked: Asked, **given: Any) -> int:
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):
             plan, context = _opened(file, cleanup, interrupt, **given)
-            reconcile.see_that_target_is_the_same(context, plan)
+            reconcile.check_target(context, plan)
             hold = cleanup.enter_context(held(context, interrupt))
-            reconcile.see_that_nothing_moved(context, plan)
+            reconcile.check_preconditions(context, plan)
         return carry_out(context, plan, asked, hold)
 
 

@@ -33,6 +33,7 @@ from reconciler.manifests.expand import Expander
 from reconciler.manifests.files import StackFiles, find_stack
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
+from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.merge import Entry, MergedManifest, merge_files
 from reconciler.manifests.positions import diagnose
 from reconciler.manifests.problems import Origin, diagnostics, found
@@ -124,6 +125,23 @@ def load(
         return _load(paths, variables, var_files, environ, offline)
 
 
+def load_mapping(
+    mapping: Mapping[str, Any],
+    root: Path,
+    *,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    environ: Mapping[str, str],
+    offline: bool = False,
+) -> LoadedStack:
+    """Read a stack whose manifest is data; `root` is the directory where its records lie.
+
+    Raises:
+        ManifestInvalid: with all problems.
+        WrongUsage: there is no such directory.
+    """
+    return _finish(stack_of(mapping, root), (), variables, environ, offline)
+
+
 def _load(
     paths: Sequence[Path],
     variables: Mapping[str, str],
@@ -132,7 +150,16 @@ def _load(
     offline: bool,
 ) -> LoadedStack:
     value_files = read_value_files(var_files)
-    files = find_stack(paths, var_files)
+    return _finish(find_stack(paths, var_files), value_files, variables, environ, offline)
+
+
+def _finish(
+    files: StackFiles,
+    value_files: Sequence[Document],
+    variables: Mapping[str, str],
+    environ: Mapping[str, str],
+    offline: bool,
+) -> LoadedStack:
     loading = _Loading(files, merge_files(files.documents), value_files)
     loaded = loading.finish(variables, environ, offline)
     for document in files.documents:

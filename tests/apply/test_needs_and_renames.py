@@ -317,10 +317,10 @@ def test_a_saved_plan_that_still_holds_is_carried_out_and_then_holds_no_more(ser
     service.run(a_job("old"))
     context = in_context(service, renamed(**NEW), needing("new", key="b"))
     plan = reconcile.plan(context, FORCED)
-    reconcile.see_that_nothing_moved(context, plan)
+    reconcile.check_preconditions(context, plan)
     service.carry_out(plan)
     with pytest.raises(StalePlan):
-        reconcile.see_that_nothing_moved(context, plan)
+        reconcile.check_preconditions(context, plan)
 
 
 def test_a_saved_plan_to_restore_a_marker_holds_until_it_is_back(
@@ -330,7 +330,7 @@ def test_a_saved_plan_to_restore_a_marker_holds_until_it_is_back(
     service.describe("a", "mine now")
     context = in_context(service, a_job(), recording=recording)
     plan = reconcile.plan(context, FORCED)
-    reconcile.see_that_nothing_moved(context, plan)
+    reconcile.check_preconditions(context, plan)
     service.carry_out(plan)
     with pytest.raises(StalePlan):
-        reconcile.see_that_nothing_moved(context, plan)
+        reconcile.check_preconditions(context, plan)

@@ -495,7 +495,7 @@ class World(RuleBasedStateMachine):
         self.service.forget_requests()
         has_moved = self.here.saved.there != self._state()
         try:
-            reconcile.see_that_nothing_moved(context, plan)
+            reconcile.check_preconditions(context, plan)
         except StalePlan:
             assert has_moved, "what has not moved is not stale"
             assert not self.service.changes, "of a stale plan nothing is done"

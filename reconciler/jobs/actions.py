@@ -1,0 +1,82 @@
+"""What may be done with single jobs by hand, and the calls that do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from reconciler.core.diagnostic import Diagnostic, Refused
+from reconciler.core.phase import Operation, may
+from reconciler.core.ports import NotFound, ServiceFailure, WrongPhase
+
+if TYPE_CHECKING:
+    from reconciler.backends.modelarts import ModelArtsBackend
+    from reconciler.core.observed import ObservedJob
+
+
+def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: bool) -> None:
+    """See that all of these jobs may be terminated, or their records deleted.
+
+    Raises:
+        Refused: one of them may not, for it is protected, or a stack owns it and `force` is not given.
+    """
+    problems = [problem for job in jobs for problem in _problems(job, operation, force=force)]
+    if problems:
+        raise Refused(*problems)
+
+
+def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterator[Diagnostic]:
+    marker = job.marker
+    if marker is not None and marker.protected and operation is Operation.TERMINATE:
+        yield Diagnostic(
+            "the job is protected",
+            f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says so",
+            f"write protect: false under lifecycle of {marker.key}, and apply",
+        )
+    elif marker is not None and not force:
+        yield Diagnostic(
+            "the job is owned by a stack",
+            f"{job.name} is r{marker.revision} of {marker.key} in stack {marker.stack}",
+            f"change {marker.key} in the manifest, and apply; or add --force",
+        )
+    verdict = may(operation, job.phase)
+    if not verdict:
+        yield Diagnostic(
+            f"{operation.value} is not legal now",
+            f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}",
+        )
+
+
+def terminate(backend: ModelArtsBackend, job: ObservedJob) -> str:
+    """Ask for the end of a job; return a word for how it stands then."""
+    try:
+        backend.terminate(job.id)
+    except WrongPhase:
+        # It moved since it was checked; if it has ended, that is what was wanted.
+        now = backend.details(job.id)
+        if may(Operation.TERMINATE, now.phase):
+            raise
+        return now.phase_text.lower()
+    return "terminating"
+
+
+def delete(backend: ModelArtsBackend, job: ObservedJob) -> str:
+    """Delete the record of a job; return a word for how it stands then."""
+    try:
+        backend.delete(job.id)
+    except ServiceFailure as failure:
+        return delete_unless(failure)(backend, job)
+    return "deleting"
+
+
+def delete_unless(failure: ServiceFailure) -> Callable[[ModelArtsBackend, ObservedJob], str]:
+    """After a failure: a record that is not there any more is deleted, whoever did it."""
+
+    def look(backend: ModelArtsBackend, job: ObservedJob) -> str:
+        try:
+            backend.details(job.id)
+        except NotFound:
+            return "deleted"
+        raise failure
+
+    return look
