@@ -28,16 +28,19 @@ LOOP = frozenset(
 )
 #: The version is a text; the package itself has the public API.
 FREE = frozenset({"version"})
+#: How files are read and written, for every room that does so.
+FILES = "files"
 
 #: Room → the rooms that it may import, itself and FREE aside.
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     CORE: frozenset(),
     EMULATOR: frozenset(),
     "version": frozenset(),
-    **{edge: frozenset({CORE}) for edge in EDGES},
-    **{module: LOOP | EDGES | {CORE, EMULATOR} for module in LOOP},
-    CLI: LOOP | EDGES | {CORE, EMULATOR, ""},
-    "": LOOP | EDGES | {CORE, EMULATOR},
+    FILES: frozenset(),
+    **{edge: frozenset({CORE, FILES}) for edge in EDGES},
+    **{module: LOOP | EDGES | {CORE, EMULATOR, FILES} for module in LOOP},
+    CLI: LOOP | EDGES | {CORE, EMULATOR, FILES, ""},
+    "": LOOP | EDGES | {CORE, EMULATOR, FILES},
     "__main__": frozenset({CLI}),
 }
 

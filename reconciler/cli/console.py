@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.printable import printable
 from reconciler.core.secret import Redactor
+from reconciler.files import NotRegular, write_file
 
 if TYPE_CHECKING:
     from reconciler.render.style import Style
@@ -118,40 +119,18 @@ class Console:
     def write_file(
         self, path: Path, text: str, *, is_redacted: bool = False, mode: int | None = None
     ) -> None:
-        """Write a result to a file: under a temporary name, then renamed; a device is written into.
+        """Write a result to a file, whole or not at all; see `reconciler.files.write_file`.
 
-        The file has `mode` from its first byte on; without one it keeps what it had.
+        Raises:
+            WrongUsage: a directory, a device, a pipe or a socket stands there.
+            OSError: it cannot be written.
         """
         data = (text if is_redacted else self.redact(text)).encode("utf-8", "backslashreplace")
-        path = Path(os.path.realpath(path))
-        if path.is_dir():
-            raise WrongUsage(Diagnostic("not a file", f"{path} is a directory", "name a file behind ="))
         try:
-            if path.exists() and not path.is_file():
-                path.write_bytes(data)
-            else:
-                _replace(path, data, mode)
-        except OSError as error:
-            # The temporary name tells nobody anything, and some errors name no file at all.
-            raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _replace(path: Path, data: bytes, mode: int | None) -> None:
-    if mode is None and path.exists():
-        mode = stat.S_IMODE(path.stat().st_mode)
-    temporary = path.with_name(f".{os.getpid()}.tmp")
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if mode is not None:
-            temporary.chmod(mode)
-        temporary.replace(path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            write_file(path, data, mode)
+        except NotRegular as found:
+            why = f"{found.filename} is {found.strerror}"
+            raise WrongUsage(Diagnostic("not a file", why, "name a regular file, or a new one")) from None
 
 
 def _log_line(diagnostic: Diagnostic) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 
 import click
 
@@ -13,6 +14,8 @@ from reconciler.cli.running import Stopped
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.printable import printable_lines
+from reconciler.files import write_file
+from reconciler.version import __version__
 
 #: The signals that end a run in order; not every system has each.
 SIGNALS: dict[int, ExitCode] = {
@@ -79,16 +82,25 @@ def _show_usage(error: click.ClickException) -> None:
 
 def report_fault(error: BaseException) -> ExitCode:
     """Write a report, without secrets, and say where it is."""
-    import tempfile
     import traceback
 
-    from reconciler.version import __version__
-
     report = "".join(traceback.format_exception(error))
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="reconciler-report-", suffix=".txt", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(f"reconciler {__version__}, Python {sys.version}\n\n{console.redact(report)}")
-    fix = f"please report it, with the file {file.name} (it holds no secrets)"
+    file = _write_report(f"reconciler {__version__}, Python {sys.version}\n\n{console.redact(report)}")
+    if file is None:
+        fix = "please report it; the report could not be written, so run it again where TMPDIR has room"
+    else:
+        fix = f"please report it, with the file {file} (it holds no secrets)"
     console.diagnostics([Diagnostic("a fault of ours", type(error).__name__, fix)])
     return ExitCode.INTERNAL_ERROR
+
+
+def _write_report(text: str) -> Path | None:
+    """Write a report that only its owner may read; None if that cannot be done."""
+    import tempfile
+
+    try:
+        file = Path(tempfile.gettempdir(), f"reconciler-report-{os.urandom(8).hex()}.txt")
+        write_file(file, text.encode("utf-8", "backslashreplace"), 0o600)
+    except OSError:
+        return None
+    return file

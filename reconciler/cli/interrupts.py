@@ -17,6 +17,7 @@ from reconciler.cli.exits import SIGNALS
 from reconciler.cli.live import display
 from reconciler.cli.running import Stopped
 from reconciler.core.exit_code import ExitCode
+from reconciler.files import remove_temporary_files
 
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.
 _LAST_WORDS_S = 1.0
@@ -75,6 +76,7 @@ class Interrupt:
                     os.write(2, _SHOW_CURSOR)
             _in_thread(say).acquire(timeout=_LAST_WORDS_S)
         finally:
+            remove_temporary_files()
             os._exit(code)
 
     def finish_speaking(self) -> None:

@@ -33,9 +33,8 @@ def save_plan(
 
     _see_that_secrets_can_be_found(plan)
     loaded = context.loaded
-    file = Path(os.path.realpath(file))
-    if file.is_dir() or (file.exists() and not file.is_file()):
-        raise WrongUsage(Diagnostic("not a file", f"{file} cannot hold a plan", "name a file behind --out"))
+    # A link at the file's own place is replaced by it.
+    file = Path(os.path.realpath(file.parent)) / file.name
     _, target = loaded.target(plan.target.name)
     options = SavedOptions(
         target=target,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -104,3 +105,62 @@ def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".reconciler").write_text("", encoding="utf-8")
     with pytest.raises(FileExistsError):
         record_directory(tmp_path)
+
+
+@pytest.mark.parametrize("option", ["--out={}", "-ojson={}"])
+@pytest.mark.parametrize("leads_to", ["victim", "nowhere", "/dev/null"])
+def test_output_replaces_a_planted_link_and_does_not_follow_it(
+    reconciler: Reconciler, tmp_path: Path, option: str, leads_to: str
+) -> None:
+    write(manifest("a"))
+    Path("victim").write_text("precious", encoding="utf-8")
+    Path("out").symlink_to(leads_to)
+    assert reconciler("plan", option.format("out")).code == 0
+    assert Path("victim").read_text(encoding="utf-8") == "precious"
+    assert not Path("out").is_symlink()
+    assert not Path("nowhere").exists()
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("option", ["--out={}", "-ojson={}"])
+@pytest.mark.parametrize("make", [directory, os.mkfifo])
+def test_output_over_what_is_no_file_is_64(
+    reconciler: Reconciler, option: str, make: Callable[[Path], None]
+) -> None:
+    write(manifest("a"))
+    make(Path("out"))
+    said = reconciler("plan", option.format("out"))
+    assert said.code == 64
+    assert "is a directory" in said.err or "is a pipe" in said.err
+
+
+def test_plan_is_not_saved_in_a_device(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    said = reconciler("plan", "--out", "/dev/null")
+    assert said.code == 64
+    assert "/dev/null is a device" in said.err
+
+
+def test_report_of_an_internal_error_is_private_and_planted_by_nobody(
+    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    write(manifest("a"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("reconciler.reconcile.plan", fail)
+    said = reconciler("plan")
+    assert said.code == 70
+    [report] = tmp_path.glob("reconciler-report-*.txt")
+    assert str(report) in said.err
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
+    assert "ZeroDivisionError" in report.read_text(encoding="utf-8")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    said = reconciler("plan")
+    assert said.code == 70
+    assert "could not be written" in said.err

@@ -1,0 +1,191 @@
+"""Regular files, read and written so that nobody who shares a directory can turn it against us.
+
+What is read is a regular file of a bounded size: nothing blocks on a pipe, and no device is opened for
+what it holds. What is written goes to a temporary file beside the target, made by nobody else, and is
+renamed: readers see the old content or the new one, and a link that somebody planted at the target's
+place is replaced, never followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_MEGABYTE = 1024 * 1024
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+_DEVICES, _PROCESSES = Path("/dev"), Path("/proc")
+#: The names that are in use, for whoever ends the program without unwinding it.
+_temporary: set[Path] = set()
+
+
+class NotRegular(OSError):
+    """The path names something else than a regular file; `strerror` says what."""
+
+
+class TooLarge(OSError):
+    """The file has more bytes than anything of its kind; `strerror` says how many it may have."""
+
+
+class Content(NamedTuple):
+    """What a file holds, and what the system says of it."""
+
+    data: bytes
+    status: os.stat_result
+
+
+def read_file(path: Path, most: int) -> Content:
+    """Read a regular file of at most `most` bytes, or a link to one. Never blocks.
+
+    Raises:
+        FileNotFoundError: there is none.
+        NotRegular: it is a directory, a pipe, a socket or a device.
+        TooLarge: it is larger.
+        OSError: it cannot be read.
+    """
+    # Looked at first: opening some devices does something already. Looked at again once it is open.
+    _check_regular(path, os.stat(path))  # noqa: PTH116 - a name that holds NUL is a ValueError either way
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as stream:
+        status = os.fstat(stream.fileno())
+        _check_regular(path, status)
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise TooLarge(errno.EFBIG, f"larger than {most // _MEGABYTE} MB", str(path))
+    return Content(data, status)
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegular(errno.EINVAL, kind_of(status.st_mode), str(path))
+
+
+def kind_of(mode: int) -> str:
+    """What a file is that is no regular one, for people."""
+    return next((words for is_it, words in _KINDS if is_it(mode)), "not a regular file")
+
+
+def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file whole or not at all.
+
+    It has `mode` from its first byte on; without one it keeps the mode of the file of ours that was there,
+    else the umask decides. What stands in a directory of the system (`/dev/stdout`) is written into, if
+    no `mode` is asked for.
+
+    Raises:
+        NotRegular: a directory, a device, a pipe or a socket is there.
+        OSError: it cannot be written. What was there stays as it was.
+    """
+    target = Path(os.path.realpath(path.parent)) / path.name
+    if mode is None and _is_of_the_system(target):
+        _write_into(target, data)
+        return
+    _check_replaceable(target)
+    if mode is None:
+        mode = _mode_of(target)
+    temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
+    _temporary.add(temporary)
+    try:
+        _write_new(temporary, data, mode)
+        temporary.replace(target)
+    except OSError as error:
+        # The temporary name tells nobody anything, and some errors name no file at all.
+        raise OSError(error.errno, error.strerror, str(target)) from error
+    finally:
+        _remove(temporary)
+    _sync_directory(target.parent)
+
+
+def remove_temporary_files() -> None:
+    """Remove what is being written just now: the program is about to end without unwinding."""
+    for temporary in list(_temporary):
+        _remove(temporary)
+
+
+def _is_of_the_system(target: Path) -> bool:
+    """Whether it stands where nobody but the system makes names, `/dev/stdout` and `/dev/fd/N` among them."""
+    return target.parent == _DEVICES or _PROCESSES in target.parents
+
+
+def _check_replaceable(target: Path) -> None:
+    """A link is replaced wherever it leads, unless it is a directory that is named by it."""
+    if target.is_dir():
+        raise NotRegular(errno.EISDIR, "a directory", str(target))
+    try:
+        found = target.lstat().st_mode
+    except OSError:  # there is none, or whatever is wrong will be said when it is written
+        return
+    if not stat.S_ISREG(found) and not stat.S_ISLNK(found):
+        raise NotRegular(errno.EINVAL, kind_of(found), str(target))
+
+
+def _mode_of(target: Path) -> int | None:
+    """The mode of a file of ours; None of any other, which may be as open as its owner likes."""
+    with suppress(OSError):
+        status = target.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            return stat.S_IMODE(status.st_mode)
+    return None
+
+
+def _write_new(path: Path, data: bytes, mode: int | None) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666 if mode is None else 0o600)
+    try:
+        _write_all(descriptor, data)
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_into(path: Path, data: bytes) -> None:
+    """Write into what is there. A pipe that nobody reads is an error, and nothing to wait for."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISBLK(os.fstat(descriptor).st_mode):
+                raise NotRegular(errno.EINVAL, "a device", str(path))
+            os.set_blocking(descriptor, True)
+            _write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+    except IsADirectoryError as error:
+        raise NotRegular(errno.EISDIR, "a directory", str(path)) from error
+    except NotRegular:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _remove(temporary: Path) -> None:
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)
+    _temporary.discard(temporary)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Have the new name survive a loss of power, where the system can say so."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

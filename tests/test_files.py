@@ -1,0 +1,309 @@
+"""Files are written whole or not at all, through no link; and read only where they are regular and small."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from reconciler import files
+from reconciler.files import NotRegular, TooLarge, read_file, remove_temporary_files, write_file
+
+ROOT = Path(__file__).parents[1]
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def link_to_directory(path: Path) -> None:
+    (path.parent / "elsewhere").mkdir()
+    path.symlink_to("elsewhere")
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def bound_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+def link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+ODD = [
+    (directory, "a directory"),
+    (link_to_directory, "a directory"),
+    (pipe, "a pipe"),
+    (bound_socket, "a socket"),
+]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "target"
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_temporary_file(tmp_path: Path) -> Iterator[None]:
+    yield
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+# ── written ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("make", "kind"), ODD)
+def test_write_over_what_is_no_regular_file_is_refused(
+    target: Path, make: Callable[[Path], None], kind: str
+) -> None:
+    make(target)
+    before = target.lstat()
+    with pytest.raises(NotRegular, match=kind):
+        write_file(target, b"x")
+    assert target.lstat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("leads_to", ["victim", "nowhere", "/dev/null", "target"])
+def test_planted_link_is_replaced_and_not_followed(target: Path, leads_to: str) -> None:
+    victim = target.with_name("victim")
+    victim.write_text("precious")
+    target.symlink_to(leads_to)
+    write_file(target, b"ours")
+    assert not target.is_symlink()
+    assert target.read_bytes() == b"ours"
+    assert victim.read_text() == "precious"
+    assert Path("/dev/null").is_char_device()
+    assert not target.with_name("nowhere").exists()
+
+
+def test_planted_temporary_name_is_neither_used_nor_followed(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = target.with_name("victim")
+    victim.write_text("precious")
+    monkeypatch.setattr(os, "urandom", lambda n: b"\0" * n)
+    planted = target.with_name(f".{'00' * 8}.tmp")
+    planted.symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_file(target, b"ours")
+    assert victim.read_text() == "precious"
+    assert not target.exists()
+
+
+def test_temporary_names_cannot_be_guessed(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    replace = Path.replace
+
+    def noted(self: Path, to: Path) -> Path:
+        names.append(self.name)
+        return replace(self, to)
+
+    monkeypatch.setattr(Path, "replace", noted)
+    for _ in range(50):
+        write_file(target, b"x")
+    assert len(set(names)) == 50
+    assert f".{os.getpid()}.tmp" not in names
+
+
+@pytest.mark.parametrize(
+    ("was", "mode", "umask", "becomes"),
+    [
+        (None, None, 0o022, 0o644),
+        (None, None, 0o077, 0o600),
+        (0o640, None, 0o022, 0o640),
+        (0o644, 0o600, 0o000, 0o600),
+        (None, 0o600, 0o000, 0o600),
+        (None, 0o600, 0o777, 0o600),
+    ],
+)
+def test_mode_of_a_written_file(
+    target: Path, was: int | None, mode: int | None, umask: int, becomes: int
+) -> None:
+    if was is not None:
+        target.touch()
+        target.chmod(was)
+    before = os.umask(umask)
+    try:
+        write_file(target, b"x", mode)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(target.stat().st_mode) == becomes
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_failed_write_leaves_what_was_there(
+    target: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+) -> None:
+    target.write_text("before")
+
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    with monkeypatch.context() as patch:
+        place = Path if step == "replace" else os
+        patch.setattr(place, step, fail)
+        with pytest.raises(type(error)) as caught:
+            write_file(target, b"after")
+    if isinstance(caught.value, OSError):
+        assert caught.value.filename == str(target)
+    assert target.read_text() == "before"
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+
+
+WRITER = """\
+import sys, resource
+from pathlib import Path
+from reconciler.files import write_file
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_file(Path(sys.argv[1]), b"x" * 5000, 0o600)
+except OSError as error:
+    print(error.strerror, error.filename)
+"""
+
+
+def test_full_disk_leaves_what_was_there(target: Path) -> None:
+    target.write_text("before")
+    said = subprocess.run(
+        [sys.executable, "-c", WRITER, str(target)],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == f"File too large {target}\n"
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+    assert target.read_text() == "before"
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
+
+
+def test_temporary_file_is_removed_when_the_program_stops_at_once(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[list[Path]] = []
+
+    def stop(descriptor: int) -> None:
+        there.append(list(target.parent.iterdir()))
+        remove_temporary_files()
+        there.append(list(target.parent.iterdir()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(target, b"x")
+    assert [len(found) for found in there] == [1, 0]
+
+
+SLOW_WRITER = """\
+import os, signal, sys, time
+from pathlib import Path
+from reconciler.cli import running
+from reconciler import files
+import click
+
+@click.command()
+def command():
+    def slow(descriptor):
+        print("writing", flush=True)
+        time.sleep(60)
+    files.os.fsync = slow
+    files.write_file(Path(sys.argv[1]), b"x")
+
+target, sys.argv[1:] = sys.argv[1], []
+sys.argv.append(target)
+running._invoke = lambda *_: command.callback()
+running.main(command)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_temporary_file_is_removed_after_a_signal(target: Path, number: signal.Signals, code: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_WRITER, str(target)],
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(30) == code
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+@pytest.mark.parametrize("goes_to", ["pipe", "file"])
+def test_file_of_the_system_is_written_into(tmp_path: Path, name: str, goes_to: str) -> None:
+    script = f"from reconciler.files import *; [write_file(Path({name!r}), t) for t in (b'one', b'two')]"
+    out = tmp_path / "out"
+    with out.open("wb") as stream:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE if goes_to == "pipe" else stream,
+            check=True,
+        )
+    assert (done.stdout if goes_to == "pipe" else out.read_bytes()) == b"onetwo"
+
+
+def test_pipe_that_nobody_reads_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
+    os.mkfifo(target)
+    monkeypatch.setattr(files, "_DEVICES", target.parent)
+    with pytest.raises(OSError, match="No such device"):
+        write_file(target, b"x")
+
+
+# ── read ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("make", "kind"), [*ODD, (link_to_device, "a device")])
+def test_read_of_what_is_no_regular_file_is_refused_at_once(
+    target: Path, make: Callable[[Path], None], kind: str
+) -> None:
+    make(target)
+    with pytest.raises(NotRegular, match=kind):
+        read_file(target, 10)
+
+
+def test_read_follows_a_link_to_a_regular_file(target: Path) -> None:
+    target.write_bytes(b"x")
+    link = target.with_name("link")
+    link.symlink_to(target)
+    assert read_file(link, 10).data == b"x"
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/tty", "/dev/stdin"])
+def test_device_is_not_read(name: str) -> None:
+    with pytest.raises((NotRegular, FileNotFoundError)):
+        read_file(Path(name), 10)
+
+
+def test_read_is_bounded_and_says_the_limit(target: Path) -> None:
+    with target.open("wb") as stream:
+        stream.truncate(2 * 1024 * 1024)
+    assert len(read_file(target, 2 * 1024 * 1024).data) == 2 * 1024 * 1024
+    with pytest.raises(TooLarge, match="larger than 1 MB"):
+        read_file(target, 1024 * 1024)
+
+
+def test_file_without_a_size_is_bounded_too() -> None:
+    with pytest.raises(TooLarge):
+        read_file(Path("/proc/self/environ"), 1)
