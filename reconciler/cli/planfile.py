@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
+import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Refused, WrongUsage
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Refused, Severity, WrongUsage
+from reconciler.files import NotRegular, TooLarge, read_file
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan
@@ -15,9 +18,6 @@ if TYPE_CHECKING:
     from reconciler.core.stack import VariableSource
     from reconciler.manifests import LoadedStack
     from reconciler.reconcile import Context
-
-#: A plan of ten thousand jobs is a tenth of this.
-_LARGEST = 256 * 1024 * 1024
 
 
 def save_plan(
@@ -96,8 +96,12 @@ def _see_that_secrets_can_be_found(plan: Plan) -> None:
 
 def _write(file: Path, document: dict[str, Any]) -> None:
     from reconciler.cli.console import console
+    from reconciler.core.plan_file import is_json
     from reconciler.render.json import dump, redacted
 
+    if not is_json(document):
+        why = "a body holds infinity or NaN, which is no number of JSON"
+        raise Refused(Diagnostic("a value that cannot be saved", why, "write a number, or text in quotes"))
     shown = redacted(document, console.redact)
     for before, after in zip(document["actions"], shown["actions"], strict=True):
         if before.get("desired") != after.get("desired"):
@@ -111,20 +115,54 @@ def read_plan(file: Path, *, strict: bool) -> SavedPlan:
     """Read a plan file; `strict` is for one that is to be applied.
 
     Raises:
-        WrongUsage: there is no such file.
+        WrongUsage: there is no such file, or it is no regular one.
+        Refused: it is to be applied, and others than we and root can write it.
         ManifestInvalid: it is no plan, or damaged.
         StalePlan: another version of the program made it.
     """
-    from reconciler.core import saved
+    from reconciler.core import plan_file, saved
     from reconciler.version import __version__
 
-    if not file.is_file():
-        raise WrongUsage(Diagnostic("no such plan file", f"{file} is no file", "reconciler plan --out FILE"))
-    if file.stat().st_size > _LARGEST:
-        raise ManifestInvalid(Diagnostic("invalid plan file", f"{file} is too large to be one"))
     try:
-        data = json.loads(file.read_bytes())
-    except (ValueError, RecursionError):
-        why = f"{file} is no JSON document; it may have been cut off"
+        data, status = read_file(file, plan_file.MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError, NotRegular) as error:
+        found = error.strerror if isinstance(error, NotRegular) else "no file"
+        why = f"{file} is {found}"
+        raise WrongUsage(Diagnostic("no such plan file", why, "reconciler plan --out FILE")) from None
+    except TooLarge as error:
+        why = f"{file} is {error.strerror}, and no plan is"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "make a new plan")) from None
-    return saved.read(data, str(file), __version__, strict=strict)
+    _check_access(file, status, strict=strict)
+    try:
+        document = plan_file.parse(data)
+    except plan_file.NotAPlanFile as error:
+        why = f"{file}: {error}"
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "make a new plan")) from None
+    return saved.read(document, str(file), __version__, strict=strict)
+
+
+def _check_access(file: Path, status: os.stat_result, *, strict: bool) -> None:
+    """See who else can write the file, or read it. Whoever can write it decides what is carried out.
+
+    Raises:
+        Refused: it is to be applied, and somebody else can write it.
+    """
+    from reconciler.cli.console import console
+
+    own = f"chmod 600 {shlex.quote(str(file))}"
+    mode = stat.S_IMODE(status.st_mode)
+    look = f"read it again, reconciler show {shlex.quote(str(file))}, then: "
+    found = None
+    if status.st_uid not in (os.geteuid(), 0):
+        why = f"{file} belongs to user {status.st_uid}, who can change it"
+        found = Diagnostic("plan file of another user", why, f"{look}copy it to a file of your own")
+    elif mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"{file} has mode {mode:04o}: what is carried out may not be what was approved"
+        found = Diagnostic("plan file that others can write", why, look + own)
+    if found is not None and strict:
+        raise Refused(found)
+    if found is None and mode & (stat.S_IRGRP | stat.S_IROTH):
+        why = f"{file} has mode {mode:04o}, and holds whole jobs, though no secret"
+        found = Diagnostic("plan file that others can read", why, own)
+    if found is not None:
+        console.diagnostics([replace(found, severity=Severity.WARNING)])

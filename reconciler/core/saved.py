@@ -20,6 +20,7 @@ from reconciler.core.exit_code import ExitCode
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason
+from reconciler.core.plan_file import unreadable_texts
 from reconciler.core.planner import Look
 from reconciler.core.saved_checks import contradictions, miscounted
 from reconciler.core.seal import CHECKSUM, broken, seal_of_action, seal_of_options, without_seals
@@ -106,6 +107,8 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
     """
     if not isinstance(data, Mapping) or "options" not in data or _is_too_deep(data):
         raise ManifestInvalid(_invalid(file, "it is not what `plan --out` wrote"))
+    if damages := [*unreadable_texts(data)]:
+        raise ManifestInvalid(*(_invalid(file, said) for said in damages))
     is_ours = _made_by_other(data, version) is None
     if strict and not is_ours:
         why = f"{file} was made by reconciler {_made_by_other(data, version)}, this is {version}"

@@ -15,7 +15,8 @@ from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.expression import Reference, parts_of
 from reconciler.core.secret import SecretText, show
 from reconciler.core.stack import Variable, VariableSource
-from reconciler.manifests.document import read, shorten
+from reconciler.files import NotRegular, TooLarge, read_file
+from reconciler.manifests.document import parse, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
 from reconciler.manifests.records import passwords_in, read_address
 from reconciler.manifests.variables import (
@@ -26,6 +27,9 @@ from reconciler.manifests.variables import (
     read_value_files,
     texts_in,
 )
+
+#: A file of values is a few lines.
+_MOST_BYTES = 16 * 1024 * 1024
 
 
 def _nobody(_: Iterable[str]) -> None:
@@ -176,9 +180,7 @@ class _Again:
     def _file(self, file: str) -> tuple[Mapping[str, Any], str | None]:
         """What a file says that gave values before, and why it says nothing, if it cannot be read."""
         if file not in self._files:
-            document = read(self.base / file, file)
-            why = document.problems[0].why if document.problems else None
-            self._files[file] = ({} if why else document.tree), why
+            self._files[file] = _values_in(self.base / file, file)
         return self._files[file]
 
     def _missing(self, name: str) -> Diagnostic:
@@ -199,6 +201,17 @@ class _Again:
         else:
             why = f'the value of "{name}" stood in the manifest, and is not kept'
         return Diagnostic(NO_VALUE, why, fix if source and (source.env or source.file) else f"give {fix}")
+
+
+def _values_in(path: Path, file: str) -> tuple[Mapping[str, Any], str | None]:
+    """The values in a file that a plan names: a regular one, for nobody chose it on the command line."""
+    try:
+        document = parse(read_file(path, _MOST_BYTES).data, path, file)
+    except OSError as error:
+        kind = "it is " if isinstance(error, NotRegular | TooLarge) else ""
+        return {}, f"{kind}{error.strerror or type(error).__name__}"
+    why = document.problems[0].why if document.problems else None
+    return ({} if why else document.tree), why
 
 
 def _told(error: NoValue) -> Diagnostic:

@@ -1,0 +1,284 @@
+"""What a plan file may be: a regular file of a bounded size, in plain JSON, that nobody else can write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core import plan_file
+from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.test_saved_plans import PLAN, TOKEN, save, with_token
+
+COMMANDS = ["apply --yes --plan", "show"]
+
+
+@pytest.fixture
+def plan(reconciler: Reconciler) -> dict[str, Any]:
+    """A plan with one create, on a local target."""
+    write(manifest("a"))
+    return save(reconciler)
+
+
+# ── what kind of file ──────────────────────────────────────────────────────────────────────────────
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def bound_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+def link_to(name: str) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.symlink_to(name)
+
+    return make
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (directory, "a directory"),
+        (pipe, "a pipe"),
+        (bound_socket, "a socket"),
+        (link_to("/dev/zero"), "a device"),
+        (link_to("nowhere"), "no file"),
+        (link_to("odd.plan"), ""),
+    ],
+)
+def test_plan_that_is_no_regular_file_is_64_and_blocks_nothing(
+    reconciler: Reconciler, command: str, make: Callable[[Path], None], found: str
+) -> None:
+    make(Path("odd.plan"))
+    said = reconciler(*command.split(), "odd.plan")
+    assert said.code == (64 if found else 1)
+    assert found in said.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["", "x" * 300, "jobs.yaml/plan"])
+def test_name_that_is_none_is_no_fault(reconciler: Reconciler, command: str, name: str) -> None:
+    write(manifest("a"))
+    assert reconciler(*command.split(), name).code in (1, 64)
+
+
+def test_link_to_a_plan_is_read_and_its_root_found_from_the_file(
+    reconciler: Reconciler, plan: dict[str, Any]
+) -> None:
+    elsewhere = Path("elsewhere")
+    elsewhere.mkdir()
+    (elsewhere / "link.plan").symlink_to(Path("..") / PLAN)
+    assert reconciler("show", "elsewhere/link.plan").code == 0
+    assert reconciler("apply", "--yes", "--plan", "elsewhere/link.plan").code == 0
+    assert not (elsewhere / ".reconciler").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_plan_that_is_too_large_is_65_and_says_how_large_one_may_be(
+    reconciler: Reconciler, command: str
+) -> None:
+    with PLAN.open("wb") as stream:
+        stream.truncate(plan_file.MOST_BYTES + 1)
+    PLAN.chmod(0o600)
+    said = reconciler(*command.split(), str(PLAN))
+    assert said.code == 65
+    assert "larger than 256 MB" in said.err
+
+
+# ── who else can write or read it ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o660, 0o777])
+def test_plan_that_others_can_write_is_not_applied(
+    reconciler: Reconciler, plan: dict[str, Any], mode: int
+) -> None:
+    PLAN.chmod(mode)
+    said = reconciler("apply", "--yes", "--plan", str(PLAN))
+    assert said.code == 3
+    assert f"error: plan file that others can write\n  why: {PLAN} has mode {mode:04o}" in said.err
+    assert f"chmod 600 {PLAN}" in said.err
+    assert not Path(".reconciler/records.sqlite3").exists()
+    shown = reconciler("show", str(PLAN))
+    assert shown.code == 0
+    assert "warning: plan file that others can write" in shown.err
+    PLAN.chmod(0o600)
+    assert reconciler("apply", "--yes", "--plan", str(PLAN)).code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+def test_plan_that_others_can_read_is_a_warning(
+    reconciler: Reconciler, plan: dict[str, Any], command: str, mode: int
+) -> None:
+    PLAN.chmod(mode)
+    said = reconciler(*command.split(), str(PLAN))
+    assert said.code == 0
+    assert "warning: plan file that others can read" in said.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_plan_of_ours_alone_is_no_warning(reconciler: Reconciler, plan: dict[str, Any], command: str) -> None:
+    assert "warning" not in reconciler(*command.split(), str(PLAN)).err
+
+
+@pytest.mark.parametrize(("owner", "code"), [(0, 0), (1234, 3), (4321, 0)])
+def test_plan_of_another_user_is_not_applied(
+    reconciler: Reconciler, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch, owner: int, code: int
+) -> None:
+    """Root's are, and our own."""
+    fstat = os.fstat
+
+    def owned(descriptor: int) -> os.stat_result:
+        found = list(fstat(descriptor))
+        found[4] = owner
+        return os.stat_result(found)
+
+    monkeypatch.setattr("reconciler.files.os.fstat", owned)
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    assert reconciler("show", str(PLAN)).code == 0
+    said = reconciler("apply", "--yes", "--plan", str(PLAN))
+    assert said.code == code
+    assert ("belongs to user 1234" in said.err) is (code == 3)
+
+
+# ── JSON, and nothing else ─────────────────────────────────────────────────────────────────────────
+
+
+def instead(pattern: str, text: str) -> Callable[[bytes], bytes]:
+    def damage(data: bytes) -> bytes:
+        changed, count = re.subn(pattern.encode(), lambda _: text.encode(), data, count=1)
+        assert count
+        return changed
+
+    return damage
+
+
+NUMBER = r"(?<=\"line\": )\d+"
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "UTF-16": (lambda data: data.decode().encode("utf-16"), "is not UTF-8"),
+    "UTF-32": (lambda data: data.decode().encode("utf-32"), "is not UTF-8"),
+    "Latin-1": (lambda data: data.replace(b"train.py", b"tr\xe4in.py"), "is not UTF-8"),
+    "an encoded surrogate": (lambda data: data.replace(b"train.py", b"\xed\xa0\x80"), "is not UTF-8"),
+    "a mark of byte order": (lambda data: b"\xef\xbb\xbf" + data, "no JSON document"),
+    "a NUL byte": (lambda data: data.replace(b"train.py", b"tr\0in.py"), "no JSON document"),
+    "NUL bytes": (lambda data: b"\0" * len(data), "no JSON document"),
+    "nothing": (lambda data: b"", "no JSON document"),
+    "two documents": (lambda data: data * 2, "no JSON document"),
+    "NaN": (instead(NUMBER, "NaN"), "NaN is no number"),
+    "Infinity": (instead(NUMBER, "-Infinity"), "-Infinity is no number"),
+    "1e400": (instead(NUMBER, "1e400"), "1e400 is larger than any number"),
+    "400 digits": (instead(NUMBER, "9" * 400), "more than 300 digits"),
+    "5000 digits": (instead(NUMBER, "-" + "9" * 5000), "more than 300 digits"),
+    "a key twice": (instead('"stack":', '"stack": "x", "stack":'), '"stack" stands twice'),
+    "a key twice, spelled differently": (
+        instead('"options":', '"o\\u0070tions": {}, "options":'), '"options" stands twice'),
+    "a deep key twice": (instead('"line":', '"line": 1, "line":'), '"line" stands twice'),
+    "100000 levels": (lambda data: b'{"a":' * 100_000, "no JSON document"),
+    "500 levels": (instead('"warnings": \\[', '"warnings": [' + "[" * 500 + "]" * 500), ""),
+    "half a pair": (instead('"stack": "', '"stack": "\\ud800'), "stack: half of a surrogate pair"),
+    "half a pair in a body": (instead("train.py", "\\udfff"), "half of a surrogate pair"),
+    "half a pair as a key": (instead('"source"', '"\\ud800": 1, "source"'), "half of a surrogate pair"),
+    "NUL": (instead('"stack": "', '"stack": "\\u0000'), "stack: a NUL character"),
+    "NUL in a key": (instead('"source"', '"\\u0000": 1, "source"'), "a NUL character"),
+    "NUL in a file name": (instead('"file": "', '"file": "\\u0000'), "a NUL character"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_plan_that_is_not_plain_json_is_65(
+    reconciler: Reconciler, plan: dict[str, Any], damage: str, command: str
+) -> None:
+    change, words = DAMAGES[damage]
+    PLAN.write_bytes(change(PLAN.read_bytes()))
+    said = reconciler(*command.split(), str(PLAN))
+    assert said.code == 65, said.err
+    assert words in said.err
+    assert not Path(".reconciler/records.sqlite3").exists()
+
+
+def test_plan_of_very_many_values_is_65(
+    reconciler: Reconciler, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_file, "MOST_VALUES", 10)
+    said = reconciler("show", str(PLAN))
+    assert said.code == 65
+    assert "more than 10 values" in said.err
+
+
+def test_root_whose_name_is_no_text_is_found(reconciler: Reconciler) -> None:
+    """Linux lets a name be any bytes."""
+    root = Path(os.fsdecode(b"caf\xe9"))
+    write(manifest("a"), str(root / "jobs.yaml"))
+    assert reconciler("plan", "--out", str(PLAN), str(root)).code == 0
+    assert reconciler("apply", "--yes", "--plan", str(PLAN)).code == 0
+    assert (root / ".reconciler").is_dir()
+
+
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan"])
+def test_value_that_is_no_json_is_not_saved(reconciler: Reconciler, value: str) -> None:
+    write(manifest("a").replace("    spec:", f"    raw: {{x: {value}}}\n    spec:"))
+    said = reconciler("plan", "--out", str(PLAN))
+    assert said.code in (3, 65)
+    assert not PLAN.exists()
+
+
+# ── files of values that a plan names ──────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def with_values(reconciler: Reconciler, service: Service) -> None:
+    write(with_token(manifest("a", url=service.url, more=TOKEN)))
+    write("token: from-a-file-1\n", "values/secret.yaml")
+    save(reconciler, "--var-file", "values/secret.yaml")
+    Path("values/secret.yaml").unlink()
+
+
+def large(path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.truncate(17 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (directory, "it is a directory"),
+        (pipe, "it is a pipe"),
+        (bound_socket, "it is a socket"),
+        (link_to("/dev/zero"), "it is a device"),
+        (link_to("/dev/stdin"), "cannot be read: "),
+        (large, "it is larger than 16 MB"),
+    ],
+)
+@pytest.mark.usefixtures("with_values")
+def test_value_is_not_looked_for_in_what_is_no_regular_file(
+    reconciler: Reconciler, service: Service, make: Callable[[Path], None], found: str
+) -> None:
+    make(Path("values/secret.yaml"))
+    said = reconciler("apply", "--yes", "--plan", str(PLAN))
+    assert said.code == 65
+    assert found in said.err
+    assert service.store.jobs() == []
+
+
+@pytest.mark.usefixtures("with_values")
+def test_value_is_found_through_a_link_to_a_regular_file(reconciler: Reconciler, service: Service) -> None:
+    write("token: from-a-file-2\n", "elsewhere.yaml")
+    Path("values/secret.yaml").symlink_to("../elsewhere.yaml")
+    assert reconciler("apply", "--yes", "--plan", str(PLAN)).code == 0
+    assert "from-a-file-2" in json.dumps(service.store.jobs()[0].body)
