@@ -186,13 +186,18 @@ def _see_that_it_was_shown() -> None:
         raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
 
 
+def has_terminal() -> bool:
+    """Whether there is a terminal to ask on."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+
+
 def confirm(question: str) -> None:
     """Ask on the terminal.
 
     Raises:
         Refused: the answer is no, or none (Ctrl-D), or there is no terminal to ask on.
     """
-    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
+    if not has_terminal():
         raise Refused(Diagnostic("not confirmed", "there is no terminal to ask on", "add --yes"))
     try:
         is_confirmed = click.confirm(question, err=True)

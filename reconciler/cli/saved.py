@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli.carrying_out import Asked, carry_out, held, nothing_done
+from reconciler.cli.carrying_out import Asked, carry_out, confirm, has_terminal, held, nothing_done
 from reconciler.cli.console import console
 from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.opening import runtime
 from reconciler.cli.planfile import read_plan
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.saved import SavedPlan
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Refused
+from reconciler.core.printable import printable
+from reconciler.core.saved import SavedOptions, SavedPlan
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan
@@ -34,7 +35,7 @@ def apply_saved(file: Path, asked: Asked, **given: Any) -> int:
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):
-            plan, context = _opened(file, cleanup, interrupt, **given)
+            plan, context = _opened(file, cleanup, interrupt, yes=asked.yes, **given)
             reconcile.check_target(context, plan)
             hold = cleanup.enter_context(held(context, interrupt))
             reconcile.check_preconditions(context, plan)
@@ -46,6 +47,7 @@ def _opened(
     cleanup: ExitStack,
     interrupt: Interrupt,
     *,
+    yes: bool,
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
     records: str | None,
@@ -83,11 +85,36 @@ def _opened(
 
     run_by = runtime(interrupt.stop)
     url = records_url(options.target, records, saved_records, run_by)
+    if url is not None and url != records and not yes:
+        _confirm_store(url, options, loaded.root)
     how = RecordOptions(url, lease_s, without_records)
     context = cleanup.enter_context(
         connect_target(loaded, plan.target.name, options.target, url, run_by, how)
     )
     return plan, context._replace(only=options.only, parallelism=parallelism, is_applied=True)
+
+
+def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
+    """Ask about a store that is not the stack's own: the file beside its root file, or what --records says.
+
+    It is asked before anything connects to the store, for that may send a password there.
+
+    Raises:
+        Refused: nobody says yes.
+    """
+    from reconciler.manifests.saved import shown_address
+    from reconciler.record_directory import NAME
+    from reconciler.recording import DATABASE
+
+    if url == f"sqlite:///{root / NAME / DATABASE}":
+        return
+    shown = printable(console.redact(shown_address(options.records or "")))
+    if not has_terminal():
+        why = f"the records are in {shown}, not in the stack's own store, and there is no terminal to ask on"
+        fix = "add --yes if that is right, or name the store: --records URL"
+        raise Refused(Diagnostic("not confirmed", why, fix))
+    console.say(f"The plan has its records in {shown}, which is not the stack's own store.")
+    confirm("Use that store?")
 
 
 def _as_loaded(saved: SavedPlan, base: Path) -> LoadedStack:

@@ -4,19 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from reconciler.cli.console import console
 from reconciler.cli.options import OUTPUT, SHOW_KEEP, OutputSpec, with_options
 from reconciler.cli.planfile import read_plan
 from reconciler.cli.showing import show_plan, wanted
+
+if TYPE_CHECKING:
+    from reconciler.core.plan import Plan
+    from reconciler.core.saved import SavedOptions
 
 
 @click.command("show")
 @click.argument("file", type=click.Path(path_type=Path))
 @with_options(OUTPUT, SHOW_KEEP)
 def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep: bool) -> int:
-    """Show a plan that `plan --out FILE` saved. Nothing is asked of the service."""
-    plan, _ = read_plan(file, strict=False)
-    show_plan(plan, wanted(outputs, as_json=as_json), show_keep=show_keep)
+    """Show a plan that `plan --out FILE` saved. Nothing is asked of the service.
+
+    Where applying it would look values up, or use another record store than the stack's own, that is
+    shown first.
+    """
+    plan, options = read_plan(file, strict=False)
+    specs = wanted(outputs, as_json=as_json)
+    _show_sources(plan, options, specs)
+    show_plan(plan, specs, show_keep=show_keep)
     return 0
+
+
+def _show_sources(plan: Plan, options: SavedOptions, specs: Sequence[OutputSpec]) -> None:
+    """Write to stdout if that is text, else to stderr: other formats have their own form."""
+    from reconciler.manifests.saved import shown_address
+    from reconciler.render.plan_sources import render_sources
+
+    records = None if options.records is None else shown_address(options.records)
+    if not (text := render_sources(plan, options, records)):
+        return
+    if OutputSpec("text", None) in specs:
+        console.result(text + "\n")
+    else:
+        console.say(text.rstrip("\n"))

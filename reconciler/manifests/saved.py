@@ -13,12 +13,12 @@ from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.expression import Reference, parts_of
-from reconciler.core.secret import SecretText, show
+from reconciler.core.secret import REDACTED, SecretText, show
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.files import NotRegular, TooLarge, read_file
 from reconciler.manifests.document import parse, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
-from reconciler.manifests.records import passwords_in, read_address
+from reconciler.manifests.records import looks_like_passwords, passwords_in, read_address
 from reconciler.manifests.variables import (
     NO_VALUE,
     NoValue,
@@ -91,6 +91,22 @@ def resolve_records(
     if isinstance(url, SecretText):
         learn(passwords_in(url))
     return url
+
+
+def shown_address(reference: str) -> str:
+    """A store's address as people may see it: passwords are hidden, references to values stay.
+
+    Options stay, too: some of them say which host is asked.
+    """
+    found = {*passwords_in(reference), *looks_like_passwords(reference)}
+    for password in sorted(found, key=len, reverse=True):
+        if not _is_reference(password):
+            reference = reference.replace(password, REDACTED)
+    return reference
+
+
+def _is_reference(text: str) -> bool:
+    return all(isinstance(part, Reference) for part in parts_of(text))
 
 
 def _texts(tree: Any) -> Iterator[str]:
