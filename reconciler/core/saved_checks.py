@@ -11,23 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from reconciler.core.body import manifest_form
-from reconciler.core.digest import CURRENT, RERUN, declared, digest_of
-from reconciler.core.expression import Reference, parts_of
 from reconciler.core.identity import (
-    Description,
-    Marker,
     key_problem,
-    parse_description,
     remote_name,
     stack_problem,
 )
-from reconciler.core.marks import Cloud
-from reconciler.core.mutable import DESCRIPTION, is_changeable
-from reconciler.core.normal import by_name, canonical, mutable_paths, split
 from reconciler.core.phase import Operation, may, parse_phase
 from reconciler.core.plan import (
     Action,
@@ -40,8 +31,8 @@ from reconciler.core.plan import (
     lost_sum,
     node_hours,
 )
-from reconciler.core.secret import SecretText
-from reconciler.core.stack import Declared, ReplaceOrder
+from reconciler.core.saved_bodies import change_problems, create_body_problems, update_body_problems
+from reconciler.core.stack import ReplaceOrder
 
 if TYPE_CHECKING:
     from reconciler.core.saved import SavedOptions
@@ -256,10 +247,11 @@ def _of_one(stack: str, workspace_id: str, action: PlannedAction) -> Iterator[st
         return
     try:
         if action.traits.starts_a_job:
-            found = _of_create_body(stack, workspace_id, action, action.desired)
+            found = create_body_problems(stack, workspace_id, action, action.desired)
         else:
-            found = _of_update_body(stack, action, action.desired)
+            found = update_body_problems(stack, action, action.desired)
         yield from found
+        yield from change_problems(action)
     except (TypeError, ValueError, AttributeError, LookupError, RecursionError):
         yield "desired: it is no body"
 
@@ -272,6 +264,8 @@ def _of_its_shape(action: PlannedAction, shape: Shape) -> Iterator[str]:
         is_there = value not in (None, ())
         if (wanted is _NEEDED and not is_there) or (wanted is _ABSENT and is_there):
             yield f"{name} {wanted.value}"
+    if action.follows == "":
+        yield "follows: it names no job"
     lost = node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0.0
     if action.lost_node_hours != lost:
         yield "lost_node_hours is not what elapsed and nodes say"
@@ -348,121 +342,3 @@ def _of_the_new_job(action: PlannedAction, before: Before | None, after: After) 
         yield "after: it is not the job in before"
     if after.digest != before.digest and action.reason not in _MOVES_DIGEST:
         yield "after: the digest does not change"
-
-
-# --- bodies
-
-_SECRET = "\0"  # noqa: S105 - stands for a value that is not at hand; no reference looks like it
-
-
-def _read(tree: Any) -> Any:
-    """Saved data as it was before `core.secret.save`; secrets without their values."""
-    if isinstance(tree, str):
-        parts = parts_of(tree)
-        if any(isinstance(part, Reference) for part in parts):
-            return SecretText(_SECRET, tree)
-        return "".join(str(part) for part in parts)
-    if isinstance(tree, Mapping):
-        return {name: _read(value) for name, value in tree.items()}
-    return [_read(value) for value in tree] if isinstance(tree, list | tuple) else tree
-
-
-def _holds_secret(tree: Any) -> bool:
-    if isinstance(tree, Mapping):
-        return any(map(_holds_secret, tree.values()))
-    if isinstance(tree, list):
-        return any(map(_holds_secret, tree))
-    return isinstance(tree, SecretText)
-
-
-def _of_create_body(
-    stack: str, workspace_id: str, action: PlannedAction, desired: Mapping[str, Any]
-) -> Iterator[str]:
-    after, said = action.after, action.declared
-    assert after is not None
-    assert said is not None
-    body = _read(desired)
-    metadata = body["metadata"]
-    marker = Marker(stack, action.key, after.revision, after.digest, protected=said.protect is True)
-    identity = (metadata["name"], metadata["workspace_id"], metadata["description"])
-    if identity != (after.name, workspace_id, str(Description(said.description, marker))):
-        yield "desired: it is not the body of this action"
-    elif after.digest[:1] == CURRENT:  # one of another algorithm is stale
-        covered = by_name(
-            declared(split(canonical(manifest_form(body))).immutable, said.immutable.get(RERUN))
-        )
-        is_covered = digest_of(covered, after.digest[:1]) == after.digest
-        if not is_covered or covered != said.immutable:
-            yield "desired: it is not what the digest was made of"
-    if _mutable_in(body) != dict(said.mutable):
-        yield "desired: what can be changed on the job is not what declared says"
-
-
-def _mutable_in(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The mutable fields of a body, as they stand in `declared`: without those that hold a secret."""
-    found = {path: _at(body, path) for path in mutable_paths() if path != DESCRIPTION}
-    return _nested({p: v for p, v in found.items() if v is not None and not _holds_secret(v)})
-
-
-def _of_update_body(stack: str, action: PlannedAction, desired: Mapping[str, Any]) -> Iterator[str]:
-    before, after = action.before, action.after
-    assert before is not None
-    assert after is not None
-    body = _read(desired)
-    text, marker = parse_description(body["description"])
-    whose = None if marker is None else (marker.stack, marker.key, marker.revision, marker.digest)
-    is_ours = whose == (stack, action.key, after.revision, after.digest)
-    if marker is None or not is_ours or not _is_believed(marker, before):
-        yield "desired: it does not write the marker of this job"
-        return
-    said = action.declared
-    if said is None:
-        if body.keys() != {"description"}:
-            yield "desired: it changes more than the marker"
-        elif marker.protected and action.reason is Reason.PROTECTION_RELEASED:
-            yield "desired: it does not release the protection"
-        return
-    if marker.stopped and may(Operation.TERMINATE, parse_phase(before.phase)):
-        yield "desired: it says of a job that goes on that we stopped it"
-    if text != said.description or said.protect not in (None, marker.protected):
-        yield "desired: its description is not what declared says"
-    if not _is_legal_update(body, said, before):
-        yield "desired: it does not hold just what can be changed now"
-
-
-def _is_believed(marker: Marker, before: Before) -> bool:
-    return marker.is_on_its_own_job(before.name, before.id)
-
-
-def _is_legal_update(body: Mapping[str, Any], said: Declared, before: Before) -> bool:
-    """Whether an update sends all declared mutable fields that are legal, on some cloud, and no others."""
-    phase = parse_phase(before.phase)
-    assert phase is not None
-    paths = [path for path in mutable_paths() if path != DESCRIPTION]
-    sent = {path: value for path in paths if (value := _at(body, path)) is not None}
-    secret = {path: value for path, value in sent.items() if _holds_secret(value)}
-    if {"description": body["description"], **_nested(sent)} != dict(body):
-        return False
-    declared_now = {path: value for path in paths if (value := _at(said.mutable, path)) is not None}
-    if _nested(declared_now) != dict(said.mutable):
-        return False
-    return any(
-        {**{p: v for p, v in declared_now.items() if is_changeable(p, phase, cloud)}, **secret} == sent
-        for cloud in Cloud
-    )
-
-
-def _at(tree: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        tree = tree.get(name) if isinstance(tree, Mapping) else None
-    return tree
-
-
-def _nested(value_by_path: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, value in value_by_path.items():
-        place = tree
-        for name in path[:-1]:
-            place = place.setdefault(name, {})
-        place[path[-1]] = value
-    return tree

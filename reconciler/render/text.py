@@ -32,7 +32,7 @@ def render_plan(plan: Plan, view: View) -> str:
     width = max((len(_name(group)) for group in groups), default=0)
     for group in groups:
         lines += _group(group, style, width)
-        if view.verbose and group.first.traits.starts_a_job:
+        if view.verbose and group.first.desired is not None:
             lines += _body(group.first)
     if shown:
         lines.append("")

@@ -1,0 +1,171 @@
+"""Whether the body of a saved plan's action is the one that the action says: its digest, marker and changes.
+
+Source: CLI.md 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reconciler.core.body import manifest_form
+from reconciler.core.diff import spell_path
+from reconciler.core.digest import CURRENT, RERUN, declared, digest_of
+from reconciler.core.expression import Reference, parts_of
+from reconciler.core.identity import Description, Marker, parse_description
+from reconciler.core.marks import Cloud
+from reconciler.core.mutable import DESCRIPTION, is_changeable
+from reconciler.core.normal import by_name, canonical, mutable_paths, split
+from reconciler.core.phase import Operation, may, parse_phase
+from reconciler.core.plan import Before, PlannedAction, Reason
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Declared
+
+_SECRET = "\0"  # noqa: S105 - stands for a value that is not at hand; no reference looks like it
+
+
+def _read(tree: Any) -> Any:
+    """Saved data as it was before `core.secret.save`; secrets without their values."""
+    if isinstance(tree, str):
+        parts = parts_of(tree)
+        if any(isinstance(part, Reference) for part in parts):
+            return SecretText(_SECRET, tree)
+        return "".join(str(part) for part in parts)
+    if isinstance(tree, Mapping):
+        return {name: _read(value) for name, value in tree.items()}
+    return [_read(value) for value in tree] if isinstance(tree, list | tuple) else tree
+
+
+def _holds_secret(tree: Any) -> bool:
+    if isinstance(tree, Mapping):
+        return any(map(_holds_secret, tree.values()))
+    if isinstance(tree, list):
+        return any(map(_holds_secret, tree))
+    return isinstance(tree, SecretText)
+
+
+def create_body_problems(
+    stack: str, workspace_id: str, action: PlannedAction, desired: Mapping[str, Any]
+) -> Iterator[str]:
+    after, said = action.after, action.declared
+    assert after is not None
+    assert said is not None
+    body = _read(desired)
+    metadata = body["metadata"]
+    marker = Marker(stack, action.key, after.revision, after.digest, protected=said.protect is True)
+    identity = (metadata["name"], metadata["workspace_id"], metadata["description"])
+    if identity != (after.name, workspace_id, str(Description(said.description, marker))):
+        yield "desired: it is not the body of this action"
+    elif after.digest[:1] == CURRENT:  # one of another algorithm is stale
+        covered = by_name(
+            declared(split(canonical(manifest_form(body))).immutable, said.immutable.get(RERUN))
+        )
+        is_covered = digest_of(covered, after.digest[:1]) == after.digest
+        if not is_covered or covered != said.immutable:
+            yield "desired: it is not what the digest was made of"
+    if _mutable_in(body) != dict(said.mutable):
+        yield "desired: what can be changed on the job is not what declared says"
+
+
+def _mutable_in(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The mutable fields of a body, as they stand in `declared`: without those that hold a secret."""
+    found = {path: _at(body, path) for path in mutable_paths() if path != DESCRIPTION}
+    return _nested({p: v for p, v in found.items() if v is not None and not _holds_secret(v)})
+
+
+def update_body_problems(stack: str, action: PlannedAction, desired: Mapping[str, Any]) -> Iterator[str]:
+    before, after = action.before, action.after
+    assert before is not None
+    assert after is not None
+    body = _read(desired)
+    text, marker = parse_description(body["description"])
+    whose = None if marker is None else (marker.stack, marker.key, marker.revision, marker.digest)
+    is_ours = whose == (stack, action.key, after.revision, after.digest)
+    if marker is None or not is_ours or not _is_believed(marker, before):
+        yield "desired: it does not write the marker of this job"
+        return
+    said = action.declared
+    if said is None:
+        if body.keys() != {"description"}:
+            yield "desired: it changes more than the marker"
+        elif marker.protected and action.reason is Reason.PROTECTION_RELEASED:
+            yield "desired: it does not release the protection"
+        return
+    if marker.stopped and may(Operation.TERMINATE, parse_phase(before.phase)):
+        yield "desired: it says of a job that goes on that we stopped it"
+    if text != said.description or said.protect not in (None, marker.protected):
+        yield "desired: its description is not what declared says"
+    if not _is_legal_update(body, said, before):
+        yield "desired: it does not hold just what can be changed now"
+
+
+def _is_believed(marker: Marker, before: Before) -> bool:
+    return marker.is_on_its_own_job(before.name, before.id)
+
+
+def _is_legal_update(body: Mapping[str, Any], said: Declared, before: Before) -> bool:
+    """Whether an update sends all declared mutable fields that are legal, on some cloud, and no others."""
+    phase = parse_phase(before.phase)
+    assert phase is not None
+    paths = [path for path in mutable_paths() if path != DESCRIPTION]
+    sent = {path: value for path in paths if (value := _at(body, path)) is not None}
+    secret = {path: value for path, value in sent.items() if _holds_secret(value)}
+    if {"description": body["description"], **_nested(sent)} != dict(body):
+        return False
+    declared_now = {path: value for path in paths if (value := _at(said.mutable, path)) is not None}
+    if _nested(declared_now) != dict(said.mutable):
+        return False
+    return any(
+        {**{p: v for p, v in declared_now.items() if is_changeable(p, phase, cloud)}, **secret} == sent
+        for cloud in Cloud
+    )
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _nested(value_by_path: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in value_by_path.items():
+        place = tree
+        for name in path[:-1]:
+            place = place.setdefault(name, {})
+        place[path[-1]] = value
+    return tree
+
+
+# --- changes
+
+
+def change_problems(action: PlannedAction) -> Iterator[str]:
+    """Say, for people, which change names another value than what is declared.
+
+    A field is compared if both say a plain value for it: lists and mappings are shown as far as they
+    differ only, and a secret by its name.
+    """
+    said = action.declared
+    if said is None or not action.changes:
+        return
+    value_by_path = {spell_path(path): value for path, value in _leaves(said.immutable)}
+    value_by_path |= {spell_path(path): value for path, value in _leaves(said.mutable)}
+    value_by_path[spell_path(DESCRIPTION)] = said.description
+    for change in action.changes:
+        declared = value_by_path.get(change.path)
+        is_comparable = not change.sensitive and _is_plain(declared) and _is_plain(change.after)
+        if is_comparable and declared != change.after:
+            yield f"changes: {change.path} is not what declared says"
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool)
+
+
+def _leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*path, str(name)))
+        else:
+            yield (*path, str(name)), value

@@ -1,0 +1,137 @@
+"""A saved plan whose checksums were computed anew after an edit: they are no signature.
+
+What still is accepted sends what the plan sent, or shows with `-v` that it sends something else.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from reconciler.core.body import manifest_form
+from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.normal import canonical
+from reconciler.core.plan import Plan, PlannedAction
+from reconciler.core.saved import SavedOptions, StalePlan, movements, read
+from reconciler.core.seal import CHECKSUM, seal_of_action, seal_of_options
+from reconciler.render.style import View
+from reconciler.render.text import render_plan
+from tests.builders import NOW
+from tests.core.test_edited_plans import SITUATIONS, VERSION, Situation, changed, edits, saved
+from tests.hostile.sizes import FUZZ
+
+#: Of the edits, each so-many-th where nobody asked for more.
+STRIDE = 1 if FUZZ else 5
+
+
+def resealed(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with checksums that fit it, wherever it has the shape for them."""
+    document = copy.deepcopy(document)
+    if isinstance(actions := document.get("actions"), list):
+        for action in actions:
+            if isinstance(action, dict):
+                action[CHECKSUM] = seal_of_action(action, PlannedAction.model_fields)
+    if isinstance(options := document.get("options"), dict):
+        options[CHECKSUM] = seal_of_options(document, options, SavedOptions.model_fields)
+    return document
+
+
+def accepted(document: dict[str, Any], situation: Situation) -> Plan | None:
+    """The plan as it would be applied; None if it is invalid or stale."""
+    try:
+        plan = read(document, "plan.json", VERSION, strict=True).plan
+    except (ManifestInvalid, StalePlan):
+        return None
+    return None if movements(plan, situation.look, NOW) else plan
+
+
+def requests(plan: Plan) -> list[Any]:
+    """What is sent, as the service takes it: a default that is left out is that default."""
+    return sorted(
+        json.dumps(
+            [
+                action.action,
+                action.before and action.before.id,
+                action.replace_order,
+                action.desired and action.desired.get("metadata"),
+                action.desired and canonical(manifest_form(action.desired)),
+            ]
+        )
+        for action in plan.to_execute
+    )
+
+
+def shown(plan: Plan) -> str:
+    return render_plan(plan, View(show_keep=True, verbose=True))
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_resealed_plan_sends_nothing_that_it_does_not_show(name: str) -> None:
+    situation = SITUATIONS[name]
+    data = saved(situation)
+    was = accepted(data, situation)
+    assert was is not None
+    assert accepted(resealed(data), situation) == was
+    hidden = []
+    for said, edited in list(edits(data))[::STRIDE]:
+        plan = accepted(resealed(edited), situation)
+        if plan is not None and requests(plan) != requests(was) and shown(plan) == shown(was):
+            hidden.append(said)
+    assert hidden == []
+
+
+PARTS = ("action", "reason", "before", "after", "desired", "declared", "follows", "replace_order", "changes")
+
+
+def actions_of_all() -> list[dict[str, Any]]:
+    return [action for situation in SITUATIONS.values() for action in saved(situation)["actions"]]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_part_of_another_action_is_invalid_or_stale_or_shown(name: str, part: str) -> None:
+    """Each part of each action of each plan stands in the place of this one's, or is taken away."""
+    situation = SITUATIONS[name]
+    data = saved(situation)
+    was = accepted(data, situation)
+    assert was is not None
+    hidden = []
+    for place in range(len(data["actions"])):
+        for other in actions_of_all()[place % STRIDE :: STRIDE]:
+            edited = copy.deepcopy(data)
+            mine = edited["actions"][place]
+            mine.pop(part, None)
+            if part in other:
+                mine[part] = copy.deepcopy(other[part])
+            edited["summary"] = {
+                kind: sum(action.get("action") == kind for action in edited["actions"])
+                for kind in edited["summary"]
+            }
+            plan = accepted(resealed(edited), situation)
+            if plan is not None and requests(plan) != requests(was) and shown(plan) == shown(was):
+                hidden.append(edited)
+    assert hidden == []
+
+
+@pytest.mark.parametrize("follows", ["", None])
+def test_create_of_a_next_revision_names_the_one_before(follows: str | None) -> None:
+    situation = SITUATIONS["create the next"]
+    assert (
+        accepted(resealed(changed(saved(situation), ("actions", 0, "follows"), follows)), situation) is None
+    )
+
+
+@pytest.mark.parametrize("name", ["create the next", "replace", "update", "update of much"])
+def test_change_to_another_value_than_is_declared_is_invalid(name: str) -> None:
+    situation = SITUATIONS[name]
+    data = saved(situation)
+    tried = 0
+    for place, change in enumerate(data["actions"][0]["changes"]):
+        if isinstance(change["after"], str) and not change["sensitive"]:
+            tried += 1
+            edited = changed(data, ("actions", 0, "changes", place, "after"), "another")
+            assert accepted(resealed(edited), situation) is None, change
+    assert tried
