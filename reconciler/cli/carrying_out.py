@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from reconciler.cli import exits
-from reconciler.cli.console import console
+from reconciler.cli.console import console, has_reader
 from reconciler.cli.interrupts import Interrupt, in_flight_words, interruptible
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.progress import json_lines, progress
@@ -195,17 +195,20 @@ def confirm(question: str) -> None:
     """Ask on the terminal.
 
     Raises:
-        Refused: the answer is no, or none (Ctrl-D), or there is no terminal to ask on.
+        Refused: the answer is no, or none (Ctrl-D), there is no terminal, or nobody sees it.
     """
     if not has_terminal():
         raise Refused(Diagnostic("not confirmed", "there is no terminal to ask on", "add --yes"))
+    if not has_reader(sys.stderr):
+        why = "the question could not be shown: nobody reads stderr; nothing was changed"
+        raise Refused(Diagnostic("not confirmed", why, "keep stderr open, or add --yes"))
     try:
         is_confirmed = click.confirm(question, err=True)
     except click.Abort as aborted:
         # To click the end of the input and Ctrl-C are the same.
         if not isinstance(aborted.__context__, EOFError):
             raise
-        click.echo(err=True)
+        console.tell("\n")
         is_confirmed = False
     if not is_confirmed:
         raise Refused(Diagnostic("not confirmed", "nothing was changed"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
 import sys
 from collections.abc import Callable, Iterable
@@ -128,6 +129,9 @@ class Console:
         data = (text if is_redacted else self.redact(text)).encode("utf-8", "backslashreplace")
         try:
             write_file(path, data, mode)
+        except BrokenPipeError:
+            # The reader of /dev/stdout, say, has gone: that changes nothing of what is done.
+            return
         except NotRegular as found:
             why = f"{found.filename} is {found.strerror}"
             raise WrongUsage(Diagnostic("not a file", why, "name a regular file, or a new one")) from None
@@ -154,6 +158,19 @@ def _says_that_nobody_reads(error: OSError, stream: TextIO) -> bool:
     except (OSError, ValueError):
         return False
     return is_device and error.errno == errno.EIO
+
+
+def has_reader(stream: TextIO) -> bool:
+    """Whether somebody may read a stream: not where the other end of a pipe or terminal is closed.
+
+    Writing would not tell: what asks a question ignores that nobody could see it.
+    """
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+    except (OSError, ValueError):  # it is no file of the system
+        return True
+    return not poll.poll(0)
 
 
 def _encodable(text: str, stream: TextIO) -> str:

@@ -1,0 +1,190 @@
+"""What a command found out stays its exit code, whoever reads stdout: every command of the table."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.cli import cli, jobs
+from reconciler.cli.console import console
+from reconciler.cli.lazy import COMMANDS
+from reconciler.cli.running import run
+from reconciler.emulator import Job, ManualClock, Store, create_app, running
+from reconciler.emulator.records import Body
+from tests.cli.conftest import manifest, write
+from tests.cli.test_closed_stdout import run_unread
+
+#: Command → lines that only look, each with the code it ends with.
+LINES: dict[str, list[tuple[str, int]]] = {
+    "validate": [
+        *(("validate", 0), ("validate --json", 0), ("validate broken", 65), ("validate --json broken", 65)),
+    ],
+    "plan": [
+        *(("plan", 0), ("plan --json", 0), ("plan --detailed-exitcode", 2)),
+        *(("plan nowhere", 64), ("plan refused", 3), ("plan -v --out other.plan", 0)),
+    ],
+    "apply": [("apply", 3), ("apply --json", 3), ("apply refused", 3), ("apply --plan old.plan", 4)],
+    "destroy": [("destroy", 3), ("destroy --json", 3)],
+    "show": [
+        *(("show saved.plan", 0), ("show --json saved.plan", 0), ("show jobs.yaml", 65), ("show no", 64)),
+    ],
+    "drift": [("drift", 2), ("drift --json", 2)],
+    "status": [("status", 0), ("status --json", 0), ("status nothing", 64)],
+    "history": [("history", 0), ("history --json", 0), ("history -v", 0)],
+    "jobs": [
+        *(("jobs list", 0), ("jobs list --json", 0), ("jobs show a", 0), ("jobs show nothing", 1)),
+        *(("jobs logs a", 0), ("jobs logs a --json", 0), ("jobs events a", 0), ("jobs metrics a", 0)),
+        *(("jobs wait a --for running --timeout 0s", 9), ("jobs terminate a", 3), ("jobs delete a", 3)),
+    ],
+    "flavors": [("flavors", 0), ("flavors --json", 0)],
+    "engines": [("engines", 0), ("engines --json", 0)],
+    "doctor": [("doctor", 0), ("doctor --json", 0)],
+    "unlock": [("unlock", 0)],
+    "schema": [("schema", 0), ("schema plan", 0), ("schema nonsense", 64)],
+    "explain": [("explain states", 0), ("explain fields", 0), ("explain nonsense", 64)],
+    "emulator": [("emulator serve --speed nan", 64), ("emulator --help", 0)],
+}  # fmt: skip
+
+
+def test_every_command_is_tried() -> None:
+    assert set(LINES) == set(COMMANDS)
+    tried = {line.split()[1] for line, _ in LINES["jobs"]}
+    assert tried == set(jobs.command.commands)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A job that runs and has drifted, an edit, a plan that holds and one that is stale."""
+    clock, home = ManualClock(), tmp_path_factory.mktemp("unread")
+    with pytest.MonkeyPatch.context() as patch, Store(clock=clock) as store:
+        patch.chdir(home)
+        patch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+        with running(create_app(store, project_id="p1", token="tell-nobody-1")) as url:
+            write(manifest("a", url=url))
+            assert run(cli, ["plan", "--out", "old.plan"]) == 0
+            assert run(cli, ["apply", "--yes"]) == 0
+            [job] = store.jobs()
+            store.change("p1", job.id, _reword)
+            write(manifest("a", "b", url=url))
+            assert run(cli, ["plan", "--out", "saved.plan"]) == 0
+            write("stack: broken\njobs: []\n", "broken/jobs.yaml")
+            write(manifest(url=url).replace("stack: test", "stack: empty"), "refused/jobs.yaml")
+            yield home
+
+
+def _reword(_: Job, body: Body) -> None:
+    body["metadata"]["description"] = body["metadata"]["description"].replace("a of", "b of")
+
+
+@pytest.fixture(autouse=True)
+def _there(stack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stack)
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+
+
+def run_closed(*arguments: str) -> int:
+    """Call the command line as `>&-` does: there never was a stdout."""
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", nowhere)
+        console.lose_reader()
+        return run(cli, list(arguments))
+
+
+ALL = [(line, code) for lines in LINES.values() for line, code in lines]
+
+
+@pytest.mark.parametrize(("line", "code"), ALL)
+def test_exit_code_stays_what_was_found_out(line: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(cli, line.split()) == code, "as it is where somebody reads"
+    for run_it in (run_unread, run_closed):
+        assert run_it(*line.split()) == code, run_it.__name__
+        assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["plan", "plan --json", "show saved.plan", "drift", "status", "history --json", "jobs list", "schema"],
+)
+def test_stdout_that_cannot_be_written_is_a_failure(line: str) -> None:
+    """A full disk is no reader that has gone: what was asked for is lost."""
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert run(cli, line.split()) == 1
+    with suppress(OSError):
+        full.close()
+
+
+@pytest.mark.parametrize(
+    "line", ["validate", "validate broken", "schema plan", "explain states", "show jobs.yaml"]
+)
+@pytest.mark.parametrize("redirection", ["| head -c 0", ">&-"])
+def test_exit_code_stays_in_a_shell(line: str, redirection: str) -> None:
+    code = dict(ALL)[line]
+    script = f"{sys.executable} -m reconciler {line} {redirection}; exit ${{PIPESTATUS[0]}}"
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        ["bash", "-c", script], env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
+# ── whoever has to say yes ─────────────────────────────────────────────────────────────────────────
+
+
+class Terminal(io.StringIO):
+    """Somebody who says yes to whatever is asked."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run_full(*arguments: str) -> int:
+    """Call the command line where the disk is full that stdout goes to."""
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        code = run(cli, list(arguments))
+    with suppress(OSError):
+        full.close()
+    return code
+
+
+@pytest.mark.parametrize("run_it", [run_unread, run_closed, run_full])
+@pytest.mark.parametrize("line", ["apply", "destroy", "apply --plan saved.plan"])
+def test_nothing_is_done_where_the_plan_could_not_be_shown(
+    monkeypatch: pytest.MonkeyPatch, run_it: Callable[..., int], line: str
+) -> None:
+    changing: list[str] = []
+    monkeypatch.setattr("reconciler.rollout.Rollout.run", lambda *_: changing.append(line))
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n" * 9))
+    assert run_it(*line.split()) == (1 if run_it is run_full else 3)
+    assert changing == []
+
+
+@pytest.mark.parametrize("line", ["apply", "destroy", "apply --plan saved.plan", "jobs terminate a --force"])
+def test_nothing_is_done_where_the_question_could_not_be_shown(
+    monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    changing: list[str] = []
+    monkeypatch.setattr("reconciler.rollout.Rollout.run", lambda *_: changing.append(line))
+    monkeypatch.setattr(ModelArtsBackend, "terminate", lambda *_: changing.append(line))
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n" * 9))
+    reading, writing = os.pipe()
+    os.close(reading)
+    stream = os.fdopen(writing, "w", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        code = run(cli, line.split())
+    with suppress(OSError):  # what could not be written is there yet
+        stream.close()
+    assert code == 3
+    assert changing == []
