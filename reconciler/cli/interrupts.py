@@ -16,12 +16,12 @@ from reconciler.cli.console import console
 from reconciler.cli.exits import SIGNALS
 from reconciler.cli.live import display
 from reconciler.cli.running import Stopped
+from reconciler.cli.terminal_signals import show_cursor
 from reconciler.core.exit_code import ExitCode
 from reconciler.files import remove_temporary_files
 
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.
 _LAST_WORDS_S = 1.0
-_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Interrupt:
@@ -71,9 +71,7 @@ class Interrupt:
 
         try:
             _in_thread(display.end).acquire(timeout=_LAST_WORDS_S / 2)
-            with suppress(OSError):
-                if os.isatty(2):
-                    os.write(2, _SHOW_CURSOR)
+            show_cursor()
             _in_thread(say).acquire(timeout=_LAST_WORDS_S)
         finally:
             remove_temporary_files()

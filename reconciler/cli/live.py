@@ -96,6 +96,8 @@ class _Sign(Enum):
 
     DRAW = "draw"
     END = "end"
+    PAUSE = "pause"
+    RESUME = "resume"
 
 
 class Display:
@@ -111,6 +113,8 @@ class Display:
         self._thread: threading.Thread | None = None
         # A simple queue may be put to by a signal handler while it is put to.
         self._news: SimpleQueue[str | _Sign] = SimpleQueue()
+        self._paused: SimpleQueue[None] = SimpleQueue()
+        self.was_drawn = False
 
     @property
     def is_running(self) -> bool:
@@ -144,7 +148,19 @@ class Display:
         if self.is_running:
             self._stop()
 
+    def pause(self, patience_s: float) -> None:
+        """Take everything away until `resume`; for a signal handler, which waits no longer than that."""
+        if self.is_running:
+            self._news.put(_Sign.PAUSE)
+            with suppress(Empty):
+                self._paused.get(timeout=patience_s)
+
+    def resume(self) -> None:
+        """Draw again."""
+        self._news.put(_Sign.RESUME)
+
     def _start(self, stream: TextIO) -> None:
+        self.was_drawn = True
         self._thread = threading.Thread(target=self._draw, args=(stream,), name="display", daemon=True)
         self._thread.start()
         if sys.stderr.isatty():
@@ -178,11 +194,26 @@ class Display:
         try:
             with suppress(OSError, ValueError), live:  # nobody looking is no reason to stop
                 while (news := self._next()) is not _Sign.END:
-                    if isinstance(news, str):
+                    if news is _Sign.PAUSE:
+                        live.stop()
+                        self._wait_for_resume()
+                        live.start()
+                    elif isinstance(news, str):
                         terminal.print(Text.from_ansi(news.rstrip("\n")), soft_wrap=True)
                     live.refresh()
         finally:
             console.divert = None
+
+    def _wait_for_resume(self) -> None:
+        """Wait until somebody lets us draw again; what is said meanwhile is said then."""
+        self._paused.put(None)
+        said: list[str | _Sign] = []
+        while (news := self._news.get()) is not _Sign.RESUME:
+            said.append(news)
+            if news is _Sign.END:
+                break
+        for news in said:
+            self._news.put(news)
 
     def _next(self) -> str | _Sign:
         try:

@@ -43,6 +43,10 @@ def main(command: click.Command) -> NoReturn:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         console.lose_reader()
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout.isatty() or sys.stderr.isatty():
+        from reconciler.cli.terminal_signals import restore_on_signals
+
+        restore_on_signals()
     code = run(command, sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:

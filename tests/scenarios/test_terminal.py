@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -28,7 +29,9 @@ CTRL_C = b"\x03"
 class Terminal:
     """A pseudo-terminal with a program on it, and the screen as a person sees it."""
 
-    def __init__(self, *arguments: str, cwd: Path) -> None:
+    def __init__(
+        self, *arguments: str, cwd: Path, program: tuple[str, ...] = (sys.executable, "-m", "reconciler")
+    ) -> None:
         self._ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
         self._kept = os.dup(theirs)
@@ -37,7 +40,7 @@ class Terminal:
         self.screen = pyte.Screen(COLUMNS, ROWS)
         self._stream = pyte.ByteStream(self.screen)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "reconciler", *arguments],
+            [*program, *arguments],
             cwd=cwd,
             env={"PATH": "", "HOME": str(cwd), "TERM": "xterm-256color", "PYTHONPATH": f"{ROOT}:{cwd}"},
             stdin=theirs,
@@ -95,6 +98,10 @@ def waiting(tmp_path: Path) -> Terminal:
     return terminal
 
 
+def has_table(terminal: Terminal) -> bool:
+    return re.search(r"phase +queued +running +wait", terminal.text) is not None
+
+
 def see_that_the_terminal_is_usable(terminal: Terminal) -> None:
     assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l") > 0
     assert not terminal.screen.cursor.hidden
@@ -116,7 +123,7 @@ def test_one_interrupt_ends_the_wait_and_leaves_a_clean_terminal(waiting: Termin
     assert len(lines) == 3, "how each stands is said once"
     assert waiting.raw.rfind(b"\x1b[?25h") > waiting.raw.rfind(b"\x1b[?25l") > 0
     assert waiting.flags_now == waiting.flags
-    assert "queued   running" not in waiting.text
+    assert not has_table(waiting)
 
 
 SLOW = """\
@@ -154,12 +161,74 @@ def test_two_interrupts_during_the_wait_leave_a_clean_terminal(waiting: Terminal
     assert waiting.end() == 130
     assert not waiting.screen.cursor.hidden
     assert waiting.flags_now == waiting.flags
-    assert "queued   running" not in waiting.text
+    assert not has_table(waiting)
 
 
 def test_hang_up_ends_the_wait_with_129(waiting: Terminal) -> None:
     waiting.hang_up()
     assert waiting.process.wait(10) == 129
+
+
+@pytest.mark.parametrize("name", ["SIGQUIT", "SIGUSR1"])
+def test_signal_that_ends_the_program_leaves_a_clean_terminal(waiting: Terminal, name: str) -> None:
+    number = signal.Signals[name]
+    if number is signal.SIGQUIT:
+        waiting.type(b"\x1c")  # Ctrl-\\
+    else:
+        waiting.process.send_signal(number)
+    assert waiting.end() == -number
+    see_that_the_terminal_is_usable(waiting)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signal_that_ends_the_program_in_order_leaves_a_clean_terminal(
+    waiting: Terminal, number: signal.Signals, code: int
+) -> None:
+    waiting.process.send_signal(number)
+    assert waiting.end() == code
+    assert not waiting.screen.cursor.hidden
+    assert waiting.flags_now == waiting.flags
+    assert not has_table(waiting)
+
+
+FAILING = """\
+import reconciler.cli.live as live
+def fail(waited, at_s):
+    if len(rows) == 3:
+        raise ZeroDivisionError
+    rows.append(waited)
+    return row(waited, at_s)
+row, rows = live._row, []
+live._row = fail
+"""
+
+
+def test_error_of_ours_leaves_a_clean_terminal(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(manifest("a", "b", "c"), encoding="utf-8")
+    (tmp_path / "sitecustomize.py").write_text(FAILING, encoding="utf-8")
+    terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
+    assert terminal.end() == 70
+    see_that_the_terminal_is_usable(terminal)
+
+
+def test_ctrl_z_takes_away_what_is_drawn_until_the_program_goes_on(tmp_path: Path) -> None:
+    """A shell with job control is between the terminal and the program, as it is for people."""
+    (tmp_path / "jobs.yaml").write_text(manifest("a", "b", "c"), encoding="utf-8")
+    apply = f"{sys.executable} -m reconciler apply --yes --wait completed"
+    script = f"{apply}; echo stopped; read; fg; echo ended $?"
+    terminal = Terminal(script, cwd=tmp_path, program=("/bin/bash", "-mc"))
+    terminal.read(lambda: has_table(terminal))
+    terminal.type(b"\x1a")
+    terminal.read(lambda: "stopped" in terminal.text.splitlines())
+    assert not terminal.screen.cursor.hidden
+    assert not has_table(terminal)
+    terminal.type(b"\n")
+    terminal.read(lambda: has_table(terminal))
+    assert terminal.screen.cursor.hidden
+    terminal.type(CTRL_C)
+    terminal.read(lambda: "ended 130" in terminal.text)
+    see_that_the_terminal_is_usable(terminal)
+    terminal.end()
 
 
 def test_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
