@@ -18,8 +18,10 @@ import pytest
 
 from reconciler import files
 from reconciler.files import NotRegular, TooLarge, read_file, remove_temporary_files, write_file
+from tests.hostile.sizes import RecordProperty, count_tried
 
 ROOT = Path(__file__).parents[1]
+PLANTED = "links and others at the place of an output"
 
 
 def directory(path: Path) -> None:
@@ -68,17 +70,20 @@ def _leaves_no_temporary_file(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize(("make", "kind"), ODD)
 def test_write_over_what_is_no_regular_file_is_refused(
-    target: Path, make: Callable[[Path], None], kind: str
+    target: Path, make: Callable[[Path], None], kind: str, record_property: RecordProperty
 ) -> None:
     make(target)
     before = target.lstat()
     with pytest.raises(NotRegular, match=kind):
         write_file(target, b"x")
     assert target.lstat().st_ino == before.st_ino
+    count_tried(record_property, PLANTED, 1)
 
 
 @pytest.mark.parametrize("leads_to", ["victim", "nowhere", "/dev/null", "target"])
-def test_planted_link_is_replaced_and_not_followed(target: Path, leads_to: str) -> None:
+def test_planted_link_is_replaced_and_not_followed(
+    target: Path, leads_to: str, record_property: RecordProperty
+) -> None:
     victim = target.with_name("victim")
     victim.write_text("precious")
     target.symlink_to(leads_to)
@@ -88,6 +93,7 @@ def test_planted_link_is_replaced_and_not_followed(target: Path, leads_to: str) 
     assert victim.read_text() == "precious"
     assert Path("/dev/null").is_char_device()
     assert not target.with_name("nowhere").exists()
+    count_tried(record_property, PLANTED, 1)
 
 
 def test_planted_temporary_name_is_neither_used_nor_followed(

@@ -15,7 +15,9 @@ import pytest
 from reconciler.core import plan_file
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.test_saved_plans import PLAN, TOKEN, save, with_token
+from tests.hostile.sizes import RecordProperty, count_tried
 
+NO_PLAN = "plan files of another kind, or of no plain JSON"
 COMMANDS = ["apply --yes --plan", "show"]
 
 
@@ -62,12 +64,17 @@ def link_to(name: str) -> Callable[[Path], None]:
     ],
 )
 def test_plan_that_is_no_regular_file_is_64_and_blocks_nothing(
-    reconciler: Reconciler, command: str, make: Callable[[Path], None], found: str
+    reconciler: Reconciler,
+    record_property: RecordProperty,
+    command: str,
+    make: Callable[[Path], None],
+    found: str,
 ) -> None:
     make(Path("odd.plan"))
     said = reconciler(*command.split(), "odd.plan")
     assert said.code == (64 if found else 1)
     assert found in said.err
+    count_tried(record_property, NO_PLAN, 1)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -202,7 +209,11 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_plan_that_is_not_plain_json_is_65(
-    reconciler: Reconciler, plan: dict[str, Any], damage: str, command: str
+    reconciler: Reconciler,
+    plan: dict[str, Any],
+    record_property: RecordProperty,
+    damage: str,
+    command: str,
 ) -> None:
     change, words = DAMAGES[damage]
     PLAN.write_bytes(change(PLAN.read_bytes()))
@@ -210,6 +221,7 @@ def test_plan_that_is_not_plain_json_is_65(
     assert said.code == 65, said.err
     assert words in said.err
     assert not Path(".reconciler/records.sqlite3").exists()
+    count_tried(record_property, NO_PLAN, 1)
 
 
 def test_plan_of_very_many_values_is_65(

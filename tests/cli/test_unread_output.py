@@ -21,6 +21,7 @@ from reconciler.emulator import Job, ManualClock, Store, create_app, running
 from reconciler.emulator.records import Body
 from tests.cli.conftest import manifest, write
 from tests.cli.test_closed_stdout import run_unread
+from tests.hostile.sizes import RecordProperty, count_tried
 
 #: Command → lines that only look, each with the code it ends with.
 LINES: dict[str, list[tuple[str, int]]] = {
@@ -102,11 +103,14 @@ ALL = [(line, code) for lines in LINES.values() for line, code in lines]
 
 
 @pytest.mark.parametrize(("line", "code"), ALL)
-def test_exit_code_stays_what_was_found_out(line: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_code_stays_what_was_found_out(
+    line: str, code: int, capsys: pytest.CaptureFixture[str], record_property: RecordProperty
+) -> None:
     assert run(cli, line.split()) == code, "as it is where somebody reads"
     for run_it in (run_unread, run_closed):
         assert run_it(*line.split()) == code, run_it.__name__
         assert "Traceback" not in capsys.readouterr().err
+        count_tried(record_property, "commands whose output nobody reads", 1)
 
 
 @pytest.mark.parametrize(

@@ -347,5 +347,8 @@ def test_undamaged_plan_is_applied_as_it_shows(world: World) -> None:
     assert ended.code == 0, ended
     assert len(world.watch.calls) == 8
     assert unexpected(world.watch.calls, world.plan) == []
-    assert unexpected([*world.watch.calls, world.watch.calls[0]], world.plan) != []
+    create = next(call for call in world.watch.calls if call.path.endswith("/training-jobs"))
+    assert unexpected([*world.watch.calls, create], world.plan) == [create]
+    assert unexpected([create._replace(body=create.body.replace(b"train.py", b"other.py"))], world.plan) != []
+    assert unexpected([Call("PUT", "/v2/p1/training-jobs/another", b"{}")], world.plan) != []
     world.put_back()
