@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
-from urllib.parse import quote, quote_plus
 
+from reconciler.core.decoding import Decoded, base64_texts, decode
 from reconciler.core.expression import Reference, escape, parts_of
-from reconciler.core.printable import printable
 from reconciler.core.scalar import ScalarText
+from reconciler.core.secret_forms import DEEPEST, SHORTEST_SCANNED, Form, breaks_of, forms_of, squeeze
 
-#: Scanning outputs for shorter values would blank out half of every text, and hide nothing.
-_SHORTEST_SCANNED = 4
 REDACTED = "(sensitive)"
+_REDACTED = REDACTED.encode()
 
 
 class SecretText(str):
@@ -111,38 +110,99 @@ def _can_be_resolved(reference: str) -> bool:
 
 
 class Redactor:
-    """Replaces every known secret in a text, its base64 and URL forms too."""
+    """Takes every known secret out of a text, in whatever form it stands there: see `core.secret_forms`."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._forms: tuple[str, ...] = ()
         self._known: set[str] = set()
+        self._squeezed: tuple[tuple[bytes, Form], ...] = ()
+        self._exact: tuple[tuple[bytes, Form], ...] = ()
+        self._breaks: tuple[str, ...] = ()
+        self._shortest = 0
+        self._new: list[str] = []
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Add values that must not be seen from now on."""
-        self._known |= {str(s) for s in secrets if len(s) >= _SHORTEST_SCANNED}
-        forms = {form for secret in self._known for form in _forms(secret)}
-        # The longest first: a secret may hold another one.
-        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+        new = {str(s) for s in secrets if len(s) >= SHORTEST_SCANNED and not s.isspace()} - self._known
+        self._known |= new
+        self._new += sorted(new)
 
     def __call__(self, text: str) -> str:
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, REDACTED)
-        return text
+        """Return the text without secrets; the very same if it holds none."""
+        if self._new:
+            self._prepare()
+        data = text.encode("utf-8", "surrogatepass")
+        if not self._known or len(data) < self._shortest:
+            return text
+        spans = sorted(self._spans(data))
+        if not spans:
+            return text
+        # What stands for a secret is none, though one may be a part of it.
+        shown = [found.span() for found in re.finditer(re.escape(_REDACTED), data)] if "(" in text else []
+        pieces: list[bytes] = []
+        end = 0
+        for start, stop in _merged(spans):
+            if not any(one <= start and stop <= other for one, other in shown):
+                pieces += (data[end:start], _REDACTED)
+                end = stop
+        return b"".join((*pieces, data[end:])).decode("utf-8", "surrogatepass")
+
+    def held_back(self, text: str) -> int:
+        """How many characters at the end of a text may be the first lines of a secret that goes on."""
+        if self._new:
+            self._prepare()
+        plain = text.replace("\r\n", "\n")
+        found = max((len(begin) for begin in self._breaks if plain.endswith(begin)), default=0)
+        return found + text[-found:].count("\r") if found else 0
+
+    def _prepare(self) -> None:
+        new, self._new = self._new, []
+        forms = {form.key: form for secret in new for form in forms_of(secret)}
+        forms = {**forms, **dict(self._squeezed), **dict(self._exact)}
+        self._squeezed = tuple((key, form) for key, form in forms.items() if form.is_squeezed)
+        self._exact = tuple((key, form) for key, form in forms.items() if not form.is_squeezed)
+        self._shortest = min(map(len, forms), default=0)
+        self._breaks += tuple(begin for secret in new for begin in breaks_of(secret))
+
+    def _spans(self, data: bytes, deepest: int = DEEPEST) -> Iterator[tuple[int, int]]:
+        """Where secrets stand, at whatever level of escapes."""
+        ways_back: list[Decoded] = []
+        for level in range(deepest):
+            inside = (
+                span
+                for span, text in base64_texts(data, self._shortest)
+                if any(self._spans(text, deepest - level - 1))
+            )
+            for span in chain(self._found(data), inside):
+                for way in reversed(ways_back):
+                    span = way.origin(*span)
+                yield span
+            decoded = decode(data)
+            if decoded is None:
+                return
+            ways_back.append(decoded)
+            data = decoded.data
+
+    def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
+        squeezed = squeeze(data)
+        for form in [form for key, form in self._squeezed if key in squeezed]:
+            yield from (found.span() for found in form.pattern.finditer(data))
+        for form in [form for key, form in self._exact if key in data]:
+            yield from (found.span() for found in form.pattern.finditer(data))
+        if b"\xe2\x80\xa6" in data or b"..." in data:
+            for _, form in (*self._squeezed, *self._exact):
+                yield from form.parts(data, squeezed)
 
 
-def _forms(secret: str) -> set[str]:
-    raw = secret.encode("utf-8", "surrogatepass")
-    encoded = {base64.b64encode(raw), base64.urlsafe_b64encode(raw)}
-    # An output may escape what a secret holds: JSON does, and so does text that is made printable.
-    escaped = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
-    escaped |= {secret.encode("unicode_escape").decode(), printable(secret)}
-    return {
-        secret,
-        quote(raw),
-        quote(raw, safe=""),
-        quote_plus(raw),
-        *(form.decode().rstrip("=") for form in encoded),
-        *escaped,
-    }
+def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Spans in order, those that overlap made one."""
+    start, end = -1, -1
+    for one, other in spans:
+        if one < end:
+            end = max(end, other)
+            continue
+        if end > 0:
+            yield start, end
+        start, end = one, other
+    if end > 0:
+        yield start, end
