@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs.stories import commands
-from reconciler.backends.ways import FILE_VARIABLE
+from reconciler.backends.known_secrets import FILE_VARIABLE
 from reconciler.cli import cli
 from reconciler.cli.running import run
 from reconciler.core.exit_code import ExitCode

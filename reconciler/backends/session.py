@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import mktime_tz, parsedate_tz
 from typing import Any
-from urllib.parse import unquote
 
 import requests
 import urllib3
@@ -44,6 +43,7 @@ from reconciler.core.ports import (
     UnreadableAnswer,
 )
 from reconciler.core.secret import Redactor
+from reconciler.core.url_secrets import user_info_secrets
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
@@ -220,7 +220,8 @@ class Session:
 
     def secrets(self) -> Secrets:
         """The values that must never be seen, as far as they are known by now."""
-        return [*self.credentials.secrets(), *_passwords(self._network.proxies)]
+        proxies = self._network.proxies.values()
+        return [*self.credentials.secrets(), *(one for url in proxies for one in user_info_secrets(url))]
 
     def hide(self, values: Iterable[str]) -> None:
         """Keep values out of the texts of failures that are not part of the credentials."""
@@ -417,20 +418,6 @@ def _fix_of_clock(skew_s: float | None) -> str | None:
 
 def _is_worth_renewing(failure: Unauthorized) -> bool:
     return failure.status == 401 or canonical_code(failure.code) in RENEW_ON
-
-
-def _passwords(proxies: Mapping[str, str]) -> list[str]:
-    # Split by hand: a URL that cannot be parsed has a password all the same, and errors quote it.
-    found: dict[str, None] = {}
-    for url in proxies.values():
-        rest = url.partition("://")[2] or url
-        # A password may hold what ends the host elsewhere.
-        for upto in (rest, rest.partition("/")[0]):
-            user_info, at, _ = upto.rpartition("@")
-            password = user_info.partition(":")[2]
-            if at:
-                found |= dict.fromkeys((password, unquote(password), user_info, unquote(user_info)))
-    return [secret for secret in found if secret]
 
 
 _PROXY_SCHEMES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})

@@ -8,16 +8,14 @@ from __future__ import annotations
 import configparser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from reconciler.backends.clock import SystemClock
 from reconciler.backends.credentials import Credentials, NoCredentials, StaticToken
 from reconciler.backends.iam import Login, PasswordToken
+from reconciler.backends.known_secrets import FILE_VARIABLE, credentials_file
 from reconciler.backends.session import Session
 from reconciler.backends.signing import AccessKey
 from reconciler.core.ports import Clock
-
-FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,9 @@ def _password(around: Surroundings) -> Credentials | None:
 
 def _file(around: Surroundings) -> Credentials | None:
     named = around.get(FILE_VARIABLE)
-    home = around.get("HOME", "USERPROFILE")
-    if not named and not home:
+    path = credentials_file(around.environ)
+    if path is None:
         return None
-    path = Path(named) if named else Path(home or "") / ".huaweicloud" / "credentials"
     section = around.profile or "basic"
     parser = configparser.RawConfigParser()
     try:

@@ -1,0 +1,70 @@
+"""The secrets of our own that are at hand, in use or not: none of them is ever shown.
+
+Of several credentials the first wins (CLI.md 5), and the others are as secret. This module imports no
+library, for it is asked before anything is done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from reconciler.core.credential_names import CREDENTIAL_NAMES
+from reconciler.core.url_secrets import password_secrets, user_info_secrets
+
+FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
+#: The values of variables are told apart by the manifest, which says which of them are sensitive.
+_NO_SINGLE_SECRET = frozenset(("RECONCILER_RECORDS", "RECONCILER_VAR"))
+_SECRETS = (CREDENTIAL_NAMES - _NO_SINGLE_SECRET) | {"RECONCILER_SECURITY_TOKEN", "PGPASSWORD"}
+_PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"))
+_URLS = frozenset(("RECONCILER_RECORDS", "OS_AUTH_URL"))
+#: What of a credentials file is one, besides what is called so.
+_FIELDS = frozenset(("ak", "sk", "security_token"))
+_LINE = re.compile(r"^[ \t]*([\w.-]+)[ \t]*[=:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+_LARGEST = 1_000_000
+
+
+def known_secrets(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield every secret in the environment and in the credentials file, whichever is used in the end."""
+    for name, value in environ.items():
+        upper = name.upper()
+        if upper in _SECRETS:
+            yield from (value, value.strip())
+        elif upper in _PROXIES:
+            yield from user_info_secrets(value)
+        elif upper in _URLS:
+            yield from password_secrets(value)
+    if (path := credentials_file(environ)) is not None:
+        yield from _secrets_in(path)
+
+
+def credentials_file(environ: Mapping[str, str]) -> Path | None:
+    """Where the credentials file is, or would be."""
+    named, home = (_first(environ, *names) for names in ((FILE_VARIABLE,), ("HOME", "USERPROFILE")))
+    if named:
+        return Path(named)
+    return Path(home) / ".huaweicloud" / "credentials" if home else None
+
+
+def _first(environ: Mapping[str, str], *names: str) -> str:
+    return next((value for name in names if (value := environ.get(name, "").strip())), "")
+
+
+def _secrets_in(path: Path) -> Iterator[str]:
+    """The values of all sections. By hand: a file that no parser takes holds its secrets all the same."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return  # whoever needs it will say so
+    for name, value in _LINE.findall(text):
+        if name.lower() in _FIELDS or _is_secret(name):
+            yield value
+
+
+def _is_secret(name: str) -> bool:
+    from reconciler.core.secret_detection import is_secret_name
+
+    return is_secret_name(name)
