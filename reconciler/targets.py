@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.backends.known_secrets import known_secrets
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity
@@ -74,6 +75,8 @@ def connected(name: str, target: Target, root: Path, runtime: Runtime) -> Iterat
         LocalFileFailed: the file of a local target cannot be used.
         ManifestInvalid: the target says too little to find the service.
     """
+    # Those too that are not used: what is at hand may be printed by a program, and read by a service.
+    runtime.redactor.learn(known_secrets(runtime.environ))
     with ExitStack() as cleanup:
         yield _KINDS[target.kind](name, target, root, runtime, cleanup)
 
@@ -100,6 +103,7 @@ def _local(name: str, target: Target, root: Path, runtime: Runtime, cleanup: Exi
         listener=runtime.on_request,
         clock=runtime.clock,
         stop=runtime.stop,
+        redact=runtime.redactor,
     )
     cleanup.callback(backend.close)
     backend.reading = runtime.reading or backend.reading

@@ -105,6 +105,7 @@ def connect_inprocess(
     listener: RequestListener | None = None,
     clock: Clock | None = None,
     stop: threading.Event | None = None,
+    redact: Callable[[str], str] | None = None,
 ) -> ModelArtsBackend:
     """Return a backend that calls a WSGI application inside this process, without a socket."""
     session = Session(
@@ -114,6 +115,7 @@ def connect_inprocess(
         listener=listener,
         clock=clock,
         stop=stop,
+        redact=redact,
     )
     return ModelArtsBackend(session, project_id, workspace_id, cloud)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -90,7 +89,7 @@ def _environ(request: requests.PreparedRequest) -> dict[str, Any]:
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": scheme,
         "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr,
+        "wsgi.errors": io.StringIO(),  # what goes wrong is an answer
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,

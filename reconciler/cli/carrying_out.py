@@ -203,7 +203,7 @@ def confirm(question: str) -> None:
         why = "the question could not be shown: nobody reads stderr; nothing was changed"
         raise Refused(Diagnostic("not confirmed", why, "keep stderr open, or add --yes"))
     try:
-        is_confirmed = click.confirm(question, err=True)
+        is_confirmed = click.confirm(console.clean(question), err=True)
     except click.Abort as aborted:
         # To click the end of the input and Ctrl-C are the same.
         if not isinstance(aborted.__context__, EOFError):

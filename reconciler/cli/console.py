@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.printable import printable
+from reconciler.core.printable import printable, visible
 from reconciler.core.secret import Redactor
 from reconciler.files import NotRegular, write_file
 
@@ -46,6 +46,13 @@ class Console:
             return Style(stream.isatty() and not os.environ.get("NO_COLOR"))
         return Style(self.colour == "always")
 
+    def clean(self, text: str, *, is_redacted: bool = False) -> str:
+        """What of a text may be written, to whatever place: no secret, and nothing that is not seen.
+
+        `is_redacted`: secrets were taken out value by value already.
+        """
+        return visible(text if is_redacted else self.redact(text))
+
     def result(self, text: str, *, is_redacted: bool = False) -> None:
         """Write to stdout. `is_redacted`: secrets were taken out value by value already.
 
@@ -57,7 +64,7 @@ class Console:
         if self.has_no_reader:
             return
         try:
-            sys.stdout.write(_encodable(text if is_redacted else self.redact(text), sys.stdout))
+            sys.stdout.write(_encodable(self.clean(text, is_redacted=is_redacted), sys.stdout))
             sys.stdout.flush()
         except OSError as error:
             if not _says_that_nobody_reads(error, sys.stdout):
@@ -90,7 +97,7 @@ class Console:
     def _line(self, text: str, level: str) -> str:
         if self.log_format == "json":
             return self._json({"level": level, "message": text}, None)
-        return self.redact(text) + "\n"
+        return self.clean(text) + "\n"
 
     def tell(self, text: str) -> None:
         """Write text to stderr as it is; it holds no secret."""
@@ -105,6 +112,7 @@ class Console:
     def detail(self, text: str, level: int = 1) -> None:
         """Write a line to stderr if `-v` (1) or `-vv` (2) asks for it."""
         if self.verbosity >= level:
+            text = self.redact(text)
             self.say(text if self.log_format == "json" else f"debug: {printable(text)}", "debug")
 
     def diagnostics(self, diagnostics: Iterable[Diagnostic]) -> None:
@@ -126,7 +134,7 @@ class Console:
             WrongUsage: a directory, a device, a pipe or a socket stands there.
             OSError: it cannot be written.
         """
-        data = (text if is_redacted else self.redact(text)).encode("utf-8", "backslashreplace")
+        data = self.clean(text, is_redacted=is_redacted).encode("utf-8", "backslashreplace")
         try:
             write_file(path, data, mode)
         except BrokenPipeError:

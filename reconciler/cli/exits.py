@@ -85,7 +85,7 @@ def report_fault(error: BaseException) -> ExitCode:
     import traceback
 
     report = "".join(traceback.format_exception(error))
-    file = _write_report(f"reconciler {__version__}, Python {sys.version}\n\n{console.redact(report)}")
+    file = _write_report(f"reconciler {__version__}, Python {sys.version}\n\n{console.clean(report)}")
     if file is None:
         fix = "please report it; the report could not be written, so run it again where TMPDIR has room"
     else:

@@ -261,7 +261,7 @@ def _line_of(text: Any) -> Any:
 
 
 def _safe(text: str) -> str:
-    return console.redact(printable(text))
+    return console.clean(printable(console.redact(text)))
 
 
 # --- the jobs that are waited for

@@ -38,6 +38,7 @@ def load_stack(
         var_files=list(var_files),
         environ=os.environ,
         offline=offline,
+        learn=console.redact.learn,
     )
     console.redact.learn(loaded.secrets)
     if loaded.warnings:
@@ -48,9 +49,11 @@ def load_stack(
 def runtime(stop: threading.Event | None = None) -> Runtime:
     """What runs a stack here: the environment of this process, the system clock, and the console."""
     from reconciler.backends.clock import SystemClock
+    from reconciler.cli import stray_output
     from reconciler.cli.reading import reading
     from reconciler.targets import Runtime
 
+    stray_output.redirect()
     return Runtime(
         environ=os.environ,
         clock=SystemClock(stop),

@@ -61,6 +61,8 @@ def main(command: click.Command) -> NoReturn:
 def run(command: click.Command, args: list[str]) -> int:
     """Run a click command and return the exit code of CLI.md 3; nothing is raised."""
     try:
+        if any(not word.startswith("-") for word in args):  # the help alone is our own words
+            _learn_secrets()
         code = _invoke(command, args)
         with suppress(BrokenPipeError):  # whoever has read enough changes no exit code
             sys.stdout.flush()
@@ -69,10 +71,19 @@ def run(command: click.Command, args: list[str]) -> int:
     except (Exception, KeyboardInterrupt, Stopped) as error:
         from reconciler.cli.exits import of_exception
 
+        _learn_secrets()
         if isinstance(error, click.UsageError):
             _heed_log_format(args)
         return of_exception(error)
     return int(code or 0)
+
+
+def _learn_secrets() -> None:
+    """Keep all credentials at hand out of every output, those too that are not used."""
+    from reconciler.backends.known_secrets import known_secrets
+    from reconciler.cli.console import console
+
+    console.redact.learn(known_secrets(os.environ))
 
 
 def _invoke(command: click.Command, args: list[str]) -> int | None:

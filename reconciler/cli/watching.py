@@ -46,13 +46,20 @@ def print_log(there: Called, job: ObservedJob, task: str, lines: int | None, *, 
     if preview is None:
         _say_none(job, task)
     content = preview.content if preview else ""
-    shown = content if lines is None else last_lines(content, lines)
+    has_gap = unseen(content, preview.full_size if preview else None, 0, is_last=True).has_gap
+    shown = redact_log(content, is_cut=has_gap)
+    shown = shown if lines is None else last_lines(shown, lines)
     if as_json:
         _dump({"job": job.id, "task": task, "log": shown if preview else None})
         return
     console.result(render_lines(shown))
-    if preview and lines is None and unseen(content, preview.full_size, 0, is_last=True).has_gap:
+    if has_gap and lines is None:
         console.say("The beginning of the log is not shown; --url gives a link to all of it.")
+
+
+def redact_log(text: str, *, is_cut: bool) -> str:
+    """Take secrets out of a log before its lines are parted and cut. `is_cut`: its beginning is missing."""
+    return console.redact(f"…{text}")[1:] if is_cut else console.redact(text)
 
 
 def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
@@ -67,9 +74,12 @@ def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_
         preview = there.backend.operations.log_preview(job.id, task)
         if preview is not None:
             new = unseen(preview.content, preview.full_size, seen, is_last=has_ended)
+            if not has_ended:
+                new = new.without_end(console.redact.held_back(new.text))
             if new.has_gap and lines is None:
                 console.say("A part of the log is not shown: it is longer than what the service shows.")
-            text = last_lines(new.text, lines) if is_first and lines is not None else new.text
+            text = redact_log(new.text, is_cut=new.has_gap)
+            text = last_lines(text, lines) if is_first and lines is not None else text
             _print_part(text, as_json=as_json)
             seen, is_first = new.size, False
         elif is_first:
@@ -100,7 +110,10 @@ def end_of_log(backend: ModelArtsBackend, job: ObservedJob, lines: int) -> list[
         preview = backend.operations.log_preview(job.id, first_task(job))
     except ServiceFailure:
         return []
-    return preview.content.splitlines()[-lines:] if preview else []
+    if preview is None:
+        return []
+    is_cut = preview.full_size is not None and preview.full_size > len(preview.content.encode())
+    return redact_log(preview.content, is_cut=is_cut).splitlines()[-lines:]
 
 
 def events(

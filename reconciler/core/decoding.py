@@ -23,7 +23,7 @@ INVISIBLE_BYTES = rb"""
   | \xef(?:\xb8[\x80-\x8f] | \xbb\xbf | \xbe\xa0 | \xbf[\xb0-\xbb])
   | \xf0(?:\x93\x90[\xb0-\xbf] | \x9b\xb2[\xa0-\xa3] | \x9d\x85[\xb3-\xba]) | \xf3\xa0[\x80-\xbf][\x80-\xbf]
 """
-_TOKEN = re.compile(
+_TOKEN = (
     rb"""
     %(?:[0-9A-Fa-f]{2} | u[0-9A-Fa-f]{4})                                       # URLs
   | \\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}                  # JSON, beyond U+FFFF
@@ -32,8 +32,7 @@ _TOKEN = re.compile(
   | &(?:\#[0-9]{1,7} | \#[xX][0-9A-Fa-f]{1,6} | [A-Za-z][0-9A-Za-z]{1,31});     # HTML
   | \x1b\[[0-9;]*m                                                              # colours
   | """
-    + INVISIBLE_BYTES,
-    re.VERBOSE,
+    + INVISIBLE_BYTES
 )
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _LETTERS = dict(zip(b"abefnrtv0", b"\x07\x08\x1b\x0c\x0a\x0d\x09\x0b\x00", strict=True))
@@ -72,7 +71,7 @@ def decode(data: bytes) -> Decoded | None:
     decoded = Decoded(b"")
     size = end = 0
     known: dict[bytes, bytes] = {}
-    for found in _TOKEN.finditer(data):
+    for found in _token().finditer(data):
         token = found[0]
         meant = known.get(token)
         if meant is None:
@@ -104,6 +103,11 @@ def base64_texts(data: bytes, shortest: int) -> Iterator[tuple[tuple[int, int], 
         except UnicodeDecodeError:
             continue  # a word, or a path
         yield found.span(), text
+
+
+@cache
+def _token() -> re.Pattern[bytes]:
+    return re.compile(_TOKEN, re.VERBOSE)
 
 
 @cache

@@ -12,6 +12,12 @@ class Unseen(NamedTuple):
     size: int
     has_gap: bool = False
 
+    def without_end(self, count: int) -> Unseen:
+        """The same with so many characters left for later."""
+        if not count:
+            return self
+        return self._replace(text=self.text[:-count], size=self.size - len(self.text[-count:].encode()))
+
 
 def unseen(content: str, full_size: int | None, seen: int, *, is_last: bool) -> Unseen:
     """Return what of a preview lies behind the first `seen` bytes of the log.

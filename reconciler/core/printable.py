@@ -8,7 +8,8 @@ import re
 #: characters without width (fillers, joiners, selectors, tags), and halves of a pair, which nobody can write.
 INVISIBLE = (
     "\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 # Escape sequences begin with the controls of C0.
 _HARMFUL = re.compile(f"[\x00-\x08\x0a-\x1f{INVISIBLE}]")
@@ -16,6 +17,18 @@ _HARMFUL = re.compile(f"[\x00-\x08\x0a-\x1f{INVISIBLE}]")
 # Azure `##vso[…]` and TeamCity `##teamcity[…]` anywhere.
 _COMMAND = re.compile(r"^(\s*):(?=:.*::)")
 COMMAND_MARK = re.compile(r"#(?=#(?:vso|teamcity)?\[)", re.IGNORECASE)
+
+
+# What no text of ours holds: of C0 the line feed and the tab, and colours, are.
+_STRAY = re.compile(f"[\x00-\x08\x0b-\x1a\x1c-\x1f{INVISIBLE}]|\x1b(?!\\[[0-9;]*m)")
+
+
+def visible(text: str) -> str:
+    """Return a finished text, colours and lines as they are, in which everything is seen or shown as `\\x1b`.
+
+    What stands in the text from elsewhere has gone through `printable`; this is for what was forgotten.
+    """
+    return _STRAY.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -111,18 +111,20 @@ def load(
     var_files: Sequence[Path] = (),
     environ: Mapping[str, str],
     offline: bool = False,
+    learn: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> LoadedStack:
     """Read the stack that PATH stands for.
 
     `variables` are the `--var` of the command line. `offline` is for commands that never send anything:
-    a sensitive variable needs no value then.
+    a sensitive variable needs no value then. `learn` is told what must not be seen before anything else is
+    done with it.
 
     Raises:
         ManifestInvalid: with all problems of all files, in file order.
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
     with _no_garbage_collection():
-        return _load(paths, variables, var_files, environ, offline)
+        return _load(paths, variables, var_files, environ, offline, learn)
 
 
 def load_mapping(
@@ -132,14 +134,15 @@ def load_mapping(
     variables: Mapping[str, str] = MappingProxyType({}),
     environ: Mapping[str, str],
     offline: bool = False,
+    learn: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> LoadedStack:
-    """Read a stack whose manifest is data; `root` is the directory where its records lie.
+    """Read a stack whose manifest is data; `root` is the directory where its records lie. `learn` as above.
 
     Raises:
         ManifestInvalid: with all problems.
         WrongUsage: there is no such directory.
     """
-    return _finish(stack_of(mapping, root), (), variables, environ, offline)
+    return _finish(stack_of(mapping, root), (), variables, environ, offline, learn)
 
 
 def _load(
@@ -148,9 +151,10 @@ def _load(
     var_files: Sequence[Path],
     environ: Mapping[str, str],
     offline: bool,
+    learn: Callable[[Iterable[str]], None],
 ) -> LoadedStack:
     value_files = read_value_files(var_files)
-    return _finish(find_stack(paths, var_files), value_files, variables, environ, offline)
+    return _finish(find_stack(paths, var_files), value_files, variables, environ, offline, learn)
 
 
 def _finish(
@@ -159,9 +163,10 @@ def _finish(
     variables: Mapping[str, str],
     environ: Mapping[str, str],
     offline: bool,
+    learn: Callable[[Iterable[str]], None],
 ) -> LoadedStack:
     loading = _Loading(files, merge_files(files.documents), value_files)
-    loaded = loading.finish(variables, environ, offline)
+    loaded = loading.finish(variables, environ, offline, learn)
     for document in files.documents:
         document.forget()
     return loaded
@@ -189,13 +194,20 @@ class _Loading:
         self._problems += problems_of(value_files)
         self._is_broken = any(document.is_broken for document in (*files.documents, *value_files))
 
-    def finish(self, given: Mapping[str, str], environ: Mapping[str, str], offline: bool) -> LoadedStack:
+    def finish(
+        self,
+        given: Mapping[str, str],
+        environ: Mapping[str, str],
+        offline: bool,
+        learn: Callable[[Iterable[str]], None],
+    ) -> LoadedStack:
         merged = self._merged
         declared = self._variables()
         if not self._is_broken:
             self._problems += unknown_names(given, self._value_files, declared)
         from_files = {name: value for document in self._value_files for name, value in document.tree.items()}
         values = Values(declared, given, from_files, environ, offline)
+        learn(self._secrets(values))
         targets = Targets(merged.targets, Expander(values, environ, takes_secrets=False))
         readable, problems, literals = targets.check()
         self._problems += problems

@@ -64,7 +64,8 @@ _POSTGRESQL = (
 
 def away(error: Exception, address: Address, redact: Callable[[str], str]) -> RecordsAway:
     """Say of a failure of SQLAlchemy, the driver or the file system what a person needs to know."""
-    said = _said(error)
+    # Before lines are joined and cleaned, which would make another text of a secret.
+    said = _clean(address.without_secrets(redact(_said(error)))) or type(error).__name__
     rows = _POSTGRESQL if address.path is None else _SQLITE
     place = shlex.quote(address.shown if address.path is None else str(address.path))
     row = next(row for row in rows if row.says in said.casefold())
@@ -79,22 +80,22 @@ def too_new(address: Address, found: int, known: int) -> RecordsAway:
 
 
 def _said(error: Exception) -> str:
-    """The database's own words, on one line; never the statement, nor what was written with it."""
+    """The database's own words; never the statement, nor what was written with it."""
     if isinstance(error, exc.DBAPIError) and error.orig is not None:
         # PostgreSQL's first line is the message; DETAIL, which follows, quotes rows.
         primary = getattr(getattr(error.orig, "diag", None), "message_primary", None)
-        text = str(primary or error.orig)
-    elif isinstance(error, exc.TimeoutError):
-        text = "every connection is in use"
-    elif isinstance(error, OSError):
-        text = error.strerror or type(error).__name__
-    elif isinstance(error, ImportError):
-        text = "the driver for PostgreSQL cannot be imported"
-    elif isinstance(error, Damaged):
-        text = str(error)
-    elif isinstance(error, exc.SQLAlchemyError):
-        text = type(error).__name__
-    else:
-        text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return printable("; ".join(lines)) or type(error).__name__
+        return str(primary or error.orig)
+    if isinstance(error, exc.TimeoutError):
+        return "every connection is in use"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    if isinstance(error, ImportError):
+        return "the driver for PostgreSQL cannot be imported"
+    if isinstance(error, exc.SQLAlchemyError) and not isinstance(error, Damaged):
+        return type(error).__name__
+    return str(error)
+
+
+def _clean(text: str) -> str:
+    """On one line."""
+    return printable("; ".join(line.strip() for line in text.splitlines() if line.strip()))
