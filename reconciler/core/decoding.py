@@ -27,13 +27,16 @@ _TOKEN = (
     rb"""
     %(?:[0-9A-Fa-f]{2} | u[0-9A-Fa-f]{4})                                       # URLs
   | \\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}                  # JSON, beyond U+FFFF
+  | \\x[c-fC-F][0-9A-Fa-f](?:\\x[89abAB][0-9A-Fa-f]){1,3}                        # bytes of one character
   | \\(?:u[0-9A-Fa-f]{4} | u\{[0-9A-Fa-f]{1,6}\} | U[0-9A-Fa-f]{8} | x[0-9A-Fa-f]{2} | [0-3][0-7]{2}
-        | [abefnrtv0] | \r?\n[ \t]* | [^0-9A-Za-z\x80-\xff])                    # JSON, Python, shells, YAML
+        | [abefnrtv0] | \r?\n[ \t]* | (?!%[0-9A-Fa-f]{2})[^0-9A-Za-z\x80-\xff])   # JSON, Python, YAML
   | &(?:\#[0-9]{1,7} | \#[xX][0-9A-Fa-f]{1,6} | [A-Za-z][0-9A-Za-z]{1,31});     # HTML
   | \x1b\[[0-9;]*m                                                              # colours
   | """
     + INVISIBLE_BYTES
 )
+#: Chance does not make so many readable characters in a row of the letters of a word or a path.
+_TEXT = 8
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _LETTERS = dict(zip(b"abefnrtv0", b"\x07\x08\x1b\x0c\x0a\x0d\x09\x0b\x00", strict=True))
 _SIGNS = {b"&amp;": b"&", b"&lt;": b"<", b"&gt;": b">", b"&quot;": b'"', b"&apos;": b"'", b"&nbsp;": b" "}
@@ -93,16 +96,18 @@ def decode(data: bytes) -> Decoded | None:
 
 
 def base64_texts(data: bytes, shortest: int) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Yield the places in `data` that are the base64 of a text of that many bytes or more, with that text."""
+    """Yield the places in `data` that may be the base64 of a text of `shortest` bytes, with what they hold.
+
+    It may begin at any letter: what stands before it, a path say, may consist of the same letters.
+    """
+    text = _text_of(min(shortest, _TEXT))
     for found in _base64_of(shortest).finditer(data):
-        letters = found[0].rstrip(b"=")
-        letters = letters[: len(letters) - (len(letters) % 4 == 1)] + b"=" * (-len(letters) % 4 % 3)
-        text = b64decode(letters.translate(_URL_SAFE))
-        try:
-            text.decode()
-        except UnicodeDecodeError:
-            continue  # a word, or a path
-        yield found.span(), text
+        letters = found[0].rstrip(b"=").translate(_URL_SAFE)
+        for start in range(4):
+            part = letters[start:]
+            held = b64decode(part[: len(part) - (len(part) % 4 == 1)] + b"==")
+            if text.search(held):
+                yield found.span(), held
 
 
 @cache
@@ -113,6 +118,11 @@ def _token() -> re.Pattern[bytes]:
 @cache
 def _base64_of(shortest: int) -> re.Pattern[bytes]:
     return re.compile(rb"[A-Za-z0-9+/_-]{%d,}={0,2}" % -(-shortest * 4 // 3))
+
+
+@cache
+def _text_of(size: int) -> re.Pattern[bytes]:
+    return re.compile(rb"[\t\n\r\x20-\x7e]{%d}" % size)
 
 
 def has_escapes(data: bytes) -> bool:
@@ -134,6 +144,8 @@ def _meaning(token: bytes) -> bytes:
 def _unescaped(token: bytes) -> bytes:
     kind, rest = token[1:2], token[2:]
     if kind in b"uUx" and rest:
+        if kind == b"x" and b"\\" in rest:
+            return bytes(int(pair, 16) for pair in token[2:].split(b"\\x"))
         if b"\\" in rest:
             high, low = int(rest[:4], 16), int(rest[6:], 16)
             return _character(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))

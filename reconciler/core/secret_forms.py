@@ -95,7 +95,7 @@ def forms_of(secret: str) -> Iterator[Form]:
 
 def breaks_of(secret: str) -> tuple[str, ...]:
     """The beginnings of a secret that end with a line: a log may have been read so far."""
-    lines = secret.strip().splitlines(keepends=True)
+    lines = secret.strip().replace("\r\n", "\n").splitlines(keepends=True)
     return tuple("".join(lines[:count]) for count in range(1, len(lines)))
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
 # shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
+_FIELD = re.compile("[a-z_]+")
 _HARMFUL = re.compile(f"[{INVISIBLE}]")
 
 
@@ -38,12 +39,17 @@ def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
-        return {redact(str(key)): _redacted(member, redact) for key, member in value.items()}
+        return {_name(str(key), redact): _redacted(member, redact) for key, member in value.items()}
     if isinstance(value, list | tuple):
         return [_redacted(item, redact) for item in value]
     if isinstance(value, int | float) and not isinstance(value, bool) and redact(str(value)) == REDACTED:
         return REDACTED  # a PIN is a number
     return value
+
+
+def _name(name: str, redact: Callable[[str], str]) -> str:
+    # Programs look for the fields of a document, though a secret may have the same letters.
+    return name if _FIELD.fullmatch(name) else redact(name)
 
 
 def render_plan(plan: Plan, view: View) -> str:

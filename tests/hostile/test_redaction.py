@@ -1,0 +1,392 @@
+"""Secrets × forms × writers: whatever a secret looks like, no place that is written to lets one read it.
+
+The other end, whole commands against a service that repeats what it is told, is `test_repeated_secrets`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import sys
+import threading
+import time
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.backends.errors import failure_of, harmless
+from reconciler.cli import live, stray_output
+from reconciler.cli.console import console
+from reconciler.cli.exits import of_exception
+from reconciler.cli.watching import redact_log
+from reconciler.core.decoding import INVISIBLE_BYTES
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.logtail import last_lines, unseen
+from reconciler.core.printable import INVISIBLE, printable, visible
+from reconciler.core.secret import REDACTED, Redactor
+from reconciler.manifests.document import shorten
+from reconciler.records.address import parse_address
+from reconciler.records.away import Damaged, away
+from reconciler.records.texts import Texts
+from reconciler.render.json import dump, redacted
+from reconciler.render.listing import render_lines, render_table
+from tests.hostile.sizes import RecordProperty, count_tried, some
+from tests.hostile.spellings_of_secrets import SECRETS, leak_of, spellings
+
+SPELLINGS = dict(spellings())
+
+
+@pytest.fixture(autouse=True)
+def _knowing_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "redact", Redactor(SECRETS.values()))
+    monkeypatch.setattr(console, "verbosity", 2)
+
+
+# --- the writers: what each makes of a text
+
+
+def _on(stream: str, write: Callable[[], object]) -> str:
+    before, there = getattr(sys, stream), io.StringIO()
+    setattr(sys, stream, there)
+    try:
+        write()
+    finally:
+        setattr(sys, stream, before)
+    return there.getvalue()
+
+
+@contextmanager
+def _as_json_lines() -> Iterator[None]:
+    before, console.log_format = console.log_format, "json"
+    try:
+        yield
+    finally:
+        console.log_format = before
+
+
+def _json_line(text: str) -> str:
+    with _as_json_lines():
+        return _on("stderr", lambda: console.say(text))
+
+
+def _json_diagnostic(text: str) -> str:
+    problem = Diagnostic("a problem", f"found {text}", f"not {text}", path=text)
+    with _as_json_lines():
+        return _on("stderr", lambda: console.diagnostics([problem]))
+
+
+def _document(text: str) -> str:
+    document = {"before": [text, {"in": f"a {text} b"}], text: None}
+    said = _on("stdout", lambda: console.document(document))
+    json.loads(said)  # and it is JSON yet
+    return said
+
+
+def _report(error: Exception) -> str:
+    said = _on("stderr", lambda: of_exception(error))
+    found = re.search(r"file (\S+\.txt)", said)
+    assert found
+    report = Path(found[1])
+    try:
+        return said + report.read_text(encoding="utf-8")
+    finally:
+        report.unlink()
+
+
+def _error_body(text: str) -> str:
+    body = json.dumps({"error_code": text, "error_msg": f"{text * 3} no", "request_id": text}).encode()
+    shown = failure_of(400, body, request_id=text, redact=console.redact)
+    other = failure_of(502, f"<html>{text}</html>".encode("utf-8", "replace"), redact=console.redact)
+    return console.clean(f"{shown.message} {shown.code} {shown.request_id} {other.message}")
+
+
+def _store_error(text: str) -> str:
+    address = parse_address("postgresql://user@host/database")
+    [diagnostic] = away(Damaged(f"row ({text})\nDETAIL: {text}"), address, console.redact).diagnostics
+    return console.clean(f"{diagnostic.why} {diagnostic.fix}")
+
+
+def _record(text: str) -> str:
+    texts = Texts(console.redact)
+    return texts.text(text) + texts.document({"a": [text, {text: f"x{text}"}]})
+
+
+def _log(text: str) -> str:
+    return _on("stderr", lambda: logging.lastResort and logging.lastResort.handle(_log_record(text)))
+
+
+def _log_record(text: str) -> logging.LogRecord:
+    return logging.LogRecord("library", logging.WARNING, "", 0, "it said %s", (text,), None)
+
+
+def _failed_thread(text: str) -> str:
+    thread = threading.Thread(target=lambda: 1 / 0)
+    failed = threading.ExceptHookArgs((ValueError, ValueError(text), None, thread))
+    return _on("stderr", lambda: threading.excepthook(failed))
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    "stdout": lambda text: _on("stdout", lambda: console.result(f"token={text}\n")),
+    "stdout, a cell of a table": lambda text: _on(
+        "stdout", lambda: console.result(render_table(("NAME", "MESSAGE"), [("a", f"said {text} twice")]))
+    ),
+    "stdout, JSON": _document,
+    "stdout, a log": lambda text: _on(
+        "stdout", lambda: console.result(render_lines(redact_log(f"a\n{text}\nb\n", is_cut=False)))
+    ),
+    "stderr": lambda text: _on("stderr", lambda: console.say(f"warning: {printable(text)}")),
+    "stderr, JSON": _json_line,
+    "stderr, -vv": lambda text: _on("stderr", lambda: console.detail(f"GET /v2/{text}: 200", 2)),
+    "stderr, a problem": lambda text: _on(
+        "stderr", lambda: console.diagnostics([Diagnostic("a problem", text, text, path=text)])
+    ),
+    "stderr, a problem as JSON": _json_diagnostic,
+    "a live table": live._safe,
+    "a prompt": lambda text: console.clean(f"Delete {text}?"),
+    "a report": lambda text: _report(RuntimeError(f"cannot be: {text}")),
+    "an error of the service": _error_body,
+    "an error of the store": _store_error,
+    "journal and history": _record,
+    "a library's logger": _log,
+    "a library's warning": lambda text: _on("stderr", lambda: warnings.warn(text, stacklevel=1)),
+    "a thread that failed": _failed_thread,
+}
+
+
+@pytest.fixture
+def _redirected(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logging, "lastResort", logging.lastResort)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        stray_output.redirect()
+        yield
+
+
+ROW = "secrets in every form, in what is written"
+
+
+def test_no_form_of_a_secret_is_left_in_a_text(record_property: RecordProperty) -> None:
+    cases = [(name, form) for name in SECRETS for form in SPELLINGS]
+    tried = some(cases, 1600)
+    leaks = {}
+    for name, form in tried:
+        secret, text = SECRETS[name], f"it is {SPELLINGS[form](SECRETS[name])} there"
+        shown = console.redact(text)
+        if leak := leak_of(secret, shown):
+            leaks[name, form] = leak
+        assert shown.startswith("it is ") and shown.endswith(" there")
+    assert leaks == {}
+    count_tried(record_property, ROW, len(tried))
+
+
+@pytest.mark.usefixtures("_redirected")
+@pytest.mark.parametrize("writer", WRITERS)
+def test_no_writer_lets_a_secret_through(writer: str, record_property: RecordProperty) -> None:
+    offset = list(WRITERS).index(writer)
+    cases = [(name, form) for name in SECRETS for form in SPELLINGS]
+    tried = some(cases[offset:], 40, share=0.01)
+    leaks = {}
+    for name, form in tried:
+        said = WRITERS[writer](SPELLINGS[form](SECRETS[name]))
+        assert said
+        if leak := leak_of(SECRETS[name], said):
+            leaks[name, form] = leak
+    assert leaks == {}
+    count_tried(record_property, ROW, len(tried))
+
+
+def test_file_holds_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "report.txt"
+    for name, secret in SECRETS.items():
+        console.write_file(file, f"one {secret} two\n")
+        assert leak_of(secret, file.read_text(encoding="utf-8")) is None, name
+
+
+def test_witness_reads_every_form() -> None:
+    """Where the witness is blind the other tests prove nothing."""
+    blind = [
+        (name, form)
+        for name, form in some([(name, form) for name in SECRETS for form in SPELLINGS], 500)
+        if leak_of(SECRETS[name], f"it is {SPELLINGS[form](SECRETS[name])} there") is None
+    ]
+    assert blind == []
+
+
+SECRET = SECRETS["token"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SECRET[:9]}\n{SECRET[9:]}",
+        f"{SECRET[:9]}\r\n        {SECRET[9:]}",
+        f"{SECRET[:9]}\\\n  {SECRET[9:]}",
+        f"{SECRET[:5]}\x1b[0m{SECRET[5:]}",
+        f"{SECRET[:5]}\u200b{SECRET[5:12]}\U000e0041{SECRET[12:]}",
+        f"{SECRET[:5]}\x00{SECRET[5:]}",
+        f"{SECRET[:5]}'\"'\"'{SECRET[5:]}",
+    ],
+    ids=["wrapped", "indented", "continued", "coloured", "invisible", "NUL", "quotes"],
+)
+def test_secret_that_something_was_put_into_is_redacted(text: str) -> None:
+    assert console.redact(f"it is {text} there") == f"it is {REDACTED} there"
+    assert leak_of(SECRET, printable(console.redact(printable(text)))) is None
+
+
+@pytest.mark.parametrize("cut", range(5, len(SECRET)))
+def test_secret_that_was_cut_is_redacted_where_a_mark_says_so(cut: int) -> None:
+    assert console.redact(f"it is {SECRET[:cut]}… there") == f"it is {REDACTED}… there"
+    assert console.redact(f"it is {SECRET[:cut]}...") == f"it is {REDACTED}..."
+    if len(SECRET) - cut > 4:
+        assert console.redact(f"…{SECRET[cut:]} there") == f"…{REDACTED} there"
+    assert leak_of(SECRET, console.redact(shorten("x" * (59 - cut) + SECRET))) is None
+
+
+@pytest.mark.parametrize("longest", [5, 20, 60, 600])
+def test_message_is_cut_behind_the_redaction(longest: int) -> None:
+    for name, secret in SECRETS.items():
+        shown = harmless(f"said {secret} " * 5, longest, console.redact)
+        assert leak_of(secret, shown) is None, name
+
+
+def test_log_is_redacted_before_its_last_lines_are_taken() -> None:
+    key = SECRETS["key with lines"]
+    log = f"begin\n{key}end\n"
+    for count in range(len(log.splitlines()) + 1):
+        assert leak_of(key, last_lines(redact_log(log, is_cut=False), count)) is None
+    for start in range(len(log)):
+        assert leak_of(SECRET, redact_log(log[start:].replace(key, SECRET), is_cut=True)) is None
+
+
+@pytest.mark.parametrize(
+    "secret", [SECRETS["key with lines"], "first\nsecond\nthird\n", "one\r\ntwo2\r\nlast"]
+)
+def test_follow_holds_back_the_lines_that_may_begin_a_secret(secret: str) -> None:
+    redact = Redactor([secret])
+    whole = f"begin\n{secret.strip()}\nmore\n{secret.splitlines()[0]}\nelse\n"
+    for step in (1, 3, 7, 50):
+        shown, seen = "", 0
+        for size in [*range(step, len(whole), step), len(whole)]:
+            is_last = size == len(whole)
+            new = unseen(whole[:size], None, seen, is_last=is_last)
+            new = new if is_last else new.without_end(redact.held_back(new.text))
+            shown, seen = shown + redact(new.text), new.size
+        assert shown.replace("\r", "") == redact(whole).replace("\r", "")
+        assert REDACTED in shown
+
+
+def test_lines_of_a_secret_are_secret_one_by_one() -> None:
+    for line in SECRETS["key with lines"].splitlines()[1:-1]:
+        assert console.redact(f"12:00:01 INFO {line}") == f"12:00:01 INFO {REDACTED}"
+
+
+@pytest.mark.parametrize("secret", ["1", "ab", "abc", "   ", "    "])
+def test_short_secret_is_no_mask_for_everything(secret: str) -> None:
+    text = f"node {secret} of 11, cab abc    and so on"
+    assert Redactor([secret])(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["k3 /Q", "K3/Q", "k3%2", "HF_QXWZRTYPLKJHGFDSABVNMC", "(sensitive)", "…", "..."]
+)
+def test_what_only_resembles_a_secret_is_shown(text: str) -> None:
+    assert console.redact(f"it is {text} there") == f"it is {text} there"
+    assert Redactor(["sensitive"])(f"{REDACTED} and {text}") == f"{REDACTED} and {text}"
+
+
+def test_number_that_is_a_secret_is_hidden_in_json_and_others_stay() -> None:
+    redact = Redactor(["482091"])
+    document = {"pin": 482091, "time": 1482091, "share": 0.482091, "yes": True, "482091": None}
+    assert redacted(document, redact) == {
+        "pin": REDACTED,
+        "time": 1482091,
+        "share": 0.482091,
+        "yes": True,
+        REDACTED: None,
+    }
+
+
+@given(st.lists(st.text(min_size=4, max_size=12), min_size=1, max_size=4), st.text(max_size=60))
+def test_redaction_never_fails_and_a_second_one_changes_nothing(secrets: list[str], text: str) -> None:
+    redact = Redactor(secrets)
+    once = redact(text + secrets[0])
+    assert redact(once) == once
+    assert json.loads(dump(redacted({"a": text}, redact)))
+
+
+def test_redacting_a_long_log_costs_no_more_than_a_few_times_showing_it() -> None:
+    redact = Redactor([f"{name}-{number}-Zx81" for name in "abcd" for number in range(1000, 1003)])
+    line = "2026-11-22 INFO worker-0 step {} of 9999, loss=0.{:06} saved /home/ma-user/work/model-{}.ckpt\n"
+    log = "".join(line.format(at, at, at) for at in range(5000))
+    redact("prepare everything")
+
+    def best(work: Callable[[str], str]) -> float:
+        def once() -> float:
+            began = time.process_time()
+            work(log)
+            return time.process_time() - began
+
+        return min(once() for _ in range(5))
+
+    assert best(redact) < 8 * best(render_lines)
+    escaped = log.replace(" ", "%20")
+    assert redact(log) == log
+    assert redact(escaped) == escaped
+
+
+# --- what nobody sees
+
+
+def test_both_tables_of_invisible_characters_are_the_same() -> None:
+    as_bytes, as_text = re.compile(INVISIBLE_BYTES, re.VERBOSE), re.compile(f"[{INVISIBLE}]")
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        if code != 0x7F:
+            in_bytes = as_bytes.fullmatch(character.encode("utf-8", "surrogatepass"))
+            assert (in_bytes is None) == (as_text.fullmatch(character) is None), hex(code)
+
+
+#: Marks of category Cf that have a shape of their own.
+SEEN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+UNSEEN = [
+    chr(code)
+    for code in range(sys.maxunicode + 1)
+    if (unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp", "Cs") and code not in SEEN)
+    or code in (0x34F, 0x115F, 0x1160, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+]
+PLAIN = set("\t\n\x1b")
+
+
+@pytest.mark.usefixtures("_redirected")
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_writer_makes_visible_what_is_not_seen(writer: str, record_property: RecordProperty) -> None:
+    write = WRITERS[writer]
+    for start in range(0, len(UNSEEN), 200):
+        text = "a" + "b".join(UNSEEN[start : start + 200]) + "c"
+        said = write(text)
+        if writer in ("journal and history",):  # data; the commands that show it are the others
+            continue
+        found = {c for c in said if c in UNSEEN_SET and c not in PLAIN}
+        assert found == set()
+        assert "\x1b" not in said.replace("\x1b[", "") or "\x1b" not in text
+    count_tried(record_property, "characters that nobody sees, in what is written", len(UNSEEN))
+
+
+UNSEEN_SET = set(UNSEEN)
+
+
+def test_finished_text_keeps_its_colours_and_lines() -> None:
+    text = "\x1b[1mhead\x1b[0m\n\tone 训练 é 😀\n"
+    assert visible(text) == text
+    assert visible("a\x1b]0;title\x07\rb\x9b1m") == "a\\x1b]0;title\\x07\\rb\\x9b1m"
