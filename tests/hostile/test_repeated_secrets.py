@@ -1,0 +1,249 @@
+"""Whole commands against a service that repeats every secret it can know, wherever it answers.
+
+What a command leaves behind is looked through: stdout, stderr, the saved plan, reports, the record store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli import cli
+from reconciler.cli.console import console
+from reconciler.cli.running import run
+from reconciler.core.secret import REDACTED, Redactor
+from reconciler.emulator import ManualClock, Store, create_app, running
+from tests.apply.service import SharedTime
+from tests.cli.conftest import JOB
+from tests.hostile.sizes import FUZZ, RecordProperty, count_tried
+from tests.hostile.spellings_of_secrets import SECRETS, SPELLINGS, leak_of
+
+TOKEN = "Tk-9f31_bQ7zVd.XwL2m/e+r"
+#: Where each secret comes from. The token is in use; the others are at hand, and no command needs them.
+ENVIRONMENT = {
+    "MODELARTS_AUTH_TOKEN": TOKEN,
+    "OS_TOKEN": "other-token-Lw82kd",
+    "HW_ACCESS_KEY": "AKHALFWITHOUTOTHER9",
+    "OS_PASSWORD": SECRETS["password"],
+    "HTTPS_PROXY": "http://anna:pr0xy%2Fpazz@proxy.invalid:3128",
+    "PGPASSWORD": "pg-Secret-77xq",
+    "THE_TOKEN": SECRETS["token"],
+    "THE_KEY": SECRETS["key with lines"],
+    "THE_PIN": SECRETS["number"],
+}
+FILE = "[basic]\nak = AKFROMTHEFILE00017\nsk = skFromTheFile/ab+9xQe\nproject_id = p1\n"
+ALL = {
+    **{name: value for name, value in ENVIRONMENT.items() if name != "HTTPS_PROXY"},
+    "proxy": "pr0xy/pazz",
+    "file's ak": "AKFROMTHEFILE00017",
+    "file's sk": "skFromTheFile/ab+9xQe",
+    "given": SECRETS["letters beyond ASCII"],
+    "in place": "place-Holder-31zz",
+}
+MANIFEST = """\
+apiVersion: reconciler/v1
+stack: test
+targets:
+  there: {kind: modelarts, endpoint: 'URL', project_id: p1}
+variables:
+  token: {env: THE_TOKEN, sensitive: true}
+  key: {env: THE_KEY, sensitive: true}
+  pin: {env: THE_PIN, sensitive: true}
+  given: {sensitive: true}
+jobs:
+"""
+MANIFEST += JOB.format(key="train", lr="0.1").replace(
+    "parameters: {lr: 0.1}",
+    "environments: {T: 'Bearer ${var.token}', K: '${var.key}', P: '${var.pin}', G: '${var.given}'}",
+)
+MANIFEST += JOB.format(key="other", lr="0.2").replace(
+    "{lr: 0.2}", "{lr: 0.2, hush: {value: place-Holder-31zz, sensitive: true}}"
+)
+
+
+class Repeater:
+    """Hands requests on, and writes secrets into the answers: in values, names, messages, logs, headers."""
+
+    def __init__(self, app: Any, clock: ManualClock) -> None:
+        self.app, self.clock = app, clock
+        self.spell: Callable[[str], str] = str
+        self.refuses: str | None = None
+
+    @property
+    def said(self) -> str:
+        return " | ".join(self.spell(secret) for secret in ALL.values())
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        told: list[Any] = []
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        headers = [("Content-Type", "application/json"), ("X-Request-Id", f"id {self.spell(TOKEN)}"[:200])]
+        headers = [(name, value.encode("latin-1", "replace").decode("latin-1")) for name, value in headers]
+        headers = [(name, "".join(c if c.isprintable() else " " for c in value)) for name, value in headers]
+        if self.refuses and self.refuses == f"{method} {path.rpartition('/')[2]}":
+            start_response("400 Bad Request", headers)
+            error = {
+                "error_code": "ModelArts.2757",
+                "error_msg": f"no: {environ.get('HTTP_X_AUTH_TOKEN')} {self.said}",
+            }
+            return [json.dumps(error).encode()]
+        content = b"".join(self.app(environ, lambda status, headers, _=None: told.append((status, headers))))
+        start_response(told[-1][0], headers)
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            return [content]
+        return [json.dumps(self._spoiled(answer)).encode()]
+
+    def _spoiled(self, answer: Any) -> Any:
+        if not isinstance(answer, dict):
+            return answer
+        for job in answer.get("items", [answer]):
+            if "metadata" in job:
+                job["metadata"]["annotations"] = {self.said: self.said, "pin": int(SECRETS["number"])}
+                job["metadata"]["user_name"] = self.said
+                job["status"]["secondary_phase"] = self.said
+                job[self.spell(TOKEN)] = {"deep": [self.said]}
+        for event in answer.get("events", []):
+            event["message"] = self.said
+        if "content" in answer:
+            answer["content"] = (
+                "".join(f"one line\n{self.spell(secret)}\n" for secret in ALL.values()) + "end\n"
+            )
+            answer["full_size"] = len(answer["content"].encode()) + 10
+        return answer
+
+
+@pytest.fixture
+def repeater(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repeater]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    credentials = tmp_path / "home" / ".huaweicloud" / "credentials"
+    credentials.parent.mkdir(parents=True)
+    credentials.write_text(FILE, encoding="utf-8")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(console, "redact", Redactor())
+    monkeypatch.setattr(console, "verbosity", 0)
+    monkeypatch.setattr(console, "log_format", "text")
+    clock = ManualClock()
+    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: SharedTime(clock))
+    with Store(clock=clock) as store:
+        repeater = Repeater(create_app(store, project_id="p1", token=TOKEN), clock)
+        with running(repeater) as url:
+            (tmp_path / "stack").mkdir()
+            (tmp_path / "stack" / "jobs.yaml").write_text(MANIFEST.replace("URL", url), encoding="utf-8")
+            yield repeater
+
+
+GIVEN = ("--var", f"given={ALL['given']}")
+#: Each with what the service refuses meanwhile.
+COMMANDS: tuple[tuple[str, str | None], ...] = (
+    ("plan stack -vv", None),
+    ("plan stack --json", None),
+    ("plan stack --only train --out saved.plan --log-format json -vv", None),
+    ("show saved.plan", None),
+    ("apply stack --yes -vv", "POST training-jobs"),
+    ("apply stack --yes --json --log-format json -vv", None),
+    ("plan stack -o text=plan.txt -o json=plan.json", None),
+    ("drift stack", None),
+    ("drift stack --json", None),
+    ("status stack", None),
+    ("status stack --json", None),
+    ("jobs list stack", None),
+    ("jobs list stack --json", None),
+    ("jobs show train stack", None),
+    ("jobs show train stack --json", None),
+    ("jobs logs train stack", None),
+    ("jobs logs train stack --lines 7", None),
+    ("jobs logs train stack --json", None),
+    ("jobs events train stack", None),
+    ("jobs events train stack --json", None),
+    ("doctor stack", None),
+    ("doctor stack --json", None),
+    ("plan stack", "POST training-job-searches"),
+    ("plan stack --log-format json -vv", "POST training-job-searches"),
+    ("destroy stack --yes", None),
+    ("jobs logs train stack --follow", None),
+    ("jobs logs train stack --follow --json", None),
+    ("history stack", None),
+    ("history stack -v", None),
+    ("history train stack --json", None),
+    ("validate stack/wrong.yaml", None),
+    ("validate stack/wrong.yaml --log-format json", None),
+)
+#: What is expected to come out: of what the service refuses, else of the command.
+CODES: dict[str, tuple[int, ...]] = {
+    "POST training-jobs": (5,),
+    "POST training-job-searches": (8,),
+    "validate": (65,),
+    "doctor": (0, 1, 7),
+    **dict.fromkeys(("plan", "show", "apply", "drift", "status", "jobs", "destroy", "history"), (0,)),
+}
+ROW = "secrets that a service repeats, in what whole commands leave behind"
+
+
+@pytest.mark.parametrize(
+    "form", SPELLINGS if FUZZ else ["raw", "URL, lower case", "JSON, solidus", "basic auth"]
+)
+def test_no_command_lets_a_repeated_secret_through(
+    repeater: Repeater,
+    form: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    record_property: RecordProperty,
+) -> None:
+    repeater.spell = SPELLINGS[form]
+    looked_through, shown = 0, ""
+    for command, refuses in COMMANDS:
+        repeater.refuses = refuses
+        repeater.clock.advance(minutes=5)
+        if command.startswith("validate"):
+            other = ENVIRONMENT["OS_TOKEN"]
+            algorithm = f"{{code_dir: '{SECRETS['token']}', {other}: {TOKEN}}}"
+            wrong = f"jobs:\n  {other}:\n    algorithm: {algorithm}\n"
+            (tmp_path / "stack" / "wrong.yaml").write_text(wrong, encoding="utf-8")
+        takes_variables = command.split()[0] in ("plan", "apply", "validate", "status", "drift", "destroy")
+        code = run(cli, [*command.split(), *(GIVEN if takes_variables else ())])
+        said = capsys.readouterr()
+        assert code != 70, (command, said.err)
+        shown += said.out
+        assert code in CODES[refuses or command.split()[0]], (command, code, said.err)
+        assert said.out + said.err
+        for output in (said.out, said.err):
+            for name, secret in ALL.items():
+                assert leak_of(secret, output, 2) is None, (command, name)
+                looked_through += 1
+    for file in sorted(tmp_path.rglob("*")):
+        if file.is_file() and "home" not in file.parts and file.suffix != ".yaml":
+            for name, secret in ALL.items():
+                content = file.read_bytes().decode("utf-8", "replace")
+                assert leak_of(secret, content, 1) is None, (file.name, name)
+                looked_through += 1
+    assert REDACTED in shown
+    count_tried(record_property, ROW, looked_through)
+
+
+def test_report_of_an_internal_error_holds_no_secret(
+    repeater: Repeater,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(f"cannot be: {repeater.said} {dict(os.environ)}")
+
+    monkeypatch.setattr("reconciler.reconcile.plan", fail)
+    assert run(cli, ["plan", "stack", *GIVEN]) == 70
+    [report] = tmp_path.glob("reconciler-report-*")
+    said = capsys.readouterr()
+    for name, secret in ALL.items():
+        if name != "in place":  # learnt with the stack
+            assert leak_of(secret, report.read_text(encoding="utf-8") + said.out + said.err) is None, name
+    assert REDACTED in report.read_text(encoding="utf-8")

@@ -1,0 +1,103 @@
+"""Everything that is written goes through the console or a writer that redacts: read from the source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "reconciler"
+
+#: What writes something that somebody may read: functions, and methods of whatever.
+FUNCTIONS = frozenset({"print", "echo", "secho", "confirm", "prompt", "input", "pager", "open", "fdopen"})
+METHODS = frozenset(
+    {"write", "writelines", "write_text", "write_bytes", "print_exc", "print_exception", "mkstemp"}
+    | {"NamedTemporaryFile", "getLogger", "basicConfig", "print_tb", "warn_explicit", "faulthandler"}
+)
+STREAMS = frozenset({"stdout", "stderr", "__stdout__", "__stderr__"})
+
+#: Where it may stand, and why no secret gets out there.
+ALLOWED: dict[tuple[str, str], str] = {
+    ("cli/__init__.py", "echo"): "the help",
+    ("cli/carrying_out.py", "confirm"): "a question that the console cleaned, or our own words",
+    ("cli/carrying_out.py", "echo"): "an end of line",
+    ("cli/ending.py", "confirm"): "our own function",
+    ("cli/history.py", "confirm"): "our own function",
+    ("cli/unlock.py", "confirm"): "our own function",
+    ("cli/console.py", "write"): "the console",
+    ("cli/console.py", "open"): "the null device, and the file that the console writes",
+    ("cli/console.py", "fdopen"): "the file that the console writes",
+    ("cli/console.py", "write_bytes"): "the file that the console writes",
+    ("cli/exits.py", "write"): "a report that the console cleaned",
+    ("cli/exits.py", "NamedTemporaryFile"): "a report that the console cleaned",
+    ("cli/exits.py", "open"): "the null device",
+    ("cli/interrupts.py", "write"): "a line that the console made, and a fixed sequence",
+    ("cli/running.py", "open"): "the null device",
+    ("cli/live.py", "print"): "what the console cleaned, above what is drawn",
+    ("records/lifeline.py", "open"): "a lock file, which stays empty",
+    ("records/store.py", "open"): "the database file, made empty",
+    ("records/store.py", "write"): "observations that the store redacts",
+    ("reconcile.py", "open"): "the record store",
+    ("recording.py", "_open"): "the record store",
+    ("record_directory.py", "open"): "files of fixed content",
+    ("record_directory.py", "fdopen"): "files of fixed content",
+    ("record_directory.py", "write"): "files of fixed content",
+    ("files.py", "open"): "the file that the console writes",
+    ("files.py", "fdopen"): "the file that the console writes",
+    ("files.py", "write"): "the file that the console writes",
+}
+#: Streams are named where a style or a terminal is asked for; only here are they written to, or replaced.
+WRITES_STREAMS = frozenset({"cli/console.py", "cli/running.py", "cli/interrupts.py", "cli/live.py"})
+
+
+def _calls() -> Iterator[tuple[str, str, int]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.startswith("emulator/"):  # a service; what it says is said to clients
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = (
+                    node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                )
+                if name in METHODS | FUNCTIONS:
+                    yield place, name, node.lineno
+
+
+def test_nothing_is_written_elsewhere() -> None:
+    strays = [f"{place}:{line} {name}" for place, name, line in _calls() if (place, name) not in ALLOWED]
+    assert strays == []
+
+
+def test_search_finds_what_it_looks_for() -> None:
+    found = {(place, name) for place, name, _ in _calls()}
+    assert {("cli/console.py", "write"), ("cli/carrying_out.py", "confirm")} <= found
+
+
+@pytest.mark.parametrize("stream", sorted(STREAMS))
+def test_streams_are_handed_to_nobody_but_those_who_draw(stream: str) -> None:
+    strays = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.startswith("emulator/") or place in WRITES_STREAMS:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        harmless = {id(inner) for node in ast.walk(tree) if _only_asks(node) for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr == stream and _is_sys(node.value):
+                strays += [f"{place}:{node.lineno}"] * (id(node) not in harmless)
+    assert strays == []
+
+
+def _only_asks(node: ast.AST) -> bool:
+    """Whether a call only asks something of a stream, or draws on it what the display redacts."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in {"style", "isatty", "fileno", "flush", "can_draw", "part"}
+
+
+def _is_sys(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "sys"
