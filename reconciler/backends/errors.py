@@ -26,6 +26,7 @@ from reconciler.core.ports import (
     UnreadableAnswer,
     WrongPhase,
 )
+from reconciler.core.printable import printable
 
 #: How much of a body that is not JSON is quoted, and of a message, in characters.
 _QUOTED = 120
@@ -144,13 +145,14 @@ def canonical_code(code: str) -> str:
 
 
 def harmless(text: str, longest: int = _LONGEST_MESSAGE, redact: Callable[[str], str] = str) -> str:
-    """Return foreign text on one line, without control and direction characters, cut to `longest`.
+    """Return foreign text on one line, with nothing in it that is obeyed, or not seen, cut to `longest`.
 
     `redact` comes before all that, since a secret that is cut is not known any more, nor one whose
     white space is gone; and again before the end, since cleaning may put one together.
     """
     text = redact(text)[: 4 * longest]
-    line = redact(" ".join("".join(c if c.isprintable() or c.isspace() else " " for c in text).split()))
+    # A letter that Python does not know yet may be anything.
+    line = redact("".join(c if c.isprintable() else " " for c in printable(" ".join(text.split()))))
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.core.exit_code import ExitCode
+from reconciler.core.printable import printable
 
 
 class Severity(StrEnum):
@@ -50,13 +51,18 @@ class Snippet:
     length: int
 
     def cut(self) -> Snippet:
-        """As much of the line as a person can take in, with nothing in it that a terminal would obey."""
+        """As much of the line as a person can take in, with nothing in it that is obeyed, or not seen."""
         begin = max(0, min(self.start - _BEFORE, len(self.text) - _WIDTH))
         end = min(len(self.text), begin + _WIDTH)
         head, tail = "…" * (begin > 0), "…" * (end < len(self.text))
-        shown = "".join(char if char.isprintable() else " " for char in self.text[begin:end])
-        length = max(1, min(self.length, end - self.start))
-        return Snippet(head + shown + tail, self.start - begin + len(head), length)
+        stop = max(self.start + 1, min(self.start + self.length, end))
+        parts = self.text[begin : self.start], self.text[self.start : stop], self.text[stop:end]
+        before, meant, after = map(_on_one_line, parts)
+        return Snippet(head + before + meant + after + tail, len(head + before), max(1, len(meant)))
+
+
+def _on_one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in printable(text))
 
 
 @dataclass(frozen=True, slots=True)
