@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.decoding import Decoded, base64_texts, decode
 from reconciler.core.expression import Reference, escape, parts_of
@@ -109,89 +110,108 @@ def _can_be_resolved(reference: str) -> bool:
     return bool(parts) and all(part.variable for part in parts)
 
 
+class _Forms(NamedTuple):
+    """The forms of so many secrets; each with its key, by which a text is searched first."""
+
+    secrets: int = 0
+    squeezed: tuple[tuple[bytes, Form], ...] = ()
+    exact: tuple[tuple[bytes, Form], ...] = ()
+    shortest: int = 0
+
+
 class Redactor:
-    """Takes every known secret out of a text, in whatever form it stands there: see `core.secret_forms`."""
+    """Takes every known secret out of a text, in whatever form it stands there: see `core.secret_forms`.
+
+    Threads may share one. What was learnt before a text is begun is not in it afterwards.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._known: set[str] = set()
-        self._squeezed: tuple[tuple[bytes, Form], ...] = ()
-        self._exact: tuple[tuple[bytes, Form], ...] = ()
-        self._breaks: tuple[str, ...] = ()
-        self._shortest = 0
-        self._new: list[str] = []
+        self._by_secret: dict[str, tuple[Form, ...]] = {}
+        self._forms = _Forms()
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Add values that must not be seen from now on."""
-        new = {str(s) for s in secrets if len(s) >= SHORTEST_SCANNED and not s.isspace()} - self._known
-        self._known |= new
-        self._new += sorted(new)
+        for secret in map(str, secrets):
+            if len(secret) >= SHORTEST_SCANNED and not secret.isspace():
+                self._by_secret.setdefault(secret, ())
 
     def __call__(self, text: str) -> str:
         """Return the text without secrets; the very same if it holds none."""
-        if self._new:
-            self._prepare()
+        forms = self._known_forms()
         data = text.encode("utf-8", "surrogatepass")
-        if not self._known or len(data) < self._shortest:
+        if not forms.secrets or len(data) < forms.shortest:
             return text
-        spans = sorted(self._spans(data))
+        spans = sorted(_spans(forms, data))
         if not spans:
             return text
         # What stands for a secret is none, though one may be a part of it.
-        shown = [found.span() for found in re.finditer(re.escape(_REDACTED), data)] if "(" in text else []
+        shown = [found.start() for found in re.finditer(re.escape(_REDACTED), data)]
         pieces: list[bytes] = []
         end = 0
         for start, stop in _merged(spans):
-            if not any(one <= start and stop <= other for one, other in shown):
+            before = bisect_right(shown, start) - 1
+            if before < 0 or stop > shown[before] + len(_REDACTED):
                 pieces += (data[end:start], _REDACTED)
                 end = stop
         return b"".join((*pieces, data[end:])).decode("utf-8", "surrogatepass")
 
     def held_back(self, text: str) -> int:
         """How many characters at the end of a text may be the first lines of a secret that goes on."""
-        if self._new:
-            self._prepare()
         plain = text.replace("\r\n", "\n")
-        found = max((len(begin) for begin in self._breaks if plain.endswith(begin)), default=0)
+        begins = (begin for secret in list(self._by_secret) for begin in breaks_of(secret))
+        found = max((len(begin) for begin in begins if plain.endswith(begin)), default=0)
         return found + text[-found:].count("\r") if found else 0
 
-    def _prepare(self) -> None:
-        new, self._new = self._new, []
-        forms = {form.key: form for secret in new for form in forms_of(secret)}
-        forms = {**forms, **dict(self._squeezed), **dict(self._exact)}
-        self._squeezed = tuple((key, form) for key, form in forms.items() if form.is_squeezed)
-        self._exact = tuple((key, form) for key, form in forms.items() if not form.is_squeezed)
-        self._shortest = min(map(len, forms), default=0)
-        self._breaks += tuple(begin for secret in new for begin in breaks_of(secret))
+    def _known_forms(self) -> _Forms:
+        """The forms of all that was learnt. Two threads may make them both; none takes what is too old."""
+        forms = self._forms
+        if forms.secrets == len(self._by_secret):
+            return forms
+        secrets = list(self._by_secret)
+        by_key: dict[bytes, Form] = {}
+        for secret in secrets:
+            made = self._by_secret[secret] or tuple(forms_of(secret))
+            self._by_secret[secret] = made
+            by_key |= {form.key: form for form in made}
+        self._forms = forms = _Forms(
+            len(secrets),
+            tuple((key, form) for key, form in by_key.items() if form.is_squeezed),
+            tuple((key, form) for key, form in by_key.items() if not form.is_squeezed),
+            min(map(len, by_key)),
+        )
+        return forms
 
-    def _spans(self, data: bytes, deepest: int = DEEPEST) -> Iterator[tuple[int, int]]:
-        """Where secrets stand, at whatever level of escapes."""
-        ways_back: list[Decoded] = []
-        for level in range(deepest):
-            inside = (
-                span
-                for span, text in base64_texts(data, self._shortest)
-                if any(self._spans(text, deepest - level - 1))
-            )
-            for span in chain(self._found(data), inside):
-                for way in reversed(ways_back):
-                    span = way.origin(*span)
-                yield span
-            decoded = decode(data)
-            if decoded is None:
-                return
-            ways_back.append(decoded)
-            data = decoded.data
 
-    def _found(self, data: bytes) -> Iterator[tuple[int, int]]:
-        squeezed = squeeze(data)
-        for form in [form for key, form in self._squeezed if key in squeezed]:
-            yield from (found.span() for found in form.pattern.finditer(data))
-        for form in [form for key, form in self._exact if key in data]:
-            yield from (found.span() for found in form.pattern.finditer(data))
-        if b"\xe2\x80\xa6" in data or b"..." in data:
-            for _, form in (*self._squeezed, *self._exact):
-                yield from form.parts(data, squeezed)
+def _spans(forms: _Forms, data: bytes, deepest: int = DEEPEST) -> Iterator[tuple[int, int]]:
+    """Where secrets stand, at whatever level of escapes."""
+    ways_back: list[Decoded] = []
+    for _ in range(deepest):
+        inside = (
+            span
+            for span, text in base64_texts(data, forms.shortest)
+            if any(_spans(forms, text, deepest // 2))
+        )
+        for span in chain(_found(forms, data), inside):
+            for way in reversed(ways_back):
+                span = way.origin(*span)
+            yield span
+        decoded = decode(data)
+        if decoded is None:
+            return
+        ways_back.append(decoded)
+        data = decoded.data
+
+
+def _found(forms: _Forms, data: bytes) -> Iterator[tuple[int, int]]:
+    squeezed = squeeze(data)
+    for form in [form for key, form in forms.squeezed if key in squeezed]:
+        yield from (found.span() for found in form.pattern.finditer(data))
+    for form in [form for key, form in forms.exact if key in data]:
+        yield from (found.span() for found in form.pattern.finditer(data))
+    if b"\xe2\x80\xa6" in data or b"..." in data:
+        for _, form in (*forms.squeezed, *forms.exact):
+            yield from form.parts(data, squeezed)
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -24,6 +24,7 @@ _GAP = rb"[\x00-\x20\x7f\"'+]*"
 #: A line of a secret with several: what says only that a key begins hides nothing.
 _NO_SECRET_LINE = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]+-----")
 _CUT = rb"(?:\xe2\x80\xa6|\.\.\.)"
+_CUT_MARK = re.compile(_CUT)
 _BASE64 = rb"[A-Za-z0-9+/_-]?"
 #: A part of a secret is known by so many characters, where something says that it was cut.
 _SHORTEST_PART = 4
@@ -52,15 +53,19 @@ class Form:
     def parts(self, data: bytes, squeezed: bytes) -> Iterator[tuple[int, int]]:
         """The spans of `data` where a part of this form stands before or behind a mark of cutting."""
         key, text = self.key, squeezed if self.is_squeezed else data
-        if len(key) <= _SHORTEST_PART:
+        if len(key) <= _SHORTEST_PART or not (key[:_SHORTEST_PART] in text or key[-_SHORTEST_PART:] in text):
             return
-        for mark in re.finditer(_CUT, text):
-            if begin := _end_of(text[max(0, mark.start() - len(key)) : mark.start()], key):
-                for found in re.finditer(rb"(" + self._pattern(begin) + rb")" + _GAP + _CUT, data):
-                    yield found.span(1)
-            if end := _begin_of(text[mark.end() : mark.end() + len(key)], key):
-                for found in re.finditer(_CUT + _GAP + rb"(" + self._pattern(end) + rb")", data):
-                    yield found.span(1)
+        marks = [found.span() for found in _CUT_MARK.finditer(text)]
+        before = {text[max(0, start - len(key)) : start] for start, _ in marks}
+        behind = {text[end : end + len(key)] for _, end in marks}
+        begins = {_end_of(one, key) for one in before}
+        ends = {_begin_of(one, key) for one in behind}
+        for begin in begins - {b""}:
+            found = re.finditer(rb"(" + self._pattern(begin) + rb")" + _GAP + _CUT, data)
+            yield from (one.span(1) for one in found)
+        for end in ends - {b""}:
+            found = re.finditer(_CUT + _GAP + rb"(" + self._pattern(end) + rb")", data)
+            yield from (one.span(1) for one in found)
 
     def _pattern(self, key: bytes) -> bytes:
         return (_GAP if self.is_squeezed else b"").join(re.escape(key[at : at + 1]) for at in range(len(key)))

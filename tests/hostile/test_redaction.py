@@ -15,7 +15,7 @@ import time
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -28,10 +28,11 @@ from reconciler.cli.console import console
 from reconciler.cli.exits import of_exception
 from reconciler.cli.watching import redact_log
 from reconciler.core.decoding import INVISIBLE_BYTES
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.logtail import last_lines, unseen
 from reconciler.core.printable import INVISIBLE, printable, visible
 from reconciler.core.secret import REDACTED, Redactor
+from reconciler.manifests import load
 from reconciler.manifests.document import shorten
 from reconciler.records.address import parse_address
 from reconciler.records.away import Damaged, away
@@ -343,6 +344,52 @@ def test_redacting_a_long_log_costs_no_more_than_a_few_times_showing_it() -> Non
     escaped = log.replace(" ", "%20")
     assert redact(log) == log
     assert redact(escaped) == escaped
+
+
+@pytest.mark.parametrize("piece", ["Ab{}…", "%25", "\\", "&amp;", "QUFB", "A", "Ab12 ", "...", "(sensitive)"])
+def test_text_made_to_be_slow_costs_no_more_than_its_length(piece: str) -> None:
+    redact = Redactor([SECRET, "Ab" * 50, "A" * 200])
+    redact("prepare everything")
+
+    def cost(count: int) -> float:
+        text = "".join(piece.replace("{}", str(at % 97)) for at in range(count))
+        began = time.process_time()
+        redact(text)
+        return time.process_time() - began
+
+    assert min(cost(16_000) for _ in range(3)) < 16 * max(min(cost(4_000) for _ in range(3)), 0.001)
+
+
+def test_no_thread_writes_what_was_learnt_before() -> None:
+    redact, leaks = Redactor(), []
+
+    def work(name: str) -> None:
+        for number in range(60):
+            secret = f"{name}-{number}-secret"
+            redact.learn([secret])
+            leaks.extend([secret] * (secret in redact(f"it is {secret}")))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert leaks == []
+
+
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_every_scalar_of_a_sensitive_variable_is_learnt(tmp_path: Path, *, is_valid: bool) -> None:
+    default = "{user: anna-the-first, pins: [48209, 0x1F2E3], more: {deep: 3.14159}}"
+    text = (
+        f"apiVersion: reconciler/v1\nstack: s\nvariables:\n  all: {{sensitive: true, default: {default}}}\n"
+    )
+    (tmp_path / "jobs.yaml").write_text(
+        text + ("" if is_valid else "jobs: {a: {nonsense: 1}}\n"), encoding="utf-8"
+    )
+    learnt: list[str] = []
+    with suppress(ManifestInvalid):
+        load([tmp_path], environ={}, learn=learnt.extend)
+    assert {"anna-the-first", "48209", "0x1F2E3", "3.14159"} <= set(learnt)
 
 
 # --- what nobody sees
