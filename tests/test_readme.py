@@ -80,9 +80,8 @@ def test_the_decision_table_names_every_action() -> None:
 
 
 def test_the_credentials_shown_are_those_that_are_looked_for() -> None:
-    sources = "".join(
-        path.read_text(encoding="utf-8") for path in (ROOT / "reconciler/backends").glob("*.py")
-    )
+    files = (*(ROOT / "reconciler/backends").glob("*.py"), ROOT / "reconciler/core/credential_names.py")
+    sources = "".join(path.read_text(encoding="utf-8") for path in files)
     shown = set(re.findall(r"`((?:HUAWEICLOUD_SDK|HW|OS|MODELARTS)_[A-Z_]+)`", README))
     assert FILE_VARIABLE in shown
     assert {name for name in shown if f'"{name}"' not in sources} == set()

@@ -15,6 +15,7 @@ from reconciler.backends.iam import Login, PasswordToken
 from reconciler.backends.known_secrets import FILE_VARIABLE, credentials_file
 from reconciler.backends.session import Session
 from reconciler.backends.signing import AccessKey
+from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
 from reconciler.core.ports import Clock
 
 
@@ -35,9 +36,9 @@ class Surroundings:
         return next((value for name in names if (value := self.environ.get(name, "").strip())), None)
 
 
-def _access_key(
-    ak_name: str, sk_name: str, token_name: str | None
-) -> Callable[[Surroundings], Credentials | None]:
+def _access_key(names: AccessKeyNames) -> Callable[[Surroundings], Credentials | None]:
+    ak_name, sk_name, token_name = names
+
     def way(around: Surroundings) -> Credentials | None:
         access_key, secret_key = around.get(ak_name), around.get(sk_name)
         if access_key and secret_key:
@@ -52,7 +53,7 @@ def _access_key(
 
 
 def _token(around: Surroundings) -> Credentials | None:
-    for source in ("MODELARTS_AUTH_TOKEN", "OS_AUTH_TOKEN", "OS_TOKEN"):
+    for source in TOKENS:
         if token := around.get(source):
             return StaticToken(token, source)
     return None
@@ -62,7 +63,7 @@ def _password(around: Surroundings) -> Credentials | None:
     wanted = {
         "OS_AUTH_URL": around.get("OS_AUTH_URL"),
         "OS_USERNAME": around.get("OS_USERNAME"),
-        "OS_PASSWORD": around.environ.get("OS_PASSWORD") or None,
+        PASSWORD: around.environ.get(PASSWORD) or None,
         "OS_USER_DOMAIN_NAME": around.get("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"),
     }
     url, username, password, domain = wanted.values()
@@ -115,9 +116,7 @@ def _file(around: Surroundings) -> Credentials | None:
 
 
 WAYS: tuple[Callable[[Surroundings], Credentials | None], ...] = (
-    _access_key("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
-    _access_key("HW_ACCESS_KEY", "HW_SECRET_KEY", "HW_SECURITY_TOKEN"),
-    _access_key("OS_ACCESS_KEY", "OS_SECRET_KEY", None),
+    *map(_access_key, ACCESS_KEYS),
     _token,
     _password,
     _file,

@@ -7,9 +7,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from reconciler.core.credential_names import is_credential_name
 from reconciler.core.desired import Flag, JobBody, Strict, Text
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.digest import covered_by, digest_of, is_known, is_of_same_form
@@ -141,19 +149,31 @@ class Target(Strict):
     insecure: Flag = Field(False, description="Allow plain http to an address other than this machine.")
 
 
+def _not_a_credential(name: str) -> str:
+    if is_credential_name(name):
+        raise PydanticCustomError("credential", "{name} holds a credential", {"name": name})
+    return name
+
+
+#: An environment variable that may give a variable its value.
+EnvName = Annotated[str, AfterValidator(_not_a_credential)]
+
+
 class Variable(Strict):
     """A value that is given from outside."""
 
     default: Any = Field(None, description="Value if none is given.")
     description: str | None = Field(None, description="What it is for.")
-    env: str | None = Field(None, description="Environment variable that holds the value.")
+    env: EnvName | None = Field(
+        None, description="Environment variable that holds the value; none that holds our own credentials."
+    )
     sensitive: Flag = Field(False, description="Never show the value.")
 
 
 class VariableSource(Strict):
     """Where the value of a sensitive variable came from, so that it can be had again; one of the four."""
 
-    env: str | None = Field(None, description="Environment variable that held the value.")
+    env: EnvName | None = Field(None, description="Environment variable that held the value.")
     file: str | None = Field(None, description="File of values (--var-file) that gave it.")
     given: bool = Field(False, description="It was given by --var.")
     default: bool = Field(False, description="It stood in the manifest.")

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from reconciler.core.credential_names import holds_credential, is_credential_name
 from reconciler.core.expression import Reference, escape, parts_of
 from reconciler.core.scalar import scalar_text, text_released_as
 from reconciler.core.secret import SecretText, as_released
 from reconciler.manifests.document import shorten
 from reconciler.manifests.positions import Step
-from reconciler.manifests.variables import NoValue, Values, did_you_mean
+from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, did_you_mean, refused_credential
 
 _ALLOWED = "${var.NAME}, ${env.NAME} and ${job.key} are allowed; $${ is a literal ${"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -42,17 +43,22 @@ class NotExpanded(Exception):
 
 @dataclass
 class Expander:
-    """Puts values in the place of expressions. `takes_secrets` is False where none may stand."""
+    """Puts values in the place of expressions.
+
+    `takes_secrets` is False where no sensitive variable may stand, `takes_credentials` True where our own
+    credentials may: nowhere in what a job is made of.
+    """
 
     values: Values
     environ: Mapping[str, str]
     job: str | None = None
     takes_secrets: bool = True
+    takes_credentials: bool = False
     _same_for_all: dict[str, Any] = field(default_factory=dict)
 
     def for_job(self, key: str) -> Expander:
         """The same, for one job: what does not depend on the job is reckoned once."""
-        return Expander(self.values, self.environ, key, self.takes_secrets, self._same_for_all)
+        return replace(self, job=key)
 
     def tree(self, tree: Any) -> Any:
         """Return plain data with every expression in it replaced.
@@ -136,6 +142,8 @@ class Expander:
 
     def _environment(self, reference: Reference, name: str) -> str:
         value = self.environ.get(name)
+        if not self.takes_credentials and holds_credential(name, value or ""):
+            raise NotExpanded(Problem(reference.text, CREDENTIAL, *refused_credential(name)))
         if value is None:
             raise NotExpanded(
                 Problem(
@@ -202,3 +210,16 @@ def problems_in(
         except NotExpanded as error:
             if error.problem.what == "wrong type":
                 yield steps, error.problem
+
+
+def credentials_in(tree: Any, steps: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Problem]]:
+    """Yield every expression that names one of our own credentials, though nothing may expand it yet."""
+    if isinstance(tree, dict | list):
+        for step, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from credentials_in(value, (*steps, step))
+    elif isinstance(tree, str) and "${" in tree:
+        for part in parts_of(tree):
+            if isinstance(part, Reference) and part.inner.startswith("env."):
+                name = part.inner.removeprefix("env.")
+                if is_credential_name(name):
+                    yield steps, Problem(part.text, CREDENTIAL, *refused_credential(name))

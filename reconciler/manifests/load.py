@@ -29,7 +29,7 @@ from reconciler.core.diagnostic import (
 from reconciler.core.secret import Redactor
 from reconciler.core.stack import DesiredJob, Limits, Stack, Target, Variable, VariableSource
 from reconciler.manifests.document import Document, shorten
-from reconciler.manifests.expand import Expander
+from reconciler.manifests.expand import Expander, credentials_in
 from reconciler.manifests.files import StackFiles, find_stack
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
@@ -208,7 +208,9 @@ class _Loading:
         from_files = {name: value for document in self._value_files for name, value in document.tree.items()}
         values = Values(declared, given, from_files, environ, offline)
         learn(self._secrets(values))
-        targets = Targets(merged.targets, Expander(values, environ, takes_secrets=False))
+        targets = Targets(
+            merged.targets, Expander(values, environ, takes_secrets=False, takes_credentials=True)
+        )
         readable, problems, literals = targets.check()
         self._problems += problems
         records = self._records(values, environ)
@@ -321,6 +323,9 @@ class _Loading:
                     origin.diagnose((), "invalid key", why, at_key=True, path=f"variables.{shorten(name)}")
                 )
             variable = self._validated(Variable, entry.value, origin)
+            if variable is not None:
+                for steps, problem in credentials_in(variable.default, ("default",)):
+                    self._problems.append(origin.diagnose(steps, *problem[1:], text=problem.text))
             # One that is invalid is declared all the same, and has a value, or that would be told too.
             declared[name] = variable if variable is not None and is_named else Variable(default="")
             if variable is not None and variable.sensitive and variable.default is not None:

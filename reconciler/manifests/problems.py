@@ -14,7 +14,7 @@ from reconciler.core.scalar import is_boolean, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, Step, Steps, diagnose, find, spell
-from reconciler.manifests.variables import did_you_mean
+from reconciler.manifests.variables import CREDENTIAL, did_you_mean, refused_credential
 
 NAMED_LISTS = ("parameters", "inputs", "outputs")
 
@@ -209,6 +209,7 @@ _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     "string_pattern_mismatch": _pattern,
     "rule": _rule,
     "duration": _duration,
+    "credential": lambda f: _Words(CREDENTIAL, *refused_credential(f.context["name"])),
     INVALID_PATH: _obs_path,
     OUTSIDE: _outside,
 }

@@ -69,7 +69,7 @@ class Records:
         """The passwords in the URL, as far as they are known."""
         if self.document is None:
             return set()
-        expander = Expander(self.values, self.environ)
+        expander = Expander(self.values, self.environ, takes_credentials=True)
         return {form for one in _passwords_of(self.text, expander) for form in (one, unquote(one)) if one}
 
     def _read(self, values: Values) -> tuple[list[Problem], str | None]:
@@ -78,7 +78,7 @@ class Records:
         problem = _literal_password(self.text) or _open_password(written) or _address_problem(written)
         if problem:
             return [problem], None
-        expander = Expander(values, self.environ)
+        expander = Expander(values, self.environ, takes_credentials=True)
         try:
             return [], read_address(self.text, expander, self.root)
         except NotExpanded as error:

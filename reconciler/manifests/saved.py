@@ -82,7 +82,7 @@ def resolve_records(
     again = _Again.read(sources, variables, var_files, environ, base)
     parts = [part for part in parts_of(reference) if isinstance(part, Reference)]
     values = again.values([part.variable for part in parts if part.variable], learn)
-    expander = Expander(values, environ)
+    expander = Expander(values, environ, takes_credentials=True)
     try:
         url = read_address(reference, expander, root)
     except NotExpanded as error:

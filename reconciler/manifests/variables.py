@@ -23,6 +23,7 @@ from reconciler.manifests.positions import diagnose
 
 NAME = re.compile(VARIABLE_NAME)
 NO_VALUE = "variable without a value"
+CREDENTIAL = "credential out of place"
 
 
 class NoValue(Exception):
@@ -148,6 +149,15 @@ def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
     if not variable.sensitive:
         ways.append(f"default: under variables.{name}")
     return f'nothing gives "{name}" a value', "give it by " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
+
+
+def refused_credential(name: str) -> tuple[str, str]:
+    """Why an environment variable may not be used in a manifest, and what to do."""
+    why = (
+        f"{name} holds a credential of reconciler itself; only targets and records may use it, "
+        f"as ${{env.{name}}}"
+    )
+    return why, "give the job a secret of its own, from an environment variable of another name"
 
 
 def texts_in(value: Any) -> Iterator[str]:

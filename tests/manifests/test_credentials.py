@@ -1,0 +1,125 @@
+"""Our own credentials: no manifest may hand them to a job, whichever name they have."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from reconciler.backends import connect, iam, ways
+from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
+from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.stack import VariableSource
+from reconciler.manifests.saved import resolve
+from tests.manifests.conftest import HEAD, JOB, Place, marked
+
+SECRET = "tell-nobody-1"
+ENVIRON = dict.fromkeys(CREDENTIAL_NAMES, SECRET)
+BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
+ADDRESSES = (
+    "OS_AUTH_URL", "OS_USERNAME", "OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME", "OS_PROJECT_NAME", "OS_PROJECT_ID",
+    "HUAWEICLOUD_SDK_PROJECT_ID", "HUAWEICLOUD_SDK_CREDENTIALS_FILE",
+)  # fmt: skip
+
+
+def test_the_table_has_every_variable_that_the_backends_read_and_that_is_no_address() -> None:
+    source = "".join(inspect.getsource(module) for module in (ways, connect, iam))
+    named = set(re.findall(r'"((?:HUAWEICLOUD|HW|OS|MODELARTS)_[A-Z_]+)"', source))
+    assert {name for name in named if re.search("AK|SK|KEY|TOKEN|PASSWORD|SECRET", name)} <= CREDENTIAL_NAMES
+    assert not named.intersection((*TOKENS, PASSWORD, *(name for names in ACCESS_KEYS for name in names)))
+
+
+@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("jobs:\n  a:{body}", "jobs.a.algorithm.environments.X"),
+        ("jobs:\n  a: {{raw: {{deep: [{{er: 'x ${{env.{name}}}'}}]}}}}", "jobs.a.raw.deep[0].er"),
+        ("jobs:\n  a: {{state: absent, description: '${{env.{name}}}'}}", "jobs.a.description"),
+        (
+            "defaults: {{algorithm: {{parameters: {{p: '${{env.{name}}}'}}}}}}",
+            "defaults.algorithm.parameters.p",
+        ),
+        ("variables: {{v: {{env: {name}, sensitive: true}}}}", "variables.v.env"),
+        ("variables: {{v: {{env: {name}, default: 1}}}}", "variables.v.env"),
+        ("variables: {{v: {{default: '${{env.{name}}}'}}}}", "variables.v.default"),
+        ("variables: {{v: {{default: {{a: ['b ${{env.{name}}}']}}}}}}", "variables.v.default.a[0]"),
+    ],
+    ids=["environment", "raw", "absent", "defaults", "env", "env and default", "default", "in a default"],
+)
+@pytest.mark.parametrize("is_set", [True, False])
+def test_name_of_a_credential_is_refused_where_it_flows_into_jobs(
+    place: Place, text: str, path: str, name: str, is_set: bool
+) -> None:
+    place.write(HEAD + text.format(name=name, body=BODY % f"'${{env.{name}}}'"))
+    problems = place.problems(environ=ENVIRON if is_set else {}, offline=not is_set)
+    problem = next(one for one in problems if one.what == "credential out of place")
+    assert problem.path == path
+    assert name in problem.why
+    assert marked(problem) in (f"${{env.{name}}}", name)
+    assert problem.fix is not None
+    assert SECRET not in repr(problems)
+
+
+@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
+def test_name_of_a_credential_may_stand_in_targets_and_records(place: Place, name: str) -> None:
+    place.write(
+        f"stack: s\ntargets: {{t: {{kind: modelarts, region: r, project_id: '${{env.{name}}}'}}}}\n"
+        f"records: 'postgresql://u:${{env.{name}}}@h/d'\n"
+    )
+    loaded = place.load(environ=ENVIRON)
+    assert loaded.target()[1].project_id == SECRET
+    assert loaded.records_url() == f"postgresql://u:{SECRET}@h/d"
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_address_or_id_may_stand_in_a_job(place: Place, name: str) -> None:
+    body = BODY % f"'${{env.{name}}} ${{var.v}}'"
+    job = place.job(body, f"{HEAD}variables: {{v: {{env: {name}}}}}\n", environ={name: "what"})
+    assert job.body is not None
+    assert job.body["algorithm"]["environments"] == {"X": "what what"}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_refused"),
+    [
+        ("http://proxy:8080", False),
+        ("http://me@proxy:8080", False),
+        ("http://me:secret@proxy:8080", True),
+        ("me:secret@proxy", True),
+        ("http://me:secret@[::proxy", True),
+    ],
+)
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "ALL_PROXY"])
+def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
+    place: Place, name: str, value: str, is_refused: bool
+) -> None:
+    text = f'"${{env.{name}}}"'
+    place.write(f"{HEAD}jobs:\n  a:{BODY % text}")
+    if not is_refused:
+        place.load(environ={name: value})
+        return
+    problem = place.problem(environ={name: value})
+    assert problem.what == "credential out of place"
+    assert "secret" not in problem.why
+
+
+def test_variable_of_a_credential_is_refused_in_targets_and_records_too(place: Place) -> None:
+    """What a variable holds may flow anywhere; there they say `${env.…}` themselves."""
+    place.write(
+        "stack: s\nvariables: {pw: {env: OS_PASSWORD, sensitive: true}}\nrecords: 'postgresql://u:${var.pw}@h/d'\n"
+    )
+    assert place.problem(environ=ENVIRON).what == "credential out of place"
+
+
+def test_saved_plan_names_no_credential_as_the_source_of_a_variable() -> None:
+    with pytest.raises(ValidationError, match="OS_PASSWORD"):
+        VariableSource(env="OS_PASSWORD")
+
+
+def test_saved_data_hold_no_name_of_the_environment(tmp_path: Any) -> None:
+    with pytest.raises(ManifestInvalid):
+        resolve({"a": "${env.OS_PASSWORD}"}, {}, variables={}, environ=ENVIRON, base=tmp_path)
