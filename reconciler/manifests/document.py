@@ -16,6 +16,8 @@ from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, Location, Snippet
 from reconciler.core.scalar import is_boolean, spelled
+from reconciler.manifests.file_content import read_file
+from reconciler.manifests.recognition import is_manifest_text, is_manifest_tree, says_sensitive, says_stack
 
 #: Nesting beyond this is no manifest, and would exhaust the stack of the C parser.
 MAX_DEPTH = 100
@@ -26,9 +28,6 @@ _MAX_DIGITS = 300
 #: What libyaml takes for the end of a line.
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-#: On the first level of a block, or of a flow mapping that is the whole file, as JSON is.
-_SAYS_STACK = re.compile(r"""^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:""", re.MULTILINE)
-_SAYS_SENSITIVE = re.compile(r"\bsensitive\b")
 #: How a file begins that an editor saved as UTF-16.
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
@@ -93,6 +92,12 @@ class Document:
     def keep(self, root: Any, tree: dict[str, Any]) -> None:
         """Take over what the file was found to say."""
         self._nodes, self.tree = root, tree
+        self.shows_lines = is_manifest_tree(tree)
+
+    @cached_property
+    def shows_lines(self) -> bool:
+        """Whether its lines may be shown: those of a file that is no manifest are nobody's business."""
+        return is_manifest_text(self.text)
 
     def forget(self) -> None:
         """Let go of nodes and values, ten times the file; who needs a place again parses again."""
@@ -114,15 +119,18 @@ class Document:
     @property
     def says_stack(self) -> bool:
         """Whether it is a root file. One that cannot be read is believed by its look."""
-        return "stack" in self.tree or (self.is_broken and _SAYS_STACK.search(self.text) is not None)
+        return "stack" in self.tree or (self.is_broken and says_stack(self.text))
 
     def location(self, line: int, column: int) -> Location:
         """A place, from the 0-based one that the parser knows."""
         return Location(self.file, line + 1, column + 1)
 
     def snippet(self, line: int, column: int, length: int) -> Snippet | None:
-        """The line at a 0-based place, as it is: secrets are taken out before it is cut to be shown."""
-        if line >= len(self.lines):
+        """The line at a 0-based place, as it is: secrets are taken out before it is cut to be shown.
+
+        None if the file may not be shown.
+        """
+        if line >= len(self.lines) or not self.shows_lines:
             return None
         text = self.lines[line]
         return Snippet(text, column, max(1, min(length, len(text) - column)))
@@ -139,7 +147,7 @@ class Document:
 def read(path: Path, file: str) -> Document:
     """Read and parse one file. What is wrong with it stands in `problems`."""
     try:
-        return parse(path.read_bytes(), path, file)
+        return parse(read_file(path), path, file)
     except OSError as error:
         return unreadable(path, file, error)
 
@@ -170,7 +178,7 @@ def parse(data: bytes, path: Path, file: str) -> Document:
 
 def _broken(document: Document, line: int, column: int, why: str, fix: str | None = None) -> Document:
     problem = document.diagnostic(line, column, "invalid YAML", why, fix=fix)
-    if _SAYS_SENSITIVE.search(document.text):
+    if says_sensitive(document.text):
         # Nobody knows which line holds the value, so none is shown.
         problem = replace(problem, snippet=None)
     document.problems.append(problem)
@@ -333,9 +341,12 @@ def _walk(document: Document, root: Any) -> None:
     if isinstance(tree, dict):
         document.keep(root, tree)
     elif tree is not None:
-        why = "a manifest is a mapping with keys such as stack, targets, defaults and jobs"
+        kind = "a list" if isinstance(tree, list) else "a single value"
+        why = f"found {kind}; a manifest is a mapping with keys such as stack, targets, defaults and jobs"
         mark = root.start_mark
-        document.problems.append(document.diagnostic(mark.line, mark.column, "wrong type", why))
+        # What it says is nobody's business.
+        problem = Diagnostic("wrong type", why, location=document.location(mark.line, mark.column))
+        document.problems.append(problem)
         document.is_broken = True
 
 
@@ -467,7 +478,7 @@ def _tagged(node: Any) -> Any:
     value = plain(node.value)
     types: dict[str, Any] = {"int": int, "float": (int, float), "bool": int, "null": type(None)}
     if not isinstance(value, types[kind]) or is_boolean(value) != (kind == "bool"):
-        raise Unplain(node, "wrong type", f'"{shorten(node.value)}" is no {kind}')
+        raise Unplain(node, "wrong type", f"this value is no {kind}")
     return spelled(float(value), node.value) if kind == "float" else value
 
 

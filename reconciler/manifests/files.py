@@ -6,9 +6,7 @@ parsed at most once, whoever asks for it first.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
 from reconciler.manifests.document import UTF_16, Document, parse, unreadable
+from reconciler.manifests.file_content import read_file
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -56,11 +55,22 @@ class _Reader:
                 self._read[path] = unreadable(path, self.shown(path), error)
         return self._read[path]
 
+    def refuse(self, path: Path, target: Path) -> None:
+        """Let a file that is a link out of the stack say nothing but that."""
+        shown = self.shown(path)
+        self._read[path] = Document(path, shown, b"", is_broken=True)
+        self._read[path].problems.append(
+            Diagnostic(
+                "link out of the stack",
+                f"it leads to {target}, which is not below the directory of the root file",
+                f"put the file itself there, or name the link as a PATH of its own: {shown}",
+                Location(shown, 1, 1),
+            )
+        )
+
     def _bytes(self, path: Path) -> bytes:
         if path not in self._data:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise OSError(errno.EINVAL, "it is no regular file")
-            self._data[path] = path.read_bytes()
+            self._data[path] = read_file(path)
         return self._data[path]
 
     def shown(self, path: Path) -> str:
@@ -161,14 +171,14 @@ def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> Sta
         ManifestInvalid: there is no root file, or there are two in one directory.
     """
     reader = _Reader(frozenset(path.resolve() for path in not_manifests), Path.cwd())
-    resolved = [_existing(path) for path in (paths or [Path()])]
+    resolved = _resolved(paths or [Path()], reader)
     directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
     if not directories:
         raise ManifestInvalid(_no_root(resolved, reader))
     if len(directories) > 1:
         raise WrongUsage(_several(directories, reader))
     root = directories[0]
-    documents = _documents(root, reader)
+    documents = _documents(root, reader, named=frozenset(resolved))
     files = [document.path for document in documents]
     _check_named_files(resolved, files, reader)
     whole = any(chosen == root or chosen in root.parents for chosen in resolved)
@@ -178,6 +188,24 @@ def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> Sta
 
 def _is_covered(path: Path, chosen: Sequence[Path]) -> bool:
     return any(path == one or one in path.parents for one in chosen)
+
+
+def _resolved(paths: Sequence[Path], reader: _Reader) -> list[Path]:
+    """The absolute paths; a link to a file that lies in a stack is itself, any other what it leads to."""
+    real = [_existing(path) for path in paths]
+    directories = {path for path in real if path.is_dir()}
+
+    def resolved(path: Path, target: Path) -> Path:
+        if target in directories or not path.is_symlink():
+            return target
+        link = path.parent.resolve() / path.name
+        if not directories.isdisjoint(link.parents):
+            return link
+        # One that is a root file itself has always stood for the stack that it leads to.
+        others = ([one for one in reader.candidates(up) if one != link] for up in upwards(link.parent))
+        return link if any(map(reader.roots_in, others)) else target
+
+    return [resolved(path, target) for path, target in zip(paths, real, strict=True)]
 
 
 def _existing(path: Path) -> Path:
@@ -204,11 +232,15 @@ def upwards(directory: Path) -> Iterator[Path]:
     yield from directory.parents
 
 
-def _documents(root: Path, reader: _Reader) -> tuple[Document, ...]:
+def _documents(root: Path, reader: _Reader, named: frozenset[Path]) -> tuple[Document, ...]:
     def is_another_stack(directory: Path, files: list[Path]) -> bool:
         return directory != root and bool(reader.roots_in(files))
 
-    paths = [path for _, files in reader.below(root, is_another_stack) for path in files]
+    found = list(reader.below(root, is_another_stack))
+    paths = [path for _, files in found for path in files]
+    for path, target in _links_out(root, found):
+        if path not in named:
+            reader.refuse(path, target)
     below = len(root.parts)
     documents = []
     for path in sorted(paths, key=lambda path: path.parts):
@@ -220,6 +252,20 @@ def _documents(root: Path, reader: _Reader) -> tuple[Document, ...]:
         if directory == root or root in directory.parents:
             documents.append(unreadable(directory, reader.shown(directory), error))
     return tuple(documents)
+
+
+def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator[tuple[Path, Path]]:
+    """Yield the files that are links out of the stack, and where they lead; a broken link leads nowhere.
+
+    A directory that is a link is part of the stack: who made it meant all that lies there. A single file
+    may have been slipped in to be read.
+    """
+    links = [path for _, files in found for path in files if path.is_symlink() and path.exists()]
+    trees = {root, *(Path(os.path.realpath(directory)) for directory, _ in found)} if links else {root}
+    for path in links:
+        target = Path(os.path.realpath(path))
+        if trees.isdisjoint(target.parents):
+            yield path, target
 
 
 def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _Reader) -> None:

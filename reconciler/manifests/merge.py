@@ -96,10 +96,12 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
                 why = f"found {found(value)}, text is wanted"
                 yield diagnose(document, (name,), "wrong type", why, show_line=name != "records")
         elif name != "policies" or value not in ([], None):
-            why = f'"{shorten(name)}" is not one of {", ".join(known)}'
+            why, nearest = f'"{shorten(name)}" is not one of {", ".join(known)}', did_you_mean(name, known)
+            # What is no slip may stand in a file that has nothing to do with us, beside a secret.
             yield diagnose(
-                document, (name,), "unknown field", why, did_you_mean(name, known), at_key=True, path=""
-            )
+                document, (name,), "unknown field", why, nearest,
+                at_key=True, path="", show_line=nearest is not None,
+            )  # fmt: skip
 
 
 def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:

@@ -130,10 +130,10 @@ def test_a_fault_has_a_place(text: str | bytes, place: str, why: str) -> None:
 
 
 def test_a_duplicate_key_is_marked_and_the_first_one_stands() -> None:
-    document = read("a: 1\na: 2\n")
+    document = read("jobs: 1\njobs: 2\n")
     assert document.problems[0].what == "duplicate key"
-    assert marked(document.problems[0]) == "a"
-    assert document.tree == {"a": 1}
+    assert marked(document.problems[0]) == "jobs"
+    assert document.tree == {"jobs": 1}
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_nesting_through_aliases_is_bounded() -> None:
 
 
 def test_positions_count_characters_and_not_bytes() -> None:
-    (problem,) = read("ä: {名: 1, 名: 2}\n").problems
-    assert place_of(problem) == "a.yaml:1:11"
+    (problem,) = read("jobs: {ä: {名: 1, 名: 2}}\n").problems
+    assert place_of(problem) == "a.yaml:1:18"
     assert marked(problem) == "名"
 
 
 def test_the_line_that_is_shown_is_harmless() -> None:
-    (problem,) = read("a: \x1b[31mred\n").problems
+    (problem,) = read("stack: \x1b[31mred\n").problems
     assert problem.snippet is not None
     assert "\x1b" not in problem.snippet.cut().text
 

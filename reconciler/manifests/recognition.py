@@ -1,0 +1,47 @@
+"""Is a file a manifest, by its look? For files that cannot be read as one, or should never have been.
+
+A file that is named like a manifest may be anything: a credentials file behind a link, the environment of
+a process. No line of such a file is shown. A manifest with a mistake in it is known by a key that it has
+on its first level; its lines are shown, for they say best where the mistake is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+#: What a manifest says on its first level, and hardly any other file.
+_KEYS = frozenset(
+    ("stack", "target", "targets", "variables", "limits", "policies", "records", "defaults", "jobs")
+)
+_OURS = "reconciler/"
+_ANY_KEY = "|".join(sorted(_KEYS))
+#: On the first level of a block, or of a flow mapping that is the whole file, as JSON is.
+_SAYS_STACK = re.compile(r"""^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:""", re.MULTILINE)
+_SAYS_KEY = re.compile(
+    rf"""^(?:{_ANY_KEY})[ \t]*:(?:\s|\Z)|^apiVersion[ \t]*:[ \t]*["']?{_OURS}"""
+    rf"""|\A\s*\{{[^{{}}\[\]]*?["']?\b(?:{_ANY_KEY})["']?\s*:""",
+    re.MULTILINE,
+)
+_SAYS_SENSITIVE = re.compile(r"\bsensitive\b")
+
+
+def says_stack(text: str) -> bool:
+    """Whether a text that cannot be parsed is a root file, as far as it looks."""
+    return _SAYS_STACK.search(text) is not None
+
+
+def says_sensitive(text: str) -> bool:
+    """Whether a text that cannot be parsed may hold the value of something sensitive."""
+    return _SAYS_SENSITIVE.search(text) is not None
+
+
+def is_manifest_text(text: str) -> bool:
+    """Whether a text that cannot be parsed is a manifest, as far as it looks."""
+    return _SAYS_KEY.search(text) is not None
+
+
+def is_manifest_tree(tree: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a manifest: one of its keys is."""
+    return not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
