@@ -81,6 +81,8 @@ class Document:
     relative: str = ""
     _nodes: Any = None
     _members: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
+    #: What `positions` has found out about the nodes of lists.
+    items_by_name: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def root(self) -> Any:
@@ -103,6 +105,7 @@ class Document:
         """Let go of nodes and values, ten times the file; who needs a place again parses again."""
         self._nodes = None
         self._members = {}
+        self.items_by_name = {}
         self.tree = dict.fromkeys(self.tree)
 
     def members(self, node: Any) -> dict[str, tuple[Any, Any]]:

@@ -18,7 +18,8 @@ from reconciler.core.scalar import scalar_text, text_released_as
 from reconciler.core.secret import SecretText, as_released
 from reconciler.manifests.document import shorten
 from reconciler.manifests.positions import Step
-from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, did_you_mean, refused_credential
+from reconciler.manifests.suggestions import did_you_mean
+from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, refused_credential
 
 _ALLOWED = "${var.NAME}, ${env.NAME} and ${job.key} are allowed; $${ is a literal ${"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -14,7 +14,7 @@ from reconciler.manifests.document import shorten
 from reconciler.manifests.merge import Entry
 from reconciler.manifests.positions import Step, diagnose, location_of_key
 from reconciler.manifests.problems import Unexpanded
-from reconciler.manifests.variables import did_you_mean
+from reconciler.manifests.suggestions import Names
 
 UNKNOWN = "unknown key"
 
@@ -64,7 +64,7 @@ class Links:
 
     def _need_problems(self) -> Iterator[Diagnostic]:
         owner_of = {link.key: link.entry.name for link in self.formerly}
-        nearest = cache(lambda key: did_you_mean(key, self.entries))
+        nearest = cache(Names(self.entries).did_you_mean)
         by_key: dict[str, dict[str, Link]] = {}
         for link in self.needs:
             if link.key in self.entries:

@@ -52,6 +52,8 @@ from reconciler.manifests.variables import (
 
 #: What may be told only because a broken file does not say what it would say.
 _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
+#: Of a line beyond this that holds a secret nothing is shown.
+_LONG_LINE = 12_000
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -397,10 +399,12 @@ def _shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic
     """The same problems, with no known secret in their words or lines, and long lines cut."""
     redact_line = cache(redact)  # all of a file may stand in one line
 
-    def cut(line: Snippet) -> Snippet:
+    def cut(line: Snippet) -> Snippet | None:
         text = redact_line(line.text)
         if text is line.text:
             return line.cut()
+        if len(line.text) > _LONG_LINE:
+            return None  # Looking for every secret before every place of it would take minutes.
         # The place has moved: what stands before it is shorter or longer now.
         start = _length_in_common(redact(line.text[: line.start]), text)
         length = len(redact(line.text[: line.start + line.length])) - start

@@ -14,7 +14,7 @@ from reconciler.core.stack import NOT_IN_DEFAULTS, Manifest
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, Step, diagnose, location_of_key
 from reconciler.manifests.problems import NAMED_LISTS, found
-from reconciler.manifests.variables import did_you_mean
+from reconciler.manifests.suggestions import did_you_mean
 
 _MAPPINGS = ("targets", "variables", "limits", "defaults", "jobs")
 _TEXTS = ("apiVersion", "stack", "target", "records")

@@ -71,7 +71,8 @@ def _child(document: Document, node: Any, step: Step) -> tuple[Any, Any] | None:
         parts = (_child(document, item, step) for item in node.value if not _is_scalar(item))
         return next((found for found in parts if found), None)
     if isinstance(step, Member) and step.name is not None:
-        return next(((item, item) for item in node.value if _name_of(document, item) == step.name), None)
+        item = _named(document, node).get(step.name)
+        return None if item is None else (item, item)
     index = step.position if isinstance(step, Member) else step
     return (node.value[index], node.value[index]) if index < len(node.value) else None
 
@@ -86,6 +87,16 @@ def _member(document: Document, node: Any, name: str | None) -> tuple[Any, Any] 
         if not _is_scalar(source) and (found := _child(document, source, name or "")):
             return found
     return None
+
+
+def _named(document: Document, node: Any) -> dict[str, Any]:
+    """The items of a list by their name, the first of each."""
+    if id(node) not in document.items_by_name:
+        items = {
+            name: item for item in reversed(node.value) if (name := _name_of(document, item)) is not None
+        }
+        document.items_by_name[id(node)] = items
+    return document.items_by_name[id(node)]
 
 
 def _name_of(document: Document, item: Any) -> str | None:

@@ -14,7 +14,8 @@ from reconciler.core.scalar import is_boolean, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, Step, Steps, diagnose, find, spell
-from reconciler.manifests.variables import CREDENTIAL, did_you_mean, refused_credential
+from reconciler.manifests.suggestions import did_you_mean
+from reconciler.manifests.variables import CREDENTIAL, refused_credential
 
 NAMED_LISTS = ("parameters", "inputs", "outputs")
 

@@ -15,7 +15,7 @@ from reconciler.manifests.expand import Expander, NotExpanded, problems_in
 from reconciler.manifests.merge import Entry
 from reconciler.manifests.positions import diagnose
 from reconciler.manifests.problems import Origin, Unexpanded, diagnostics, found
-from reconciler.manifests.variables import did_you_mean
+from reconciler.manifests.suggestions import did_you_mean, listed
 
 _CLOUD_ONLY = ("region", "endpoint", "project_id", "cloud", "profile")
 _CREDENTIALS = frozenset(
@@ -71,7 +71,7 @@ class Targets:
 
     def unknown(self, name: str | None) -> tuple[str, str | None]:
         """Why no target has that name, and which one may have been meant."""
-        names = ", ".join(self.entries)
+        names = listed(self.entries)
         if not self.entries:
             return "the stack has no targets", "write targets: {local: {kind: local}} into the root file"
         if name is None:

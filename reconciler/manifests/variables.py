@@ -7,8 +7,9 @@ environment variable that is empty counts as not there: CI systems hand a missin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from reconciler.core.secret import SecretText
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.manifests.document import Document, plain, read, shorten
 from reconciler.manifests.positions import diagnose
+from reconciler.manifests.suggestions import Names, listed
 
 NAME = re.compile(VARIABLE_NAME)
 NO_VALUE = "variable without a value"
@@ -81,10 +83,15 @@ class Values:
             return VariableSource(env=variable.env)
         return None if variable.default is None else VariableSource(default=True)
 
+    @cached_property
+    def _not_declared(self) -> Callable[[str], tuple[str, str | None]]:
+        names = Names(self.declared)
+        return cache(lambda name: _not_declared(name, names))
+
     def _find(self, name: str) -> Any:
         variable = self.declared.get(name)
         if variable is None:
-            raise NoValue("unknown variable", *_not_declared(name, self.declared))
+            raise NoValue("unknown variable", *self._not_declared(name))
         value = self._lookup(name, variable)
         reference = f"${{var.{name}}}"
         if value is None:
@@ -134,10 +141,11 @@ def _wanted(name: str, value: Any, fits: bool, kind: str) -> Any:
     return value
 
 
-def _not_declared(name: str, declared: Mapping[str, Variable]) -> tuple[str, str | None]:
-    known = ", ".join(declared) if declared else "none: variables are declared under variables"
-    nearest = did_you_mean(name, declared)
-    return f'"{name}" is not one of {known}' if declared else f'"{name}" is {known}', nearest
+def _not_declared(name: str, declared: Names) -> tuple[str, str | None]:
+    found = f'"{shorten(name)}"'
+    if not declared.known:
+        return f"{found} is none: variables are declared under variables", None
+    return f"{found} is not one of {listed(declared.known)}", declared.did_you_mean(name)
 
 
 def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
@@ -211,25 +219,16 @@ def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
     return [replace(problem, snippet=None) for document in files for problem in document.problems]
 
 
-def did_you_mean(name: str, known: Any, spelled: str = "{}") -> str | None:
-    """A question that offers the nearest of the known names, or None if none is near."""
-    import difflib
-
-    names = [str(one) for one in known]
-    by_lower = {one.lower(): one for one in reversed(names)}
-    near = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
-    return f'did you mean "{spelled.format(by_lower[near[0]])}"?' if near else None
-
-
 def unknown_names(
     given: Mapping[str, str], files: Sequence[Document], declared: Mapping[str, Variable]
 ) -> list[Diagnostic]:
     """The names in `--var` and in variable files that no file of the stack declares."""
+    names = Names(declared)
     problems = [
         Diagnostic("unknown variable", f"--var {shorten(name)}: " + why, fix)
         for name in given
         if name not in declared
-        for why, fix in [_not_declared(name, declared)]
+        for why, fix in [_not_declared(name, names)]
     ]
     for document in files:
         problems += [
@@ -238,7 +237,7 @@ def unknown_names(
                 document,
                 (name,),
                 "unknown variable",
-                *_not_declared(name, declared),
+                *_not_declared(name, names),
                 at_key=True,
                 show_line=False,
             )

@@ -1,0 +1,86 @@
+"""What a manifest may cost: names by the thousand, values that swell, warnings without end."""
+
+from __future__ import annotations
+
+import random
+import string
+import time
+
+import pytest
+
+from reconciler.manifests.suggestions import Names, did_you_mean, listed
+from tests.manifests.conftest import HEAD, JOB, Place
+
+MANY = 1000
+_RANDOM = random.Random(1)  # the same in every run
+NAMES = ["".join(_RANDOM.choices(string.ascii_lowercase, k=10)) for _ in range(MANY)]
+
+
+def misspelt(name: str) -> str:
+    at = _RANDOM.randrange(len(name))
+    return name[:at] + "0" + name[at + 1 :]
+
+
+def jobs(*bodies: str) -> str:
+    return "jobs:\n" + "".join(f"  job{n}:{body}" for n, body in enumerate(bodies))
+
+
+def with_environment(value: str) -> str:
+    return JOB.replace("engine: {engine_id: pt}", f"engine: {{engine_id: pt}}, environments: {{X: {value}}}")
+
+
+MISSPELT = {
+    "fields": jobs(*(f"{JOB}    lifecycl{n}: {{}}\n" for n in range(MANY))),
+    "fields of one job": jobs(JOB + "".join(f"    algoritm{n}: {{}}\n" for n in range(MANY))),
+    "sections": "".join(f"jbos{n}: {{}}\n" for n in range(MANY)),
+    "variables": f"variables: {{{', '.join(f'{name}: {{default: 1}}' for name in NAMES)}}}\n"
+    + jobs(*(with_environment(f"'${{var.{misspelt(name)}}}'") for name in NAMES)),
+    "needs": "jobs:\n" + "".join(f"  {name}:{JOB}    needs: [{misspelt(name)}]\n" for name in NAMES),
+    "values": jobs(*(f"{JOB}    lifecycle: {{on_change: replac{n}}}\n" for n in range(MANY))),
+    "members of one list": jobs(
+        JOB.replace(
+            "engine:",
+            f"parameters: [{', '.join(f'{{name: p{n}, valeu: 1}}' for n in range(MANY))}], engine:",
+        )
+    ),
+    "all in one line": "jobs: {"
+    + ", ".join(f"a{n}: {{algorithm: {{cod_dir: obs://b/}}, spec: {{}}}}" for n in range(MANY))
+    + "}\n",
+    "secrets in one line": "jobs: {"
+    + ", ".join(
+        f"a{n}: {{algorithm: {{parameters: {{p: {{value: hunter{n}, sensitive: yes}}}}}}}}"
+        for n in range(MANY)
+    )
+    + "}\n",
+}
+
+
+@pytest.mark.parametrize("text", MISSPELT.values(), ids=MISSPELT)
+def test_a_thousand_misspelt_names_are_told_at_once(place: Place, text: str) -> None:
+    place.write(HEAD + text)
+    started = time.process_time()
+    problems = place.problems()
+    took_s = time.process_time() - started
+    assert len(problems) > MANY * 0.9
+    assert took_s < 2  # half a second on an idle machine; comparing all with all takes minutes
+
+
+@pytest.mark.parametrize("known", [NAMES[:50], NAMES])
+def test_the_nearest_name_is_found_among_few_and_many(known: list[str]) -> None:
+    names = Names(known)
+    found = [names.did_you_mean(misspelt(name)) == f'did you mean "{name}"?' for name in known]
+    assert sum(found) > 0.98 * len(found)
+    assert names.did_you_mean("0123456789") is None
+
+
+def test_case_does_not_matter_for_the_nearest_name() -> None:
+    assert did_you_mean("NODE_cuont", ["Node_Count", "other"]) == 'did you mean "Node_Count"?'
+
+
+def test_a_long_text_is_compared_with_nothing() -> None:
+    assert did_you_mean("x" * 1_000_000, ["x" * 90]) is None
+
+
+def test_a_long_list_of_names_is_cut_and_counted() -> None:
+    assert listed(["a", "b"]) == "a, b"
+    assert listed([str(n) for n in range(25)]).endswith("18, 19 and 5 more")
