@@ -39,8 +39,9 @@ class Strict(BaseModel):
     """A model of what people write: an unknown key is a typo, and a wrong type is not guessed at."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True
-    )
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True,
+        allow_inf_nan=False,
+    )  # fmt: skip
 
 
 #: The service wants text; people may write a number or a boolean, which is text as it stands.

@@ -11,9 +11,11 @@ Exceptions carry diagnostics; only `cli/` shows them and picks the exit code::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.printable import printable
@@ -112,6 +114,36 @@ class Refused(ReconcilerError):
     """A guard refused, or a person did not confirm."""
 
     exit_code = ExitCode.REFUSED
+
+
+#: Of warnings that say the same of many things, so many are shown.
+MOST_OF_A_KIND = 20
+
+
+class _Named(Protocol):
+    @property
+    def what(self) -> str: ...
+
+
+_Warning = TypeVar("_Warning", bound=_Named)
+
+
+def first_of_a_kind(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[tuple[str, str]]]:
+    """Return the first `MOST_OF_A_KIND` warnings of the same words, and the words that count the others."""
+    counts: Counter[str] = Counter()
+    kept = []
+    for warning in warnings:
+        counts[warning.what] += 1
+        if counts[warning.what] <= MOST_OF_A_KIND:
+            kept.append(warning)
+    more = {what: number - MOST_OF_A_KIND for what, number in counts.items() if number > MOST_OF_A_KIND}
+    return kept, [(what, f"{number} more like this") for what, number in more.items()]
+
+
+def few_warnings(warnings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Leave out what goes beyond `MOST_OF_A_KIND` warnings of the same words, and count it behind them."""
+    kept, more = first_of_a_kind(warnings)
+    return (*kept, *(Diagnostic(what, why, severity=Severity.WARNING) for what, why in more))
 
 
 def in_file_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -6,7 +6,6 @@ Source of the format: CLI.md 6.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from reconciler.core.body_summary import summarize
-from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.diagnostic import Diagnostic, Location, first_of_a_kind
 from reconciler.core.duration import spell
 from reconciler.core.secret import show
 from reconciler.core.stack import Declared, ReplaceOrder, TargetKind
@@ -291,20 +290,11 @@ class PlanWarning(Frozen):
 #: The reasons for which a key is kept although its job ended badly.
 BAD_ENDS = frozenset({Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.TERMINATED_OUTSIDE})
 
-#: Of warnings that say the same of many things, so many are shown.
-MOST_OF_A_KIND = 20
-
 
 def few_of_a_kind(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
     """Leave out what goes beyond `MOST_OF_A_KIND` warnings of the same words, and count it behind them."""
-    counts: Counter[str] = Counter()
-    kept = []
-    for warning in warnings:
-        counts[warning.what] += 1
-        if counts[warning.what] <= MOST_OF_A_KIND:
-            kept.append(warning)
-    more = {what: number - MOST_OF_A_KIND for what, number in counts.items() if number > MOST_OF_A_KIND}
-    return (*kept, *(PlanWarning(what=what, why=f"{number} more like this") for what, number in more.items()))
+    kept, more = first_of_a_kind(warnings)
+    return (*kept, *(PlanWarning(what=what, why=why) for what, why in more))
 
 
 Summary = Annotated[dict[Action, int], Field(description="How many actions of each kind.")]

@@ -7,8 +7,11 @@ so that most values are plain ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any
+
+Steps = tuple[str | int, ...]
 
 
 class SpelledInt(int):
@@ -119,6 +122,24 @@ def text_released_as(text: str, released: str) -> str:
 def is_boolean(value: Any) -> bool:
     """Whether a value is true or false, however it is spelled."""
     return isinstance(value, bool | SpelledBool)
+
+
+#: What a whole number has to fit into, signed or not.
+_LEAST, _BEYOND = -(2**63), 2**64
+
+
+def odd_numbers(tree: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """Yield the numbers in plain data that no reader of JSON takes: without an end, or of too many bits."""
+    for step, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
+        if isinstance(value, str):
+            continue
+        if isinstance(value, dict | list):
+            yield from odd_numbers(value, (*steps, step))
+        elif isinstance(value, float):
+            if not isfinite(value):
+                yield (*steps, step), value
+        elif isinstance(value, int) and not _LEAST <= value < _BEYOND:
+            yield (*steps, step), value
 
 
 def walk_texts(tree: Any, change: Any) -> Any:

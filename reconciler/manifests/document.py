@@ -10,20 +10,28 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, Location, Snippet
 from reconciler.core.scalar import is_boolean, spelled
+from reconciler.manifests.composition import (
+    MAX_DEPTH,
+    MAX_NODES,
+    TooDeep,
+    TooMany,
+    compose,
+    deepest,
+    parser,
+    scalars,
+)
 from reconciler.manifests.file_content import read_file
 from reconciler.manifests.recognition import is_manifest_text, is_manifest_tree, says_sensitive, says_stack
 
-#: Nesting beyond this is no manifest, and would exhaust the stack of the C parser.
-MAX_DEPTH = 100
 #: How many nodes aliases may stand for in one file.
 MAX_ALIASED_NODES = 100_000
-#: Digits beyond this are no number anybody computes with; the scalar stays text.
+#: A whole number of more digits is as good as infinite; where text is wanted it stays what it is.
 _MAX_DIGITS = 300
 #: What libyaml takes for the end of a line.
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
@@ -40,6 +48,8 @@ _WORDS: dict[str, Any] = {
     **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
+#: NUL cannot stand in a file, but a text in double quotes can say it.
+_WRITES_NUL = re.compile(r"\\(?:0|x00|u0000|U00000000)")
 _CORE = "tag:yaml.org,2002:"
 
 
@@ -48,9 +58,11 @@ def plain(text: str) -> Any:
     """The value of an unquoted scalar, by YAML 1.2's core schema; a number or boolean with its spelling."""
     if text in _WORDS:
         return None if _WORDS[text] is None else spelled(_WORDS[text], text)
-    if text[0] not in "+-.0123456789" or len(text) > _MAX_DIGITS:
+    if text[0] not in "+-.0123456789":
         return text
     if _INT.fullmatch(text):
+        if len(text) > _MAX_DIGITS:
+            return spelled(float("-inf" if text[0] == "-" else "inf"), text)
         return spelled(int(text, 8 if text[:2] == "0o" else 16 if text[:2] == "0x" else 10), text)
     return spelled(float(text), text) if _FLOAT.fullmatch(text) else text
 
@@ -189,97 +201,16 @@ def _broken(document: Document, line: int, column: int, why: str, fix: str | Non
     return document
 
 
-class _TooDeep(Exception):
-    pass
-
-
-@cache
-def parser() -> Any:
-    """The C parser, as a class: `parser()(text).get_single_node()`.
-
-    The pure parser is six times slower, so its absence is an error and not a fallback.
-    """
-    from ruamel.yaml.cyaml import CParser
-    from ruamel.yaml.tag import Tag
-
-    implicit = Tag(suffix=None)
-
-    class Parser(CParser):  # type: ignore[misc]
-        """Leaves the types of scalars to `_Walk`, and stops at a depth that the C stack bears."""
-
-        IMPLICIT = implicit
-        depth = 0
-
-        def descend_resolver(self, parent: Any, index: Any) -> None:
-            self.depth += 1
-            if self.depth > MAX_DEPTH:
-                raise _TooDeep
-
-        def ascend_resolver(self) -> None:
-            self.depth -= 1
-
-        def resolve(self, kind: Any, value: Any, is_implicit: Any) -> Any:
-            return implicit
-
-    return Parser
-
-
-def compose(text: str) -> Any:
-    """Compose the nodes of a text.
-
-    libyaml is stricter in flow collections than YAML 1.2, and YAML stricter than people who write
-    `{data_url: obs://${var.bucket}/}`. A text that it refuses is tried again with the colons and braces
-    that can only be meant as text out of its sight; each stands for one character, so places stay true.
-    """
-    from ruamel.yaml.error import MarkedYAMLError
-
-    try:
-        return parser()(text).get_single_node()
-    except MarkedYAMLError:
-        shielded = _shield(text)
-        if shielded == text:
-            raise
-    root = parser()(shielded).get_single_node()
-    _unshield(root)
-    return root
-
-
-_COLON, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
-_SHIELDS = {ord(_COLON): ":", ord(_OPEN): "{", ord(_CLOSE): "}"}
-_EXPRESSION = re.compile(r"\$\{([^{}\s\"',]*)\}")
-#: A colon with no space behind it separates nothing, unless a quoted key or a collection stands before it.
-_INNER_COLON = re.compile(r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])")
-
-
-def _shield(text: str) -> str:
-    if any(chr(shield) in text for shield in _SHIELDS):
-        return text
-    return _INNER_COLON.sub(_COLON, _EXPRESSION.sub(rf"${_OPEN}\1{_CLOSE}", text))
-
-
-def _unshield(root: Any) -> None:
-    met: set[int] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if id(node) in met or node is None:
-            continue
-        met.add(id(node))
-        if isinstance(node.value, str):
-            node.value = node.value.translate(_SHIELDS)
-        else:
-            for item in node.value:
-                waiting.extend(item if isinstance(item, tuple) else (item,))
-
-
 def _compose(document: Document) -> Any:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         return compose(document.text)
-    except _TooDeep:
-        line, column = _deepest(document.text)
+    except TooDeep:
+        line, column = deepest(document.text)
         _broken(document, line, column, f"nested more than {MAX_DEPTH} levels deep")
+    except TooMany:
+        _broken(document, 0, 0, f"more than {MAX_NODES:,} keys and values", "split the file")
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         _broken(document, *_inside(document, mark), *_syntax_words(document, error, mark))
@@ -315,25 +246,15 @@ def _syntax_words(document: Document, error: Any, mark: Any) -> tuple[str, str |
     return (f"{context}: {problem}" if context else problem) or "the file cannot be read", None
 
 
-def _deepest(text: str) -> tuple[int, int]:
-    """Where the nesting got too deep: the composer cannot say, so the parser's events are counted."""
-    from ruamel.yaml.error import YAMLError
-
-    events = parser()(_shield(text))
-    depth = line = column = 0
-    try:
-        while depth < MAX_DEPTH:
-            event = events.get_event()
-            name = type(event).__name__
-            depth += name in ("MappingStartEvent", "SequenceStartEvent")
-            depth -= name in ("MappingEndEvent", "SequenceEndEvent")
-            line, column = event.start_mark.line, event.start_mark.column
-    except YAMLError:
-        pass  # The last place that could be read will do.
-    return line, column
-
-
 def _walk(document: Document, root: Any) -> None:
+    if _WRITES_NUL.search(document.text) and (
+        places := [node for node in scalars(root) if "\0" in node.value]
+    ):
+        for node in places:
+            why = "this text holds NUL (U+0000), which the service and the records cannot keep"
+            _report(document, Unplain(node, "character not allowed", why, "take it out"))
+        document.is_broken = True
+        return
     walk = _Walk(document)
     try:
         tree = walk.value(root, 0)

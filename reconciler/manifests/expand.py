@@ -16,12 +16,15 @@ from reconciler.core.credential_names import holds_credential, is_credential_nam
 from reconciler.core.expression import Reference, escape, parts_of
 from reconciler.core.scalar import scalar_text, text_released_as
 from reconciler.core.secret import SecretText, as_released
+from reconciler.manifests import budget
+from reconciler.manifests.budget import Budget, BudgetExceeded
 from reconciler.manifests.document import shorten
 from reconciler.manifests.positions import Step
 from reconciler.manifests.suggestions import did_you_mean
-from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, refused_credential
+from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, is_utf8, not_utf8, refused_credential
 
 _ALLOWED = "${var.NAME}, ${env.NAME} and ${job.key} are allowed; $${ is a literal ${"
+TOO_MUCH = "expansion too large"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -55,6 +58,7 @@ class Expander:
     job: str | None = None
     takes_secrets: bool = True
     takes_credentials: bool = False
+    budget: Budget = field(default_factory=Budget)
     _same_for_all: dict[str, Any] = field(default_factory=dict)
 
     def for_job(self, key: str) -> Expander:
@@ -82,6 +86,7 @@ class Expander:
     def text(self, text: str) -> Any:
         """Return the value of one text."""
         if text in self._same_for_all:
+            self._spend(text, self.budget.size_of(self._same_for_all[text]))
             return self._same_for_all[text]
         parts = parts_of(text)
         value = self._joined(parts)
@@ -91,13 +96,23 @@ class Expander:
 
     def _joined(self, parts: tuple[str | Reference, ...]) -> Any:
         if len(parts) == 1 and isinstance(parts[0], Reference):
-            return self._value(parts[0])
+            value = self._value(parts[0])
+            self._spend(parts[0].text, self.budget.size_of(value))
+            return value
         texts = [self._text(part) if isinstance(part, Reference) else part for part in parts]
+        # Before they are joined: a megabyte may be said a thousand times in one line.
+        self._spend("", sum(map(len, texts)))
         joined, released = _join(texts), _join([as_released(text) for text in texts])
         if isinstance(joined, SecretText) and isinstance(released, SecretText):
             reference = text_released_as(joined.reference, released.reference)
             return SecretText(joined, reference, joined.has_value)
         return text_released_as(joined, released)
+
+    def _spend(self, text: str, amount: int) -> None:
+        try:
+            self.budget.spend(amount)
+        except BudgetExceeded:
+            raise NotExpanded(too_much(text)) from None
 
     def _text(self, reference: Reference) -> str:
         value = self._value(reference)
@@ -145,6 +160,8 @@ class Expander:
         value = self.environ.get(name)
         if not self.takes_credentials and holds_credential(name, value or ""):
             raise NotExpanded(Problem(reference.text, CREDENTIAL, *refused_credential(name)))
+        if value is not None and not is_utf8(value):
+            raise NotExpanded(Problem(reference.text, *not_utf8(f"the environment variable {name}")))
         if value is None:
             raise NotExpanded(
                 Problem(
@@ -155,6 +172,12 @@ class Expander:
                 )
             )
         return value
+
+
+def too_much(text: str = "") -> Problem:
+    """The words for a manifest that comes to more than anybody means."""
+    why = f"expressions and defaults come to more than {budget.MAX_EXPANDED // 1_000_000} MB in this manifest"
+    return Problem(text, TOO_MUCH, why, None)
 
 
 def _join(texts: Sequence[str]) -> str:

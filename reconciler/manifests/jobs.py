@@ -13,10 +13,12 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.digest import CURRENT, covered_by, digest_of
 from reconciler.core.identity import room_for_description
 from reconciler.core.normal import Rule, rules
+from reconciler.core.scalar import odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, JobEntry, Lifecycle
-from reconciler.manifests.document import Document
-from reconciler.manifests.expand import Expander, NotExpanded, problems_in
+from reconciler.manifests.budget import BudgetExceeded, measure
+from reconciler.manifests.document import Document, shorten
+from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.merge import Entry
 from reconciler.manifests.positions import Member, Step, location_of_key
@@ -55,6 +57,8 @@ class JobReader:
 
     def read(self, entry: Entry) -> DesiredJob | None:
         """Return the desired job of an entry, or None if it has problems."""
+        if self.expander.budget.is_exceeded:
+            return None  # That has been said, and this may be as much again.
         before = len(self.problems)
         job = self._read(entry)
         return job if len(self.problems) == before else None
@@ -89,9 +93,22 @@ class JobReader:
             under = {name: under[name] for name in ("lifecycle",) if name in under}
         else:
             self._defaults_are_checked = True
+        if under and not self._is_affordable(under, own):
+            return None
         merged = merge(under, desugar(value)) if under else desugar(value)
         _drop_removed(merged)
         return self._validated(entry, merged, has_body, is_whole and defaults_are_whole)
+
+    def _is_affordable(self, under: dict[str, Any], origin: Origin) -> bool:
+        """Whether the defaults may stand in one more job; a problem if not."""
+        budget = self.expander.budget
+        try:
+            budget.spend(measure(under) if self._depends_on_job else budget.size_of(under))
+        except BudgetExceeded:
+            problem = too_much()
+            self.problems.append(origin.diagnose((), problem.what, problem.why, at_key=True))
+            return False
+        return True
 
     def _origin(self, entry: Entry, *, with_defaults: bool = True) -> Origin:
         places: list[tuple[Document, tuple[Step, ...]]] = [(entry.document, entry.steps)]
@@ -153,6 +170,9 @@ class JobReader:
             if raw_problems:
                 return None
             body = create_body(merged)
+            if number_problems := list(_number_problems(merged, body, origin)):
+                self.problems += number_problems
+                return None
             digest = digest_of(covered_by(CURRENT, body, lifecycle.rerun))
         return DesiredJob(
             key=entry.name,
@@ -236,6 +256,18 @@ def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> No
             _find_secrets(value, (*steps, step), into)
         elif cls is SecretText:
             into.append(((*steps, step), value))
+
+
+def _number_problems(
+    merged: Mapping[str, Any], body: Mapping[str, Any], origin: Origin
+) -> Iterator[Diagnostic]:
+    """The numbers that the service cannot be sent; one that stands where text is wanted is text by now."""
+    sent = {plain_text(plain(value)) for _, value in odd_numbers(body)}
+    for steps, value in odd_numbers(merged) if sent else ():
+        if plain_text(plain(value)) in sent:
+            why = f"found {found(value)}; a number in JSON is finite, and a whole one has at most 64 bits"
+            fix = f'if text is meant, write it in quotes: "{shorten(str(scalar_text(value)))}"'
+            yield origin.diagnose(steps_of(steps, merged), "number out of range", why, fix)
 
 
 def _raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:

@@ -24,6 +24,7 @@ from reconciler.core.diagnostic import (
     ManifestInvalid,
     Severity,
     Snippet,
+    few_warnings,
     in_file_order,
 )
 from reconciler.core.secret import Redactor
@@ -233,7 +234,7 @@ class _Loading:
         self._tell_missing_values(values)
         secrets = reader.secrets | self._secrets(values) | records.secrets()
         self._raise_problems(Redactor(secrets | literals))
-        warnings = _shown(_distinct(in_file_order(self._warnings)), Redactor(secrets))
+        warnings = _shown(few_warnings(_distinct(in_file_order(self._warnings))), Redactor(secrets))
         return LoadedStack(
             stack=self._stack(jobs, limits, warnings),
             root=self._files.root,

@@ -92,7 +92,7 @@ def found(value: Any) -> str:
     if is_boolean(value):
         return str(scalar_text(value))
     if isinstance(value, int | float):
-        return f"the number {scalar_text(value)}"
+        return f"the number {shorten(str(scalar_text(value)))}"
     if isinstance(value, str):
         return f'the text "{shorten(value)}"'
     return "a mapping" if isinstance(value, Mapping) else "a list"
@@ -178,9 +178,9 @@ def _rule(finding: _Finding) -> _Words:
 def _duration(finding: _Finding) -> _Words:
     is_number = isinstance(finding.value, int | float) and not is_boolean(finding.value)
     fix = f'write it with its unit: "{scalar_text(finding.value)}s"' if is_number else None
-    return _Words(
-        "value not allowed", f"found {found(finding.value)}; a duration is 90s, 2m, 1h30m or 2d", fix
-    )
+    is_long = "more than" in str(finding.context.get("message"))
+    rule = "a duration is at most 100 years" if is_long else "a duration is 90s, 2m, 1h30m or 2d"
+    return _Words("value not allowed", f"found {found(finding.value)}; {rule}", fix)
 
 
 def _obs_path(finding: _Finding) -> _Words:
@@ -198,6 +198,7 @@ def _outside(finding: _Finding) -> _Words:
 _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     "extra_forbidden": _unknown_field,
     "missing": lambda f: _Words("missing field", f'"{f.name}" is needed'),
+    "finite_number": lambda f: _Words("number out of range", f"found {found(f.value)}; a number has an end"),
     "literal_error": _not_allowed,
     "enum": _not_allowed,
     "greater_than": _bound("gt", "more than"),

@@ -107,12 +107,19 @@ class Values:
 
     def _lookup(self, name: str, variable: Variable) -> Any:
         if name in self.given:
-            return _typed(name, self.given[name], variable)
+            return _typed(name, _sendable(self.given[name], f"--var {name}"), variable)
         if self.from_files.get(name) is not None:
             return self.from_files[name]
         if variable.env and self.environ.get(variable.env):
-            return _typed(name, self.environ[variable.env], variable)
+            given = _sendable(self.environ[variable.env], f"the environment variable {variable.env}")
+            return _typed(name, given, variable)
         return variable.default
+
+
+def _sendable(text: str, source: str) -> str:
+    if not is_utf8(text):
+        raise NoValue(*not_utf8(source))
+    return text
 
 
 def _typed(name: str, text: str, variable: Variable) -> Any:
@@ -157,6 +164,16 @@ def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
     if not variable.sensitive:
         ways.append(f"default: under variables.{name}")
     return f'nothing gives "{name}" a value', "give it by " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be sent: one from outside may hold bytes that are none."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def not_utf8(source: str) -> tuple[str, str, str]:
+    """The words for a text that cannot be sent."""
+    return "invalid text", f"{source} holds bytes that are not UTF-8", "give it in UTF-8"
 
 
 def refused_credential(name: str) -> tuple[str, str]:

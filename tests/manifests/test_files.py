@@ -146,10 +146,10 @@ def test_the_manifest_digest_covers_names_and_bytes(stack: Place) -> None:
 
 
 def test_each_file_is_parsed_once(stack: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from reconciler.manifests import document
+    from reconciler.manifests import composition, document
 
     parsed: list[str] = []
-    compose = document.compose
+    compose = composition.compose
     monkeypatch.setattr(document, "compose", lambda text: parsed.append(text) or compose(text))  # type: ignore[func-returns-value]
     stack.load()
     assert len(parsed) == 2

@@ -1,0 +1,128 @@
+"""The node tree of one YAML text, by the C parser, bounded in depth and number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+#: Nesting beyond this is no manifest, and would exhaust the stack of the C parser.
+MAX_DEPTH = 100
+#: How many keys and values one file may have; each takes some 400 bytes.
+MAX_NODES = 2_000_000
+
+
+class TooDeep(Exception):
+    """A text is nested deeper than `MAX_DEPTH`."""
+
+
+class TooMany(Exception):
+    """A text has more than `MAX_NODES` nodes."""
+
+
+@cache
+def parser() -> Any:
+    """The C parser, as a class: `parser()(text).get_single_node()`.
+
+    The pure parser is six times slower, so its absence is an error and not a fallback.
+    """
+    from ruamel.yaml.cyaml import CParser
+    from ruamel.yaml.tag import Tag
+
+    implicit = Tag(suffix=None)
+
+    class Parser(CParser):  # type: ignore[misc]
+        """Leaves the types of scalars to `_Walk`, and stops at a depth that the C stack bears."""
+
+        IMPLICIT = implicit
+        depth = 0
+        nodes = 0
+
+        def descend_resolver(self, parent: Any, index: Any) -> None:
+            self.depth += 1
+            self.nodes += 1
+            if self.depth > MAX_DEPTH:
+                raise TooDeep
+            if self.nodes > MAX_NODES:
+                raise TooMany
+
+        def ascend_resolver(self) -> None:
+            self.depth -= 1
+
+        def resolve(self, kind: Any, value: Any, is_implicit: Any) -> Any:
+            return implicit
+
+    return Parser
+
+
+def compose(text: str) -> Any:
+    """Compose the nodes of a text.
+
+    libyaml is stricter in flow collections than YAML 1.2, and YAML stricter than people who write
+    `{data_url: obs://${var.bucket}/}`. A text that it refuses is tried again with the colons and braces
+    that can only be meant as text out of its sight; each stands for one character, so places stay true.
+    """
+    from ruamel.yaml.error import MarkedYAMLError
+
+    try:
+        return parser()(text).get_single_node()
+    except MarkedYAMLError:
+        shielded = _shield(text)
+        if shielded == text:
+            raise
+    root = parser()(shielded).get_single_node()
+    _unshield(root)
+    return root
+
+
+_COLON, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
+_SHIELDS = {ord(_COLON): ":", ord(_OPEN): "{", ord(_CLOSE): "}"}
+_EXPRESSION = re.compile(r"\$\{([^{}\s\"',]*)\}")
+#: A colon with no space behind it separates nothing, unless a quoted key or a collection stands before it.
+_INNER_COLON = re.compile(r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])")
+
+
+def _shield(text: str) -> str:
+    if any(chr(shield) in text for shield in _SHIELDS):
+        return text
+    return _INNER_COLON.sub(_COLON, _EXPRESSION.sub(rf"${_OPEN}\1{_CLOSE}", text))
+
+
+def _unshield(root: Any) -> None:
+    for node in scalars(root):
+        node.value = node.value.translate(_SHIELDS)
+
+
+def scalars(root: Any) -> Iterator[Any]:
+    """Yield every node of text below a node, each once."""
+    met: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in met or node is None:
+            continue
+        met.add(id(node))
+        if isinstance(node.value, str):
+            yield node
+        else:
+            for item in node.value:
+                waiting.extend(item if isinstance(item, tuple) else (item,))
+
+
+def deepest(text: str) -> tuple[int, int]:
+    """Where the nesting got too deep: the composer cannot say, so the parser's events are counted."""
+    from ruamel.yaml.error import YAMLError
+
+    events = parser()(_shield(text))
+    depth = line = column = 0
+    try:
+        while depth < MAX_DEPTH:
+            event = events.get_event()
+            name = type(event).__name__
+            depth += name in ("MappingStartEvent", "SequenceStartEvent")
+            depth -= name in ("MappingEndEvent", "SequenceEndEvent")
+            line, column = event.start_mark.line, event.start_mark.column
+    except YAMLError:
+        pass  # The last place that could be read will do.
+    return line, column
