@@ -8,6 +8,7 @@ Source: CLI.md 5.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -39,10 +40,9 @@ OPTIONS = (
     "RECONCILER_SECRET_KEY",
 )
 
+_OF_THE_SERVICE = (*(name for names in ACCESS_KEYS for name in names if name), *TOKENS, PASSWORD)
 #: Every environment variable that holds a credential of ours, or half of one.
-CREDENTIAL_NAMES = frozenset(
-    (*(name for names in ACCESS_KEYS for name in names if name), *TOKENS, PASSWORD, *OPTIONS)
-)
+CREDENTIAL_NAMES = frozenset((*_OF_THE_SERVICE, *OPTIONS))
 _PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"))
 
 
@@ -62,3 +62,10 @@ def holds_credential(name: str, value: str) -> bool:
         return urlsplit(address).password is not None
     except ValueError:
         return "@" in value
+
+
+def service_credentials(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the credentials of the service that the environment holds, in use or not."""
+    for name in _OF_THE_SERVICE:
+        if value := environ.get(name, "").strip():
+            yield value

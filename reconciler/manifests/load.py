@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from reconciler.core.credential_names import service_credentials
 from reconciler.core.diagnostic import (
     Diagnostic,
     ManifestInvalid,
@@ -233,6 +234,9 @@ class _Loading:
         self._problems += reader.links.problems()
         self._tell_missing_values(values)
         secrets = reader.secrets | self._secrets(values) | records.secrets()
+        # They may stand in a target, and what is wrong there is told.
+        secrets.update(service_credentials(environ))
+        secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
         self._raise_problems(Redactor(secrets | literals))
         warnings = _shown(few_warnings(_distinct(in_file_order(self._warnings))), Redactor(secrets))
         return LoadedStack(

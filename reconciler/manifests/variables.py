@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +194,18 @@ def texts_in(value: Any) -> Iterator[str]:
         yield text
 
 
+_MARK = "sensitive"
+_NAMES_OF_MARK = Names((_MARK,))
 #: What stands beside a value that is marked as sensitive, and is none.
 _BESIDE_VALUE = frozenset(("sensitive", "name", "description", "i18n_description", "env", "constraint"))
+
+
+@lru_cache(maxsize=4096)
+def _is_mark(name: str) -> bool:
+    """Whether a name says `sensitive`, or was meant to."""
+    return name.lower() == _MARK or (
+        abs(len(name) - len(_MARK)) < 4 and _NAMES_OF_MARK.did_you_mean(name) is not None
+    )
 
 
 def marked_texts(tree: Any) -> Iterator[str]:
@@ -207,7 +217,7 @@ def marked_texts(tree: Any) -> Iterator[str]:
         for item in tree:
             yield from marked_texts(item)
     elif isinstance(tree, dict):
-        marks = [value for name, value in tree.items() if name.lower() == "sensitive"]
+        marks = [value for name, value in tree.items() if _is_mark(name)]
         is_marked = any(plain_value(mark) is not False for mark in marks)
         for name, member in tree.items():
             if name.lower() in _BESIDE_VALUE:

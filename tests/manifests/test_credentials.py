@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from reconciler.backends import connect, iam, ways
-from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
+from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, OPTIONS, PASSWORD, TOKENS
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.stack import VariableSource
 from reconciler.manifests.saved import resolve
@@ -105,6 +105,15 @@ def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
     problem = place.problem(environ={name: value})
     assert problem.what == "credential out of place"
     assert "secret" not in problem.why
+
+
+@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES - {"RECONCILER_VAR"} - set(OPTIONS[2:])))
+def test_credential_is_not_shown_where_a_target_is_wrong(place: Place, name: str) -> None:
+    place.write(f"stack: s\ntargets: {{t: {{kind: 'x ${{env.{name}}}'}}}}\n")
+    value = f"postgresql://u:{SECRET}@h/d" if name == "RECONCILER_RECORDS" else SECRET
+    problem = place.problem(environ={name: value})
+    assert problem.what == "value not allowed"
+    assert SECRET not in repr(problem)
 
 
 def test_variable_of_a_credential_is_refused_in_targets_and_records_too(place: Place) -> None:

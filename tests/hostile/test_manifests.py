@@ -1,0 +1,134 @@
+"""Any file in the place of a manifest is taken or refused: in good time, with no fault and no secret."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from reconciler.cli import cli
+from reconciler.cli.console import console
+from reconciler.cli.running import run
+from reconciler.core.secret import Redactor
+from tests.hostile.broken_manifests import (
+    ENCODINGS,
+    GOOD,
+    MARKED,
+    MARKED_AT,
+    ODD,
+    damaged,
+    paths_of,
+    text_of,
+    with_value,
+)
+from tests.hostile.sizes import RecordProperty, count_tried, size, some
+
+#: A credential in the environment, and the value of a sensitive variable.
+SECRETS = ("correct-horse-battery", "hunter2-swordfish")
+FORMS = (*SECRETS, *(base64.b64encode(secret.encode()).decode()[:-4] for secret in SECRETS))
+CODES = {0, 3, 8, 64, 65}
+#: Seconds of this process that one run may take; a usual one takes a hundredth.
+MOST_S = 5.0
+Try = Callable[..., int]
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("OS_", "HUAWEI", "HW_", "MODELARTS"))]:
+        monkeypatch.delenv(name)
+    for name, value in (
+        ("OS_PASSWORD", SECRETS[0]),
+        ("TOKEN", SECRETS[1]),
+        ("PROJECT", "p"),
+        ("HOME", "/none"),
+    ):
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.fixture
+def attempt(stack: Path) -> Iterator[Try]:
+    """Write a manifest, run a command on it, and look at how that ended."""
+
+    def call(data: bytes, *arguments: str, told: str = "", hidden: str = SECRETS[0]) -> int:
+        (stack / "main.yaml").write_bytes(data)
+        console.redact = Redactor()
+        out, err = io.StringIO(), io.StringIO()
+        started = time.process_time()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run(cli, list(arguments))
+        took_s = time.process_time() - started
+        text = out.getvalue() + err.getvalue()
+        assert code in CODES, f"{told}: {code}: {text[-2000:]}"
+        assert "Traceback" not in text, told
+        assert took_s < MOST_S, f"{told}: {took_s:.1f} s"
+        assert [form for form in (*FORMS, hidden) if form in text] == [], f"{told}: {text[-2000:]}"
+        if code == 65:
+            assert "error" in err.getvalue() or "diagnostics" in text, told
+        if "--json" in arguments and out.getvalue():
+            json.loads(out.getvalue(), parse_constant=_no_number)
+        return code
+
+    before = console.redact
+    yield call
+    console.redact = before
+
+
+def _no_number(name: str) -> NoReturn:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_the_manifest_that_is_broken_is_valid(attempt: Try) -> None:
+    text = text_of(GOOD).encode()
+    assert attempt(text, "validate") == 0
+    assert attempt(text, "plan", "--json") == 0
+
+
+def test_odd_value_at_any_path_is_taken_or_refused(attempt: Try, record_property: RecordProperty) -> None:
+    cases = [(path, name) for path in paths_of(GOOD) for name in ODD]
+    tried = some(cases, 200)
+    codes = []
+    for path, name in tried:
+        data = with_value(path, ODD[name]).encode("utf-8", "surrogatepass")
+        # What is no longer marked is no secret.
+        hidden = SECRETS[0] if path[: len(MARKED_AT)] == MARKED_AT else MARKED
+        codes.append(attempt(data, "validate", told=f"{path} {name}", hidden=hidden))
+    assert {0, 65} <= set(codes)
+    count_tried(record_property, "odd values anywhere in a manifest", len(tried))
+
+
+def test_plan_of_an_odd_value_at_any_path_is_made_or_refused(
+    attempt: Try, record_property: RecordProperty
+) -> None:
+    cases = [(path, name) for name in ODD for path in paths_of(GOOD)]
+    tried = some(cases, 50, 0.02)
+    for path, name in tried:
+        data = with_value(path, ODD[name]).encode("utf-8", "surrogatepass")
+        attempt(data, "plan", "--json", "-t", "local", told=f"{path} {name}")
+    count_tried(record_property, "odd values anywhere in a manifest", len(tried))
+
+
+def test_damaged_manifest_is_taken_or_refused(attempt: Try, record_property: RecordProperty) -> None:
+    count = size(250, 0.8)
+    for number in range(count):
+        arguments = ("plan", "--json") if number % 20 == 0 else ("validate",)
+        attempt(damaged(number), *arguments, told=f"damaged({number})")
+    count_tried(record_property, "damaged manifests", count)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("arguments", [("validate",), ("validate", "--json"), ("plan", "--json")])
+def test_manifest_in_any_encoding_is_taken_or_refused(
+    attempt: Try, name: str, arguments: tuple[str, ...], record_property: RecordProperty
+) -> None:
+    attempt(ENCODINGS[name](text_of(GOOD)), *arguments, told=name)
+    count_tried(record_property, "damaged manifests", 1)
