@@ -131,15 +131,30 @@ _LEAST, _BEYOND = -(2**63), 2**64
 def odd_numbers(tree: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
     """Yield the numbers in plain data that no reader of JSON takes: without an end, or of too many bits."""
     for step, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-        if isinstance(value, str):
-            continue
         if isinstance(value, dict | list):
             yield from odd_numbers(value, (*steps, step))
-        elif isinstance(value, float):
-            if not isfinite(value):
-                yield (*steps, step), value
-        elif isinstance(value, int) and not _LEAST <= value < _BEYOND:
+        elif _is_odd(value):
             yield (*steps, step), value
+
+
+def holds_odd_number(tree: Any) -> bool:
+    """Whether there is such a number; most plain data hold none, and this is the faster question."""
+    for value in tree.values() if tree.__class__ is dict else tree:
+        cls = value.__class__
+        if cls is str:
+            continue
+        if cls is dict or cls is list:
+            if holds_odd_number(value):
+                return True
+        elif _is_odd(value):
+            return True
+    return False
+
+
+def _is_odd(value: Any) -> bool:
+    if isinstance(value, float):
+        return not isfinite(value)
+    return isinstance(value, int) and not _LEAST <= value < _BEYOND
 
 
 def walk_texts(tree: Any, change: Any) -> Any:

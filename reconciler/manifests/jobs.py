@@ -13,7 +13,7 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.digest import CURRENT, covered_by, digest_of
 from reconciler.core.identity import room_for_description
 from reconciler.core.normal import Rule, rules
-from reconciler.core.scalar import odd_numbers, plain, plain_text, scalar_text
+from reconciler.core.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, JobEntry, Lifecycle
 from reconciler.manifests.budget import BudgetExceeded, measure
@@ -170,8 +170,8 @@ class JobReader:
             if raw_problems:
                 return None
             body = create_body(merged)
-            if number_problems := list(_number_problems(merged, body, origin)):
-                self.problems += number_problems
+            if holds_odd_number(body):
+                self.problems += _number_problems(merged, body, origin)
                 return None
             digest = digest_of(covered_by(CURRENT, body, lifecycle.rerun))
         return DesiredJob(
