@@ -317,8 +317,12 @@ class _History:
         self._context = context
 
     def open(self) -> None:
-        """Ask for what is recorded; later additions are not counted."""
-        if self.recorded is None:
+        """Ask for what is recorded; later additions are not counted.
+
+        Raises:
+            RecordsAway: it cannot be read, and what is planned is about to be carried out.
+        """
+        if self.recorded is None or self._context.is_applied:
             _ = self.memory
 
     @cached_property
@@ -343,7 +347,7 @@ class _History:
                 Diagnostic(
                     "the history could not be read",
                     f"{memory.problem}; what has finished might be run again",
-                    "mend the record store, or add --without-records",
+                    f"{memory.fix or 'repair the record store'}; or work without it: --without-records",
                 )
             )
         return memory if self.recorded is None else memory.limited_to(self.recorded)

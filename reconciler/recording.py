@@ -7,7 +7,6 @@ an apply unless somebody says to go on without.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -88,7 +87,7 @@ class Recording:
             return records.memory(scope) if records else NO_MEMORY
         except RecordsAway as away:
             if not self.goes_on_without:
-                return Memory(problem=str(away))
+                return Memory(problem=str(away), fix=away.diagnostics[0].fix)
             self.warn(f"{away}; working without records")
             return NO_MEMORY
 
@@ -97,37 +96,21 @@ class Recording:
         if self.url is not None or self._opened is not None or self.unavailable is not None:
             return None
         tighten(self.root / NAME)
+        from reconciler.records.recorded_revisions import read_revisions
+        from reconciler.records.store_file import has_content
+
         try:
-            if not self._has_file:
-                return {}
+            return read_revisions(self._file, scope) if has_content(self._link) else {}
         except RecordsAway:  # whoever opens it says so
             return None
-        from reconciler.records.recorded_revisions import read_revisions
 
-        return read_revisions(self._file, scope)
+    @property
+    def _link(self) -> Path:
+        return self.root / NAME / DATABASE
 
     @property
     def _file(self) -> Path:
-        return Path(os.path.realpath(self.root / NAME / DATABASE))
-
-    @property
-    def _has_file(self) -> bool:
-        """Whether there is a file beside the root file.
-
-        Raises:
-            RecordsAway: nobody can say, for it is a link to itself, say: no file is something else.
-        """
-        file = self.root / NAME / DATABASE
-        try:
-            file.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            fix = f"check the file and its directory: ls -l {shlex.quote(str(file))}"
-            raise RecordsAway(
-                Diagnostic("the record store cannot be reached", f"{file}: {error.strerror}", fix)
-            ) from error
-        return True
+        return Path(os.path.realpath(self._link))
 
     def reading(self) -> Records | None:
         """The store, or None where there is none yet.
@@ -157,13 +140,14 @@ class Recording:
 
     def _open(self, *, create: bool) -> Records | None:
         from reconciler.records import open_records
+        from reconciler.records.store_file import has_content
 
         if self.unavailable is not None:
             raise RecordsAway(*self.unavailable)
         url = self.url
         tighten(self.root / NAME)
         if url is None:
-            has_file = self._has_file
+            has_file = has_content(self._link)
             if create:
                 try:
                     record_directory(self.root)

@@ -36,6 +36,7 @@ def command(
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **options))
+            context = context._replace(is_applied=True)
             hold = cleanup.enter_context(held(context, interrupt))
             plan = reconcile.destroy_plan(context)
         return carry_out(context, plan, asked, hold)

@@ -64,6 +64,8 @@ class RecordsExamination:
         self._recording = open_recording(url, self._loaded.root, runtime())
         try:
             self._store = self._recording.reading()
+            if self._store is not None:
+                self._store.check()
         except RecordsAway as away:
             self._is_away = True
             [said] = away.diagnostics

@@ -29,6 +29,7 @@ KEY_PATTERN = re.compile(_KEY)
 _REVISION_SUFFIX = re.compile(r"-r[0-9]+\Z", re.IGNORECASE | re.ASCII)
 _REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]{0,8})\Z", re.ASCII | re.DOTALL)
 _DIGEST = r"[a-z][0-9a-f]{12}"
+DIGEST_PATTERN = re.compile(_DIGEST, re.ASCII)
 _MARKER = re.compile(
     rf"(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,8}})"
     rf"\.(?P<digest>{_DIGEST})(?:\.id(?P<id>[0-9a-f]{{8}}))?(?P<protected>\.protected)?(?P<stopped>\.stopped)?\Z",

@@ -320,7 +320,7 @@ def about_the_look(stack: Stack, look: Look) -> tuple[PlanWarning, ...]:
     warnings = [*partial_view(stack, look.ownership), *unread(look.ownership)]
     if look.memory.problem is not None:
         why = f"{look.memory.problem}; what rests on it is unknown"
-        warnings.append(PlanWarning(what="the history could not be read", why=why))
+        warnings.append(PlanWarning(what="the history could not be read", why=why, fix=look.memory.fix))
     return tuple(warnings)
 
 

@@ -321,6 +321,10 @@ class Records(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Read the whole store, of all stacks: `RecordsAway` says what in it is damaged."""
+        ...
+
     def close(self) -> None:
         """Let go of what is held."""
         ...

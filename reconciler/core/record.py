@@ -282,12 +282,14 @@ class Memory:
     """What the store knows of a stack on a target.
 
     `by_key` holds the revisions of each key, oldest first. `elsewhere` are the other targets under
-    which the store knows the stack; `local` ones do not count. `problem` says why it could not be asked.
+    which the store knows the stack; `local` ones do not count. `problem` says why it could not be asked,
+    `fix` what to do about that.
     """
 
     by_key: Mapping[str, tuple[PastRevision, ...]] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
     problem: str | None = None
+    fix: str | None = None
     _key_by_job: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -12,9 +12,8 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.printable import printable
 from reconciler.core.record import RecordsAway
 from reconciler.records.address import Address
+from reconciler.records.store_file import UNREACHABLE, UNREADABLE
 
-UNREACHABLE = "the record store cannot be reached"
-UNREADABLE = "the record store cannot be read"
 UNWRITABLE = "the record store cannot be written"
 TOO_NEW = "the record store needs a newer reconciler"
 
@@ -31,16 +30,28 @@ class _Row(NamedTuple):
     fix: str
 
 
+_MOVE_AWAY = "move it away; the next apply begins a new one: mv {place} {place}.broken"
+#: What SQLite and its driver say of a file that was changed or cut.
+_DAMAGES = (
+    "not a database",
+    "malformed",
+    "no such table",
+    "no such column",
+    "duplicate column",
+    "already exists",
+    "constraint failed",
+    "mismatch",
+    "encoding",
+    "could not decode",
+    "too big",
+    "out of memory",
+    "unsupported file format",
+)
 _SQLITE = (
     _Row("readonly", UNWRITABLE, "let this user write to the file and its directory: chmod u+w {place}"),
     _Row("unable to open", UNREACHABLE, "check the path, and that this user may open it: ls -l {place}"),
     _Row("locked", UNWRITABLE, "another process is writing; try again. To see which: fuser {place}"),
-    _Row(
-        "not a database",
-        UNREADABLE,
-        "move it away; the next apply begins a new one: mv {place} {place}.broken",
-    ),
-    _Row("malformed", UNREADABLE, "move it away; the next apply begins a new one: mv {place} {place}.broken"),
+    *(_Row(said, UNREADABLE, _MOVE_AWAY) for said in _DAMAGES),
     _Row("is full", UNWRITABLE, "make room on the disk of {place}"),
     _Row("disk i/o error", UNREADABLE, "check the disk of {place}"),
     _Row("", UNREACHABLE, "check the file: ls -l {place}"),

@@ -30,6 +30,8 @@ from reconciler.core.record import RecordsAway
 from reconciler.records import HasNow, schema
 from reconciler.records.address import Address
 from reconciler.records.away import UNWRITABLE, away, too_new
+from reconciler.records.cells import damaged
+from reconciler.records.integrity import check_file
 
 #: How long somebody else's write is waited for.
 _BUSY_S = 5.0
@@ -44,7 +46,7 @@ class Database:
         self.address, self.clock = address, clock
         self._redact = redact
         self._turn = threading.Lock()
-        with self._told():
+        with self.told():
             self._engine = _sqlite(address) if address.path else _postgresql(address)
             self._immediate = self._engine.execution_options(begin="BEGIN IMMEDIATE")
 
@@ -56,7 +58,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Read inside one transaction."""
-        with self._told(), self._engine.begin() as connection:
+        with self.told(), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
@@ -66,14 +68,14 @@ class Database:
         On SQLite nobody else writes meanwhile; on PostgreSQL rows that must hold still are locked.
         """
         if self.path is None:
-            with self._told(), self._engine.begin() as connection:
+            with self.told(), self._engine.begin() as connection:
                 yield connection
             return
         # SQLite makes those who wait for another connection poll; threads can be told.
         if not self._turn.acquire(timeout=2 * _BUSY_S):
             raise RecordsAway(Diagnostic(UNWRITABLE, f"{self.address.shown}: another thread does not end"))
         try:
-            with self._told(), self._immediate.begin() as connection:
+            with self.told(), self._immediate.begin() as connection:
                 yield connection
         finally:
             self._turn.release()
@@ -95,7 +97,7 @@ class Database:
         """Bring the tables to the latest version; False if there are none and none are to be made.
 
         Raises:
-            RecordsAway: the tables are of a version that this program does not know yet.
+            RecordsAway: the tables are of a version that this program does not know yet, or damaged.
         """
         with self.reading() as connection:
             found = schema.stored_version(connection)
@@ -106,6 +108,9 @@ class Database:
             raise too_new(self.address, found, known)
         if found != known:
             self._migrate(migrations)
+        if self.path is not None:
+            with self.reading() as connection:
+                check_file(connection)
         return True
 
     def _migrate(self, migrations: Sequence[Sequence[str]]) -> None:
@@ -120,11 +125,15 @@ class Database:
             schema.migrate(connection, migrations)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def told(self) -> Iterator[None]:
+        """Turn what goes wrong with what is in the store into a `RecordsAway`, which says it."""
         try:
             yield
         except (SQLAlchemyError, ImportError) as error:
             raise self.away(error) from None
+        except (UnicodeError, OverflowError, MemoryError) as error:
+            # The driver for SQLite met a text, number or length that no value can hold.
+            raise self.away(damaged(str(error) or type(error).__name__)) from None
 
     def away(self, error: Exception) -> RecordsAway:
         """Say what a failure means."""

@@ -27,7 +27,7 @@ from sqlalchemy.sql.dml import Insert
 
 from reconciler.core.phase import parse_phase
 from reconciler.core.record import Memory, PastRevision, Scope
-from reconciler.records.away import Damaged
+from reconciler.records.cells import damaged
 from reconciler.records.database import Database
 from reconciler.records.looking import News, Place
 from reconciler.records.schema import LINES, REVISIONS, RUNS, SCOPES
@@ -53,7 +53,8 @@ class History:
             scopes = [Scope(*row) for row in connection.execute(known)]
             by_key = defaultdict(list)
             for row in rows:
-                by_key[row.key].append(_past(row))
+                by_key[row.key].append(read_revision(row))
+            _check_ids(rows)
         elsewhere = sorted(
             found.place for found in scopes if found != scope and not (found.is_local or scope.is_local)
         )
@@ -63,13 +64,13 @@ class History:
         """The revisions of one key, oldest first."""
         look = _of_scope(select(REVISIONS), scope).where(REVISIONS.c.key == key)
         with self._database.reading() as connection:
-            return _oldest_first(_past(row) for row in connection.execute(look))
+            return _oldest_first(read_revision(row) for row in connection.execute(look))
 
     def known(self, scope: Scope) -> Mapping[Place, Row[Any]]:
         """The rows of a scope, without what was declared."""
         look = select(*(column for column in REVISIONS.c if column.name != "declared"))
         with self._database.reading() as connection:
-            return {Place(row.key, _number(row)): row for row in connection.execute(_of_scope(look, scope))}
+            return {Place(row.key, row.number): row for row in connection.execute(_of_scope(look, scope))}
 
     def write(self, scope_id: int, news: News) -> None:
         """Write down what a look showed."""
@@ -103,7 +104,7 @@ def old_revisions(connection: Connection, scope_id: int, before_s: float) -> Seq
     old: list[Place] = []
     columns = REVISIONS.c["key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"]
     for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
-        newest[row.key] = max(_number(row), newest.get(row.key, 0))
+        newest[row.key] = max(row.number, newest.get(row.key, 0))
         phase = parse_phase(row.phase)
         if phase is not None and phase.is_terminal and _last_sign_s(row) < before_s:
             old.append(Place(row.key, row.number))
@@ -140,21 +141,18 @@ def _oldest_first(past: Iterable[PastRevision]) -> tuple[PastRevision, ...]:
     return tuple(sorted(past, key=lambda revision: revision.number))
 
 
-def _number(row: Row[Any]) -> int:
-    """The number of a revision: SQLite keeps whatever stands in a damaged cell.
+def read_revision(row: Row[Any]) -> PastRevision:
+    """Read a row.
 
     Raises:
-        Damaged: it is none.
+        Damaged: it says what no look at a job can have shown.
     """
-    if isinstance(row.number, int) and row.number >= 1:
-        return row.number
-    raise Damaged("malformed: a revision without a number")
-
-
-def _past(row: Row[Any]) -> PastRevision:
+    phases = read_phases(row.phases)
+    if row.phase != (phases[-1][0] if phases else ""):
+        raise damaged("the phase of a revision is not the one that was seen last")
     return PastRevision(
         key=row.key,
-        number=_number(row),
+        number=row.number,
         name=row.name,
         job=row.job,
         digest=row.digest,
@@ -165,7 +163,7 @@ def _past(row: Row[Any]) -> PastRevision:
         node_count=row.node_count,
         seen_at_s=row.seen_at_s,
         declared=read_declared(row.declared),
-        phases=read_phases(row.phases),
+        phases=phases,
         stopped=row.stopped,
     )
 
@@ -185,8 +183,22 @@ def _journalled(
     )
     for some in _portions(sorted(keys)):
         for row in connection.execute(look.where(LINES.c.key.in_(some))):
-            found[row.key, row.number, row.digest] = row.declared
+            # What cannot be read is not handed on: it would make the revision unreadable, too.
+            if read_declared(row.declared) is not None:
+                found[row.key, row.number, row.digest] = row.declared
     return found
+
+
+def _check_ids(rows: Iterable[Row[Any]]) -> None:
+    """A job keeps its name for good, also under another key: whatever was seen under two names is two jobs.
+
+    Raises:
+        Damaged: one id stands for several.
+    """
+    names: dict[str, str] = {}
+    for row in rows:
+        if row.seen_at_s is not None and names.setdefault(row.job, row.name) != row.name:
+            raise damaged("one job has two names")
 
 
 def _portions(keys: Sequence[str]) -> Iterator[Sequence[str]]:

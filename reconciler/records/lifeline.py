@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 if sys.platform != "win32":
@@ -56,6 +57,14 @@ def seize(path: Path) -> Lifeline | None:
         os.close(descriptor)
         return None
     return Lifeline(descriptor, f"{boot} {found.st_dev}:{found.st_ino}")
+
+
+def remove_if_dead(path: Path) -> None:
+    """Clear away what a process left that was killed."""
+    if (found := seize(path)) is not None:
+        with suppress(OSError):
+            path.unlink()
+        found.let_go()
 
 
 def is_of_this_boot(name: str) -> bool:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, select, update
 
 from reconciler.core.record import LEASE_S, RecordsAway
 from reconciler.records.database import Database
-from reconciler.records.lifeline import Lifeline, is_of_this_boot, seize
+from reconciler.records.lifeline import Lifeline, is_of_this_boot, remove_if_dead, seize
 from reconciler.records.schema import RUNS
 
 
@@ -33,7 +33,7 @@ class Liveness:
         """Give the first sign, in the transaction that writes the run down."""
         if self._database.path is not None:
             for file in _files(self._database.path):
-                _remove_if_dead(file)
+                remove_if_dead(file)
             self._lifeline = seize(_file(self._database.path, self._run_id))
         name = self._lifeline.name if self._lifeline else ""
         connection.execute(self._renewal().values(lifeline=name))
@@ -98,11 +98,3 @@ def _file(database: Path, run_id: int) -> Path:
 def _files(database: Path) -> Iterator[Path]:
     database = database.resolve()
     yield from database.parent.glob(f"{database.name}.run-*")
-
-
-def _remove_if_dead(file: Path) -> None:
-    """Clear away what a process left that was killed."""
-    if (found := seize(file)) is not None:
-        with suppress(OSError):
-            file.unlink()
-        found.let_go()

@@ -36,6 +36,10 @@ class Locks:
         row = {"who": said["who"], "place": said["where"], "command": said["command"]}
         return Lease(self._database, scope, scope_id, row, lease_s)
 
+    def was_held(self, scope: Scope) -> bool:
+        """Whether the lock of a scope was ever held in this file: its lifeline stays beside it."""
+        return self._database.path is not None and _lifeline_path(self._database.path, scope).exists()
+
     def holder(self, scope: Scope, scope_id: int) -> Holder | None:
         """Who holds the lock; None if nobody does, or the holder is known to be dead."""
         with self._database.reading() as connection:

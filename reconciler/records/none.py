@@ -96,5 +96,8 @@ class NoRecords:
         """There was nothing to delete."""
         return 0
 
+    def check(self) -> None:
+        """There is nothing to read."""
+
     def close(self) -> None:
         """Hold nothing."""

@@ -30,11 +30,19 @@ def read_revisions(file: Path, scope: Scope) -> Mapping[RevisionId, RecordedRevi
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=1.0)) as connection:
             rows = connection.execute(_QUERY, where).fetchall()
-    except (sqlite3.Error, ValueError):
+    except (sqlite3.Error, ValueError, OverflowError, MemoryError):
         return None
-    if not all(isinstance(row[1], int) and row[1] >= 1 for row in rows):
+    if not all(map(_is_sound, rows)):
         return None
     return {
         RevisionId(key, number): RecordedRevision(job, digest, phase, bool(stopped))
         for key, number, job, digest, phase, stopped in rows
     }
+
+
+def _is_sound(row: tuple[object, ...]) -> bool:
+    """Whether a store can have written these cells: a damaged file may hold anything in any of them."""
+    key, number, job, digest, phase, stopped = row
+    is_named = isinstance(key, str) and isinstance(job, str) and isinstance(digest, str)
+    is_numbered = isinstance(number, int) and number >= 1
+    return is_named and is_numbered and isinstance(phase, str) and stopped in (0, 1)

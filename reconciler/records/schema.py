@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from sqlalchemy import (
-    BigInteger,
-    Boolean,
     Column,
     Connection,
-    Double,
     ForeignKey,
     Index,
-    Integer,
     MetaData,
     Table,
-    Text,
     UniqueConstraint,
     false,
     inspect,
@@ -24,27 +20,52 @@ from sqlalchemy import (
 )
 
 from reconciler.records.away import Damaged
+from reconciler.records.cells import (
+    DigestCell,
+    IdCell,
+    NameCell,
+    NumberCell,
+    PlaceCell,
+    SecondsCell,
+    TextCell,
+    TruthCell,
+    damaged,
+)
 
 METADATA = MetaData()
 
-# SQLite counts up a column only if its type is INTEGER.
-_Id = BigInteger().with_variant(Integer, "sqlite")
-
 
 def _text(name: str) -> Column[str]:
-    return Column(name, Text, nullable=False, server_default="")
+    return Column(name, TextCell(), nullable=False, server_default="")
 
 
-VERSION = Table("reconciler_version", METADATA, Column("version", Integer, primary_key=True))
+def _name(name: str) -> Column[str]:
+    return Column(name, NameCell(), nullable=False, server_default="")
+
+
+def _place(name: str) -> Column[str]:
+    return Column(name, PlaceCell(), nullable=False, server_default="")
+
+
+def _copy(name: str, table: Table) -> Index:
+    """A second copy of a table's rows in the same SQLite file, which SQLite itself keeps.
+
+    A byte of a row that changes differs from its copy then, and `PRAGMA integrity_check` tells. PostgreSQL
+    limits how much an index holds, and its server looks after its own files.
+    """
+    return Index(name, *table.c).ddl_if(dialect="sqlite")
+
+
+VERSION = Table("reconciler_version", METADATA, Column("version", NumberCell(least=1), primary_key=True))
 
 SCOPES = Table(
     "reconciler_scopes",
     METADATA,
-    Column("id", _Id, primary_key=True),
-    _text("stack"),
-    _text("host"),
-    _text("project_id"),
-    _text("workspace_id"),
+    Column("id", IdCell(), primary_key=True),
+    _place("stack"),
+    _place("host"),
+    _place("project_id"),
+    _place("workspace_id"),
     UniqueConstraint("stack", "host", "project_id", "workspace_id"),
 )
 
@@ -52,32 +73,32 @@ SCOPES = Table(
 LOCKS = Table(
     "reconciler_locks",
     METADATA,
-    Column("scope_id", _Id, ForeignKey(SCOPES.c.id), primary_key=True),
+    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), primary_key=True),
     _text("token"),
     _text("who"),
     _text("place"),
     _text("command"),
-    Column("since_s", Double, nullable=False, server_default="0"),
-    Column("expires_s", Double, nullable=False, server_default="0"),
+    Column("since_s", SecondsCell(), nullable=False, server_default="0"),
+    Column("expires_s", SecondsCell(), nullable=False, server_default="0"),
     _text("lifeline"),
 )
 
 RUNS = Table(
     "reconciler_runs",
     METADATA,
-    Column("id", _Id, primary_key=True),
-    Column("scope_id", _Id, ForeignKey(SCOPES.c.id), nullable=False),
+    Column("id", IdCell(), primary_key=True),
+    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), nullable=False),
     _text("kind"),
     _text("who"),
     _text("place"),
     _text("command"),
     _text("commit_id"),
     _text("plan_digest"),
-    Column("at_s", Double, nullable=False),
-    Column("ended_at_s", Double),
+    Column("at_s", SecondsCell(), nullable=False),
+    Column("ended_at_s", SecondsCell(nullable=True)),
     _text("result"),
     _text("summary"),
-    Column("alive_until_s", Double),
+    Column("alive_until_s", SecondsCell(nullable=True)),
     _text("lifeline"),
     Index("reconciler_runs_of_a_scope", "scope_id", "at_s"),
     # The number of a run that was deleted is not given again.
@@ -87,37 +108,37 @@ RUNS = Table(
 LINES = Table(
     "reconciler_lines",
     METADATA,
-    Column("run_id", _Id, ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("line", Integer, primary_key=True),
+    Column("run_id", IdCell(), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("line", NumberCell(least=1), primary_key=True),
     _text("key"),
-    Column("number", Integer),
+    Column("number", NumberCell(least=1, nullable=True)),
     _text("digest"),
     _text("action"),
     _text("call"),
     _text("name"),
-    Column("job", Text),
-    Column("at_s", Double, nullable=False),
-    Column("ended_at_s", Double),
-    Column("ok", Boolean),
-    Column("is_certain", Boolean),
+    Column("job", TextCell(nullable=True)),
+    Column("at_s", SecondsCell(), nullable=False),
+    Column("ended_at_s", SecondsCell(nullable=True)),
+    Column("ok", TruthCell(nullable=True)),
+    Column("is_certain", TruthCell(nullable=True)),
     _text("code"),
     _text("message"),
     _text("request_id"),
-    Column("declared", Text),
+    Column("declared", TextCell(nullable=True)),
     Index("reconciler_lines_of_a_revision", "key", "number"),
 )
 
 OUTCOMES = Table(
     "reconciler_outcomes",
     METADATA,
-    Column("run_id", _Id, ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("position", Integer, primary_key=True),
+    Column("run_id", IdCell(), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("position", NumberCell(least=1), primary_key=True),
     _text("key"),
     _text("action"),
     _text("reason"),
     _text("status"),
     _text("detail"),
-    Column("job", Text),
+    Column("job", TextCell(nullable=True)),
     _text("code"),
     Index("reconciler_outcomes_of_a_key", "key"),
 )
@@ -125,22 +146,32 @@ OUTCOMES = Table(
 REVISIONS = Table(
     "reconciler_revisions",
     METADATA,
-    Column("scope_id", _Id, ForeignKey(SCOPES.c.id), primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("number", Integer, primary_key=True),
-    _text("name"),
-    _text("job"),
-    _text("digest"),
+    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), primary_key=True),
+    Column("key", NameCell(), primary_key=True),
+    Column("number", NumberCell(least=1), primary_key=True),
+    _name("name"),
+    _name("job"),
+    Column("digest", DigestCell(), nullable=False, server_default=""),
     _text("phase"),
-    Column("created_at_s", Double),
-    Column("started_at_s", Double),
-    Column("duration_s", Double),
-    Column("node_count", Integer, nullable=False, server_default="1"),
-    Column("seen_at_s", Double),
+    Column("created_at_s", SecondsCell(nullable=True)),
+    Column("started_at_s", SecondsCell(nullable=True)),
+    Column("duration_s", SecondsCell(nullable=True)),
+    Column("node_count", NumberCell(), nullable=False, server_default="1"),
+    Column("seen_at_s", SecondsCell(nullable=True)),
     _text("phases"),
-    Column("declared", Text),
-    Column("stopped", Boolean, nullable=False, server_default=false()),
+    Column("declared", TextCell(nullable=True)),
+    Column("stopped", TruthCell(), nullable=False, server_default=false()),
 )
+
+_COPY_OF_LOCKS = _copy("reconciler_copy_of_locks", LOCKS)
+_COPY_OF_REVISIONS = _copy("reconciler_copy_of_revisions", REVISIONS)
+
+
+class OnSqlite(str):
+    """A statement that is for SQLite alone."""
+
+    __slots__ = ()
+
 
 #: The statements that lead to version 2, those that lead to version 3, … A released row never changes.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -148,6 +179,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "ALTER TABLE reconciler_runs ADD COLUMN alive_until_s DOUBLE PRECISION",
         "ALTER TABLE reconciler_runs ADD COLUMN lifeline TEXT NOT NULL DEFAULT ''",
+    ),
+    (
+        OnSqlite(
+            "CREATE INDEX reconciler_copy_of_locks ON reconciler_locks"
+            " (scope_id, token, who, place, command, since_s, expires_s, lifeline)"
+        ),
+        OnSqlite(
+            "CREATE INDEX reconciler_copy_of_revisions ON reconciler_revisions"
+            " (scope_id, key, number, name, job, digest, phase, created_at_s, started_at_s, duration_s,"
+            " node_count, seen_at_s, phases, declared, stopped)"
+        ),
     ),
 )
 
@@ -161,18 +203,19 @@ def stored_version(connection: Connection) -> int | None:
     """The version of the tables that are there; None if there are none.
 
     Raises:
-        Damaged: there are tables and no version, so that what they hold cannot be read for certain.
+        Damaged: there are tables and not one version, so that what they hold cannot be read for certain.
     """
-    inspector = inspect(connection)
-    # Asked first: who makes the tables meanwhile makes the version with them.
-    has_tables = inspector.has_table(REVISIONS.name)
-    if inspector.has_table(VERSION.name):
-        version: int | None = connection.execute(select(VERSION.c.version)).scalar()
-        if version is not None and version >= 1:
-            return version
-    elif not has_tables:
+    # Asked once: who makes the tables meanwhile makes the version with them.
+    there = {table.name for table in METADATA.sorted_tables} & set(inspect(connection).get_table_names())
+    if not there:
         return None
-    raise Damaged("malformed: the version of its tables is missing")
+    with suppress(Damaged):
+        versions = (
+            connection.execute(select(VERSION.c.version)).scalars().all() if VERSION.name in there else ()
+        )
+        if len(versions) == 1:
+            return int(versions[0])
+    raise damaged("the version of its tables is missing")
 
 
 def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
@@ -186,5 +229,6 @@ def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRAT
         connection.execute(VERSION.insert().values(version=latest(migrations)))
     elif found < latest(migrations):
         for statement in (one for step in migrations[found - 1 :] for one in step):
-            connection.execute(text(statement))
+            if connection.dialect.name == "sqlite" or not isinstance(statement, OnSqlite):
+                connection.execute(text(statement))
         connection.execute(VERSION.update().values(version=latest(migrations)))

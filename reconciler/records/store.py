@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from glob import escape
 from pathlib import Path
 
 from sqlalchemy import ColumnElement, delete, func, insert, select
@@ -24,14 +25,18 @@ from reconciler.core.record import (
 from reconciler.records import HasNow
 from reconciler.records.address import Address, parse_address
 from reconciler.records.away import away
+from reconciler.records.cells import damaged
 from reconciler.records.database import Database
+from reconciler.records.examination import check_everything
 from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
+from reconciler.records.lifeline import remove_if_dead
 from reconciler.records.liveness import Liveness
 from reconciler.records.lock import Heartbeat, Lease, Locks
 from reconciler.records.looking import news
 from reconciler.records.past import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
+from reconciler.records.store_file import has_content
 from reconciler.records.texts import Texts
 
 
@@ -98,12 +103,15 @@ class StoredRecords:
 
     def memory(self, scope: Scope) -> Memory:
         """What is known of a scope."""
+        self._find(scope)
         return self._history.memory(scope)
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
         """Write down owned revisions as they were seen: new ones, and new phases of those known."""
         if seen := list(seen):
-            found = news(self._history.known(scope), seen, at_s)
+            known = self._history.known(scope)
+            with self._database.told():
+                found = news(known, seen, at_s)
             if found.rows:
                 self._history.write(self._id(scope), found)
 
@@ -145,6 +153,11 @@ class StoredRecords:
             self._history.prune(connection, known, before_s)
         return gone
 
+    def check(self) -> None:
+        """Read the whole store."""
+        with self._database.reading() as connection:
+            check_everything(connection)
+
     def close(self) -> None:
         """Let go of what is held."""
         for liveness in self._alive:
@@ -155,6 +168,8 @@ class StoredRecords:
         if scope not in self._scope_ids:
             with self._database.reading() as connection:
                 found = connection.execute(select(SCOPES.c.id).where(is_scope(scope))).scalar()
+                if found is None and self._locks.was_held(scope):
+                    raise damaged(f"nothing of stack {scope.stack} is in it, whose lock was held here")
             if found is None:
                 return None
             self._scope_ids[scope] = found
@@ -182,7 +197,7 @@ def open_store(
 ) -> StoredRecords | None:
     """What `reconciler.records.open_records` does."""
     address = parse_address(url)
-    if address.path is not None and not _is_there(address, address.path, redact):
+    if address.path is not None and not has_content(address.path):
         if not create:
             return None
         _make(address, address.path, redact)
@@ -197,20 +212,13 @@ def open_store(
     return None
 
 
-def _is_there(address: Address, path: Path, redact: Callable[[str], str]) -> bool:
-    """Whether there is a file with something in it."""
-    try:
-        return path.stat().st_size > 0
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise away(error, address, redact) from None
-
-
 def _make(address: Address, path: Path, redact: Callable[[str], str]) -> None:
     """Make an empty file that nobody else can read; what SQLite puts beside it is as private."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The locks of a store that was moved away: beside an empty file they would mean that it was cut.
+        for left in path.parent.glob(f"{escape(path.name)}.lock-*"):
+            remove_if_dead(left)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise away(error, address, redact) from None

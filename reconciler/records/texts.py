@@ -8,6 +8,7 @@ from typing import Any
 
 from reconciler.core.record import Declared
 from reconciler.core.secret import show
+from reconciler.records.cells import damaged, is_seconds
 
 
 def plain(text: str) -> str:
@@ -59,15 +60,63 @@ def _dump(tree: Any) -> str:
 
 
 def read_declared(text: str | None) -> Declared | None:
-    """The inverse of `Texts.declared`."""
-    return None if text is None else Declared(**json.loads(text))
+    """The inverse of `Texts.declared`.
+
+    Raises:
+        Damaged: the text was not written by it.
+    """
+    if text is None:
+        return None
+    tree = _load(text, "what was declared")
+    match tree:
+        case {"immutable": dict(), "mutable": dict(), "description": str(), "protect": bool() | None} if len(
+            tree
+        ) == 4 and _is_written(text, tree):
+            return Declared(**tree)
+    raise damaged("what was declared is not as it was written")
 
 
 def read_phases(text: str) -> tuple[tuple[str, float], ...]:
-    """The phases in which a revision was seen, each with the first time."""
-    return tuple((phase, at_s) for phase, at_s in json.loads(text or "[]"))
+    """The phases in which a revision was seen, each with the first time.
+
+    Raises:
+        Damaged: the text does not say that.
+    """
+    found = _load(text or "[]", "the phases that were seen")
+    if isinstance(found, list) and all(_is_phase(one) for one in found):
+        return tuple((phase, at_s) for phase, at_s in found)
+    raise damaged("the phases that were seen are something else")
 
 
 def read_summary(text: str) -> dict[str, int]:
-    """How many actions ended in each way."""
-    return dict(json.loads(text or "{}"))
+    """How many actions ended in each way.
+
+    Raises:
+        Damaged: the text does not say that.
+    """
+    found = _load(text or "{}", "the summary of a run")
+    if isinstance(found, dict) and all(type(count) is int and count >= 0 for count in found.values()):
+        return found
+    raise damaged("the summary of a run is something else")
+
+
+def _load(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise damaged(f"{what} cannot be read") from None
+
+
+def _is_written(text: str, tree: Any) -> bool:
+    """Whether `_dump` would write it: no NaN, no name that stands there twice."""
+    try:
+        return _dump(tree) == text
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_phase(one: Any) -> bool:
+    match one:
+        case [str() as phase, int() | float() as at_s]:
+            return phase != "" and is_seconds(at_s)
+    return False

@@ -23,6 +23,8 @@ def render_status(report: StatusReport, style: Style = PLAIN) -> str:
         lines.append(
             printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
         )
+        if warning.fix:
+            lines.append(printable_line("  fix: ", warning.fix))
     return "\n".join([*lines, summary_line(report)]) + "\n"
 
 

@@ -56,6 +56,8 @@ def _warnings(warnings: Iterable[PlanWarning], style: Style) -> Iterator[str]:
     for warning in warnings:
         about = f"{warning.key}: " if warning.key else ""
         yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
+        if warning.fix:
+            yield printable_line("  fix: ", warning.fix)
 
 
 def _is_quiet(action: PlannedAction) -> bool:

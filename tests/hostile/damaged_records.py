@@ -1,0 +1,247 @@
+"""A stack whose records were kept by what the program does, and what may stand in them instead."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from reconciler import reconcile
+from reconciler.apply.executor import EventStream
+from reconciler.core.history import make_history, newest
+from reconciler.core.plan import Action, Plan
+from reconciler.core.ports import Records
+from reconciler.core.record import RecordsAway, RunKind
+from reconciler.reconcile import Context
+from reconciler.recording import Recording
+from reconciler.records.none import NoRecords
+from reconciler.render import render_drift, render_plan
+from reconciler.render.history import render_history
+from reconciler.render.json import dump
+from reconciler.render.status import render_status
+from reconciler.rollout import Rollout
+from tests.apply.service import PROJECT, Service, a_service
+from tests.builders import a_job, a_stack
+
+JOBS = tuple(a_job(key) for key in ("aged-out", "finished", "lost", "new", "runs"))
+#: What a plan may make of each key, whatever the records say; a healthy one says the first of them.
+MAY = {
+    "aged-out": (Action.KEEP, Action.UNKNOWN, Action.BLOCKED),
+    "finished": (Action.KEEP, Action.UNKNOWN, Action.BLOCKED),
+    "lost": (Action.UPDATE, Action.UNKNOWN, Action.CONFLICT),
+    "new": (Action.CREATE, Action.UNKNOWN),
+    "runs": (Action.KEEP, Action.UNKNOWN),
+}
+#: What may be put in the place of a cell, as SQL; most of it can stand in no column.
+NEVER_WRITTEN: Mapping[str, str] = {
+    "bytes": "x'ff00'",
+    "no bytes": "x''",
+    "half of a surrogate pair": "CAST(x'eda080' AS TEXT)",
+    "bytes that are no UTF-8": "CAST(x'fffe61' AS TEXT)",
+}
+MAYBE_WRITTEN: Mapping[str, str] = {
+    "NULL": "NULL",
+    "no text": "''",
+    "a word": "'nonsense'",
+    "a negative number": "-5",
+    "zero": "0",
+    "a fraction": "1.5",
+    "a huge number": "9223372036854775807",
+    "a huge fraction": "1e300",
+    "infinity": "9e999",
+    "a date": "'2026-11-21T08:00:00Z'",
+    "half of a document": """'{"immutable": {'""",
+    "another document": "'[1, null, {}]'",
+    "a deep document": f"'{'[' * 5000}{']' * 5000}'",
+    "a NUL": "'a' || char(0) || 'b'",
+    "escapes of a terminal": "char(27) || '[2J'",
+    "a long text": "printf('%.100000c', 'x')",
+}
+VALUES = {**NEVER_WRITTEN, **MAYBE_WRITTEN}
+
+
+class Cell(NamedTuple):
+    """A column of a table, in each of its rows."""
+
+    table: str
+    column: str
+
+
+class Told(NamedTuple):
+    """What was said of damaged records: the actions of a plan, and each failure of the store."""
+
+    actions: Mapping[str, Action]
+    problem: str | None
+    failures: tuple[RecordsAway, ...]
+
+
+@dataclass
+class Scene:
+    """The stack, its service, and what was in the file of its records when it was whole."""
+
+    service: Service
+    root: Path
+    whole: bytes = b""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def file(self) -> Path:
+        return self.root / ".reconciler" / "records.sqlite3"
+
+    @contextmanager
+    def context(self, *, is_applied: bool = False) -> Iterator[Context]:
+        recording = Recording(None, self.root, self.service.time, warn=self.warnings.append)
+        context = self.service.context(a_stack(*JOBS))
+        try:
+            yield context._replace(recording=recording, is_applied=is_applied)
+        finally:
+            recording.close()
+
+    def apply(self, *keys: str) -> None:
+        """Apply some of the jobs, as the command does."""
+        jobs = [job for job in JOBS if job.key in keys]
+        with self.context(is_applied=True) as context:
+            context = context._replace(loaded=self.service.context(a_stack(*jobs, is_partial=True)).loaded)
+            assert context.recording is not None
+            with context.recording.lock(context.scope, lambda: None) as lock:
+                plan = reconcile.plan(context)
+                stream = EventStream(context.target.clock, self.service.events.append)
+                Rollout(context, RunKind.APPLY, stream, self.service.stop, lock=lock).run(plan)
+
+    def put(self, content: bytes) -> None:
+        """Put a file in the place of the records. Only what the lock leaves lies beside it."""
+        self.clear()
+        self.file.write_bytes(content)
+
+    def clear(self) -> None:
+        """Take away what is in the place of the records, and beside them."""
+        for left in self.file.parent.glob(f"{self.file.name}*"):
+            if ".lock-" in left.name:
+                continue
+            if left.is_dir() and not left.is_symlink():
+                left.rmdir()
+            else:
+                left.unlink()
+
+    def damage(self, cell: Cell, value: str) -> bool:
+        """Put a value into a cell of each row, past every constraint. False: SQLite does not take it."""
+        self.put(self.whole)
+        with closing(sqlite3.connect(self.file)) as connection, connection:
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '')")
+        with closing(sqlite3.connect(self.file)) as connection, suppress(sqlite3.IntegrityError), connection:
+            connection.execute(f'UPDATE {cell.table} SET "{cell.column}" = {value}')
+            return True
+        return False
+
+    def cells(self) -> list[Cell]:
+        """Every column of every table that holds something."""
+        with closing(sqlite3.connect(self.file)) as connection:
+            tables = [
+                name
+                for (name,) in connection.execute(
+                    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'reconciler%'"
+                )
+            ]
+            assert all(connection.execute(f"SELECT count(*) FROM {one}").fetchone()[0] for one in tables)
+            return [
+                Cell(one, row[1]) for one in tables for row in connection.execute(f"PRAGMA table_info({one})")
+            ]
+
+    # --- what the commands read
+
+    def look(self) -> Told:
+        """Plan, report on drift and status, as the commands do; see that nothing is started or ended."""
+        with self.context() as context:
+            plan = reconcile.plan(context)
+            see_that_no_harm_is_planned(plan)
+            for format_ in ("text", "json"):
+                render_plan(plan, format_).encode()
+        with self.context() as context:
+            render_drift(reconcile.drift(context), "json").encode()
+            render_status(reconcile.status(context)).encode()
+        problem = next((w.why for w in plan.warnings if w.what == "the history could not be read"), None)
+        if problem is not None:
+            [fix] = [w.fix for w in plan.warnings if w.what == "the history could not be read"]
+            assert fix, problem
+            assert str(self.file) in problem
+        failures = tuple(self.failures())
+        for failure in failures:
+            [said] = failure.diagnostics
+            assert str(self.file.parent) in said.why, said
+            assert said.fix, said
+        actions = {action.key: action.action for action in plan.actions}
+        return Told(actions, problem, failures)
+
+    def failures(self) -> Iterator[RecordsAway]:
+        """What `history`, `unlock`, `doctor` and the plan of an `apply` fail with."""
+        with self.context(is_applied=True) as context:
+            for read in (_read_history, _break_lock, _examine, _plan_to_apply):
+                try:
+                    read(context)
+                except RecordsAway as away:
+                    yield away
+
+
+def _records(context: Context) -> Records:
+    assert context.recording is not None
+    return context.recording.reading() or NoRecords()
+
+
+def _read_history(context: Context) -> None:
+    records, scope = _records(context), context.scope
+    report = make_history(
+        scope.stack,
+        context.target.identity,
+        manifest_digest="",
+        version="",
+        at_s=context.target.clock.now(),
+        runs=records.runs(scope),
+        revisions=newest(records.memory(scope), 20),
+    )
+    render_history(report, with_steps=True).encode()
+    dump(report.model_dump(mode="json")).encode()
+    for key in MAY:
+        records.runs(scope, key=key)
+        records.revisions(scope, key)
+
+
+def _break_lock(context: Context) -> None:
+    records = _records(context)
+    records.break_lock(context.scope, records.holder(context.scope))
+
+
+def _examine(context: Context) -> None:
+    _records(context).check()
+
+
+def _plan_to_apply(context: Context) -> None:
+    assert context.recording is not None
+    with context.recording.lock(context.scope, lambda: None):
+        see_that_no_harm_is_planned(reconcile.plan(context))
+
+
+def see_that_no_harm_is_planned(plan: Plan) -> None:
+    """Nothing that runs is ended, and nothing that has finished is started again."""
+    for action in plan.actions:
+        assert action.action in MAY[action.key], (action.key, action.action, action.detail)
+
+
+@contextmanager
+def a_scene(root: Path) -> Iterator[Scene]:
+    """A stack of which one job finished and was forgotten, one lost its marker, and one still runs."""
+    with a_service(running=100) as service:
+        scene = Scene(service, root)
+        scene.apply("aged-out", "finished")
+        service.time.sleep(1000)
+        scene.apply("lost", "runs")
+        service.time.sleep(10)
+        with scene.context() as context:
+            reconcile.drift(context)
+        service.store.delete(PROJECT, service.job("aged-out").id)
+        service.describe("lost", "somebody edited it")
+        scene.whole = scene.file.read_bytes()
+        yield scene

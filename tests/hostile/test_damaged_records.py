@@ -1,0 +1,238 @@
+"""Records that were damaged: unavailable, and said so; nothing that runs is ended, nothing runs again."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.damaged_records import (
+    MAY,
+    NEVER_WRITTEN,
+    VALUES,
+    Scene,
+    a_scene,
+)
+from tests.hostile.sizes import RecordProperty, count_tried, size, some
+
+#: A healthy plan: what each key is to become.
+HEALTHY = {key: first for key, (first, *_) in MAY.items()}
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with a_scene(tmp_path_factory.mktemp("records")) as scene:
+        yield scene
+
+
+def test_whole_records_decide(scene: Scene) -> None:
+    scene.put(scene.whole)
+    told = scene.look()
+    assert told.actions == HEALTHY
+    assert (told.problem, told.failures) == (None, ())
+
+
+# --- a cell
+
+
+def test_damaged_cell_makes_the_records_unavailable_and_does_no_harm(
+    scene: Scene, record_property: RecordProperty
+) -> None:
+    scene.put(scene.whole)
+    cases = [(cell, value) for cell in scene.cells() for value in VALUES]
+    tried = 0
+    for cell, value in some(random.Random(1).sample(cases, len(cases)), 20):
+        if scene.damage(cell, VALUES[value]):
+            tried += 1
+            told = scene.look()
+            is_certain = value in NEVER_WRITTEN
+            assert told.failures or not is_certain, f"{cell} {value}: nobody says it"
+    count_tried(record_property, "records with a damaged cell", tried)
+
+
+# --- a byte
+
+
+def test_changed_byte_does_no_harm(scene: Scene, record_property: RecordProperty) -> None:
+    chance = random.Random(2)
+    tried = size(15, 0.5)
+    for _ in range(tried):
+        content = bytearray(scene.whole)
+        at = chance.randrange(len(content))
+        content[at] ^= chance.choice([1 << chance.randrange(8), chance.randrange(1, 256)])
+        scene.put(bytes(content))
+        try:
+            scene.look()
+        except Exception as error:
+            raise AssertionError(f"byte {at} is {content[at]:#x}, was {scene.whole[at]:#x}") from error
+    count_tried(record_property, "records with a changed byte", tried)
+
+
+def test_file_that_was_cut_short_does_no_harm(scene: Scene, record_property: RecordProperty) -> None:
+    chance = random.Random(3)
+    lengths = [0, 1, 100, 4096, 4097, len(scene.whole) - 1]
+    lengths += [chance.randrange(len(scene.whole)) for _ in range(size(2, 0.02))]
+    for length in lengths:
+        scene.put(scene.whole[:length])
+        told = scene.look()
+        assert told.problem, f"cut to {length} bytes: nobody says it"
+        assert len(told.failures) == 4, length
+    count_tried(record_property, "records with a changed byte", len(lengths))
+
+
+# --- the tables
+
+
+def _tables(scene: Scene) -> Iterator[str | tuple[str, ...]]:
+    scene.put(scene.whole)
+    cells = scene.cells()
+    for table in {cell.table: None for cell in cells}:
+        yield f"DROP TABLE {table}"
+        yield f"ALTER TABLE {table} RENAME TO something_else"
+    for table, column in cells:
+        yield f'ALTER TABLE {table} RENAME COLUMN "{column}" TO something_else'
+    for value in ("-1", "0", "'two'", "NULL", "x'00'", "1.5", "99", "1", "2", "3"):
+        yield (
+            "DROP TABLE reconciler_version",
+            "CREATE TABLE reconciler_version (version)",
+            (f"INSERT INTO reconciler_version VALUES ({value})"),
+        )
+    yield "DELETE FROM reconciler_version"
+    yield "INSERT INTO reconciler_version VALUES (1), (2)"
+
+
+def test_missing_table_column_or_version_makes_the_records_unavailable(
+    scene: Scene, record_property: RecordProperty
+) -> None:
+    cases = list(_tables(scene))
+    chosen = some(cases, 12)
+    for statements in chosen:
+        scene.put(scene.whole)
+        with closing(sqlite3.connect(scene.file)) as connection, connection:
+            for statement in (statements,) if isinstance(statements, str) else statements:
+                connection.execute(statement)
+        told = scene.look()
+        assert told.problem, statements
+        assert len(told.failures) == 4, statements
+    count_tried(record_property, "records without a table, a column or a version", len(chosen))
+
+
+# --- something else in the place of the file
+
+
+def _socket(file: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as one, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(file.parent)  # the address of a socket may not be long
+        one.bind(file.name)
+
+
+IN_THE_PLACE: dict[str, Callable[[Path], object]] = {
+    "a directory": lambda file: file.mkdir(),
+    "a pipe": os.mkfifo,
+    "a socket": _socket,
+    "a link to itself": lambda file: file.symlink_to(file.name),
+    "a link to nothing": lambda file: file.symlink_to("/no/such/disk/records.sqlite3"),
+    "a link to a directory": lambda file: file.symlink_to("/tmp"),
+    "a link to a device": lambda file: file.symlink_to("/dev/zero"),
+    "a link to nothing to be read": lambda file: file.symlink_to("/dev/null"),
+    "a link to a file of the kernel": lambda file: file.symlink_to("/proc/self/status"),
+    "an empty file": lambda file: file.touch(),
+    "a file of zeros": lambda file: file.write_bytes(bytes(100_000)),
+    "a text": lambda file: file.write_text("These are no records.\n" * 1000),
+}
+
+
+@pytest.mark.parametrize("what", IN_THE_PLACE)
+def test_what_is_no_file_of_records_makes_them_unavailable(
+    scene: Scene, what: str, record_property: RecordProperty
+) -> None:
+    scene.clear()
+    IN_THE_PLACE[what](scene.file)
+    told = scene.look()
+    assert told.problem
+    assert len(told.failures) == 4
+    count_tried(record_property, "something else in the place of the records", 1)
+
+
+def test_link_of_the_directory_that_leads_nowhere_makes_the_records_unavailable(
+    scene: Scene, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    away = Scene(scene.service, tmp_path)
+    (tmp_path / ".reconciler").symlink_to("/no/such/disk")
+    told = away.look()
+    assert told.problem
+    count_tried(record_property, "something else in the place of the records", 1)
+
+
+# --- what lies beside it
+
+
+def _beside(scene: Scene) -> Iterator[tuple[str, bytes | None]]:
+    chance = random.Random(4)
+    with closing(sqlite3.connect(":memory:")) as other:
+        other.execute("CREATE TABLE something (else_ TEXT)")
+        pages = other.serialize()
+    for ending in ("-wal", "-shm", "-journal"):
+        yield ending, None
+        yield ending, b""
+        yield ending, pages
+        yield ending, scene.whole
+        yield ending, chance.randbytes(40_000)
+        yield ending, b"\x37\x7f\x06\x82" + chance.randbytes(40_000)
+        yield ending, b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + chance.randbytes(40_000)
+
+
+def test_what_another_file_left_beside_the_records_does_no_harm(
+    scene: Scene, record_property: RecordProperty
+) -> None:
+    cases = list(_beside(scene))
+    for ending, content in cases:
+        scene.put(scene.whole)
+        beside = scene.file.with_name(scene.file.name + ending)
+        if content is None:
+            beside.mkdir()
+        else:
+            beside.write_bytes(content)
+        scene.look()
+    count_tried(record_property, "something else in the place of the records", len(cases))
+
+
+# --- who may not
+
+
+@contextmanager
+def _as_somebody_else() -> Iterator[None]:
+    """Root may read and write everything."""
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(("of_file", "of_directory"), [(0o000, 0o755), (0o444, 0o755), (0o644, 0o000)])
+def test_records_that_may_not_be_read_or_written_do_no_harm(
+    scene: Scene, of_file: int, of_directory: int, record_property: RecordProperty
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        place = Scene(scene.service, Path(name))
+        place.root.chmod(0o755)
+        place.file.parent.mkdir()
+        place.file.write_bytes(scene.whole)
+        place.file.chmod(of_file)
+        place.file.parent.chmod(of_directory)
+        try:
+            with _as_somebody_else():
+                told = place.look()
+        finally:
+            place.file.parent.chmod(0o755)
+    assert told.failures
+    count_tried(record_property, "something else in the place of the records", 1)
