@@ -204,6 +204,7 @@ class Recording:
             except RecordsAway as away:
                 if not self.goes_on_without:
                     raise
+                self.close()
                 self._opened = self._nothing(away)
             yield
 
