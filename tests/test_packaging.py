@@ -104,10 +104,13 @@ def test_the_lowest_versions_are_those_of_the_bounds() -> None:
     assert found["psycopg"].extras == {"binary"}
 
 
-def test_ci_tries_the_lowest_versions_on_the_lowest_python() -> None:
+def test_ci_tries_the_lowest_versions_on_the_lowest_python_and_the_newest_on_3_13() -> None:
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
     lowest = PROJECT["requires-python"].removeprefix(">=")
-    assert re.findall(r"^try_on (\w+) ([\d.]+)$", script, re.M) == [("lowest", lowest)]
+    assert re.findall(r"^try_on (\w+) ([\d.]+)$", script, re.M) == [
+        ("lowest", lowest),
+        ("newest", "3.13"),
+    ]
 
 
 # ── the lock ───────────────────────────────────────────────────────────────────────────────────────
