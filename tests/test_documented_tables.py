@@ -1,0 +1,290 @@
+"""The tables of the pages say what the program does: their rows are compared with its own tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from reconciler.backends.connect import endpoint_of
+from reconciler.backends.errors import CODES, RENEW_ON
+from reconciler.backends.operations import BATCH, TAG_PAGE
+from reconciler.backends.paging import PAGE_SIZE
+from reconciler.backends.session import MAX_SKEW_S
+from reconciler.backends.ways import Surroundings, find_credentials
+from reconciler.cli import cli
+from reconciler.core.allowance import Guard
+from reconciler.core.body import OWN_KEYS
+from reconciler.core.drift import DriftClass
+from reconciler.core.duration import parse_duration
+from reconciler.core.exit_code import PRECEDENCE, ExitCode
+from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
+from reconciler.core.normal import mutable_paths, walk_rules
+from reconciler.core.outcome import EventType
+from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.plan import ACTIONS, Action, Plan, Reason, last_line
+from reconciler.core.stack import Lifecycle, Limits, Manifest, Target, TargetKind, Variable
+from reconciler.emulator.routes import MORE_ROUTES, ROUTES
+from reconciler.manifests import load
+from reconciler.render.style import COLOURS
+from tests.pages import fenced, names, section, table
+from tests.test_messages import OPTIONS
+
+_CODE = re.compile(r"`([^`]+)`")
+
+
+# ── docs/semantics.md ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_action_stands_in_the_decision_table() -> None:
+    rows = table("docs/semantics.md", "Decisions", "declared")
+    named = {word for row in rows for word in re.findall(r"\*\*(\w+)\*\*", row[2])}
+    assert named == {action.value for action in Action}
+
+
+def test_lifecycle_options_and_defaults_are_those_of_the_model() -> None:
+    rows = table("docs/semantics.md", "Decisions", "option")
+    shown = {name: row[1].strip("`") for name, row in zip(names(rows), rows, strict=True)}
+    assert {name: _default(text) for name, text in shown.items()} == _defaults(Lifecycle)
+
+
+def test_limits_and_defaults_are_those_of_the_model() -> None:
+    rows = table("docs/semantics.md", "Guards", "limit")
+    shown = {name: _default(row[1]) for name, row in zip(names(rows), rows, strict=True)}
+    assert shown == _defaults(Limits)
+
+
+def _defaults(model: Any) -> dict[str, Any]:
+    return {name: field.default for name, field in model.model_fields.items()}
+
+
+def _default(text: str) -> Any:
+    if text == "unset":
+        return None
+    if text.isdigit():
+        return int(text)
+    return parse_duration(text) if text[0].isdigit() else text
+
+
+def test_every_guard_that_refuses_something_is_described() -> None:
+    described = {Guard(name) for name in names(table("docs/semantics.md", "Guards", "guard"))}
+    assert described == set(Guard) - {Guard.BUDGET}
+
+
+def test_phases_are_active_or_terminal_as_the_page_says() -> None:
+    rows = {row[0]: row[1] for row in table("docs/semantics.md", "Words", "word")}
+    for phase in Phase:
+        assert (phase.value in rows["active"]) is phase.is_active
+        assert (phase.value in rows["terminal"]) is phase.is_terminal
+
+
+def test_every_class_of_drift_is_described() -> None:
+    assert [row[0] for row in table("docs/drift.md", "Drift", "class")] == [one.value for one in DriftClass]
+
+
+# ── docs/cli.md ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_exit_code_is_described() -> None:
+    assert [int(row[0]) for row in table("docs/cli.md", "Exit codes", "code")] == sorted(ExitCode)
+
+
+def test_exit_codes_win_in_the_order_of_the_page() -> None:
+    found = re.search(r"first of these wins: ([\d, ]+)\.", section("docs/cli.md", "Exit codes"))
+    assert found is not None
+    assert tuple(map(int, found[1].split(", "))) == PRECEDENCE
+
+
+def test_the_readme_has_the_same_exit_codes() -> None:
+    readme = table("README.md", "With code review", "code")
+    assert [int(code) for row in readme for code in row[0].split(", ")] == sorted(ExitCode)
+
+
+def test_options_of_many_commands_are_described_and_exist() -> None:
+    described = {
+        name
+        for row in table("docs/cli.md", "Options", "option")
+        for name in re.findall(r"--[a-z-]+", row[0].replace("\\", ""))
+    }
+    takers: dict[str, int] = {}
+    for options in OPTIONS.values():
+        for option in options:
+            takers[option] = takers.get(option, 0) + 1
+    assert described <= takers.keys()
+    common = {option for option, count in takers.items() if count >= 5 and option.startswith("--")}
+    assert common - {"--help"} <= described
+
+
+def test_the_program_shows_its_version() -> None:
+    assert any("--version" in parameter.opts for parameter in cli.params)
+
+
+@pytest.mark.parametrize(
+    ("heading", "first", "known"),
+    [
+        ("Manifest", "key", set(Manifest.model_fields)),
+        ("Variables and expressions", "key", set(Variable.model_fields)),
+    ],
+)
+def test_keys_of_the_manifest_are_those_of_the_model(heading: str, first: str, known: set[str]) -> None:
+    assert set(names(table("docs/cli.md", heading, first))) == known
+
+
+def test_keys_of_jobs_and_targets_are_those_of_the_models() -> None:
+    text = section("docs/cli.md", "Manifest")
+    _, of_job = text.split("**A job**")
+    of_job, of_target = of_job.split("**A target**")
+    assert _first_cells(of_job) == OWN_KEYS
+    assert _first_cells(of_target) == set(Target.model_fields)
+
+
+def _first_cells(text: str) -> set[str]:
+    return set(re.findall(r"^\| `(\w+)` \|", text, re.M))
+
+
+def test_the_manifest_of_the_page_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(fenced("docs/cli.md", "Manifest", "yaml"), encoding="utf-8")
+    loaded = load([tmp_path], environ={}, offline=True)
+    assert list(loaded.stack.jobs) == ["resnet50"]
+    assert loaded.warnings == ()
+
+
+def test_credentials_are_looked_for_in_the_order_of_the_page(tmp_path: Path) -> None:
+    rows = [
+        _CODE.findall(row[1].partition(" (")[0]) for row in table("docs/cli.md", "Credentials", "credentials")
+    ]
+    *by_variables, [path, file_variable, *_] = rows
+    file = tmp_path / "credentials"
+    file.write_text("[basic]\nak = AK\nsk = SK\n", encoding="utf-8")
+    environ = {name: "https://iam.example.com/v3" for row in by_variables for name in row}
+    environ |= {file_variable: str(file), "OS_PROJECT_ID": "p1"}
+    for row in by_variables:
+        assert _source_of(environ) in row
+        for name in row:
+            del environ[name]
+    assert _source_of(environ).startswith(str(file))
+    file.unlink()
+    at_home = tmp_path / path.removeprefix("~/")
+    at_home.parent.mkdir()
+    at_home.write_text("[basic]\nak = AK\nsk = SK\n", encoding="utf-8")
+    assert _source_of({"HOME": str(tmp_path)}).startswith(str(at_home))
+
+
+def _source_of(environ: Mapping[str, str]) -> str:
+    def open_iam(url: str) -> Any:
+        class Iam:
+            def hide(self, values: object) -> None:
+                """Nothing is asked of it."""
+
+        return Iam()
+
+    return find_credentials(Surroundings(environ, open_iam)).source
+
+
+def test_symbols_and_colours_are_those_of_the_text() -> None:
+    rows = table("docs/cli.md", "Text output", "symbol")
+    shown = {row[1]: (row[0].strip("`"), row[2]) for row in rows}
+    assert shown == {action.value: (traits.symbol, COLOURS[action]) for action, traits in ACTIONS.items()}
+
+
+def test_the_last_line_of_a_plan_has_the_form_of_the_page() -> None:
+    summary = dict.fromkeys(Action, 1) | {Action.UPDATE: 0, Action.TERMINATE: 0, Action.KEEP: 12}
+    line = last_line(summary, ended_badly=2, reruns=60)
+    assert fenced("docs/cli.md", "Text output", "text") == line + "\n"
+
+
+def test_every_reason_is_described() -> None:
+    reasons = names(table("docs/cli.md", "Plan document", "reason"))
+    assert sorted(reasons) == sorted(reason.value for reason in Reason)
+
+
+def test_the_plan_of_the_page_is_a_plan_with_every_field() -> None:
+    shown = json.loads(fenced("docs/cli.md", "Plan document", "json"))
+    schema = Plan.published_schema()
+    Draft202012Validator(schema).validate(shown)
+    assert shown.keys() == schema["properties"].keys()
+    assert shown["actions"][0].keys() == schema["$defs"]["PlannedAction"]["properties"].keys()
+    assert shown["summary"].keys() == {action.value for action in Action}
+    assert shown["actions"][0]["reason"] == Reason.IMMUTABLE_CHANGED
+
+
+def test_every_event_is_described() -> None:
+    assert names(table("docs/cli.md", "Events", "type")) == [one.value for one in EventType]
+
+
+# ── docs/modelarts.md ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_endpoints_of_regions_are_those_of_the_page() -> None:
+    *rows, (_, pattern) = table("docs/modelarts.md", "Endpoints", "region")
+    shown = {region.strip("`"): endpoint.strip("`") for region, endpoint in rows}
+    shown["cn-north-4"] = pattern.strip("`").replace("REGION", "cn-north-4")
+    for region, endpoint in shown.items():
+        assert endpoint_of(Target(kind=TargetKind.MODELARTS, region=region), {}) == endpoint
+
+
+def test_every_documented_call_is_one_of_the_service() -> None:
+    known = {(route.operation, route.method, _plain(route.path)) for route in (*ROUTES, *MORE_ROUTES)}
+    for operation, request, _ in table("docs/modelarts.md", "Calls", "operation"):
+        method, path = request.strip("`").split(" ")
+        assert (operation.strip("`"), method, path) in known
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("/v2/<project_id>").replace("<job_id>", "JOB_ID")
+
+
+def test_limits_of_the_service_are_those_of_the_program() -> None:
+    numbers = [float(row[1]) for row in table("docs/modelarts.md", "Limits", "what")]
+    assert numbers == [PAGE_SIZE, MAX_NAME, MAX_DESCRIPTION, BATCH, TAG_PAGE, MAX_SKEW_S]
+
+
+def test_error_codes_of_one_row_mean_the_same_and_none_is_missing() -> None:
+    rows = [_CODE.findall(row[0]) for row in table("docs/modelarts.md", "Errors", "codes")]
+    assert sorted(code for row in rows for code in row) == sorted(CODES)
+    for row in rows:
+        assert len({CODES[code].failure for code in row}) == 1, row
+
+
+def test_codes_after_which_a_token_is_renewed_are_those_of_the_page() -> None:
+    sentence = next(
+        line for line in section("docs/modelarts.md", "Errors").splitlines() if "renewed once" in line
+    )
+    assert set(_CODE.findall(sentence)) == RENEW_ON
+
+
+def test_fields_that_are_not_returned_are_those_of_the_model() -> None:
+    unreported = {".".join(path) for path, rule in walk_rules() if not rule.is_reported}
+    bullet = section("docs/modelarts.md", "Responses").split("not returned reliably: ")[1].split(". (")[0]
+    assert set(_CODE.findall(bullet)) == unreported
+
+
+def test_fields_of_the_update_call_are_those_of_the_model() -> None:
+    named = set(_CODE.findall(section("docs/modelarts.md", "Updates")))
+    assert {".".join(path) for path in mutable_paths()} == named - {"JobUpdateRequestBody"}
+
+
+def test_other_words_for_pending_are_read() -> None:
+    text = section("docs/modelarts.md", "Phases")
+    for word in ("Waiting", "Awaiting", "等待中"):
+        assert word in text
+        assert parse_phase(word) is Phase.PENDING
+    assert all(phase.value in text for phase in Phase)
+
+
+# ── docs/glossary.md ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_words_of_the_glossary_stand_in_order_and_once() -> None:
+    words = [row[0] for row in table("docs/glossary.md", "Glossary", "word")]
+    assert words == sorted(set(words), key=str.casefold)
+
+
+def test_actions_of_the_glossary_are_those_of_a_plan() -> None:
+    meaning = next(row[1] for row in table("docs/glossary.md", "Glossary", "word") if row[0] == "action")
+    assert all(action.value in meaning for action in Action)
