@@ -20,6 +20,7 @@ from reconciler.backends.ways import Surroundings, find_credentials
 from reconciler.cli import cli
 from reconciler.core.allowance import Guard
 from reconciler.core.body import OWN_KEYS
+from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.drift import DriftClass
 from reconciler.core.duration import parse_duration
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
@@ -173,6 +174,12 @@ def test_credentials_are_looked_for_in_the_order_of_the_page(tmp_path: Path) -> 
     at_home.parent.mkdir()
     at_home.write_text("[basic]\nak = AK\nsk = SK\n", encoding="utf-8")
     assert _source_of({"HOME": str(tmp_path)}).startswith(str(at_home))
+
+
+def test_every_variable_that_holds_a_credential_is_described() -> None:
+    described = set(_CODE.findall(section("docs/cli.md", "Credentials")))
+    of_keys = {name for names_ in ACCESS_KEYS for name in names_ if name}
+    assert of_keys | set(TOKENS) | {PASSWORD} <= described
 
 
 def _source_of(environ: Mapping[str, str]) -> str:
