@@ -2,7 +2,7 @@
 
 The records say what runs where and who did what, and the local target's jobs are whole bodies, secrets
 included. So the directory is 0700 and every file in it 0600, from the moment it is made, whatever the
-umask says. Source: CLI.md 4.
+umask says. Source: docs/records.md, "What is in them".
 """
 
 from __future__ import annotations

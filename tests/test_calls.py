@@ -33,7 +33,7 @@ ROWS = {
 }
 #: The calls of `backend` itself, and those of its groups.
 GROUPS = {"": ModelArtsBackend, "jobs": Jobs, "operations": Operations}
-#: The vendor's calls, from its documents. Source: reference/modelarts-api.md 13.
+#: The vendor's calls, from its documents. Source: docs/modelarts.md, "Sources".
 VENDOR = (
     "get_job_info",
     "get_job_list",

@@ -1,6 +1,6 @@
 """What can be known of a create before the job that it replaces is ended: whether the target offers it.
 
-Source: SEMANTICS 8, point 4.
+Source: docs/semantics.md, "Apply", point 4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 Lenient: unknown fields stay in `body`, numbers may be text, null is absent. Needed are `metadata.id`,
 `metadata.name`, `status.phase`, and a description that is text or nothing.
 
-Source: reference/modelarts-api.md 3, 5, 12. Written by hand: a thousand jobs in a few milliseconds.
+Written by hand: a thousand jobs in a few milliseconds.
+
+Source: docs/modelarts.md, "Responses" and "Contradictions".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `body()` is what is sent: what was not said is left to the service.
 
-Source: reference/modelarts-api.md 2, 3, 6.
+Source: docs/modelarts.md, "Calls", "Search" and "Updates".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The catalog of a ModelArts project: flavors of the public pools, preset engines, and dedicated pools.
 
-Source: reference/modelarts-api.md 2.1 and 2.4; ShowTrainingFlavorMaxAvailableResource of the vendor's SDK,
+Source: docs/modelarts.md, "Calls"; ShowTrainingFlavorMaxAvailableResource of the vendor's SDK,
 which is refused where pool or flavor do not exist, and meant to be asked before a create.
 """
 

@@ -26,7 +26,7 @@ INPROCESS_ENDPOINT = "http://localhost"
 #: The gateway counts requests of an account, so all backends of a process share one limit.
 PROCESS_LIMITER = RateLimiter()
 
-#: Regions whose address does not follow the pattern. Source: reference/modelarts-api.md 1.
+#: Regions whose address does not follow the pattern. Source: docs/modelarts.md, "Endpoints".
 _ENDPOINTS = {
     "ap-southeast-1": "https://modelarts.ap-southeast-1.myhuaweicloud.cn",
     "eu-de": "https://modelarts.eu-de.otc.t-systems.com",

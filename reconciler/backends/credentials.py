@@ -2,7 +2,7 @@
 
 `signing` and `iam` hold the other two kinds, `ways` says where they are looked for.
 
-Source: CLI.md 5; reference/modelarts-api.md 11.
+Source: docs/cli.md, "Credentials"; docs/modelarts.md, "Authentication".
 """
 
 from __future__ import annotations

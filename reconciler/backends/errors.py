@@ -3,7 +3,7 @@
 The body of an error has one of many forms (the service's own, the gateway's, IAM's, HTML of a proxy);
 `read_error` levels them out, `failure_of` says what they mean.
 
-Source: reference/modelarts-errors.yaml.
+Source: docs/modelarts.md, "Errors".
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
 
     `redact` gets each text as the service sent it, before anything of it is cut or cleaned.
 
-    Source: reference/modelarts-errors.yaml, body_forms.
+    Source: docs/modelarts.md, "Errors".
     """
     content = content[:_LONGEST_BODY]
     try:

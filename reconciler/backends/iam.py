@@ -1,6 +1,6 @@
 """A token that is fetched from IAM with user name and password, kept in memory, and renewed.
 
-Source: reference/modelarts-api.md 11.1.
+Source: docs/modelarts.md, "Tokens".
 """
 
 from __future__ import annotations

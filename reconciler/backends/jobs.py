@@ -2,7 +2,7 @@
 
 A plan reads a thousand jobs and looks at a few fields of each; it does without these models.
 
-Source: reference/modelarts-api.md 2, 3, 6.
+Source: docs/modelarts.md, "Calls", "Search" and "Updates".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The secrets of our own that are at hand, in use or not: none of them is ever shown.
 
-Of several credentials the first wins (CLI.md 5), and the others are as secret. This module imports no
-library, for it is asked before anything is done.
+Of several credentials the first wins (docs/cli.md, "Credentials"), and the others are as secret. This module
+imports no library, for it is asked before anything is done.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Unknown fields are kept in `model_extra`. `model_dump(mode="json", exclude_unset
 told: unknown fields as they were; documented ones under the name, and in the form, of their place in the
 model, whichever of two spellings they came in.
 
-Source: reference/modelarts-api.md 12.
+Source: docs/modelarts.md, "Contradictions".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ModelArts v2 API as a place where jobs live: what `core.ports.Backend` asks for, and delete.
 
-Source: reference/modelarts-api.md 2, 3, 6, 8.
+Source: docs/modelarts.md, "Calls", "Search", "Updates" and "Names".
 """
 
 from __future__ import annotations

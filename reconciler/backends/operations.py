@@ -2,7 +2,7 @@
 
 A reconciler does not need them; people do. What a cloud does not offer is refused here, unsent.
 
-Source: reference/modelarts-api.md 2.
+Source: docs/modelarts.md, "Calls".
 """
 
 from __future__ import annotations

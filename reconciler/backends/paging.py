@@ -8,7 +8,7 @@
 - Of a slow service the next pages are asked for before this one has come; a list that moved is read again
   in single file. A quick one is asked for one page after the other: threads would only get in its way.
 
-Source: reference/modelarts-api.md 3, SEMANTICS 9.
+Source: docs/modelarts.md, "Search"; docs/semantics.md, "Listing jobs".
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from reconciler.core.url_secrets import user_info_secrets
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
-#: How far our clock may be from the service's. Source: reference/modelarts-api.md 11.2.
+#: How far our clock may be from the service's. Source: docs/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0
 #: A whole answer may take so long, however steadily it comes.
 ANSWER_TIMEOUT_S = 600.0

@@ -1,6 +1,6 @@
 """Requests signed with an access key (SDK-HMAC-SHA256), by the vendor's own signer.
 
-Source: reference/modelarts-api.md 11.2.
+Source: docs/modelarts.md, "Signatures".
 """
 
 from __future__ import annotations

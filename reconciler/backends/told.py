@@ -1,6 +1,6 @@
 """What the service tells beside its jobs: events, logs, metrics, flavors… under its documented names.
 
-Source: reference/modelarts-api.md 2 and 12.
+Source: docs/modelarts.md, "Calls" and "Contradictions".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When a request is sent again, and how fast requests may follow each other: arithmetic, no waiting.
 
-Source: reference/modelarts-api.md 10 (200 requests per second and API; 429 may carry Retry-After).
+Source: docs/modelarts.md, "Rate limits".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where credentials are looked for: one row of `WAYS` each, the first that finds some wins.
 
-Source: CLI.md 5.
+Source: docs/cli.md, "Credentials".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A filtered search proves presence only. So if the caller's decision rests on a job not being there, the
 scan follows; `needs_absence` says whether it does.
 
-Source: SEMANTICS 4 and 9.
+Source: docs/semantics.md, "Reading" and "Listing jobs".
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def cli(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line, and exit with a code of CLI.md 3."""
+    """Run the command line, and exit with a code of docs/cli.md, "Exit codes"."""
     from reconciler.cli import running
 
     running.main(cli)

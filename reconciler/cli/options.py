@@ -1,4 +1,7 @@
-"""The options that mean the same everywhere: CLI.md 2. Each has a variable RECONCILER_<OPTION>."""
+"""The options that mean the same everywhere, each with a variable RECONCILER_<OPTION>.
+
+Source: docs/cli.md, "Options".
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def main(command: click.Command) -> NoReturn:
 
 
 def run(command: click.Command, args: list[str]) -> int:
-    """Run a click command and return the exit code of CLI.md 3; nothing is raised."""
+    """Run a click command and return its exit code (docs/cli.md, "Exit codes"); nothing is raised."""
     try:
         if any(not word.startswith("-") for word in args):  # the help alone is our own words
             _learn_secrets()

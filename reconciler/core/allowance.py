@@ -1,4 +1,4 @@
-"""Guards, and which of them a person lets pass: `--allow GUARD` (SEMANTICS 7)."""
+"""Guards, and which of them a person lets pass: `--allow GUARD` (docs/semantics.md, "Guards")."""
 
 from __future__ import annotations
 

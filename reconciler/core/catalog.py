@@ -3,7 +3,7 @@
 Only what certainly is refused counts: a part of the catalog that could not be read says nothing, and rules
 of the public pools say nothing about a job in a dedicated one, nor those of preset engines about an image.
 
-Source: reference/modelarts-api.md 2.3 and 4; reference/modelarts-fields.yaml, engine_choice, resource_choice.
+Source: docs/modelarts.md, "Calls" and "Create request".
 """
 
 from __future__ import annotations

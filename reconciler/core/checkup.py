@@ -14,12 +14,12 @@ from reconciler.core.plan import timestamp
 from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
 from reconciler.core.record import Holder
 
-#: What the service allows. Source: reference/modelarts-api.md 11.2.
+#: What the service allows. Source: docs/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0
 #: From here on a clock is worth a word.
 NOTABLE_SKEW_S = 300.0
 NOTABLE_QUOTA = 0.9
-#: Credentials and path are of different projects. Source: reference/modelarts-errors.yaml.
+#: Credentials and path are of different projects. Source: docs/modelarts.md, "Errors".
 _WRONG_PROJECT = frozenset({"ModelArts.2786", "ModelArts.0207", "ModelArts.0210", "ModelArts.2823"})
 
 

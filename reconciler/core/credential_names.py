@@ -3,7 +3,7 @@
 A manifest that put one of them into a job would hand it to whatever code the job runs. Names of what is
 only an address or an id (`OS_AUTH_URL`, `OS_USERNAME`, `OS_PROJECT_ID`…) are no credentials.
 
-Source: CLI.md 5.
+Source: docs/cli.md, "Credentials".
 """
 
 from __future__ import annotations

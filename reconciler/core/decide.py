@@ -1,7 +1,7 @@
-"""The decision table of SEMANTICS 5: one key's entry and what was seen of it, to its actions.
+"""The decision table: one key's entry and what was seen of it, to its actions.
 
-`decide` asks in the order of the contract: unknown, blocked, conflict; then the row that the newest
-revision's phase and digest pick (`present.py`).
+`decide` asks in this order: unknown, blocked, conflict; then the row that the newest
+revision's phase and digest pick (`present.py`). Source: docs/semantics.md, "Decisions".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a manifest declares sensitive, found again by name in what the service answers about its jobs.
 
 A command that only looks needs no secret's value, and the service's answer holds it all the same.
-Source: SEMANTICS 10.
+Source: docs/semantics.md, "Secrets".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A line says the type, the limits, the help text, the service's documented defaul
 default, where it is not None) and, as marks, what an edit of the field means. Schema, normal form,
 digest, diff and docs are read off these lines.
 
-Source of every field and limit: reference/modelarts-fields.yaml.
+Source of fields and limits: the documents of docs/modelarts.md, "Sources".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Drift: what changed on the service behind the manifest's back, told apart from what changed in it.
 
-Source: SEMANTICS 11.
+Source: docs/drift.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One entry of a drift report: what is not as it was left, and what waits to be applied.
 
-Source: SEMANTICS 11.
+Source: docs/drift.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One event is told once: what ended is not modified as well, and a job that lost its marker is not
 missing as well.
 
-Source: SEMANTICS 6 and 11.
+Source: docs/drift.md; docs/semantics.md, "Phases".
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The tokens in a job's endpoints: whoever has one is inside the running job.
 
-Source: reference/modelarts-api.md 5 (`endpoints.{jupyter_lab,tensorboard,mindstudio_insight}.token`).
+These are `endpoints.{jupyter_lab,tensorboard,mindstudio_insight}.token`.
+
+Source: docs/modelarts.md, "Responses".
 """
 
 from __future__ import annotations

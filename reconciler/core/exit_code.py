@@ -1,4 +1,7 @@
-"""The exit codes of CLI.md 3, and which of them says how a run ended. `ReconcilerError.exit_code` is one."""
+"""The exit codes, and which of them says how a run ended. `ReconcilerError.exit_code` is one.
+
+Source: docs/cli.md, "Exit codes".
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from reconciler.core.plan import PlannedAction, Reason, lost_sum, node_hours
 
-#: The same change on so many jobs is shown once (CLI.md 7).
+#: The same change on so many jobs is shown once (docs/cli.md, "Text output").
 FOLDED_FROM = 5
 
 

@@ -1,4 +1,4 @@
-"""What a plan may not do unless somebody allows it: SEMANTICS 7.
+"""What a plan may not do unless somebody allows it: docs/semantics.md, "Guards".
 
 Each guard is a function of the plan's facts to a refusal, which names what `--allow` takes for it.
 """

@@ -1,6 +1,6 @@
 """The flags of a marker, as a plan saw them: an update that writes the whole marker must not undo others.
 
-Source: SEMANTICS 2.
+Source: docs/semantics.md, "Ownership".
 """
 
 from __future__ import annotations

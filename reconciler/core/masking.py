@@ -2,7 +2,7 @@
 
 The value before a change often comes from the service, which knows no secrets; whether it was one only
 the manifest of that time said. Where a history recorded that, the record decides; else its look does.
-Source: SEMANTICS 10.
+Source: docs/semantics.md, "Secrets".
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ def mutable_changes(
 def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[tuple[str, ...], ...]:
     """The declared mutable fields that this job does not show, and that a service need not show.
 
-    Whether such a field was ever sent only a record can tell. Source: reference/modelarts-fields.yaml,
-    `not_returned_or_unproven`.
+    Whether such a field was ever sent only a record can tell.
+    Source: docs/modelarts.md, "Responses".
     """
     return tuple(
         path for path in _need_not_be_reported() if _at(declared, path) and _at(job.body, path) is None

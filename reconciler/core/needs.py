@@ -1,4 +1,7 @@
-"""What a key waits for: `needs` holds back its next job until the other keys are settled (SEMANTICS 5)."""
+"""What a key waits for: `needs` holds back its next job until the other keys are settled.
+
+Source: docs/semantics.md, "Decisions".
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A path in object storage, as a manifest writes it, and what the service demands of it.
 
-Source: reference/modelarts-fields.yaml (algorithm.code_dir, boot_file, inputs, outputs, log_export_path) and
-reference/modelarts-api.md 4: a path begins with obs:// or a slash, a directory ends in a slash
-(ModelArts.2791), and boot_file lies inside code_dir (2792). file:// means a place in the image.
+A path begins with obs:// or a slash, a directory ends in a slash (ModelArts.2791), and boot_file lies inside
+code_dir (2792). file:// means a place in the image. Source: docs/modelarts.md, "Create request".
 """
 
 from __future__ import annotations

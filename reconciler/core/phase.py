@@ -1,6 +1,8 @@
-"""The phases of a training job, and what may be done in each: SEMANTICS 6 as data.
+"""The phases of a training job, and what may be done in each, as data.
 
-Source: reference/modelarts-api.md 7. Nothing that `RULES` forbids is ever sent to the service.
+Nothing that `RULES` forbids is ever sent to the service.
+
+Source: docs/semantics.md, "Phases"; docs/modelarts.md, "Phases".
 """
 
 from __future__ import annotations

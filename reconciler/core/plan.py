@@ -1,7 +1,7 @@
 """A plan: the actions that make the service match the manifest, as plain data.
 
 `Plan` crosses the process boundary (`plan --json`, `--out`), so it is a frozen model with a schema.
-Source of the format: CLI.md 6.
+Source of the format: docs/cli.md, "Plan document".
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ class Plan(Head):
 
     @property
     def last_line(self) -> str:
-        """The fixed last line, word by word as in CLI.md 7."""
+        """The fixed last line, word by word as in docs/cli.md, "Text output"."""
         bad_ends = sum(action.ended_badly for action in self.actions)
         return last_line(self.summary, ended_badly=bad_ends, reruns=len(self.reruns))
 
@@ -380,7 +380,7 @@ def lost_sum(actions: Iterable[PlannedAction]) -> float:
 
 
 def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
-    """Count the actions of each kind, in the order in which the contract lists them."""
+    """Count the actions of each kind, in the order in which the plan document has them."""
     summary = dict.fromkeys(Action, 0)
     for action in actions:
         summary[action.action] += 1
@@ -388,7 +388,7 @@ def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
 
 
 def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int = 0) -> str:
-    """The fixed last line of a plan, word by word as in CLI.md 7."""
+    """The fixed last line of a plan, word by word as in docs/cli.md, "Text output"."""
     always = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if t.always_summed]
     more = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if not t.always_summed and summary[a]]
     if ended_badly:

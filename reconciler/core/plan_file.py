@@ -1,7 +1,9 @@
 """The bytes of a plan file as plain data: JSON as its standard has it, and nothing that libraries add to it.
 
 What two readers could take for two things is refused: a key that stands there twice, NaN, a number that no
-float holds, another encoding than UTF-8. Source: RFC 8259, CLI.md 6.
+float holds, another encoding than UTF-8.
+
+Source: RFC 8259; docs/cli.md, "Saved plans".
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ def needs_whole_list(stack: Stack, look: Look, situation: Situation, *, asked: C
     """Whether a decision rests on a job not being there, so that a filtered look is not enough.
 
     What a decision needs is asked before it is decided, never after: a partial look that would start a
-    job leads to the scan, in a workspace of any size (SEMANTICS 4). `asked` are the jobs whose details
-    were asked for; those that are needed, and were not, may start anything.
+    job leads to the scan, in a workspace of any size (docs/semantics.md, "Reading"). `asked` are the jobs
+    whose details were asked for; those that are needed, and were not, may start anything.
     """
     if situation.destroys:
         return False

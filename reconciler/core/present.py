@@ -1,4 +1,4 @@
-"""The rows of SEMANTICS 5 for a declared key of which a revision is owned."""
+"""The rows of docs/semantics.md, "Decisions" for a declared key of which a revision is owned."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
 
 
 def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Difference:
-    """Compare what was declared for a job with what is declared now (SEMANTICS 3.3).
+    """Compare what was declared for a job with what is declared now: docs/semantics.md, "Comparison".
 
     `digest` is its marker's. If a declaration that can be put together from `details` has it, that is what
     was declared, and the changes are those that a history would show. If not, what details report is

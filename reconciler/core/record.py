@@ -3,7 +3,7 @@
 Values only; the stores are in `records/`. No secret is in them: a sensitive value stands there by its
 name. Times are seconds since 1970, durations seconds; None where nobody knows.
 
-Source: SEMANTICS 5, 8 and 11.
+Source: docs/semantics.md, "Decisions", "Apply" and "Records".
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class PastRevision:
     def job_as_ended(self) -> ObservedJob:
         """The job as it ended, for the service only forgets what has ended.
 
-        One that was still active when it was seen last counts as terminated (SEMANTICS 5).
+        One that was still active when it was seen last counts as terminated (docs/semantics.md, "Decisions").
         """
         return ObservedJob(
             id=self.job,

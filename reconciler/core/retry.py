@@ -12,7 +12,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.plan import Reason, timestamp
 from reconciler.core.stack import DesiredJob, OnFailure, OnTerminated
 
-#: A run that ended this close to its auto_stop, or later, was stopped by it (SEMANTICS 5).
+#: A run that ended this close to its auto_stop, or later, was stopped by it (docs/semantics.md, "Decisions").
 AUTO_STOP_SLACK_S = 300.0
 _ENDED_OTHERWISE_THAN_WELL = frozenset({Phase.FAILED, Phase.ABNORMAL, Phase.TERMINATING, Phase.TERMINATED})
 

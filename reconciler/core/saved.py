@@ -1,7 +1,7 @@
 """A saved plan: the plan, the bodies to send, and what shaped it. No manifest is read to apply it.
 
 It is the document of `plan --json` with, for each action that is carried out, what is needed for that;
-and `options`. A secret stands there by its name. Source of the format: CLI.md 6.
+and `options`. A secret stands there by its name. Source of the format: docs/cli.md, "Saved plans".
 """
 
 from __future__ import annotations

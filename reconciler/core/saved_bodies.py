@@ -1,6 +1,6 @@
 """Whether the body of a saved plan's action is the one that the action says: its digest, marker and changes.
 
-Source: CLI.md 6.
+Source: docs/cli.md, "Saved plans".
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 A plan file is carried out without its manifest, so all that it says is held against all else that it
 says: the kind of an action against the jobs it names, those against their names and markers, a body
-against its digest. What could be movement of the service is not asked here. Source: CLI.md 6.
+against its digest. What could be movement of the service is not asked here.
+
+Source: docs/cli.md, "Saved plans".
 """
 
 from __future__ import annotations

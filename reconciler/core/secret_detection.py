@@ -2,7 +2,7 @@
 
 A value that was declared once and is declared no more may have been sensitive then, and no manifest says
 so any more. It is shown unless a name or a look says that it is one: hiding everything would hide what
-people have to read. Source: SEMANTICS 10.
+people have to read. Source: docs/semantics.md, "Secrets".
 """
 
 from __future__ import annotations

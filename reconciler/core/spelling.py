@@ -1,7 +1,7 @@
 """One spelling for what the service's documents, and its answers, spell in two ways.
 
 Only what was reported is levelled: what was declared keeps the form that its digest was made from.
-Source: reference/modelarts-api.md 12.
+Source: docs/modelarts.md, "Contradictions".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether the revision that a wait follows still stands for its key, or somebody else ended or replaced it.
 
-Source: SEMANTICS 8, point 9.
+Source: docs/semantics.md, "Waiting".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Refusals: the error answers of the service, each with its HTTP status and body form.
 
-Source: the error-code table of the OTC API reference and the gateway's error page, as collected in
-`modelarts-errors.yaml`. Only codes that the emulator can answer by itself are listed; a fault may
+Source: the error-code table of the OTC API reference and the gateway's error page, see docs/modelarts.md,
+"Errors". Only codes that the emulator can answer by itself are listed; a fault may
 answer any other code with a status of its own.
 """
 

@@ -1,6 +1,6 @@
 """Which jobs, and which events of a job, are asked of the service: its filters, cut to what it takes.
 
-Source: reference/modelarts-api.md 3.
+Source: docs/modelarts.md, "Search".
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from reconciler.backends.paging import Listing
     from reconciler.core.observed import ObservedJob
 
-#: One search covers so many days at most, and a filter takes so many values. Source: reference 3.
+#: One search covers so many days at most, and a filter takes so many values.
+#: Source: docs/modelarts.md, "Calls".
 WINDOW_S = 31 * 86_400
 MAX_VALUES = 10
 #: The service's clock may be ahead of ours.

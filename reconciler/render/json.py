@@ -53,7 +53,7 @@ def _name(name: str, redact: Callable[[str], str]) -> str:
 
 
 def render_plan(plan: Plan, view: View) -> str:
-    """The document of CLI.md 6."""
+    """The document of docs/cli.md, "Plan document"."""
     return dump(redacted(plan.document(), view.redact)) + "\n"
 
 

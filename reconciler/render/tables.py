@@ -9,7 +9,7 @@ from reconciler.core.phase import RULES, Operation, Phase
 
 
 def render_states() -> str:
-    """Print SEMANTICS 6 from the table that decides."""
+    """Print what is legal in each phase, from the table that decides: docs/semantics.md, "Phases"."""
     head = ["phase", "expected next", *(operation.value for operation in Operation)]
     rows = [
         [

@@ -24,7 +24,7 @@ _WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def render_plan(plan: Plan, view: View) -> str:
-    """Show a plan; the last line is fixed by CLI.md 7."""
+    """Show a plan; the last line is fixed: docs/cli.md, "Text output"."""
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
     shown = [a for a in plan.actions if view.show_keep or not _is_quiet(a)]
@@ -167,7 +167,7 @@ def _outcome_line(status: Status, action: PlannedAction, detail: str, style: Sty
 
 
 def render_diagnostics(diagnostics: Iterable[Diagnostic], style: Style = PLAIN) -> str:
-    """Show problems as the guide has them: what, where, the line, why, and how to fix it."""
+    """Show problems: what, where, the line, why, and how to fix it."""
     return "\n".join("\n".join(_diagnostic(d, style)) for d in diagnostics) + "\n"
 
 

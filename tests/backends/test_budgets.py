@@ -86,7 +86,7 @@ def test_3_declared_among_5000_finished_cost_at_most_12_requests(old_project: Se
 def test_plan_that_starts_jobs_pays_for_one_scan_more(
     old_project: Service, lr: float | None, action: Action
 ) -> None:
-    """That nothing newer of the key is there is known after a full scan only: SEMANTICS 4."""
+    """That nothing newer of the key exists, only a full scan proves: docs/semantics.md, "Reading"."""
     jobs = [a_job(key) for key in DECLARED]
     with there(old_project, jobs if lr else [], lr), measured(old_project):
         decided = plan(old_project, jobs)

@@ -150,7 +150,7 @@ HOST = "modelarts.eu-de.otc.t-systems.com"
     ],
 )  # fmt: skip
 def test_signature_of_the_reference(request_: Request, token: str | None, signature: str) -> None:
-    """The vectors of reference/modelarts-api.md 11.2."""
+    """Computed by the SDK's signer and by a second implementation: docs/modelarts.md, "Signatures"."""
     credentials = AccessKey(ACCESS_KEY, SECRET_KEY, "TEST", security_token=token)
     headers = credentials.headers(request_, DATE)
     assert headers["Authorization"].endswith(f"Signature={signature}")

@@ -1,4 +1,7 @@
-"""SEMANTICS 9, sentence by sentence, against the emulator's own pages; `test_paging` has the finer points."""
+"""docs/semantics.md, "Listing jobs", sentence by sentence, against the emulator's own pages.
+
+`test_paging` has the finer points.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLI.md 3: every ending has its code, and what went wrong is said without a traceback."""
+"""docs/cli.md, "Exit codes": every ending has its code, and what went wrong is said without a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What may be a secret is in no output: text, JSON, saved plan, `jobs show`, `jobs list` (SEMANTICS 10)."""
+"""What may be a secret is in no output: text, JSON, saved plan, `jobs show`, `jobs list`.
+
+Source: docs/semantics.md, "Secrets".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping, looking and unlocking rest on no secret's value (SEMANTICS 8.2)."""
+"""Stopping, looking and unlocking rest on no secret's value (docs/semantics.md, "Secrets")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SEMANTICS 5, row by row: manifest x observed -> action and reason.
+"""docs/semantics.md, "Decisions", row by row: manifest x observed -> action and reason.
 
 Every row is decided in three workspaces: an empty one, one where 350 jobs of others stand before ours, and
 the same without a history, as in a fresh checkout. The decision is the same.

@@ -1,4 +1,7 @@
-"""SEMANTICS 5, the rows that ask the history store; and what a store that is away, or not asked, changes."""
+"""docs/semantics.md, "Decisions": the rows that ask the history store.
+
+And what a store that is away, or not asked, changes.
+"""
 
 from __future__ import annotations
 

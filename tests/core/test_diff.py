@@ -1,4 +1,4 @@
-"""SEMANTICS 3.3: what was declared then, read from the details, against what is declared now."""
+"""docs/semantics.md, "Comparison": what was declared then, by the details, against what is declared now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SEMANTICS 3: what means the same has the same digest, and what was released never changes."""
+"""docs/semantics.md, "Comparison": what means the same has one digest; what was released never changes."""
 
 from __future__ import annotations
 

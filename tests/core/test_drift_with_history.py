@@ -1,4 +1,4 @@
-"""SEMANTICS 11 with a history store: what was last applied, and what the stack never had."""
+"""docs/drift.md with a history store: what was last applied, and what the stack never had."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A saved plan that was cut or edited is invalid or stale; or it says what it said (CLI.md 6).
+"""A saved plan that was cut or edited is invalid or stale; or it says what it said.
 
 Every place of real plans is spoilt in every way that is cheap: a few thousand edits.
+
+Source: docs/cli.md, "Saved plans".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SEMANTICS 5, `formerly`: a key is renamed, and its run goes on."""
+"""docs/semantics.md, "Decisions", `formerly`: a key is renamed, and its run goes on."""
 
 from __future__ import annotations
 

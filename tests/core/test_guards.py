@@ -1,4 +1,4 @@
-"""SEMANTICS 7: what a plan may not do unless somebody says so."""
+"""docs/semantics.md, "Guards": what a plan may not do unless somebody says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SEMANTICS 1 and 2: names, markers, and when a marker is believed."""
+"""docs/semantics.md, "Words" and "Ownership": names, markers, and when a marker is believed."""
 
 from __future__ import annotations
 

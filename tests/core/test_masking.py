@@ -1,4 +1,7 @@
-"""The value before a change is hidden if a record calls it sensitive, or if it looks so (SEMANTICS 10)."""
+"""The value before a change is hidden if a record calls it sensitive, or if it looks so.
+
+Source: docs/semantics.md, "Secrets".
+"""
 
 from __future__ import annotations
 

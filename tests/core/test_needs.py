@@ -1,4 +1,4 @@
-"""SEMANTICS 5, `needs`: what would start a job is held back until the keys it needs are settled."""
+"""docs/semantics.md, "Decisions": `needs` holds a start back until the keys that it names are settled."""
 
 from __future__ import annotations
 

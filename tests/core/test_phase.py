@@ -1,4 +1,4 @@
-"""SEMANTICS 6: one table says what is legal in which phase."""
+"""docs/semantics.md, "Phases": one table says what is legal in which phase."""
 
 from __future__ import annotations
 

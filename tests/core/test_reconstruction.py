@@ -1,4 +1,4 @@
-"""SEMANTICS 3.3: the same edit gives the same plan beside a history and in a fresh checkout."""
+"""docs/semantics.md, "Comparison": one edit gives one plan, beside a history and in a fresh checkout."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_two_edits_at_once_give_the_same_plan_without_a_history(data: st.DataObj
     then, now = (declared(base, {field: edit[place] for field, edit in edits.items()}) for place in (1, 2))
     assume(is_accepted(then))
     beside, fresh = both_ways(then, now, form)
-    # Where no record has the earlier rerun, the changes may be empty (SEMANTICS 5).
+    # Where no record has the earlier rerun, the changes may be empty (docs/semantics.md, "Comparison").
     has_rerun = any(field.path == "lifecycle" for field in chosen)
     assert fresh[:2] == beside[:2]
     assert has_rerun or fresh == beside

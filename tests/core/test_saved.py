@@ -1,4 +1,7 @@
-"""A saved plan: what is written reads back as it was, and holds as long as nothing moved (SEMANTICS 8.2)."""
+"""A saved plan: what is written reads back as it was, and holds as long as nothing moved.
+
+Source: docs/cli.md, "Saved plans"; docs/saved-plans.md, "Stale".
+"""
 
 from __future__ import annotations
 

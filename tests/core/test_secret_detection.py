@@ -1,4 +1,4 @@
-"""What looks like a secret, by its name and by itself: both sides (SEMANTICS 10)."""
+"""What looks like a secret, by its name and by itself: both sides (docs/semantics.md, "Secrets")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents spell some fields in two ways (reference/modelarts-api.md 12): the same job, either way.
+"""Some fields have two spellings (docs/modelarts.md, "Contradictions"): the same job, either way.
 
 What the service tells beside jobs is read in both spellings too, see tests/backends/test_operations.py.
 """

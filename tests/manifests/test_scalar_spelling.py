@@ -1,4 +1,4 @@
-"""SEMANTICS 3.1: a number or boolean is text as it stands where the service wants text."""
+"""docs/semantics.md, "Comparison": a number or boolean is text as it stands where the service wants text."""
 
 from __future__ import annotations
 

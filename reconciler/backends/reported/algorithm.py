@@ -1,6 +1,6 @@
 """What a job runs, as the service reports it.
 
-Source: reference/modelarts-api.md 5 and 12, modelarts-fields.yaml; the vendor's SDK, `JobAlgorithmResponse`.
+Source: docs/modelarts.md, "Responses" and "Contradictions"; the vendor's SDK, `JobAlgorithmResponse`.
 """
 
 from __future__ import annotations

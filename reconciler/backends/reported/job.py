@@ -4,7 +4,7 @@ A field that the documents spell in two ways stands in one place, that of the cr
 model is named as the service names it. A member of the wrong type is kept aside, in the `model_extra` of
 its object: it hides no other. The answer itself, to the letter, is `ObservedJob.body`.
 
-Source: reference/modelarts-api.md 3, 5, 7, 12, modelarts-fields.yaml; the vendor's SDK, `JobResponse`.
+Source: docs/modelarts.md, "Responses", "Phases" and "Contradictions"; the vendor's SDK, `JobResponse`.
 """
 
 from __future__ import annotations

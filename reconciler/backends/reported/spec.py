@@ -1,6 +1,6 @@
 """Where and how a job runs, as the service reports it.
 
-Source: reference/modelarts-api.md 5 and 12, modelarts-fields.yaml; the vendor's SDK, `SpecResponse`.
+Source: docs/modelarts.md, "Responses" and "Contradictions"; the vendor's SDK, `SpecResponse`.
 """
 
 from __future__ import annotations
