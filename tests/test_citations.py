@@ -1,0 +1,99 @@
+"""What is cited exists: `docs/semantics.md, "Guards"` is a page with a section of that heading."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT, headings
+
+_SUFFIXES = (".py", ".md", ".txt")
+#: Directories that hold nothing of ours, and those with a dot that do.
+_LEFT_OUT = {"build", "dist", "node_modules", "venv"}
+_HIDDEN = {".ci", ".github"}
+#: A citation may go on in the next line, also of a comment.
+_BREAK = re.compile(r"[ \t]*\n[ \t]*(?:#:?[ \t]+)?")
+_QUOTED = r'"[^"]+"'
+_CITATION = re.compile(rf"\b(docs/[\w./-]+\.md)(, {_QUOTED}(?:(?:,| and) {_QUOTED})*)?")
+#: Documents that the repository does not hold.
+_GONE = re.compile(
+    r"\bSEMANTICS(?:\.md\b| \d)|\bCLI(?:\.md\b| \d)|\breference \d|\breference/modelarts"
+    r"|\bmodelarts-(?:api|errors|fields)\b"
+)
+
+
+def _files() -> Iterator[Path]:
+    for directory, inner, names in os.walk(ROOT):
+        inner[:] = [n for n in inner if n not in _LEFT_OUT and (not n.startswith(".") or n in _HIDDEN)]
+        yield from (Path(directory, name) for name in sorted(names) if name.endswith(_SUFFIXES))
+
+
+#: This file has examples of what it refuses.
+FILES = [path.relative_to(ROOT) for path in _files() if path != Path(__file__)]
+
+
+def wrong_citations(text: str) -> list[str]:
+    """The citations in a text of a page, or of a section, that does not exist."""
+    wrong = []
+    for page, cited in _CITATION.findall(_BREAK.sub(" ", text)):
+        if not (ROOT / page).is_file():
+            wrong.append(page)
+            continue
+        known = {heading.title for heading in headings(page)}
+        wrong += [f'{page}, "{title}"' for title in re.findall(r'"([^"]+)"', cited) if title not in known]
+    return wrong
+
+
+def _problems(path: Path) -> list[str]:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return wrong_citations(text) + [found[0] for found in _GONE.finditer(text)]
+
+
+def test_every_citation_leads_to_a_page_and_a_section() -> None:
+    assert {str(path): found for path in FILES if (found := _problems(path))} == {}
+
+
+def test_there_is_something_to_look_at() -> None:
+    texts = [_BREAK.sub(" ", (ROOT / path).read_text(encoding="utf-8")) for path in FILES]
+    cited = [found for text in texts for found in _CITATION.findall(text) if found[1]]
+    assert len(cited) > 80
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('Source: docs/semantics.md, "Guards".', []),
+        ('Source: docs/semantics.md, "Guards" and "Apply"; docs/cli.md, "Exit codes".', []),
+        ('Source: docs/modelarts.md, "Calls",\n    "Search" and "Updates".', []),
+        ('#: Source: docs/modelarts.md,\n#: "Nowhere".', ['docs/modelarts.md, "Nowhere"']),
+        ('Source: docs/semantics.md, "Guards" and "Gates".', ['docs/semantics.md, "Gates"']),
+        ("Source: docs/design.md.", ["docs/design.md"]),
+        ('read("docs/drift.md", "any")', []),
+        # A comment in a block of code is no heading.
+        ('docs/cli.md, "yaml-language-server: $schema=../schemas/manifest.schema.json"', ["docs/cli.md"]),
+    ],
+)
+def test_citations_without_a_page_or_section_are_seen(text: str, wrong: list[str]) -> None:
+    found = wrong_citations(text)
+    assert len(found) == len(wrong)
+    assert all(one.startswith(begin) for one, begin in zip(found, wrong, strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SEMANTICS 5",
+        "SEMANTICS.md 3",
+        "CLI.md 4",
+        "CLI 3",
+        "reference 3",
+        "reference/modelarts-api.md",
+        "modelarts-fields.yaml",
+    ],
+)
+def test_documents_that_the_repository_does_not_hold_are_seen(text: str) -> None:
+    assert _GONE.search(f"Source: {text}.")
