@@ -14,6 +14,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from hashlib import sha256
 from pathlib import Path
 from unittest import mock
 from uuid import NAMESPACE_URL, uuid5
@@ -32,7 +33,7 @@ _BLOCKS = re.compile(
 _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 #: A plan's digest covers the ids in it.
-_DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$", re.M)
+_DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$|(?<=^sha256:)[0-9a-f]{64}$", re.M)
 #: Setting the program up is no part of a story, nor is testing it.
 _NOT_RUN = ("{ [ -x .venv/", ".venv/bin/python -m ")
 
@@ -107,7 +108,10 @@ class Story:
         if code != int(found[1] if found else 0):
             raise WentWrong(f"{command}\nexits {code}\n{out.getvalue()}{err.getvalue()}")
         printed = _UUID.sub(lambda found: self._id(found[0]), out.getvalue())
-        return _DIGEST.sub(lambda found: self._id(found[0]).replace("-", "")[:12], printed)
+        return _DIGEST.sub(lambda found: self._digest(found[0]), printed)
+
+    def _digest(self, digest: str) -> str:
+        return sha256(self._id(digest).encode()).hexdigest()[: len(digest)]
 
     def _id(self, job_id: str) -> str:
         """Ids are chance; on a page the first one seen is always the same."""

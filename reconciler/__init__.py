@@ -6,18 +6,16 @@
                                        ├─decide─▶ plan ─guard─▶ apply
     ModelArts ─observe─▶ observed jobs ┘            └─render─▶ text, json
 
-Start reading in `reconcile.py`: the loop, each step a line. `core` decides and does no I/O; the edges
-(`manifests`, `backends`, `apply`, `records`, `render`) do, and decide nothing; `emulator` is a pretend
-ModelArts that knows nothing of the rest.
-
 From Python::
 
-    from reconciler import Context, Runtime, SystemClock, connected, load, plan
+    import reconciler
 
-    loaded = load([Path("jobs")], environ=os.environ)
-    name, target = loaded.target(None)
-    with connected(name, target, loaded.root, Runtime(os.environ, SystemClock())) as place:
-        print(plan(Context(loaded, place)).summary)
+    with reconciler.load("jobs/").connect() as session:
+        print(session.plan())
+
+Start reading in `reconcile.py`: the loop, each step a line. `core` decides and does no I/O; the edges
+(`manifests`, `backends`, `apply`, `records`, `render`) do, and decide nothing; `emulator` is a pretend
+ModelArts that knows nothing of the rest. `api.py` is what programs use, `cli` what people type.
 """
 
 from __future__ import annotations
@@ -28,8 +26,17 @@ from typing import TYPE_CHECKING, Any
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
+    from reconciler.api import (
+        ApplyFailed,
+        DriftReport,
+        Plan,
+        Result,
+        Session,
+        Stack,
+        load,
+        load_plan,
+    )
     from reconciler.backends.asked import Filter, Search, SearchBody, TagFilter, UpdateBody
-    from reconciler.backends.clock import SystemClock
     from reconciler.backends.reported import JobPage, ReportedJob
     from reconciler.backends.told import (
         Engine,
@@ -45,8 +52,16 @@ if TYPE_CHECKING:
         Task,
     )
     from reconciler.core.desired import JobBody
-    from reconciler.core.drift import DriftReport
-    from reconciler.core.plan import Plan
+    from reconciler.core.diagnostic import (
+        Diagnostic,
+        Location,
+        ManifestInvalid,
+        ReconcilerError,
+        Refused,
+        WrongUsage,
+    )
+    from reconciler.core.exit_code import ExitCode
+    from reconciler.core.outcome import ApplyEvent
     from reconciler.core.ports import (
         NameTaken,
         NotFound,
@@ -60,18 +75,34 @@ if TYPE_CHECKING:
         UnreadableAnswer,
         WrongPhase,
     )
-    from reconciler.manifests import LoadedStack, load
-    from reconciler.reconcile import Context, drift, plan
-    from reconciler.recording import Recording
-    from reconciler.rollout import Rollout
-    from reconciler.targets import Runtime, connected
+    from reconciler.core.record import LockHeld, RecordsAway
+    from reconciler.core.saved import StalePlan
+    from reconciler.jobs.client import JobClient, WaitFailed
 
-#: The public names, by the module where they live: what is asked of the service and what it tells, its
-#: failures, and the loop. Imported on first use, so that the command line stays quick.
+#: The public names, by the module where they live. Imported on first use, so that the command line stays
+#: quick. Everything else is private.
 _NAMES_BY_MODULE = {
-    "backends.asked": ("Filter", "Search", "SearchBody", "TagFilter", "UpdateBody"),
-    "backends.clock": ("SystemClock",),
-    "backends.reported": ("JobPage", "ReportedJob"),
+    "api": (
+        "ApplyFailed",
+        "DriftReport",
+        "Plan",
+        "Result",
+        "Session",
+        "Stack",
+        "load",
+        "load_plan",
+    ),
+    "backends.asked": (
+        "Filter",
+        "Search",
+        "SearchBody",
+        "TagFilter",
+        "UpdateBody",
+    ),
+    "backends.reported": (
+        "JobPage",
+        "ReportedJob",
+    ),
     "backends.told": (
         "Engine",
         "Event",
@@ -86,8 +117,16 @@ _NAMES_BY_MODULE = {
         "Task",
     ),
     "core.desired": ("JobBody",),
-    "core.drift": ("DriftReport",),
-    "core.plan": ("Plan",),
+    "core.diagnostic": (
+        "Diagnostic",
+        "Location",
+        "ManifestInvalid",
+        "ReconcilerError",
+        "Refused",
+        "WrongUsage",
+    ),
+    "core.exit_code": ("ExitCode",),
+    "core.outcome": ("ApplyEvent",),
     "core.ports": (
         "NameTaken",
         "NotFound",
@@ -101,43 +140,56 @@ _NAMES_BY_MODULE = {
         "UnreadableAnswer",
         "WrongPhase",
     ),
-    "manifests": ("LoadedStack", "load"),
-    "reconcile": ("Context", "drift", "plan"),
-    "recording": ("Recording",),
-    "rollout": ("Rollout",),
-    "targets": ("Runtime", "connected"),
+    "core.record": (
+        "LockHeld",
+        "RecordsAway",
+    ),
+    "core.saved": ("StalePlan",),
+    "jobs.client": (
+        "JobClient",
+        "WaitFailed",
+    ),
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 __all__ = [
-    "Context",
+    "ApplyEvent",
+    "ApplyFailed",
+    "Diagnostic",
     "DriftReport",
     "Engine",
     "Event",
     "Events",
+    "ExitCode",
     "Filter",
     "Flavor",
     "JobBody",
+    "JobClient",
     "JobPage",
-    "LoadedStack",
+    "Location",
+    "LockHeld",
     "LogLines",
     "LogPreview",
+    "ManifestInvalid",
     "Metric",
     "NameTaken",
     "NotFound",
     "Plan",
     "Quota",
-    "Recording",
+    "ReconcilerError",
+    "RecordsAway",
+    "Refused",
     "Rejected",
     "ReportedJob",
-    "Rollout",
-    "Runtime",
+    "Result",
     "Search",
     "SearchBody",
     "ServerFault",
     "ServiceFailure",
+    "Session",
+    "Stack",
     "Stages",
-    "SystemClock",
+    "StalePlan",
     "TagFilter",
     "TaggedJob",
     "Task",
@@ -147,12 +199,12 @@ __all__ = [
     "Unreachable",
     "UnreadableAnswer",
     "UpdateBody",
+    "WaitFailed",
     "WrongPhase",
+    "WrongUsage",
     "__version__",
-    "connected",
-    "drift",
     "load",
-    "plan",
+    "load_plan",
 ]
 
 
@@ -160,3 +212,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULE_BY_NAME:
         return getattr(import_module(f"reconciler.{_MODULE_BY_NAME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,7 +6,6 @@ whose upstream has completed, is started by the same rules as by the next apply.
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -64,7 +63,6 @@ class Rollout:
         if self.goal is not None and not (result.interrupted or plan.refusals):
             if self.lock is not None:
                 self.lock.release()
-            gc.enable()  # the command line is spared it while it is short; a wait may last for days
             wait = _Wait(self, plan, journal, self.goal, result)
             try:
                 result = wait.until_the_end()

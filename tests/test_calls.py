@@ -23,7 +23,7 @@ PAGE = (PAGES / "calls.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.M | re.S)
 CODE = re.findall(r"`([^`]+)`", PROSE)
 COMMANDS = sorted({text for text in CODE if text.startswith("reconciler ")})
-NAMES = sorted({text for text in CODE if re.match(r"(backend|reconciler)\.", text)})
+NAMES = sorted({text for text in CODE if re.match(r"(backend|reconciler|session)\.", text)})
 SEARCH_OPTIONS = sorted({text.split()[0] for text in CODE if text.startswith("--") and text != "--follow"})
 ROWS = {
     cells[0]: cells[1:]
@@ -33,6 +33,8 @@ ROWS = {
 }
 #: The calls of `backend` itself, and those of its groups.
 GROUPS = {"": ModelArtsBackend, "jobs": Jobs, "operations": Operations}
+#: The same of `session`.
+SESSION = {"": reconciler.Session, "jobs": reconciler.JobClient}
 #: The vendor's calls, from its documents. Source: docs/modelarts.md, "Sources".
 VENDOR = (
     "get_job_info",
@@ -97,9 +99,9 @@ def test_every_python_name_resolves(name: str) -> None:
 
 def _resolve(name: str) -> Any:
     first, *rest = name.split(".")
-    if first == "backend":
+    if first in ("backend", "session"):
         *group, name = rest
-        return getattr(GROUPS[".".join(group)], name)
+        return getattr((GROUPS if first == "backend" else SESSION)[".".join(group)], name)
     if len(rest) == 1:
         return getattr(reconciler, rest[0])
     try:

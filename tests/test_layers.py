@@ -23,6 +23,7 @@ LOOP = frozenset(
         "recording",
         "rollout",
         "run_metadata",
+        "saved_plans",
         "targets",
     }
 )
@@ -39,8 +40,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     FILES: frozenset(),
     **{edge: frozenset({CORE, FILES}) for edge in EDGES},
     **{module: LOOP | EDGES | {CORE, EMULATOR, FILES} for module in LOOP},
-    CLI: LOOP | EDGES | {CORE, EMULATOR, FILES, ""},
-    "": LOOP | EDGES | {CORE, EMULATOR, FILES},
+    "api": LOOP | EDGES | {CORE, FILES},
+    CLI: LOOP | EDGES | {CORE, EMULATOR, FILES, "api", ""},
+    "": LOOP | EDGES | {CORE, EMULATOR, FILES, "api"},
     "__main__": frozenset({CLI}),
 }
 

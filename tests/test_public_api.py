@@ -1,44 +1,34 @@
-"""The names that programs may import, and the example in the package's docstring."""
+"""The names that programs may import: all there, documented, and each used by a test."""
 
 from __future__ import annotations
 
-import os
+import re
 from pathlib import Path
 
 import pytest
 
 import reconciler
 
+TESTS = Path(__file__).parent
+PUBLIC = sorted(name for name in reconciler.__all__ if name != "__version__")
 
-def test_every_public_name_is_there() -> None:
-    for name in reconciler.__all__:
-        assert getattr(reconciler, name)
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(reconciler, name)
+    assert value.__doc__
+    for member, what in vars(value).items() if isinstance(value, type) else ():
+        is_ours = str(getattr(what, "__module__", "")).startswith("reconciler") or isinstance(what, property)
+        if is_ours and not member.startswith("_"):
+            assert what.__doc__, f"{name}.{member}"
 
 
 def test_every_name_of_the_table_is_public_and_the_other_way_round() -> None:
     assert sorted([*reconciler._MODULE_BY_NAME, "__version__"]) == sorted(reconciler.__all__)
+    assert dir(reconciler) == sorted(reconciler.__all__)
 
 
-def test_failures_can_be_caught_by_their_public_names(tmp_path: Path) -> None:
-    from reconciler import NotFound, Runtime, ServiceFailure, SystemClock, connected, load
-
-    text = (Path(__file__).parents[1] / "examples/first-job/jobs.yaml").read_text(encoding="utf-8")
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    loaded = load([tmp_path], environ=os.environ)
-    name, target = loaded.target(None)
-    with connected(name, target, loaded.root, Runtime(os.environ, SystemClock())) as place:
-        with pytest.raises(NotFound):
-            place.backend.details("no-such-job")
-        with pytest.raises(ServiceFailure):
-            place.backend.terminate("no-such-job")
-
-
-def test_planning_from_python(tmp_path: Path) -> None:
-    from reconciler import Context, Runtime, SystemClock, connected, load, plan
-
-    text = (Path(__file__).parents[1] / "examples/first-job/jobs.yaml").read_text(encoding="utf-8")
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    loaded = load([tmp_path], environ=os.environ)
-    name, target = loaded.target(None)
-    with connected(name, target, loaded.root, Runtime(os.environ, SystemClock())) as place:
-        assert plan(Context(loaded, place)).document()["summary"]["create"] == 1
+def test_every_public_name_is_used_by_a_test() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py") if path != Path(__file__)]
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    assert set(PUBLIC) - words == set()

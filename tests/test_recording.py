@@ -37,7 +37,10 @@ def blocked(tmp_path: Path) -> Path:
 
 def test_a_directory_that_cannot_be_made_stops_an_apply(blocked: Path) -> None:
     recording = Recording(None, blocked, Now())
-    with pytest.raises(RecordsAway, match="cannot be written"), recording.locked(scope(), lambda: None):
+    with (
+        pytest.raises(RecordsAway, match="cannot be written"),
+        recording.locked(scope(), lambda: None),
+    ):
         pass
 
 
@@ -56,7 +59,10 @@ def test_file_that_is_a_link_to_itself_is_not_an_empty_store(tmp_path: Path) -> 
     recording = Recording(None, tmp_path, Now())
     assert recording.recorded_revisions(scope()) is None
     assert "cannot be reached" in (recording.memory(scope()).problem or "")
-    with pytest.raises(RecordsAway, match="cannot be reached"), recording.locked(scope(), lambda: None):
+    with (
+        pytest.raises(RecordsAway, match="cannot be reached"),
+        recording.locked(scope(), lambda: None),
+    ):
         pass
 
 

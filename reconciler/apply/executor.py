@@ -15,12 +15,13 @@ from reconciler.apply.steps import Steps
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.order import in_order, rank
-from reconciler.core.outcome import Event, EventType, Outcome, Result, Status, skipped
+from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
 from reconciler.core.plan import Plan, PlannedAction, timestamp
 from reconciler.core.ports import Backend, Clock, Interrupted, Journal
 from reconciler.core.record import LockLost
+from reconciler.version import __version__
 
-Listener = Callable[[Event], None]
+Listener = Callable[[ApplyEvent], None]
 
 #: A look that is older is taken again, right before the call.
 FRESH_FOR_S = 1.0
@@ -54,9 +55,14 @@ class EventStream:
                 return  # what goes on while the program stops at once comes too late
             self._sequence += 1
             ts = timestamp(self._clock.now())
-            event = Event.model_validate({"type": type_, "ts": ts, "sequence": self._sequence, **fields})
+            event = ApplyEvent.model_validate({"type": type_, "ts": ts, "sequence": self._sequence, **fields})
             with suppress(OSError, ValueError):
                 self._listener(event)
+
+    def begin(self, plan: Plan) -> None:
+        """Tell which version begins with which plan."""
+        self.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
+        self.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
 
     def outcome(self, outcome: Outcome) -> None:
         """Tell what became of an action, and remember it."""

@@ -53,6 +53,13 @@ _OF_THE_PLAN = {
         type=click.Path(path_type=Path),
         help="Carry out this saved plan, as long as nothing has moved; no manifest is read.",
     ),
+    option(
+        "--approve",
+        "approved",
+        default=None,
+        metavar="DIGEST",
+        help="With --plan: refuse any other plan than the one with this digest.",
+    ),
     OUTPUT,
     YES,
     GUARDS,
@@ -62,6 +69,7 @@ _OF_THE_PLAN = {
 )
 def command(
     plan_file: Path | None,
+    approved: str | None,
     outputs: Sequence[OutputSpec],
     as_json: bool,
     yes: bool,
@@ -87,7 +95,11 @@ def command(
             _see_that_nothing_is_said_twice()
         from reconciler.cli.saved import apply_saved
 
-        return apply_saved(plan_file, asked, **options)
+        return apply_saved(plan_file, asked, approved=approved, **options)
+    if approved is not None:
+        with nothing_done(asked):
+            why = "only a saved plan has a digest that can be approved"
+            raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
     planned = Options(allowances(allow, force=force, allow_empty=allow_empty))
     interrupt = Interrupt()
     with ExitStack() as cleanup:

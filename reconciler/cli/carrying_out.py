@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -102,16 +103,13 @@ def carry_out(context: Context, plan: Plan, asked: Asked, hold: Held, options: O
     With JSON on stdout the lines there are events; the plan is then shown in files only.
     """
     from reconciler.apply.executor import EventStream
-    from reconciler.core.outcome import EventType
-    from reconciler.version import __version__
 
     specs = wanted(asked.outputs, as_json=asked.as_json)
     tells_events = asked.tells_events
     result: Result | None = None
     with json_lines() if tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
-        stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
-        stream.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
+        stream.begin(plan)
         interrupt = hold.interrupt
         interrupt.in_flight = lambda: stream.in_flight.names
         interrupt.last_words = lambda: stream.complete(message=in_flight_words(stream.in_flight.names))
@@ -166,6 +164,8 @@ def _execute(
     from reconciler.rollout import Rollout
 
     interrupt = hold.interrupt
+    if asked.goal is not None:
+        gc.enable()  # a run is spared it while it is short; a wait may last for days
     # Where the events are on the terminal, a table would be in their way.
     is_drawn = not (asked.tells_events and sys.stdout.isatty())
     with interruptible(interrupt), live_table(context.target.clock, asked.goal, is_drawn=is_drawn) as show:

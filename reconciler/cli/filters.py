@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -23,20 +22,12 @@ class MomentType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
         """Read it; a time without a zone is UTC."""
-        from reconciler.core.duration import parse_duration
-
         if isinstance(value, Moment):
             return value
-        text = str(value)
         try:
-            return Moment(parse_duration(text), is_ago=True)
-        except ValueError:
-            pass
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            self.fail(f'"{text}" is no time; write 2026-11-21, 2026-11-21T08:00:00Z, or 2d', param, ctx)
-        return Moment((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+            return Moment.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class PhaseType(ParamType):

@@ -14,6 +14,7 @@ from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.printable import printable
+from reconciler.jobs.logs import first_task, read_events
 
 if TYPE_CHECKING:
     from reconciler.backends.paging import Listing
@@ -163,7 +164,7 @@ def logs(
     with called(**where) as there:
         found = there.find(job)
         there.shown(found)  # a log may hold what the job was given
-        task = task or watching.first_task(found)
+        task = task or first_task(found)
         if url:
             watching.print_url(there, found, task, as_json=as_json)
         elif follow:
@@ -209,7 +210,6 @@ def events(
 
     A time is 2026-11-21, 2026-11-21T08:00:00Z, or 2d: so long ago.
     """
-    from reconciler.cli import watching
     from reconciler.jobs.search import event_times
     from reconciler.render.listing import render_table
 
@@ -218,7 +218,7 @@ def events(
         there.shown(found)
         times = event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
         asked = {"level": level, "pattern": pattern, "source": source, "order": order, **times}
-        happened = watching.events(there.backend, found.id, limit, asked, offset)
+        happened = read_events(there.backend, found.id, limit, asked, offset)
     if as_json:
         told = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
         console.document({"job": found.id, "events": told})
@@ -238,7 +238,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
 
     with called(**where) as there:
         found = there.find(job)
-        task = task or watching.first_task(found)
+        task = task or first_task(found)
         measured = there.backend.operations.metrics(found.id, task)
     if as_json:
         told = None if measured is None else {metric.metric: metric.value for metric in measured}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from reconciler.cli.console import console
 from reconciler.cli.opening import opened
 from reconciler.cli.options import (
     DETAILED,
@@ -20,7 +22,7 @@ from reconciler.cli.options import (
     allowances,
     with_options,
 )
-from reconciler.cli.showing import show_plan, wanted
+from reconciler.cli.showing import show_digest, show_plan, wanted
 from reconciler.core import exit_code
 
 
@@ -48,9 +50,23 @@ def command(
     with opened(records=records, **options) as context:
         allowed = allowances(allow, force=force, allow_empty=allow_empty)
         plan = reconcile.plan(context, Options(allowed))
+        saved = None
         if plan_file is not None:
-            from reconciler.cli.planfile import save_plan
+            from reconciler.saved_plans import plan_file_of
 
-            save_plan(context, plan, plan_file, records=records, allow=allowed.words)
-    show_plan(plan, wanted(outputs, as_json=as_json), show_keep=show_keep)
+            saved = plan_file_of(
+                plan,
+                context.loaded,
+                plan_file,
+                only=context.only,
+                allow=allowed.words,
+                records=records,
+                environ=os.environ,
+                redact=console.redact,
+            )
+            saved.write(plan_file)
+    specs = wanted(outputs, as_json=as_json)
+    if saved is not None:
+        show_digest(saved.digest, specs)
+    show_plan(plan, specs, show_keep=show_keep)
     return exit_code.of_plan(plan, detailed=detailed_exitcode)

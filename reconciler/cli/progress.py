@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.console import console
 from reconciler.cli.live import BusyLine, can_draw, display
-from reconciler.core.outcome import Event, EventType
+from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class Listener(ABC):
         """Actions are about to begin."""
 
     @abstractmethod
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ApplyEvent) -> None:
         """Take one event."""
 
 
 class _JsonLines(Listener):
     """One JSON object per line on stdout."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ApplyEvent) -> None:
         console.document(event.document(), indent=None)
 
 
@@ -57,10 +57,10 @@ class _Lines(Listener):
 
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
-        self._changed: dict[str, Event] = {}
+        self._changed: dict[str, ApplyEvent] = {}
         self._told_at_s = float("-inf")
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ApplyEvent) -> None:
         if event.type is EventType.ACTION_PROGRESS:
             self._progress(event)
         elif event.type in _WORDS:
@@ -68,7 +68,7 @@ class _Lines(Listener):
             self._changed.pop(event.key or "", None)
             console.say(_line(event))
 
-    def _progress(self, event: Event) -> None:
+    def _progress(self, event: ApplyEvent) -> None:
         key, state = event.key or "", _SPAN.sub("", event.detail or "")
         if self._told.get(key) != state:
             self._told[key] = state
@@ -96,7 +96,7 @@ class _Counting(Listener):
     def begin(self) -> None:
         self._drawn.enter_context(display.part(self.line, sys.stderr))
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ApplyEvent) -> None:
         key = event.key or ""
         if event.type in _ENDS and key in self._open:
             # A job counts once, when its last action has ended; what is done for it later counts no more.
@@ -117,7 +117,7 @@ class _Counting(Listener):
         return f"{done} of {self._total} jobs done{failed}" + (f"  {said}" if said else "")
 
 
-def _line(event: Event) -> str:
+def _line(event: ApplyEvent) -> str:
     said = event.message or event.detail
     verb = event.action.value if event.action else ""
     return printable(f"{verb} {event.key}: {_WORDS[event.type]}" + (f", {said}" if said else ""))

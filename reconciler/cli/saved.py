@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,13 @@ from reconciler.cli.carrying_out import Asked, carry_out, confirm, has_terminal,
 from reconciler.cli.console import console
 from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.opening import runtime
-from reconciler.cli.planfile import read_plan
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Refused
+from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.printable import printable
-from reconciler.core.saved import SavedOptions, SavedPlan
+from reconciler.saved_plans import Values, read_plan
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan
-    from reconciler.manifests import LoadedStack
+    from reconciler.core.saved import SavedOptions
     from reconciler.reconcile import Context
 
 
@@ -27,7 +26,8 @@ def apply_saved(file: Path, asked: Asked, **given: Any) -> int:
     """Carry a saved plan out. No manifest is read. `given` are the options of the command line.
 
     Raises:
-        StalePlan: something moved, or the plan was made for another place or by another version.
+        StalePlan: something moved, the plan was made for another place or by another version, or another
+            one was approved.
         ManifestInvalid: the file is no plan, or a secret in it has no value now.
     """
     from reconciler import reconcile
@@ -48,6 +48,7 @@ def _opened(
     interrupt: Interrupt,
     *,
     yes: bool,
+    approved: str | None,
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
     records: str | None,
@@ -58,33 +59,13 @@ def _opened(
 ) -> tuple[Plan, Context]:
     """Read a plan, find its secrets again, and connect to its target."""
     from reconciler.connection import RecordOptions, connect_target, records_url
-    from reconciler.manifests.saved import resolve, resolve_records
 
-    plan, options = read_plan(file, strict=True)
-    base = Path(os.path.realpath(file)).parent
-    known_now: dict[str, Any] = {
-        "variables": dict(variables),
-        "var_files": list(var_files),
-        "environ": os.environ,
-        "base": base,
-        "learn": console.redact.learn,
-    }
-    bodies = [action.desired if action.traits.is_executed else None for action in plan.actions]
-    bodies = resolve(bodies, options.sources, **known_now)
-    actions = (a.model_copy(update={"desired": body}) for a, body in zip(plan.actions, bodies, strict=True))
-    plan = plan.model_copy(update={"actions": tuple(actions)})
-    loaded = _as_loaded(SavedPlan(plan, options), base)
-    if not os.path.isdir(loaded.root):  # noqa: PTH112 - a name that is too long is none, and no error
-        why = f"it names {options.root}, as seen from it, as the stack's root; {loaded.root} is no directory"
-        raise ManifestInvalid(Diagnostic("invalid plan file", why, "keep the plan where it was made"))
-
-    def saved_records() -> str | None:
-        if options.records is None:
-            return None
-        return resolve_records(options.records, options.sources, **known_now, root=loaded.root)
-
+    read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
+    read.check_approved(approved)
+    values = Values(dict(variables), list(var_files), os.environ, console.redact)
+    plan, options, loaded = read.resolve(values), read.options, read.as_loaded()
     run_by = runtime(interrupt.stop)
-    url = records_url(options.target, records, saved_records, run_by)
+    url = records_url(options.target, records, lambda: read.records_url(values, loaded.root), run_by)
     if url is not None and url != records and not yes:
         _confirm_store(url, options, loaded.root)
     how = RecordOptions(url, lease_s, without_records)
@@ -115,24 +96,3 @@ def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
         raise Refused(Diagnostic("not confirmed", why, fix))
     console.say(f"The plan has its records in {shown}, which is not the stack's own store.")
     confirm("Use that store?")
-
-
-def _as_loaded(saved: SavedPlan, base: Path) -> LoadedStack:
-    """What the rest of the program asks of a stack, without its manifest."""
-    from reconciler.core.stack import Limits, Stack
-    from reconciler.manifests import LoadedStack
-
-    plan = saved.plan
-    keys = {key for action in plan.actions for key in (action.key, *action.former_keys)}
-    none: Mapping[str, Any] = {}
-    return LoadedStack(
-        stack=Stack(plan.stack, none, frozenset(keys)),
-        root=(base / saved.options.root).resolve(),
-        targets={plan.target.name: saved.options.target},
-        target_name=plan.target.name,
-        limits=Limits(),
-        manifest_digest=plan.manifest_digest,
-        secrets=(),
-        files=(),
-        warnings=(),
-    )

@@ -16,7 +16,7 @@ def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
     from reconciler.core.drift import DriftReport
     from reconciler.core.history import HistoryReport
-    from reconciler.core.outcome import Event
+    from reconciler.core.outcome import ApplyEvent
     from reconciler.core.plan import Plan
     from reconciler.core.schema import manifest_schema
     from reconciler.core.status import StatusReport
@@ -27,7 +27,7 @@ def schema(name: str) -> dict[str, Any]:
         case "drift":
             return DriftReport.published_schema()
         case "events":
-            return Event.published_schema()
+            return ApplyEvent.published_schema()
         case "history":
             return HistoryReport.published_schema()
         case "status":

@@ -10,8 +10,7 @@ import click
 
 from reconciler.cli.console import console
 from reconciler.cli.options import OUTPUT, SHOW_KEEP, OutputSpec, with_options
-from reconciler.cli.planfile import read_plan
-from reconciler.cli.showing import show_plan, wanted
+from reconciler.cli.showing import show_digest, show_plan, wanted
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan
@@ -27,10 +26,13 @@ def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep:
     Where applying it would look values up, or use another record store than the stack's own, that is
     shown first.
     """
-    plan, options = read_plan(file, strict=False)
+    from reconciler.saved_plans import read_plan
+
+    read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=False)
     specs = wanted(outputs, as_json=as_json)
-    _show_sources(plan, options, specs)
-    show_plan(plan, specs, show_keep=show_keep)
+    _show_sources(read.plan, read.options, specs)
+    show_digest(read.digest, specs)
+    show_plan(read.plan, specs, show_keep=show_keep)
     return 0
 
 

@@ -24,6 +24,14 @@ def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = Fa
         console.diagnostics(plan.refusals)
 
 
+def show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
+    """Write a saved plan's digest on a line of its own: to stdout if that is text, else to stderr."""
+    if OutputSpec("text", None) in outputs:
+        console.result(f"{digest}\n")
+    else:
+        console.say(digest)
+
+
 def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
     """Write a drift report to the outputs, see `wanted`."""
     from reconciler.render import render_drift

@@ -7,23 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.console import console
 from reconciler.core.printable import printable
+from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend
-    from reconciler.backends.told import Event, Metric
+    from reconciler.backends.told import Metric
     from reconciler.cli.calling import Called
     from reconciler.core.observed import ObservedJob
-
-EVERY_S = 5.0
-_EVENT_PAGE = 100
-
-
-def first_task(job: ObservedJob) -> str:
-    """The task that is meant where none is named."""
-    status = job.body.get("status")
-    tasks = status.get("tasks") if isinstance(status, Mapping) else None
-    named = [task for task in tasks if isinstance(task, str) and task] if isinstance(tasks, list) else []
-    return named[0] if named else "worker-0"
 
 
 def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> None:
@@ -89,7 +79,7 @@ def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_
             console.say(printable(f"{job.name} is {job.phase_text}."))
         if has_ended or console.has_no_reader:
             return
-        there.clock.sleep(EVERY_S)
+        there.clock.sleep(FOLLOW_EVERY_S)
 
 
 def _print_part(text: str, *, as_json: bool) -> None:
@@ -114,20 +104,6 @@ def end_of_log(backend: ModelArtsBackend, job: ObservedJob, lines: int) -> list[
         return []
     is_cut = preview.full_size is not None and preview.full_size > len(preview.content.encode())
     return redact_log(preview.content, is_cut=is_cut).splitlines()[-lines:]
-
-
-def events(
-    backend: ModelArtsBackend, job_id: str, limit: int, asked: Mapping[str, str | None], offset: int = 0
-) -> list[Event]:
-    """Read events page by page from the one at `offset` on, `limit` at most."""
-    found: list[Event] = []
-    while len(found) < limit:
-        size = min(_EVENT_PAGE, limit - len(found))
-        page = backend.operations.events(job_id, offset=offset + len(found), limit=size, **asked)
-        found += page.events
-        if len(page.events) < size:
-            break
-    return found[:limit]
 
 
 def metric_row(metric: Metric) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: Far beyond what anybody waits for, and within what dates can be reckoned with.
-_MOST_S = 100 * 366 * 86_400
+_MOST_S = 1000 * 366 * 86_400
 _PATTERN = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII)
 
 
@@ -25,7 +25,7 @@ def parse_duration(text: str) -> float:
         raise ValueError(f'"{text}" is no duration; write 90s, 2m, 1h30m or 2d')
     seconds = sum(float(match[unit] or 0) * size for unit, size in _UNITS.items())
     if seconds > _MOST_S:
-        raise ValueError(f'"{text}" is more than 100 years')
+        raise ValueError(f'"{text}" is more than 1000 years')
     return seconds
 
 

@@ -40,6 +40,11 @@ class Outcome:
     message: str = ""
     request_id: str = ""
 
+    @property
+    def key(self) -> str:
+        """The job's name in the manifest."""
+        return self.action.key
+
 
 class WaitEnd(StrEnum):
     """How the wait for a key stands, or ended."""
@@ -132,7 +137,7 @@ class EventType(StrEnum):
     APPLY_COMPLETED = "apply_completed"
 
 
-class Event(Frozen):
+class ApplyEvent(Frozen):
     """One line of `apply --json`. Further fields depend on the type."""
 
     model_config = ConfigDict(frozen=True, extra="allow")

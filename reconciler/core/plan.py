@@ -6,7 +6,7 @@ Source of the format: docs/cli.md, "Plan document".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
@@ -359,7 +359,7 @@ class Plan(Head):
 GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost"})
 
 
-def without_growing(document: dict[str, Any]) -> dict[str, Any]:
+def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:
     """A plan's document without what grows with time: the same for the same inputs, byte for byte."""
     actions = [
         {name: value for name, value in action.items() if name not in GROWING}

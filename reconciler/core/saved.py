@@ -6,6 +6,8 @@ and `options`. A secret stands there by its name. Source of the format: docs/cli
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from itertools import groupby
@@ -19,7 +21,7 @@ from reconciler.core.duration import spell
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
-from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason
+from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.plan_file import unreadable_texts
 from reconciler.core.planner import Look
 from reconciler.core.saved_checks import contradictions, miscounted
@@ -79,9 +81,20 @@ def document(plan: Plan, options: SavedOptions) -> dict[str, Any]:
         shown |= _more(action, _MORE if action.traits.is_executed else _WHOSE)
         shown[CHECKSUM] = seal_of_action(shown, PlannedAction.model_fields)
     refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
-    said = options.model_copy(update={"refusals": refusals}).model_dump(mode="json", exclude_none=True)
-    said[CHECKSUM] = seal_of_options(result, said, SavedOptions.model_fields)
-    return {**result, "options": said}
+    return with_options(result, options.model_copy(update={"refusals": refusals}))
+
+
+def with_options(document: Mapping[str, Any], options: SavedOptions) -> dict[str, Any]:
+    """The same document with other options."""
+    said = options.model_dump(mode="json", exclude_none=True)
+    said[CHECKSUM] = seal_of_options(document, said, SavedOptions.model_fields)
+    return {**document, "options": said}
+
+
+def digest(document: Mapping[str, Any]) -> str:
+    """Name a saved plan's document by what it says, what grows with time aside (CLI.md 6)."""
+    text = json.dumps(without_growing(document), sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _more(action: PlannedAction, names: Iterable[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.core.duration import parse_duration
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend
@@ -34,6 +35,25 @@ class Moment(NamedTuple):
 
     seconds: float
     is_ago: bool = False
+
+    @classmethod
+    def parse(cls, value: datetime | str) -> Moment:
+        """Read a time such as 2026-11-21 or 2026-11-21T08:00:00Z (without a zone: UTC), or a span such as 2d.
+
+        Raises:
+            ValueError: it is neither; the message says what can be written.
+        """
+        if isinstance(value, str):
+            try:
+                return cls(parse_duration(value), is_ago=True)
+            except ValueError:
+                pass
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                text = f'"{value}" is no time; write 2026-11-21, 2026-11-21T08:00:00Z, or 2d'
+                raise ValueError(text) from None
+        return cls((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
 
     def at_s(self, now_s: float) -> float:
         """Seconds since 1970."""

@@ -179,7 +179,7 @@ def _duration(finding: _Finding) -> _Words:
     is_number = isinstance(finding.value, int | float) and not is_boolean(finding.value)
     fix = f'write it with its unit: "{scalar_text(finding.value)}s"' if is_number else None
     is_long = "more than" in str(finding.context.get("message"))
-    rule = "a duration is at most 100 years" if is_long else "a duration is 90s, 2m, 1h30m or 2d"
+    rule = "a duration is at most 1000 years" if is_long else "a duration is 90s, 2m, 1h30m or 2d"
     return _Words("value not allowed", f"found {found(finding.value)}; {rule}", fix)
 
 

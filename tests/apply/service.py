@@ -14,7 +14,7 @@ from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.core.allowance import Allowances
 from reconciler.core.marks import Cloud
-from reconciler.core.outcome import Event, Outcome, Result
+from reconciler.core.outcome import ApplyEvent, Outcome, Result
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Options
 from reconciler.core.stack import DesiredJob, Stack
@@ -122,7 +122,7 @@ class Service:
         self.backend: ModelArtsBackend = connect_inprocess(
             self.gate, project_id=PROJECT, cloud=cloud, clock=self.time, stop=self.stop
         )
-        self.events: list[Event] = []
+        self.events: list[ApplyEvent] = []
 
     def context(self, stack: Stack, *, only: tuple[str, ...] = (), parallelism: int = 8) -> Context:
         """A stack on this service."""

@@ -15,7 +15,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.apply.interruption import INTERRUPTED
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.order import in_order
-from reconciler.core.outcome import Event, EventType, Outcome, Status
+from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Status
 from reconciler.core.plan import Action
 from reconciler.core.record import LockLost, Step
 from reconciler.emulator import Effect, Fault
@@ -315,7 +315,7 @@ def test_what_an_interrupt_left_is_done_by_the_next_apply(service: Service) -> N
 # --- what is told
 
 
-def of(service: Service, key: str) -> list[Event]:
+def of(service: Service, key: str) -> list[ApplyEvent]:
     return [event for event in service.events if event.key == key]
 
 

@@ -16,7 +16,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.goal import Goal
 from reconciler.core.observed import Observation
-from reconciler.core.outcome import Event, EventType, Result, Status, Waited, WaitEnd
+from reconciler.core.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
 from reconciler.core.plan import Action, Plan
 from reconciler.core.planner import Options
 from reconciler.core.ports import Unauthorized
@@ -47,7 +47,7 @@ class Told:
     service: Service
     result: Result
     took_s: float
-    events: list[Event] = field(default_factory=list)
+    events: list[ApplyEvent] = field(default_factory=list)
     shown: list[tuple[Waited, ...]] = field(default_factory=list)
 
     @property
@@ -60,7 +60,7 @@ class Told:
         """What was done, in the order in which it was."""
         return [(o.action.key, o.action.action) for o in self.result.outcomes if o.status is Status.DONE]
 
-    def progress(self, key: str) -> list[Event]:
+    def progress(self, key: str) -> list[ApplyEvent]:
         """What was told of a key on the way."""
         return [e for e in self.events if e.type is EventType.ACTION_PROGRESS and e.key == key]
 

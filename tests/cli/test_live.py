@@ -20,7 +20,7 @@ from reconciler.cli.console import console
 from reconciler.cli.live import BusyLine, Display, LiveTable, Row, can_draw, display, fit
 from reconciler.cli.progress import _Lines, progress
 from reconciler.cli.reading import Reading
-from reconciler.core.outcome import Event, EventType
+from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.plan import Action, Plan, timestamp
 from reconciler.emulator import Store
 from tests.cli.conftest import manifest
@@ -209,8 +209,8 @@ def test_drawing_needs_a_terminal_and_text(
 # ── lines, where nothing can be drawn ──────────────────────────────────────────────────────────────
 
 
-def an_event(type_: EventType, at_s: float, key: str = "a", detail: str = "") -> Event:
-    return Event(type=type_, ts=timestamp(at_s), sequence=1, key=key, action=Action.KEEP, detail=detail)
+def an_event(type_: EventType, at_s: float, key: str = "a", detail: str = "") -> ApplyEvent:
+    return ApplyEvent(type=type_, ts=timestamp(at_s), sequence=1, key=key, action=Action.KEEP, detail=detail)
 
 
 def written(capsys: pytest.CaptureFixture[str]) -> list[str]:

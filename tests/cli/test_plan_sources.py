@@ -105,7 +105,8 @@ def test_show_lists_store_and_values_before_the_plan(reconciler: Reconciler, pla
         "  ${var.third} from --var\n"
         "  ${var.token} from the environment variable A_TOKEN"
     )
-    assert shown.startswith("Stack test on there")
+    assert shown.startswith("sha256:")
+    assert shown.splitlines()[1].startswith("Stack test on there")
     assert shown.endswith("Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep.\n")
     assert "tell-nobody-9" not in said.out + said.err
 

@@ -100,7 +100,7 @@ def test_number_is_text_as_it_stands_where_text_is_wanted(place: Place, number: 
 @pytest.mark.parametrize("duration", ["99999999999d", f"{HUGE}s", "1" * 30 + "h"])
 def test_duration_beyond_a_century_is_refused(place: Place, duration: str) -> None:
     place.write(f"{HEAD}limits: {{lost_time: {duration}}}\n")
-    assert "at most 100 years" in place.problem().why
+    assert "at most 1000 years" in place.problem().why
 
 
 # ── NUL, and halves of characters ──────────────────────────────────────────────────────────────────

@@ -1,0 +1,755 @@
+"""The Python API: load a stack, connect to a target, plan, apply, check for drift.
+
+For notebooks, Airflow tasks and other programs. What these calls do the command line does too, by the same
+functions: with the same lock, journal, history, guards and redaction. What happens is told by the logger
+`reconciler` and by `on_event`. Nothing is printed, no signal handler is installed, and a session keeps what
+it knows to itself: two of them in two threads do not disturb one another.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+
+from reconciler import reconcile
+from reconciler.core import exit_code
+from reconciler.core.allowance import Allowances
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, Refused, WrongUsage
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.goal import Goal
+from reconciler.core.outcome import EventType, Status, WaitEnd
+from reconciler.core.plan import Action
+from reconciler.core.planner import NO_OPTIONS, Options
+from reconciler.core.record import RunKind
+from reconciler.core.secret import Redactor
+from reconciler.manifests import load as load_manifest
+from reconciler.manifests import load_mapping
+from reconciler.render import FORMATS, render_drift, render_plan
+from reconciler.render.json import redacted
+from reconciler.render.style import View
+from reconciler.render.text import render_result
+from reconciler.saved_plans import PlanFile, ReadPlan, Values, plan_file_of, read_plan
+
+if TYPE_CHECKING:
+    from reconciler.backends.modelarts import ModelArtsBackend
+    from reconciler.connection import RecordOptions
+    from reconciler.core.drift import DriftReport as CoreDriftReport
+    from reconciler.core.drift_entry import Drift, Pending
+    from reconciler.core.outcome import ApplyEvent, Outcome, Waited
+    from reconciler.core.outcome import Result as CoreResult
+    from reconciler.core.plan import Plan as CorePlan
+    from reconciler.core.plan import PlannedAction, PlanWarning, TargetIdentity
+    from reconciler.jobs.client import JobClient
+    from reconciler.manifests import LoadedStack
+    from reconciler.reconcile import Context
+    from reconciler.targets import Runtime
+
+_T = TypeVar("_T")
+_log = logging.getLogger("reconciler")
+# A program that does not care for our log is not to find it on its stderr.
+_log.addHandler(logging.NullHandler())
+
+Paths = str | os.PathLike[str]
+#: What `wait` waits for, once everything is done that the plan says.
+WaitGoal = Literal["running", "completed"]
+EventListener = Callable[["ApplyEvent"], object]
+
+
+def load(
+    *paths: Paths,
+    variables: Mapping[str, object] | None = None,
+    var_files: Sequence[Paths] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Stack:
+    """Read the stack that the paths stand for, as on the command line; without any, the current directory.
+
+    `variables` are the values of `--var`, `var_files` the files of `--var-file`, and `environ` is what
+    `${env.X}` and `env: X` see (os.environ, if left out). Where only values of sensitive variables are
+    missing the stack can be destroyed and checked for drift; planning it raises what is missing.
+
+    Raises:
+        ManifestInvalid: with every problem of every file as `diagnostics`.
+        WrongUsage: a path does not exist, or there are several stacks to choose from.
+    """
+    values = {name: _text_of(value) for name, value in (variables or {}).items()}
+    files = [Path(file) for file in var_files]
+
+    def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
+        return load_manifest(
+            [Path(path) for path in paths] or [Path()],
+            variables=values,
+            var_files=files,
+            environ=os.environ if environ is None else environ,
+            offline=offline,
+            learn=redactor.learn,
+        )
+
+    return Stack._read(read, variables=values, var_files=files)
+
+
+def _text_of(value: object) -> str:
+    """A value as `--var` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+class Stack:
+    """The jobs that one stack declares. Made by `load`, or by `from_dict`."""
+
+    def __init__(
+        self,
+        loaded: LoadedStack,
+        redactor: Redactor,
+        missing: tuple[Diagnostic, ...] = (),
+        *,
+        variables: Mapping[str, str] | None = None,
+        var_files: Sequence[Path] = (),
+    ) -> None:
+        self._loaded, self._redactor, self._missing = loaded, redactor, missing
+        self._variables, self._var_files = variables or {}, var_files
+
+    @classmethod
+    def from_dict(
+        cls,
+        mapping: Mapping[str, Any],
+        root: Paths = ".",
+        *,
+        variables: Mapping[str, object] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> Stack:
+        """Read a manifest that is data: what a file would hold. `.reconciler/` lies in the directory `root`.
+
+        Raises:
+            ManifestInvalid: with every problem as `diagnostics`.
+            WrongUsage: there is no such directory.
+        """
+        values = {name: _text_of(value) for name, value in (variables or {}).items()}
+
+        def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
+            return load_mapping(
+                mapping,
+                Path(root),
+                variables=values,
+                environ=os.environ if environ is None else environ,
+                offline=offline,
+                learn=redactor.learn,
+            )
+
+        return cls._read(read, variables=values)
+
+    @classmethod
+    def _read(
+        cls,
+        read: Callable[..., LoadedStack],
+        *,
+        variables: Mapping[str, str],
+        var_files: Sequence[Path] = (),
+    ) -> Stack:
+        redactor = Redactor()
+        missing: tuple[Diagnostic, ...] = ()
+        try:
+            loaded = read(redactor, offline=False)
+        except ManifestInvalid as invalid:
+            missing = invalid.diagnostics
+            try:
+                loaded = read(redactor, offline=True)
+            except ManifestInvalid:
+                raise invalid from None
+        redactor.learn(loaded.secrets)
+        return cls(loaded, redactor, missing, variables=variables, var_files=var_files)
+
+    def __repr__(self) -> str:
+        return f"Stack({self.name!r}, {len(self.keys)} jobs)"
+
+    @property
+    def name(self) -> str:
+        """The ownership scope."""
+        return self._loaded.stack.name
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that the files in view declare, sorted; those that say `state: absent` aside."""
+        jobs = self._loaded.stack.jobs
+        return tuple(sorted(key for key, job in jobs.items() if not job.is_absent))
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What a person should know of the manifest."""
+        return self._loaded.warnings
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of the targets, sorted."""
+        return tuple(sorted(self._loaded.targets))
+
+    def connect(
+        self,
+        target: str | None = None,
+        records: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        parallelism: int = 8,
+        *,
+        without_records: bool = False,
+    ) -> Session:
+        """Connect to a target; left out, the manifest's default. Use it as a context manager, or close it.
+
+        `records` is the URL of the record store, if it is not the manifest's; `environ` holds the
+        credentials (os.environ, if left out); `parallelism` is how many calls are made at once.
+        `without_records` works without lock, journal and history where the store is unavailable.
+
+        Raises:
+            WrongUsage: there is no such target, or `records` is no URL of a store.
+            ManifestInvalid: the target, or the URL of the record store, is not complete.
+            ServiceFailure: no credentials were found, say.
+        """
+        from reconciler.backends.clock import SystemClock
+        from reconciler.connection import RecordOptions
+        from reconciler.targets import Runtime
+
+        if parallelism < 1:
+            raise WrongUsage(Diagnostic("invalid parallelism", f"must be at least 1, got {parallelism}"))
+        environ = os.environ if environ is None else environ
+        redactor = self._redactor
+
+        def logged(level: int) -> Callable[[str], None]:
+            return lambda text: _log.log(level, "%s", redactor(text))
+
+        def log_request(method: str, path: str, status: int | None, seconds: float) -> None:
+            answer = "no answer" if status is None else status
+            _log.debug("%s %s: %s, %.0f ms", method, redactor(path), answer, seconds * 1000)
+
+        stop = threading.Event()
+        runtime = Runtime(
+            environ=environ,
+            clock=SystemClock(stop),
+            redactor=redactor,
+            warn=logged(logging.WARNING),
+            tell=logged(logging.DEBUG),
+            on_request=log_request,
+            stop=stop,
+            command="python",
+        )
+        options = RecordOptions(
+            records or environ.get("RECONCILER_RECORDS") or None, without_records=without_records
+        )
+        return Session(self, target, runtime, options, parallelism)
+
+
+class Session:
+    """A stack connected to a target. Made by `Stack.connect`. One thread at a time may use it."""
+
+    def __init__(
+        self, stack: Stack, target: str | None, runtime: Runtime, records: RecordOptions, parallelism: int
+    ) -> None:
+        from reconciler.connection import connect
+
+        self.stack = stack
+        self._runtime, self._records = runtime, records
+        self._cleanup = ExitStack()
+        context = self._cleanup.enter_context(
+            connect(stack._loaded, target, runtime, records, offline=bool(stack._missing))
+        )
+        self._context = context._replace(parallelism=parallelism)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections and of the record store; doing so twice is no harm."""
+        self._cleanup.close()
+
+    @property
+    def target(self) -> TargetIdentity:
+        """Where the jobs live."""
+        return self._context.target.identity
+
+    @property
+    def backend(self) -> ModelArtsBackend:
+        """The calls of the service that `jobs` does not have: tags, quotas, flavors, and others."""
+        from reconciler.backends.modelarts import ModelArtsBackend
+
+        backend = self._context.target.backend
+        assert isinstance(backend, ModelArtsBackend), "every kind of target speaks this API"
+        return backend
+
+    @cached_property
+    def jobs(self) -> JobClient:
+        """The jobs of the target's workspace, regardless of owner."""
+        from reconciler.jobs.client import JobClient
+
+        return JobClient(self._context, self._runtime.redactor)
+
+    def plan(
+        self,
+        only: str | Sequence[str] = (),
+        force: bool = False,
+        allow_empty: bool = False,
+        *,
+        allow: Sequence[str] = (),
+    ) -> Plan:
+        """Observe, and decide what `apply` would do; nothing is changed.
+
+        `only` narrows the view to some keys, `allow` names guards that let the plan pass, as `--allow`
+        does, `force` is all of them, and `allow_empty` allows a manifest without jobs. What a guard
+        refuses, and what could not be read, is said in the plan.
+
+        Raises:
+            ManifestInvalid: a sensitive variable has no value.
+            WrongUsage: `only` or `allow` names what does not exist.
+            ServiceFailure: the target does not let us read at all.
+        """
+        context = self._context._replace(only=_keys(only))
+        return self._plan(context, _options(allow, force=force, allow_empty=allow_empty))
+
+    def _plan(self, context: Context, options: Options) -> Plan:
+        if self.stack._missing:
+            raise ManifestInvalid(*self.stack._missing)
+        core = reconcile.plan(context, options)
+        made = _Made(context.loaded, context.only, options, self._records.url, self._runtime.environ)
+        return Plan(core, made, self._runtime.redactor)
+
+    def apply(
+        self,
+        plan: Plan | None = None,
+        wait: WaitGoal | None = None,
+        timeout_s: float = 600,
+        on_event: EventListener | None = None,
+    ) -> Result:
+        """Carry a plan out, under the lock, and return what became of it. Calling this is the confirmation.
+
+        Without a plan one is made under the lock. A plan that is given is carried out as it is, or not at
+        all: where something moved since that changes an action, it is stale. `wait` goes on until every job
+        is running or completed, starting retries and what waits for other jobs, each for `timeout_s`
+        seconds at most; `on_event` is told what happens, as the lines of `apply --json`. On Ctrl-C nothing
+        new is begun, what is in flight ends and is recorded, then KeyboardInterrupt is raised.
+
+        Raises:
+            Refused: a guard refuses the plan; nothing was done.
+            StalePlan: something moved, or the plan is for another target; nothing was done.
+            LockHeld: another process holds the lock.
+            RecordsAway: the record store cannot be used.
+            ServiceFailure: the workspace could not be read.
+        """
+        how = _How(RunKind.APPLY, _goal(wait), timeout_s, on_event)
+        if plan is None:
+            context = self._context._replace(is_applied=True)
+            return self._run(context, lambda: self._plan(context, NO_OPTIONS)._core, how)
+        return self._run_given(plan, how)
+
+    def _run_given(self, plan: Plan, how: _How) -> Result:
+        """Carry out a plan that was made before, by this program or, as a file, by another one."""
+        core, made = plan._core, plan._made
+        if isinstance(made, ReadPlan):
+            stack, runtime = self.stack, self._runtime
+            values = Values(stack._variables, stack._var_files, runtime.environ, runtime.redactor)
+            core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
+        else:
+            loaded, only = made.loaded, made.only
+            how = how._replace(options=made.options)
+        context = self._context._replace(loaded=loaded, only=only, is_applied=True)
+        reconcile.check_target(context, core)
+
+        def checked() -> CorePlan:
+            reconcile.check_preconditions(context, core)
+            return core
+
+        return self._run(context, checked, how)
+
+    def destroy(
+        self,
+        only: str | Sequence[str] = (),
+        timeout_s: float = 600,
+        on_event: EventListener | None = None,
+    ) -> Result:
+        """Terminate what the stack owns; a protected job stays. Calling this is the confirmation.
+
+        Raises:
+            LockHeld, RecordsAway, ServiceFailure: as for `apply`.
+            WrongUsage: `only` names a key that is neither declared nor owned.
+        """
+        context = self._context._replace(only=_keys(only), is_applied=True)
+
+        how = _How(RunKind.DESTROY, None, timeout_s, on_event)
+        return self._run(context, lambda: reconcile.destroy_plan(context), how)
+
+    def drift(self) -> DriftReport:
+        """Say what changed on the service since the last apply. The check is recorded.
+
+        Raises:
+            ServiceFailure: the target does not let us read at all.
+        """
+        return DriftReport(reconcile.drift(self._context), self._runtime.redactor)
+
+    def _run(self, context: Context, make_plan: Callable[[], CorePlan], how: _How) -> Result:
+        """Make or check a plan under the lock, and carry it out."""
+        from reconciler.apply.executor import EventStream
+        from reconciler.rollout import Rollout
+
+        assert context.recording is not None
+        stop, redact = self._runtime.stop, self._runtime.redactor
+        assert stop is not None
+        stop.clear()
+        stream = EventStream(context.target.clock, _Listener(how.on_event, redact))
+        is_lost = threading.Event()
+
+        def lose_lock() -> None:
+            is_lost.set()
+            stop.set()
+
+        result = None
+        with context.recording.lock(context.scope, lose_lock) as lock:
+            core = make_plan()
+            stream.begin(core)
+            rollout = Rollout(
+                context, how.kind, stream, stop, how.timeout_s, how.options, how.goal, lock=lock
+            )
+            try:
+                result = _until_interrupted(lambda: rollout.run(core), stop)
+            finally:
+                stream.complete(result)
+        if core.refusals:
+            raise Refused(*core.refusals)
+        code = exit_code.of_result(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
+        return Result(result, code, redact)
+
+
+class _How(NamedTuple):
+    """How a plan is carried out: see `Session.apply`."""
+
+    kind: RunKind
+    goal: Goal | None
+    timeout_s: float
+    on_event: EventListener | None
+    options: Options = NO_OPTIONS
+
+
+class _Listener:
+    """Hands events on to the log, and to whoever asked for them."""
+
+    def __init__(self, on_event: EventListener | None, redact: Redactor) -> None:
+        self._on_event, self._redact = on_event, redact
+
+    def __call__(self, event: ApplyEvent) -> None:
+        event = type(event).model_validate(redacted(event.document(), self._redact))
+        level = logging.ERROR if event.type is EventType.ACTION_FAILED else logging.INFO
+        what = (event.type.value, event.key, event.action, event.message or event.detail)
+        _log.log(level, "%s", " ".join(str(word) for word in what if word))
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:  # what is under way must not depend on who listens
+                _log.exception("on_event failed")
+
+
+def _until_interrupted(run: Callable[[], _T], stop: threading.Event) -> _T:
+    """Run something in a thread; on Ctrl-C let it end in order, then raise KeyboardInterrupt."""
+    with ThreadPoolExecutor(1, thread_name_prefix="reconciler") as pool:
+        future = pool.submit(run)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            stop.set()
+            raise  # once the thread has ended
+
+
+class _Made(NamedTuple):
+    """What a plan was made of; `records` is the URL that was given for the record store."""
+
+    loaded: LoadedStack
+    only: tuple[str, ...]
+    options: Options
+    records: str | None
+    environ: Mapping[str, str]
+
+
+def load_plan(path: Paths) -> Plan:
+    """Read a plan that `plan --out` or `Plan.save` wrote. `session.apply` holds it to its preconditions.
+
+    Its secrets are looked up when it is applied: in the environment of the session, in the values that its
+    stack was loaded with, and where they came from.
+
+    Raises:
+        WrongUsage: there is no such file.
+        ManifestInvalid: it is no plan, or damaged.
+        Refused: others than its owner can write it.
+        StalePlan: another version of the program made it.
+    """
+
+    def warn(warning: Diagnostic) -> None:
+        _log.warning("%s: %s", warning.what, warning.why)
+
+    read = read_plan(Path(path), warn, strict=True)
+    return Plan(read.plan, read, Redactor())
+
+
+class Plan:
+    """What `apply` would do. `print` shows the text of the command line, without colours.
+
+    Made by `Session.plan`, or by `load_plan` from a file.
+    """
+
+    def __init__(self, core: CorePlan, made: _Made | ReadPlan, redactor: Redactor) -> None:
+        self._core, self._made, self._redactor = core, made, redactor
+        self._digest: str | None = None
+
+    def __str__(self) -> str:
+        return self.render("text").removesuffix("\n")
+
+    def __repr__(self) -> str:
+        return f"<Plan of {self._core.stack} on {self._core.target.name}: {self._core.last_line}>"
+
+    @property
+    def actions(self) -> tuple[PlannedAction, ...]:
+        """One per key or revision, sorted: each has `key`, `action`, `reason`, `detail`, and more."""
+        return self._core.actions
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many actions of each kind."""
+        return {action.value: count for action, count in self._core.summary.items()}
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to create, update, replace or terminate."""
+        return bool(self._core.to_execute)
+
+    @property
+    def applyable(self) -> bool:
+        """Whether at least one action would be executed, and no guard refuses."""
+        return self._core.applyable
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything could be read."""
+        return self._core.complete
+
+    @property
+    def refusals(self) -> tuple[Diagnostic, ...]:
+        """What the guards say against it."""
+        return self._core.refusals
+
+    @property
+    def warnings(self) -> tuple[PlanWarning, ...]:
+        """What a person should know."""
+        return self._core.warnings
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """That of `reconciler plan --detailed-exitcode`."""
+        return exit_code.of_plan(self._core, detailed=True)
+
+    @property
+    def digest(self) -> str:
+        """What names the plan, `sha256:…`: that of its file, or of the one that was saved last.
+
+        A file holds paths relative to itself; not saved yet, it is that of a file in the stack's root.
+
+        Raises:
+            Refused: it cannot be saved, see `save`.
+        """
+        if self._digest is None:
+            self._digest = self._as_file(None).digest
+        return self._digest
+
+    def save(self, path: Paths) -> None:
+        """Write the plan to a file that only its owner may read, as `plan --out` does; see `load_plan`.
+
+        Raises:
+            Refused: a body holds a secret that nobody could find again without the manifest.
+            WrongUsage: a directory or a device stands there.
+            ReconcilerError: the file cannot be written.
+        """
+        file = Path(path)
+        written = self._as_file(file)
+        try:
+            written.write(file)
+        except OSError as error:
+            raise ReconcilerError(
+                Diagnostic("the plan file cannot be written", f"{file}: {error.strerror}")
+            ) from error
+        self._digest = written.digest
+
+    def _as_file(self, file: Path | None) -> PlanFile:
+        made = self._made
+        if isinstance(made, ReadPlan):
+            # Its secrets are references, and its paths relative to where it was read.
+            return made.copied_to(file or made.file)
+        return plan_file_of(
+            self._core,
+            made.loaded,
+            file or made.loaded.root / "plan.json",
+            only=made.only,
+            allow=made.options.allowances.words,
+            records=made.records,
+            environ=made.environ,
+            redact=self._redactor,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `plan --json`; no secret is in it."""
+        document: dict[str, Any] = redacted(self._core.document(), self._redactor)
+        return document
+
+    def render(self, format: str = "text") -> str:  # noqa: A002 - the word of the command line
+        """The plan in one of the formats of `--output`.
+
+        Raises:
+            WrongUsage: there is no such format.
+        """
+        return _rendered(lambda view: render_plan(self._core, format, view), format, self._redactor)
+
+
+class Result:
+    """What became of a plan."""
+
+    def __init__(self, core: CoreResult, code: ExitCode, redactor: Redactor) -> None:
+        self._core, self._code, self._redactor = core, code, redactor
+
+    def __str__(self) -> str:
+        text = render_result(self._core, at_s=0.0)
+        return self._redactor(text).removesuffix("\n")
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any."""
+        return self._core.outcomes
+
+    @property
+    def waits(self) -> tuple[Waited, ...]:
+        """The keys that were waited for, and how that ended."""
+        return self._core.waits
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many actions ended in each way."""
+        return self._core.summary
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """That of `reconciler apply`."""
+        return self._code
+
+    @property
+    def ok(self) -> bool:
+        """Whether all was done, and every job that was waited for came to be as it should."""
+        return self.exit_code == ExitCode.DONE
+
+    def raise_for_failures(self) -> None:
+        """Do nothing if all is well.
+
+        Raises:
+            ApplyFailed: something was not done, or a job that was waited for ended badly.
+        """
+        if not self.ok:
+            raise ApplyFailed(self)
+
+    def _failures(self) -> Iterator[Diagnostic]:
+        if self.exit_code is ExitCode.LOCKED:
+            yield Diagnostic("the lock was lost", "its lease ran out, or somebody broke it")
+        for fault in self._core.faults:
+            yield Diagnostic("internal error", self._redactor(f"{type(fault).__name__}: {fault}"))
+        for outcome in self._core.outcomes:
+            action = outcome.action
+            if outcome.status is not Status.DONE and action.action not in (Action.KEEP, Action.DEFER):
+                why = f"{action.action.value} {action.key}: {outcome.message or outcome.detail}"
+                yield Diagnostic(outcome.status.value.replace("_", " "), self._redactor(why))
+        for waited in self._core.waits:
+            if waited.end is not WaitEnd.REACHED:
+                why = f"{waited.key}: {waited.describe(0.0)}"
+                yield Diagnostic(waited.end.value.replace("_", " "), self._redactor(why))
+
+
+class ApplyFailed(ReconcilerError):
+    """Not all was done; `result` says what was, and `exit_code` is that of the command line."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(*result._failures())
+        self.result, self.exit_code = result, result.exit_code
+
+
+class DriftReport:
+    """What changed on the service since the last apply. `print` shows the text of the command line."""
+
+    def __init__(self, core: CoreDriftReport, redactor: Redactor) -> None:
+        self._core, self._redactor = core, redactor
+
+    def __str__(self) -> str:
+        return self.render("text").removesuffix("\n")
+
+    @property
+    def drift(self) -> tuple[Drift, ...]:
+        """Each with `key`, `class_`, `job`, `detail` and `since`."""
+        return self._core.drift
+
+    @property
+    def pending(self) -> tuple[Pending, ...]:
+        """Where the manifest is ahead: no drift."""
+        return self._core.pending
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many there are of each class."""
+        return {name.value: count for name, count in self._core.summary.items()}
+
+    @property
+    def has_drift(self) -> bool:
+        """Whether anything has drifted."""
+        return self._core.has_drifted
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """That of `reconciler drift`: 8 where too little could be read to judge."""
+        return exit_code.of_drift(self._core)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `drift --json`; no secret is in it."""
+        document: dict[str, Any] = redacted(self._core.document(), self._redactor)
+        return document
+
+    def render(self, format: str = "text") -> str:  # noqa: A002 - the word of the command line
+        """The report in one of the formats of `--output`.
+
+        Raises:
+            WrongUsage: there is no such format.
+        """
+        return _rendered(lambda view: render_drift(self._core, format, view), format, self._redactor)
+
+
+def _rendered(render: Callable[[View], str], format_: str, redactor: Redactor) -> str:
+    if format_ not in FORMATS:
+        raise WrongUsage(Diagnostic("unknown format", f'"{format_}" is not one of {", ".join(FORMATS)}'))
+    text = render(View(redact=redactor))
+    return text if FORMATS[format_].redacts else redactor(text)
+
+
+def _keys(only: str | Sequence[str]) -> tuple[str, ...]:
+    return (only,) if isinstance(only, str) else tuple(only)
+
+
+def _options(allow: Sequence[str], *, force: bool, allow_empty: bool) -> Options:
+    try:
+        return Options(Allowances.of(allow, force=force, allow_empty=allow_empty))
+    except ValueError as error:
+        raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
+
+
+def _goal(wait: str | None) -> Goal | None:
+    if wait is None:
+        return None
+    if wait not in (Goal.RUNNING, Goal.COMPLETED):
+        raise WrongUsage(Diagnostic("invalid wait", f'"{wait}" is not running or completed'))
+    return Goal(wait)

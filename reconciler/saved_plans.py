@@ -1,0 +1,322 @@
+"""Saved plans as files: written, read again, and made ready to be carried out without their manifest."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core import plan_file, saved
+from reconciler.core.diagnostic import (
+    Diagnostic,
+    ManifestInvalid,
+    Refused,
+    Severity,
+    WrongUsage,
+)
+from reconciler.core.saved import SavedOptions, SavedPlan
+from reconciler.core.secret import save, unsavable
+from reconciler.core.stack import Limits, Stack, TargetKind
+from reconciler.files import NotRegular, TooLarge, read_file, write_file
+from reconciler.manifests import LoadedStack
+from reconciler.manifests.records import passwords_in, whole_address
+from reconciler.manifests.saved import resolve, resolve_records
+from reconciler.render.json import dump, redacted
+from reconciler.version import __version__
+
+if TYPE_CHECKING:
+    from reconciler.core.plan import Plan
+    from reconciler.core.secret import Redactor
+    from reconciler.core.stack import VariableSource
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """A saved plan as it is written: its document, without secrets, and the digest that names it."""
+
+    document: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """What `apply --approve` is told."""
+        return saved.digest(self.document)
+
+    def write(self, file: Path) -> None:
+        """Write it, whole or not at all, so that only its owner may read it.
+
+        Raises:
+            WrongUsage: a directory, a device, a pipe or a socket stands there.
+            OSError: it cannot be written.
+        """
+        try:
+            write_file(file, (dump(self.document) + "\n").encode("utf-8", "backslashreplace"), 0o600)
+        except NotRegular as found:
+            why = f"{found.filename} is {found.strerror}"
+            raise WrongUsage(Diagnostic("not a file", why, "name a regular file, or a new one")) from None
+
+
+def plan_file_of(
+    plan: Plan,
+    loaded: LoadedStack,
+    file: Path,
+    *,
+    only: tuple[str, ...],
+    allow: tuple[str, ...],
+    records: str | None,
+    environ: Mapping[str, str],
+    redact: Callable[[str], str],
+) -> PlanFile:
+    """Make the document of a plan that is to be written to `file`, to which its paths are relative.
+
+    `records` is the URL that was given for the record store, None for what the manifest says.
+
+    Raises:
+        Refused: a body holds a secret that nobody could find again without the manifest, or a number that
+            JSON does not know.
+    """
+    _check_secrets(plan)
+    # A link at the file's own place is replaced by it.
+    directory = os.path.realpath(file.parent)
+    _, target = loaded.target(plan.target.name)
+    options = SavedOptions(
+        target=target,
+        root=os.path.relpath(loaded.root.resolve(), directory),
+        records=None if target.kind is TargetKind.LOCAL else _reference(records, loaded, environ),
+        only=only,
+        allow=allow,
+        sources={name: _seen_from(directory, source) for name, source in loaded.sources.items()},
+    )
+    return PlanFile(_without_secrets(saved.document(plan, options), redact))
+
+
+def _seen_from(directory: str, source: VariableSource) -> VariableSource:
+    """The same source, a file named from the plan file's directory: the plan may be applied elsewhere."""
+    if source.file is None:
+        return source
+    return source.model_copy(update={"file": os.path.relpath(Path(source.file).resolve(), directory)})
+
+
+def _reference(records: str | None, loaded: LoadedStack, environ: Mapping[str, str]) -> str | None:
+    """Where the store is, without a secret: as the manifest says, or as `--records` or its variable does.
+
+    Raises:
+        Refused: a password was given on the command line, and nobody could find it again.
+    """
+    if records is None:
+        return loaded.records_reference
+    if environ.get("RECONCILER_RECORDS") == records:
+        return "${env.RECONCILER_RECORDS}"
+    if any(passwords_in(records)):
+        why = "--records holds a password, and a plan file holds no secret"
+        raise Refused(
+            Diagnostic("a secret that cannot be saved", why, "give the address by RECONCILER_RECORDS")
+        )
+    reference: str = save(whole_address(records, loaded.root))
+    return reference
+
+
+def _check_secrets(plan: Plan) -> None:
+    found = {(action.key, reference) for action in plan.to_execute for reference in unsavable(action.desired)}
+    if found:
+        raise Refused(
+            *(
+                Diagnostic(
+                    "a secret that cannot be saved",
+                    f"jobs.{key}: {reference} stands in the manifest, and a plan file holds no secret",
+                    "declare a variable with `sensitive: true` and `env: NAME`, and write ${var.…} there",
+                )
+                for key, reference in sorted(found)
+            )
+        )
+
+
+def _without_secrets(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
+    if not plan_file.is_json(document):
+        why = "a body holds infinity or NaN, which is no number of JSON"
+        raise Refused(Diagnostic("a value that cannot be saved", why, "write a number, or text in quotes"))
+    shown: dict[str, Any] = redacted(document, redact)
+    for before, after in zip(document["actions"], shown["actions"], strict=True):
+        if before.get("desired") != after.get("desired"):
+            why = f"jobs.{before['key']}: a value of a secret stands in its body as plain text as well"
+            fix = "write ${var.…} wherever the secret is meant, or another value where it is not"
+            raise Refused(Diagnostic("a secret that cannot be saved", why, fix))
+    return shown
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """A saved plan as it was read from a file; secrets in its bodies are references yet."""
+
+    file: Path
+    saved: SavedPlan
+    document: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """What names it."""
+        return saved.digest(self.document)
+
+    @property
+    def plan(self) -> Plan:
+        """What is to be done."""
+        return self.saved.plan
+
+    @property
+    def options(self) -> SavedOptions:
+        """What shaped it."""
+        return self.saved.options
+
+    def copied_to(self, file: Path) -> PlanFile:
+        """The same plan as a file elsewhere: its paths are relative to there."""
+        directory = os.path.realpath(file.parent)
+
+        def moved(path: str) -> str:
+            return os.path.relpath(self._base / path, directory)
+
+        options = self.options
+        sources = {
+            name: one if one.file is None else one.model_copy(update={"file": moved(one.file)})
+            for name, one in options.sources.items()
+        }
+        elsewhere = options.model_copy(update={"root": moved(options.root), "sources": sources})
+        return PlanFile(saved.with_options(self.document, elsewhere))
+
+    @property
+    def _base(self) -> Path:
+        return Path(os.path.realpath(self.file)).parent
+
+    def check_approved(self, digest: str | None) -> None:
+        """See that this is the plan that was approved.
+
+        Raises:
+            StalePlan: another one was.
+        """
+        if digest is not None and digest != self.digest:
+            why = f"{self.file} is {self.digest}, and {digest} was approved"
+            raise saved.StalePlan(Diagnostic("another plan was approved", why, "review this plan"))
+
+    def as_loaded(self) -> LoadedStack:
+        """What the rest of the program asks of a stack, without its manifest.
+
+        Raises:
+            ManifestInvalid: the stack's root is not where the plan says.
+        """
+        plan, options = self.saved
+        keys = {key for action in plan.actions for key in (action.key, *action.former_keys)}
+        root = (self._base / options.root).resolve()
+        if not os.path.isdir(root):  # noqa: PTH112 - a name that is too long is none, and no error
+            why = f"it names {options.root}, as seen from it, as the stack's root; {root} is no directory"
+            raise ManifestInvalid(Diagnostic("invalid plan file", why, "keep the plan where it was made"))
+        return LoadedStack(
+            stack=Stack(plan.stack, {}, frozenset(keys)),
+            root=root,
+            targets={plan.target.name: options.target},
+            target_name=plan.target.name,
+            limits=Limits(),
+            manifest_digest=plan.manifest_digest,
+            secrets=(),
+            files=(),
+            warnings=(),
+        )
+
+    def resolve(self, values: Values) -> Plan:
+        """The plan with the secrets in its bodies, from where their values came from.
+
+        Raises:
+            ManifestInvalid: a secret has no value now.
+        """
+        plan, options = self.saved
+        bodies = [action.desired if action.traits.is_executed else None for action in plan.actions]
+        bodies = resolve(bodies, options.sources, **values.known(self._base))
+        pairs = zip(plan.actions, bodies, strict=True)
+        actions = tuple(action.model_copy(update={"desired": body}) for action, body in pairs)
+        return plan.model_copy(update={"actions": actions})
+
+    def records_url(self, values: Values, root: Path) -> str | None:
+        """The URL of the record store that the plan names; None for the file beside the root file.
+
+        Raises:
+            ManifestInvalid: something in it has no value now.
+        """
+        if self.options.records is None:
+            return None
+        known = values.known(self._base)
+        return resolve_records(self.options.records, self.options.sources, **known, root=root)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Where the values of a saved plan's secrets are looked for, beside where they came from."""
+
+    variables: Mapping[str, str]
+    var_files: Sequence[Path]
+    environ: Mapping[str, str]
+    redactor: Redactor
+
+    def known(self, base: Path) -> dict[str, Any]:
+        """The same for `manifests.saved`; files are named from `base`."""
+        return {
+            "variables": self.variables,
+            "var_files": self.var_files,
+            "environ": self.environ,
+            "base": base,
+            "learn": self.redactor.learn,
+        }
+
+
+def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool) -> ReadPlan:
+    """Read a plan file; `strict` is for one that is to be applied.
+
+    Raises:
+        WrongUsage: there is no such file, or it is no regular one.
+        Refused: it is to be applied, and others than we and root can write it.
+        ManifestInvalid: it is no plan, or damaged.
+        StalePlan: another version of the program made it.
+    """
+    try:
+        data, status = read_file(file, plan_file.MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError, NotRegular) as error:
+        found = error.strerror if isinstance(error, NotRegular) else "no file"
+        why = f"{file} is {found}"
+        raise WrongUsage(Diagnostic("no such plan file", why, "reconciler plan --out FILE")) from None
+    except TooLarge as error:
+        why = f"{file} is {error.strerror}, and no plan is"
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "make a new plan")) from None
+    _check_access(file, status, warn, strict=strict)
+    try:
+        document = plan_file.parse(data)
+    except plan_file.NotAPlanFile as error:
+        why = f"{file}: {error}"
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "make a new plan")) from None
+    return ReadPlan(file, saved.read(document, str(file), __version__, strict=strict), document)
+
+
+def _check_access(
+    file: Path, status: os.stat_result, warn: Callable[[Diagnostic], object], *, strict: bool
+) -> None:
+    """See who else can write the file, or read it. Whoever can write it decides what is carried out.
+
+    Raises:
+        Refused: it is to be applied, and somebody else can write it.
+    """
+    own = f"chmod 600 {shlex.quote(str(file))}"
+    mode = stat.S_IMODE(status.st_mode)
+    look = f"read it again, reconciler show {shlex.quote(str(file))}, then: "
+    found = None
+    if status.st_uid not in (os.geteuid(), 0):
+        why = f"{file} belongs to user {status.st_uid}, who can change it"
+        found = Diagnostic("plan file of another user", why, f"{look}copy it to a file of your own")
+    elif mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"{file} has mode {mode:04o}: what is carried out may not be what was approved"
+        found = Diagnostic("plan file that others can write", why, look + own)
+    if found is not None and strict:
+        raise Refused(found)
+    if found is None and mode & (stat.S_IRGRP | stat.S_IROTH):
+        why = f"{file} has mode {mode:04o}, and holds whole jobs, though no secret"
+        found = Diagnostic("plan file that others can read", why, own)
+    if found is not None:
+        warn(replace(found, severity=Severity.WARNING))

@@ -1,0 +1,60 @@
+"""A stack for a program: as files in a directory of its own, on the embedded emulator or on one over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from reconciler import Stack
+from reconciler.emulator import Application, ManualClock, Store, create_app, running
+
+TOKEN = "tell-nobody-1"
+ENVIRON = {"MODELARTS_AUTH_TOKEN": TOKEN}
+ENGINE = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
+
+
+def job(lr: float = 0.1, **more: Any) -> dict[str, Any]:
+    """The smallest job."""
+    algorithm = {
+        "code_dir": "obs://b/code/",
+        "boot_file": "obs://b/code/train.py",
+        "engine": {"engine_id": ENGINE},
+        "parameters": {"lr": lr},
+    }
+    return {"algorithm": algorithm, "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}, **more}
+
+
+def manifest(*keys: str, url: str | None = None, lr: float = 0.1, **more: Any) -> dict[str, Any]:
+    """A manifest as data, with these jobs."""
+    target = {"kind": "local"} if url is None else {"kind": "modelarts", "endpoint": url, "project_id": "p1"}
+    return {"stack": "test", "targets": {"there": target}, "jobs": {key: job(lr) for key in keys}, **more}
+
+
+class Service(NamedTuple):
+    """An emulator over HTTP, and a directory for the stack."""
+
+    url: str
+    app: Application
+    clock: ManualClock
+    root: Path
+
+    def stack(self, *keys: str, **more: Any) -> Stack:
+        """A stack with these jobs on it."""
+        return Stack.from_dict(manifest(*keys, url=self.url, **more), self.root)
+
+    def asked(self, operation: str) -> int:
+        """How often a call was made."""
+        return sum(request.operation == operation for request in self.app.requests)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service that asks for a token."""
+    clock = ManualClock()
+    with Store(clock=clock) as store:
+        app = create_app(store, project_id="p1", token=TOKEN)
+        with running(app) as url:
+            yield Service(url, app, clock, tmp_path)

@@ -1,0 +1,167 @@
+"""Single jobs from Python: typed answers by the rules of `reconciler jobs`, without what must not be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from reconciler import (
+    Engine,
+    ExitCode,
+    Filter,
+    Flavor,
+    JobClient,
+    Metric,
+    NotFound,
+    Quota,
+    Refused,
+    ReportedJob,
+    Session,
+    Stack,
+    TagFilter,
+    TaggedJob,
+    WaitFailed,
+    WrongUsage,
+)
+from tests.api.conftest import ENVIRON, Service, job, manifest
+
+
+@pytest.fixture
+def session(service: Service) -> Iterator[Session]:
+    """Two jobs of the stack, Running for an hour."""
+    with service.stack("a", "b").connect(environ=ENVIRON) as session:
+        session.apply().raise_for_failures()
+        service.clock.advance(seconds=60)
+        yield session
+
+
+def names(session: Session, **filters: object) -> list[str]:
+    return [one.metadata.name for one in session.jobs.list(**filters)]  # type: ignore[arg-type]
+
+
+def test_list_takes_the_filters_of_the_command_line(session: Session, service: Service) -> None:
+    assert isinstance(session.jobs, JobClient)
+    session.jobs.terminate("b", force=True)
+    service.clock.advance(seconds=86_400)
+    assert sorted(names(session)) == ["a", "b"]
+    assert names(session, name="b") == ["b"]
+    assert names(session, phase="terminated") == ["b"]
+    assert sorted(names(session, phase=["Running", "Terminated", "Completed"])) == ["a", "b"]
+    assert names(session, created_after="2h") == []
+    assert len(names(session, created_after=datetime(2020, 1, 1, tzinfo=UTC), created_before="1h")) == 2
+    assert names(session, filters=[Filter(key="name", operator="in", value=("a",))]) == ["a"]
+    assert names(session, tags=[TagFilter(key="team")]) == []
+    assert len(session.jobs.list(limit=1)) == 1
+    assert session.jobs.list().unreadable == ()
+    assert names(session, order="asc") == names(session)[::-1]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"phase": "Happy"},
+        {"created_after": "sometime"},
+        {"host_ips": [str(n) for n in range(11)], "kind": ["k"] * 11},
+    ],
+)
+def test_filter_that_the_service_does_not_take_is_wrong_usage(
+    session: Session, filters: dict[str, object]
+) -> None:
+    with pytest.raises(WrongUsage):
+        names(session, **filters)
+
+
+def test_get_takes_a_key_a_name_or_an_id(session: Session) -> None:
+    by_key = session.jobs.get("a")
+    assert isinstance(by_key, ReportedJob)
+    assert by_key == session.jobs.get(by_key.metadata.id)
+    assert by_key.algorithm is not None
+    with pytest.raises(NotFound) as caught:
+        session.jobs.get("c")
+    assert caught.value.exit_code == ExitCode.FAILED
+
+
+def test_logs_are_a_text_or_lines_as_they_come(session: Session, service: Service) -> None:
+    text = session.jobs.logs("a")
+    assert isinstance(text, str)
+    assert len(text.splitlines()) > 1
+    assert session.jobs.logs("a", lines=1) == text.splitlines(keepends=True)[-1]
+    service.clock.advance(seconds=30 * 86_400)
+    lines = session.jobs.logs("a", follow=True, lines=2)
+    assert not isinstance(lines, str)
+    assert len(list(lines)) == 2
+
+
+def test_events_and_metrics_are_typed(session: Session) -> None:
+    first = session.jobs.events("a")[0]
+    assert (first.level, first.message) == ("Info", "Training job created.")
+    assert len(session.jobs.events("a", limit=1)) == 1
+    assert all(isinstance(one, Metric) for one in session.jobs.metrics("a"))
+
+
+def test_other_calls_of_the_service_are_typed(session: Session, service: Service) -> None:
+    operations = session.backend.operations
+    assert all(isinstance(one, Flavor) for one in operations.flavors())
+    assert all(isinstance(one, Engine) for one in operations.engines())
+    assert all(isinstance(one, Quota) for one in operations.quotas())
+    operations.add_tags(session.jobs.get("a").metadata.id, {"team": "vision"})
+    assert [type(one) for one in operations.tagged({"team": ["vision"]})] == [TaggedJob]
+
+
+def test_job_of_a_stack_is_terminated_only_by_force(session: Session, service: Service) -> None:
+    with pytest.raises(Refused) as caught:
+        session.jobs.terminate("a")
+    assert caught.value.exit_code == ExitCode.REFUSED
+    assert service.asked("StopTrainingJob") == 0
+    assert session.jobs.terminate("a", force=True).metadata.name == "a"
+    assert service.asked("StopTrainingJob") == 1
+
+
+def test_protected_job_is_not_terminated_by_force_either(service: Service) -> None:
+    data = manifest(url=service.url) | {"jobs": {"a": job(lifecycle={"protect": True})}}
+    with Stack.from_dict(data, service.root).connect(environ=ENVIRON) as session:
+        session.apply().raise_for_failures()
+        with pytest.raises(Refused):
+            session.jobs.terminate("a", force=True)
+
+
+def test_wait_returns_the_job_that_got_there(session: Session, service: Service) -> None:
+    assert session.jobs.wait("a", "running").metadata.name == "a"
+    service.clock.advance(seconds=30 * 86_400)
+    assert session.jobs.wait("a", until="completed", timeout_s=5).status.phase == "Completed"
+
+
+def test_wait_that_fails_says_how_the_job_ended(session: Session, service: Service) -> None:
+    with pytest.raises(WaitFailed) as caught:
+        session.jobs.wait("b", timeout_s=0)
+    assert caught.value.exit_code == ExitCode.TIMED_OUT
+    session.jobs.terminate("b", force=True)
+    service.clock.advance(seconds=60)
+    with pytest.raises(WaitFailed) as caught:
+        session.jobs.wait("b")
+    assert caught.value.exit_code == ExitCode.ENDED_BADLY
+    assert caught.value.job.status.phase == "Terminated"
+    assert session.jobs.wait("b", "ended").metadata.name == "b"
+    with pytest.raises(WrongUsage):
+        session.jobs.wait("b", "happy")  # type: ignore[arg-type]
+
+
+def test_what_is_declared_sensitive_is_in_no_answer(service: Service) -> None:
+    """The service echoes it, in the job and in its log; the one who reads does not know the value."""
+    secret = "tell-nobody-2"
+    entry = job()
+    entry["algorithm"]["environments"] = {"HF_TOKEN": "${var.hf_token}"}
+    variables = {"hf_token": {"env": "HF_TOKEN", "sensitive": True}}
+    data = manifest(url=service.url, variables=variables) | {"jobs": {"a": entry}}
+    with Stack.from_dict(data, service.root, environ={"HF_TOKEN": secret}).connect(
+        environ=ENVIRON
+    ) as session:
+        session.apply().raise_for_failures()
+    service.clock.advance(seconds=60)
+    [made] = service.app.store.jobs()
+    service.app.store.edit(made.id, lambda body: body["spec"].update(note=f"is {secret}"))
+    with Stack.from_dict(data, service.root, environ={}).connect(environ=ENVIRON) as session:
+        shown = [str(session.jobs.get("a")), *map(str, session.jobs.list())]
+    assert all("is (sensitive)" in text and secret not in text for text in shown)

@@ -1,0 +1,179 @@
+"""Saved plans from Python: the same files, digests and preconditions as on the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler import (
+    ExitCode,
+    ManifestInvalid,
+    Plan,
+    ReconcilerError,
+    Refused,
+    Stack,
+    StalePlan,
+    WrongUsage,
+    load_plan,
+)
+from reconciler.cli import cli
+from reconciler.cli.running import run
+from tests.api.conftest import ENVIRON, Service, job, manifest
+
+GROWING = ("created_at", "elapsed", "lost_node_hours", "cost")
+
+
+def digest_of(file: Path) -> str:
+    """The digest as CLI.md 6 defines it, by a witness of its own."""
+    document = json.loads(file.read_text(encoding="utf-8"))
+    for part in (document, *document["actions"]):
+        for name in GROWING:
+            part.pop(name, None)
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def secret_manifest(url: str, **source: Any) -> dict[str, Any]:
+    entry = job()
+    entry["algorithm"]["environments"] = {"HF_TOKEN": "Bearer ${var.hf_token} $${x}"}
+    variables = {"hf_token": {"sensitive": True, **source}}
+    return manifest(url=url, variables=variables) | {"jobs": {"a": entry}}
+
+
+def test_saved_plan_is_applied_by_another_session(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "elsewhere" / "plan.json"
+    file.parent.mkdir()
+    with service.stack("a", "b").connect(environ=ENVIRON) as session:
+        plan = session.plan(only="b")
+        plan.save(file)
+        read = load_plan(str(file))
+        assert isinstance(read, Plan)
+        assert read.to_dict() == plan.to_dict()
+        assert str(read) == str(plan)
+        assert read.digest == plan.digest == digest_of(file)
+        assert session.apply(read).ok
+    assert [one.name for one in service.app.store.jobs()] == ["b"]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_command_line_applies_what_python_saved_if_it_was_approved(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
+    file = tmp_path / "plan.json"
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        plan = session.plan()
+        plan.save(file)
+    assert run(cli, ["show", str(file)]) == 0
+    assert plan.digest in capsys.readouterr().out.splitlines()
+    apply = ("apply", "--yes", "--plan", str(file), "--approve")
+    assert run(cli, [*apply, plan.digest[:-1] + "x"]) == ExitCode.STALE
+    assert service.app.store.jobs() == []
+    assert run(cli, [*apply, plan.digest]) == ExitCode.DONE
+    assert len(service.app.store.jobs()) == 1
+
+
+def test_python_applies_what_the_command_line_saved(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
+    (tmp_path / "jobs.yaml").write_text(json.dumps(manifest("a", url=service.url)), encoding="utf-8")
+    file = tmp_path / "plan.json"
+    assert run(cli, ["plan", str(tmp_path), "--out", str(file)]) == 0
+    read = load_plan(file)
+    assert read.digest == digest_of(file)
+    said = capsys.readouterr().out.splitlines()
+    assert read.digest in said
+    assert said[-1].startswith("Plan: 1 to create")
+    with service.stack("other").connect(environ=ENVIRON) as session:
+        assert session.apply(read).ok
+        assert [one.name for one in service.app.store.jobs()] == ["a"]
+        with pytest.raises(StalePlan):
+            session.apply(read)
+
+
+def test_digest_of_a_plan_is_the_same_for_the_same_inputs(service: Service) -> None:
+    with service.stack("a", "b").connect(environ=ENVIRON) as session:
+        session.apply(session.plan(only="a"))
+        first, service_time = session.plan(), service.clock.now_ms()
+        service.clock.advance(seconds=3)
+        assert service.clock.now_ms() > service_time
+        assert session.plan(only="b").digest != first.digest
+        again = session.plan()
+    assert first.digest.startswith("sha256:")
+    assert len(first.digest) == 71
+    assert [action.action for action in first.actions] == [action.action for action in again.actions]
+
+
+def test_secret_is_looked_up_again_when_the_plan_is_applied(service: Service, tmp_path: Path) -> None:
+    data = secret_manifest(service.url, env="HF_TOKEN")
+    file, copy = tmp_path / "plan.json", tmp_path / "further" / "copy.json"
+    copy.parent.mkdir()
+    stack = Stack.from_dict(data, tmp_path, environ={"HF_TOKEN": "tell-nobody-2"})
+    with stack.connect(environ=ENVIRON) as session:
+        session.plan().save(file)
+    load_plan(file).save(copy)
+    assert "tell-nobody-2" not in file.read_text(encoding="utf-8") + copy.read_text(encoding="utf-8")
+    with service.stack("a").connect(environ=ENVIRON) as session, pytest.raises(ManifestInvalid):
+        session.apply(load_plan(copy))
+    environ = {**ENVIRON, "HF_TOKEN": "tell-nobody-3"}
+    with service.stack("a").connect(environ=environ) as session:
+        assert session.apply(load_plan(copy)).ok
+    [made] = service.app.store.jobs()
+    sent = (
+        {one["name"]: one["value"] for one in made.body["algorithm"]["environments"]}
+        if isinstance(made.body["algorithm"]["environments"], list)
+        else made.body["algorithm"]["environments"]
+    )
+    assert sent["HF_TOKEN"] == "Bearer tell-nobody-3 ${x}"
+
+
+def test_secret_given_by_the_program_is_taken_from_the_stack(service: Service, tmp_path: Path) -> None:
+    data = secret_manifest(service.url)
+    file = tmp_path / "plan.json"
+    stack = Stack.from_dict(data, tmp_path, variables={"hf_token": "tell-nobody-2"})
+    with stack.connect(environ=ENVIRON) as session:
+        session.plan().save(file)
+        assert session.apply(load_plan(file)).ok
+
+
+def test_secret_that_stands_nowhere_else_cannot_be_saved(service: Service, tmp_path: Path) -> None:
+    entry = job()
+    entry["algorithm"]["parameters"] = [{"name": "token", "value": "tell-nobody-2", "sensitive": True}]
+    data = manifest(url=service.url) | {"jobs": {"a": entry}}
+    with Stack.from_dict(data, tmp_path).connect(environ=ENVIRON) as session:
+        plan = session.plan()
+        with pytest.raises(Refused):
+            plan.save(tmp_path / "plan.json")
+        with pytest.raises(Refused):
+            _ = plan.digest
+        assert session.apply(plan).ok
+
+
+def test_plan_file_that_is_damaged_or_open_to_others_is_refused(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        session.plan().save(file)
+    file.chmod(0o666)
+    with pytest.raises(Refused):
+        load_plan(file)
+    file.chmod(0o600)
+    file.write_text(file.read_text(encoding="utf-8").replace("pytorch_1.8", "pytorch_1.9"), encoding="utf-8")
+    with pytest.raises(ManifestInvalid) as caught:
+        load_plan(file)
+    assert caught.value.exit_code == ExitCode.INVALID
+
+
+def test_plan_that_cannot_be_written_is_an_error_with_words(service: Service, tmp_path: Path) -> None:
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        plan = session.plan()
+    with pytest.raises(WrongUsage):
+        plan.save(tmp_path)
+    with pytest.raises(ReconcilerError) as caught:
+        plan.save(tmp_path / "none" / "plan.json")
+    assert "cannot be written" in str(caught.value)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,388 @@
+"""Planning, applying and checking from Python: what the command line does, as values."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reconciler
+from reconciler import (
+    ApplyEvent,
+    ApplyFailed,
+    DriftReport,
+    ExitCode,
+    LockHeld,
+    Plan,
+    Refused,
+    Result,
+    Stack,
+    StalePlan,
+    WrongUsage,
+    load,
+)
+from reconciler.cli import cli
+from reconciler.cli.running import run
+from reconciler.emulator import Effect, Fault
+from tests.api.conftest import ENVIRON, Service, job, manifest
+
+ROOT = Path(__file__).parents[2]
+
+
+def command_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Run a command; its exit code and stdout."""
+    code = run(cli, list(arguments))
+    return code, capsys.readouterr().out
+
+
+def write(root: Path, **jobs: Any) -> Path:
+    """Write a manifest; JSON is YAML."""
+    (root / "jobs.yaml").write_text(json.dumps(manifest() | {"jobs": jobs}), encoding="utf-8")
+    return root
+
+
+def without_time(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != "created_at"}
+
+
+# --- the same as the command line
+
+
+def test_plan_is_the_plan_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, a=job(), b=job(0.2))
+    with load(tmp_path).connect() as session:
+        plan = session.plan()
+    assert isinstance(plan, Plan)
+    code, text = command_line(capsys, "plan", str(tmp_path), "--detailed-exitcode")
+    assert f"{plan}\n" == text == plan.render()
+    assert plan.exit_code == code == ExitCode.CHANGES
+    _, document = command_line(capsys, "plan", str(tmp_path), "--json")
+    assert without_time(plan.to_dict()) == without_time(json.loads(document))
+    assert without_time(json.loads(plan.render("json"))) == without_time(json.loads(document))
+
+
+def test_drift_is_the_drift_of_the_command_line(
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
+    data = manifest("a", "b", url=service.url)
+    (service.root / "jobs.yaml").write_text(json.dumps(data), encoding="utf-8")
+    with load(service.root).connect() as session:
+        session.apply().raise_for_failures()
+        service.clock.advance(seconds=60)
+        session.jobs.terminate("a", force=True)
+        service.clock.advance(seconds=60)
+        report = session.drift()
+    assert isinstance(report, DriftReport)
+    code, text = command_line(capsys, "drift", str(service.root))
+    assert (report.exit_code, f"{report}\n") == (code, text)
+    _, document = command_line(capsys, "drift", str(service.root), "--json")
+    assert without_time(report.to_dict()) == without_time(json.loads(document))
+    assert report.has_drift
+    assert report.summary["terminated"] == 1
+    assert [(one.key, one.class_) for one in report.drift] == [("a", "terminated")]
+    assert report.pending == ()
+
+
+def test_what_python_applied_the_command_line_keeps_and_remembers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, a=job())
+    with load(tmp_path).connect() as session:
+        assert session.apply().ok
+    code, text = command_line(capsys, "plan", str(tmp_path), "--detailed-exitcode")
+    assert code == 0, text
+    _, text = command_line(capsys, "history", str(tmp_path), "--json")
+    [applied] = [one for one in json.loads(text)["runs"] if one["kind"] == "apply"]
+    assert (applied["command"], applied["result"]) == ("python", "complete")
+
+
+def test_mapping_and_file_declare_the_same(tmp_path: Path) -> None:
+    write(tmp_path, a=job(1e-5, description="é\u2028\x85 text"), b=job())
+    from_file = load(tmp_path)
+    from_data = Stack.from_dict(
+        manifest() | {"jobs": {"a": job(1e-5, description="é\u2028\x85 text"), "b": job()}}, tmp_path
+    )
+    digests = [
+        {key: one.digest for key, one in stack._loaded.stack.jobs.items()} for stack in (from_file, from_data)
+    ]
+    assert digests[0] == digests[1]
+    assert from_data.name == "test"
+    assert from_data.keys == ("a", "b")
+    assert from_data.targets == ("there",)
+    assert from_data.warnings == ()
+
+
+# --- apply
+
+
+def test_apply_without_a_plan_makes_one(service: Service) -> None:
+    with service.stack("a", "b").connect(environ=ENVIRON) as session:
+        result = session.apply()
+    assert isinstance(result, Result)
+    assert result.ok
+    assert result.exit_code == ExitCode.DONE
+    assert result.summary["done"] == 2
+    assert [(one.key, one.status) for one in result.outcomes] == [("a", "done"), ("b", "done")]
+    assert "create a" in str(result)
+    result.raise_for_failures()
+    assert {one.name for one in service.app.store.jobs()} == {"a", "b"}
+
+
+def test_plan_right_after_apply_has_no_changes(service: Service) -> None:
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        plan = session.plan()
+        assert plan.has_changes
+        assert plan.applyable
+        assert plan.complete
+        assert plan.summary["create"] == 1
+        [action] = plan.actions
+        assert (action.key, action.action, action.reason, action.detail) == (
+            "a",
+            "create",
+            "not_found",
+            "not found",
+        )
+        session.apply(plan)
+        plan = session.plan()
+        assert not plan.has_changes
+        assert session.apply(plan).outcomes == ()
+
+
+def test_plan_that_was_overtaken_is_stale_and_nothing_is_done(service: Service) -> None:
+    with service.stack("a", "b").connect(environ=ENVIRON) as session:
+        plan = session.plan()
+        session.apply(session.plan(only="a"))
+        with pytest.raises(StalePlan) as caught:
+            session.apply(plan)
+    assert caught.value.exit_code == ExitCode.STALE
+    assert service.asked("CreateTrainingJob") == 1
+
+
+def test_plan_for_another_target_is_stale(service: Service, tmp_path: Path) -> None:
+    with Stack.from_dict(manifest("a"), tmp_path).connect() as session:
+        plan = session.plan()
+    with service.stack("a").connect(environ=ENVIRON) as session, pytest.raises(StalePlan):
+        session.apply(plan)
+    assert service.app.store.jobs() == []
+
+
+def test_plan_made_for_some_keys_is_carried_out_for_these(service: Service) -> None:
+    with service.stack("a", "b").connect(environ=ENVIRON) as session:
+        session.apply(session.plan(only=["b"]))
+    assert [one.name for one in service.app.store.jobs()] == ["b"]
+
+
+def test_guard_refuses_and_allow_lets_it_pass(service: Service) -> None:
+    with service.stack("a", "b", "c", "d", "e").connect(environ=ENVIRON) as session:
+        session.apply()
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        session.apply()
+    with service.stack().connect(environ=ENVIRON) as session:
+        plan = session.plan()
+        assert [one.what for one in plan.refusals] == ["the manifest declares no job"]
+        assert not plan.applyable
+        with pytest.raises(Refused) as caught:
+            session.apply(plan)
+        assert caught.value.exit_code == ExitCode.REFUSED
+        with pytest.raises(Refused):
+            session.apply()
+        assert session.plan(allow_empty=True).applyable
+        assert session.plan(allow=["empty"]).applyable
+        assert session.apply(session.plan(force=True)).ok
+
+
+def test_action_that_fails_is_told_and_raised(service: Service) -> None:
+    service.app.faults.add(
+        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.0104", count=1)
+    )
+    with service.stack("a", "b").connect(environ=ENVIRON, parallelism=1) as session:
+        result = session.apply()
+    assert not result.ok
+    assert result.exit_code == ExitCode.PARTIAL
+    assert (result.summary["failed"], result.summary["done"]) == (1, 1)
+    with pytest.raises(ApplyFailed) as caught:
+        result.raise_for_failures()
+    assert caught.value.exit_code == ExitCode.PARTIAL
+    assert caught.value.result is result
+    assert [one.what for one in caught.value.diagnostics] == ["failed"]
+    assert "create a" in str(caught.value)
+
+
+def test_events_are_those_of_the_command_line(service: Service) -> None:
+    seen: list[ApplyEvent] = []
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        session.apply(on_event=seen.append)
+    kinds = ["version", "planned", "action_started", "action_completed", "apply_completed"]
+    assert [event.type for event in seen] == kinds
+    assert [event.sequence for event in seen] == [1, 2, 3, 4, 5]
+    assert seen[3].document()["key"] == "a"
+
+
+def test_listener_that_fails_changes_nothing_of_what_is_done(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: ApplyEvent) -> None:
+        raise RuntimeError("the notebook was closed")
+
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        assert session.apply(on_event=fail).ok
+    assert "on_event failed" in caplog.text
+
+
+def test_wait_goes_on_until_every_job_has_completed(service: Service) -> None:
+    seen: list[ApplyEvent] = []
+
+    def let_time_pass(event: ApplyEvent) -> None:
+        seen.append(event)
+        service.clock.advance(seconds=3600)
+
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        result = session.apply(wait="completed", on_event=let_time_pass)
+        assert result.ok
+        assert [(one.key, one.end) for one in result.waits] == [("a", "reached")]
+        assert session.jobs.get("a").status.phase == "Completed"
+        assert "action_progress" in [event.type for event in seen]
+
+
+def test_wait_for_what_nobody_knows_is_wrong_usage(tmp_path: Path) -> None:
+    with Stack.from_dict(manifest("a"), tmp_path).connect() as session, pytest.raises(WrongUsage):
+        session.apply(wait="happiness")  # type: ignore[arg-type]
+
+
+def test_destroy_needs_no_secret_and_asks_nobody(service: Service) -> None:
+    variables = {"hf_token": {"env": "HF_TOKEN", "sensitive": True}}
+    entry = job()
+    entry["algorithm"]["environments"] = {"HF_TOKEN": "${var.hf_token}"}
+    data = manifest(url=service.url, variables=variables) | {"jobs": {"a": entry}}
+    stack = Stack.from_dict(data, service.root, environ={"HF_TOKEN": "tell-nobody-2"})
+    with stack.connect(environ=ENVIRON) as session:
+        session.apply().raise_for_failures()
+    without = Stack.from_dict(data, service.root, environ={})
+    with without.connect(environ=ENVIRON) as session:
+        with pytest.raises(reconciler.ManifestInvalid) as caught:
+            session.plan()
+        assert "hf_token" in str(caught.value)
+        with pytest.raises(reconciler.ManifestInvalid):
+            session.apply()
+        assert session.drift().summary["terminated"] == 0
+        result = session.destroy()
+    assert result.summary["done"] == 1
+    assert {one.life.phase for one in service.app.store.jobs()} <= {"Terminating", "Terminated"}
+
+
+def test_second_apply_is_told_who_holds_the_lock(service: Service) -> None:
+    first, second = (service.stack("a").connect(environ=ENVIRON) for _ in range(2))
+    refused: list[BaseException] = []
+
+    def apply_beside(event: ApplyEvent) -> None:
+        if event.type == "planned":
+            try:
+                second.apply()
+            except LockHeld as held:
+                refused.append(held)
+
+    with first, second:
+        assert first.apply(on_event=apply_beside).ok
+        assert [one.exit_code for one in refused if isinstance(one, LockHeld)] == [ExitCode.LOCKED]
+        assert second.apply().ok  # it was let go
+
+
+# --- no global state
+
+
+def test_nothing_is_printed_and_no_signal_handler_is_installed(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        session.apply(on_event=lambda _: before.update(now={n: signal.getsignal(n) for n in [*before]}))  # type: ignore[call-overload]
+        session.drift()
+        session.destroy()
+    handlers = before.pop("now")  # type: ignore[call-overload]
+    assert handlers == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_happens_is_logged_without_secrets(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="reconciler")
+    entry = job(description="the token is tell-nobody-2")
+    entry["algorithm"]["environments"] = {"HF_TOKEN": "${var.hf_token}"}
+    variables = {"hf_token": {"env": "HF_TOKEN", "sensitive": True}}
+    data = manifest(url=service.url, variables=variables) | {"jobs": {"a": entry}}
+    events: list[ApplyEvent] = []
+    with Stack.from_dict(data, service.root, environ={"HF_TOKEN": "tell-nobody-2"}).connect(
+        environ=ENVIRON
+    ) as session:
+        plan = session.plan()
+        session.apply(plan, on_event=events.append)
+        shown = [str(plan), plan.render("json"), json.dumps(plan.to_dict()), str(session.plan())]
+        shown += [str(event.document()) for event in events] + [str(session.jobs.get("a"))]
+    assert "action_completed a create" in caplog.text
+    assert "POST /v2/p1/training-jobs" in caplog.text
+    assert all(
+        secret not in text for text in (caplog.text, *shown) for secret in ("tell-nobody-1", "tell-nobody-2")
+    )
+
+
+def test_two_sessions_in_two_threads_do_not_disturb_one_another(tmp_path: Path) -> None:
+    done: dict[str, list[str]] = {}
+    together = threading.Barrier(2)
+
+    def work(name: str) -> None:
+        root = tmp_path / name
+        root.mkdir()
+        data = manifest(*(f"{name}-{number}" for number in range(5))) | {"stack": name}
+        with Stack.from_dict(data, root).connect() as session:
+            together.wait()
+            session.apply().raise_for_failures()
+            done[name] = sorted(one.metadata.name for one in session.jobs.list())
+            session.destroy().raise_for_failures()
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("left", "right")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == {name: [f"{name}-{number}" for number in range(5)] for name in ("left", "right")}
+
+
+INTERRUPTED = """\
+import json, sys
+import reconciler
+stack = reconciler.Stack.from_dict(json.loads(sys.argv[1]), sys.argv[2])
+with stack.connect() as session:
+    try:
+        session.apply(wait="completed", on_event=lambda event: print(event.type, flush=True))
+    except KeyboardInterrupt:
+        print("interrupted", session.plan().summary["create"])
+"""
+
+
+def test_ctrl_c_ends_in_order_and_frees_the_lock(tmp_path: Path) -> None:
+    """A notebook's *Interrupt*: the wait ends, the lock is free, and the session can be used further."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, json.dumps(manifest("a")), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout as told:
+        for line in told:
+            if line.strip() == "action_progress":
+                process.send_signal(signal.SIGINT)
+                break
+        rest = told.read().splitlines()
+    assert process.wait(timeout=20) == 0
+    assert rest[-1] == "interrupted 0"
+    with Stack.from_dict(manifest("a"), tmp_path).connect() as session:
+        assert session.apply().ok

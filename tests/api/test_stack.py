@@ -1,0 +1,197 @@
+"""Loading from Python, and the errors that calls raise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reconciler
+from reconciler import (
+    ExitCode,
+    Location,
+    ManifestInvalid,
+    ReconcilerError,
+    RecordsAway,
+    ServiceFailure,
+    Stack,
+    Unauthorized,
+    WrongUsage,
+    load,
+)
+from reconciler.cli import cli
+from reconciler.cli.running import run
+from tests.api.conftest import ENVIRON, Service, job, manifest
+
+
+def write(root: Path, text: str, name: str = "jobs.yaml") -> Path:
+    (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
+def test_manifest_invalid_holds_every_problem(tmp_path: Path) -> None:
+    data = manifest("a", "b")
+    data["jobs"]["a"]["spec"]["resource"]["node_cout"] = 2
+    data["jobs"]["b"]["lifecycle"] = {"on_change": "replce"}
+    write(tmp_path, json.dumps(data, indent=1))
+    with pytest.raises(ManifestInvalid) as caught:
+        load(tmp_path)
+    assert caught.value.exit_code == ExitCode.INVALID
+    assert [one.path for one in caught.value.diagnostics] == [
+        "jobs.a.spec.resource",
+        "jobs.b.lifecycle.on_change",
+    ]
+    assert all(isinstance(one.location, Location) for one in caught.value.diagnostics)
+    with pytest.raises(ManifestInvalid) as from_data:
+        Stack.from_dict(data, tmp_path)
+    assert [one.path for one in from_data.value.diagnostics] == [one.path for one in caught.value.diagnostics]
+
+
+def test_load_takes_several_paths_variables_and_files_of_them(tmp_path: Path) -> None:
+    entry = job()
+    entry["algorithm"]["code_dir"] = "obs://${var.bucket}/${env.WHERE}/"
+    entry["algorithm"]["boot_file"] = "obs://${var.bucket}/${env.WHERE}/train.py"
+    entry["algorithm"]["parameters"] = {"lr": "${var.lr}"}
+    head = manifest() | {"variables": {"bucket": {}, "lr": {"default": 0.1}}}
+    del head["jobs"]
+    write(tmp_path, json.dumps(head), "stack.yaml")
+    write(tmp_path, json.dumps({"jobs": {"a": entry}}), "one.yaml")
+    write(tmp_path, json.dumps({"jobs": {"b": entry}}), "two.yaml")
+    values = tmp_path / "values"
+    values.mkdir()
+    write(values, "bucket: vision\n", "prod.yaml.txt")
+    stack = load(
+        str(tmp_path / "one.yaml"),
+        tmp_path / "stack.yaml",
+        variables={"lr": 0.01},
+        var_files=[values / "prod.yaml.txt"],
+        environ={"WHERE": "here"},
+    )
+    assert stack.keys == ("a",)
+    body: Any = stack._loaded.stack.jobs["a"].body
+    assert body["algorithm"]["code_dir"] == "obs://vision/here/"
+    assert body["algorithm"]["parameters"] == [{"name": "lr", "value": "0.01"}]
+
+
+def test_load_without_a_path_takes_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, json.dumps(manifest("a")))
+    monkeypatch.chdir(tmp_path)
+    assert load().keys == ("a",)
+    assert repr(load()) == "Stack('test', 1 jobs)"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"jobs": {}},
+        {"stack": "test", "jobs": {"a": float("nan")}},
+        {"stack": "test", "jobs": {"a": object()}},
+        {"stack": "test", "jobs": {("a", "b"): {}}},
+        {"stack": "test", "variables": {"x": {"default": "\ud800"}}},
+        ["stack"],
+        {"stack": "test", "jbos": {}},
+    ],
+    ids=["no stack", "no number", "no data", "no name", "no text", "no mapping", "misspelt"],
+)
+def test_data_that_is_no_manifest_is_invalid(data: Any, tmp_path: Path) -> None:
+    with pytest.raises(ManifestInvalid) as caught:
+        Stack.from_dict(data, tmp_path)
+    assert caught.value.diagnostics
+
+
+def test_data_that_holds_itself_is_invalid(tmp_path: Path) -> None:
+    data = manifest("a")
+    data["jobs"]["a"]["raw"] = data
+    with pytest.raises(ManifestInvalid):
+        Stack.from_dict(data, tmp_path)
+
+
+Wrong = Callable[[Path], object]
+WRONG_USAGES: dict[str, Wrong] = {
+    "a path that does not exist": lambda root: load(root / "none"),
+    "a root that does not exist": lambda root: Stack.from_dict(manifest("a"), root / "none"),
+    "a target that does not exist": lambda root: Stack.from_dict(manifest("a"), root).connect("prod"),
+    "a store that is none": lambda root: Stack.from_dict(manifest("a"), root).connect(records="nonsense"),
+    "no call at once": lambda root: Stack.from_dict(manifest("a"), root).connect(parallelism=0),
+    "a key that does not exist": lambda root: planned(root, only="b"),
+    "a guard that does not exist": lambda root: planned(root, allow=["everything"]),
+    "a format that does not exist": lambda root: planned(root).render("docx"),
+    "a plan file that does not exist": lambda root: reconciler.load_plan(root / "none"),
+}
+
+
+def planned(root: Path, **options: Any) -> reconciler.Plan:
+    with Stack.from_dict(manifest("a"), root).connect() as session:
+        return session.plan(**options)
+
+
+@pytest.mark.parametrize("wrong", WRONG_USAGES.values(), ids=WRONG_USAGES)
+def test_what_does_not_exist_is_wrong_usage(wrong: Wrong, tmp_path: Path) -> None:
+    with pytest.raises(WrongUsage) as caught:
+        wrong(tmp_path)
+    assert caught.value.exit_code == ExitCode.WRONG_USAGE
+    assert caught.value.diagnostics[0].what
+
+
+@pytest.mark.parametrize("environ", [{}, {"MODELARTS_AUTH_TOKEN": "wrong"}], ids=["none", "wrong"])
+def test_credentials_that_are_missing_or_wrong_are_unauthorized(
+    service: Service, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(service.root, json.dumps(manifest("a", url=service.url)))
+    with pytest.raises(Unauthorized) as caught, load(service.root).connect(environ=environ) as session:
+        session.plan()
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert run(cli, ["plan", str(service.root)]) == caught.value.exit_code == ExitCode.UNAUTHORIZED
+
+
+def test_service_that_cannot_be_reached_leaves_the_plan_incomplete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, json.dumps(manifest("a", url="http://127.0.0.1:9")))
+    with load(tmp_path).connect(environ=ENVIRON) as session:
+        plan = session.plan()
+        with pytest.raises(ServiceFailure) as caught:
+            session.jobs.get("a")
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "any")
+    assert not plan.complete
+    assert run(cli, ["plan", str(tmp_path)]) == plan.exit_code == ExitCode.UNKNOWN
+    assert caught.value.exit_code == ExitCode.UNKNOWN
+
+
+def test_apply_without_a_record_store_is_refused_unless_told(service: Service) -> None:
+    records = f"sqlite:///{service.root}/none/records.sqlite3"
+    (service.root / "none").write_text("no directory", encoding="utf-8")
+    with service.stack("a").connect(environ=ENVIRON, records=records) as session:
+        with pytest.raises(RecordsAway) as caught:
+            session.apply()
+        assert caught.value.exit_code == ExitCode.FAILED
+    assert service.asked("CreateTrainingJob") == 0
+    told = service.stack("a").connect(environ=ENVIRON, records=records, without_records=True)
+    with told as session:
+        assert session.apply().ok
+
+
+def test_records_variable_names_the_store_as_on_the_command_line(service: Service, tmp_path: Path) -> None:
+    environ = {**ENVIRON, "RECONCILER_RECORDS": f"sqlite:///{tmp_path}/shared.sqlite3"}
+    with service.stack("a").connect(environ=environ) as session:
+        session.apply()
+    assert (tmp_path / "shared.sqlite3").exists()
+
+
+def test_every_error_is_a_reconciler_error() -> None:
+    errors = [
+        value
+        for name in reconciler.__all__
+        if isinstance(value := getattr(reconciler, name), type) and issubclass(value, Exception)
+    ]
+    assert len(errors) > 15
+    assert all(issubclass(error, ReconcilerError) for error in errors)
+    assert all(
+        isinstance(error.exit_code, ExitCode) for error in errors if issubclass(error, ReconcilerError)
+    )
