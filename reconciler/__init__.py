@@ -66,8 +66,8 @@ if TYPE_CHECKING:
         NameTaken,
         NotFound,
         Rejected,
-        ServerFault,
-        ServiceFailure,
+        ServerError,
+        ServiceError,
         Throttled,
         Unanswered,
         Unauthorized,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
         UnreadableAnswer,
         WrongPhase,
     )
-    from reconciler.core.record import LockHeld, RecordsAway
+    from reconciler.core.record import LockHeld, RecordsUnavailable
     from reconciler.core.saved import StalePlan
     from reconciler.jobs.client import JobClient, WaitFailed
 
@@ -131,8 +131,8 @@ _NAMES_BY_MODULE = {
         "NameTaken",
         "NotFound",
         "Rejected",
-        "ServerFault",
-        "ServiceFailure",
+        "ServerError",
+        "ServiceError",
         "Throttled",
         "Unanswered",
         "Unauthorized",
@@ -142,7 +142,7 @@ _NAMES_BY_MODULE = {
     ),
     "core.record": (
         "LockHeld",
-        "RecordsAway",
+        "RecordsUnavailable",
     ),
     "core.saved": ("StalePlan",),
     "jobs.client": (
@@ -177,15 +177,15 @@ __all__ = [
     "Plan",
     "Quota",
     "ReconcilerError",
-    "RecordsAway",
+    "RecordsUnavailable",
     "Refused",
     "Rejected",
     "ReportedJob",
     "Result",
     "Search",
     "SearchBody",
-    "ServerFault",
-    "ServiceFailure",
+    "ServerError",
+    "ServiceError",
     "Session",
     "Stack",
     "Stages",

@@ -209,7 +209,7 @@ class Stack:
         Raises:
             WrongUsage: there is no such target, or `records` is no URL of a store.
             ManifestInvalid: the target, or the URL of the record store, is not complete.
-            ServiceFailure: no credentials were found, say.
+            ServiceError: no credentials were found, say.
         """
         from reconciler.backends.clock import SystemClock
         from reconciler.connection import RecordOptions
@@ -310,7 +310,7 @@ class Session:
         Raises:
             ManifestInvalid: a sensitive variable has no value.
             WrongUsage: `only` or `allow` names what does not exist.
-            ServiceFailure: the target does not let us read at all.
+            ServiceError: the target does not let us read at all.
         """
         context = self._context._replace(only=_keys(only))
         return self._plan(context, _options(allow, force=force, allow_empty=allow_empty))
@@ -341,8 +341,8 @@ class Session:
             Refused: a guard refuses the plan; nothing was done.
             StalePlan: something moved, or the plan is for another target; nothing was done.
             LockHeld: another process holds the lock.
-            RecordsAway: the record store cannot be used.
-            ServiceFailure: the workspace could not be read.
+            RecordsUnavailable: the record store cannot be used.
+            ServiceError: the workspace could not be read.
         """
         how = _How(RunKind.APPLY, _goal(wait), timeout_s, on_event)
         if plan is None:
@@ -378,7 +378,7 @@ class Session:
         """Terminate what the stack owns; a protected job stays. Calling this is the confirmation.
 
         Raises:
-            LockHeld, RecordsAway, ServiceFailure: as for `apply`.
+            LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
             WrongUsage: `only` names a key that is neither declared nor owned.
         """
         context = self._context._replace(only=_keys(only), is_applied=True)
@@ -390,7 +390,7 @@ class Session:
         """Say what changed on the service since the last apply. The check is recorded.
 
         Raises:
-            ServiceFailure: the target does not let us read at all.
+            ServiceError: the target does not let us read at all.
         """
         return DriftReport(reconcile.drift(self._context), self._runtime.redactor)
 

@@ -156,7 +156,7 @@ class RecordedStack:
         """The store, or None where there is none yet.
 
         Raises:
-            RecordsAway: there is one, and it cannot be asked.
+            RecordsUnavailable: there is one, and it cannot be asked.
         """
         return self.recording.reading()
 

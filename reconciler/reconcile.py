@@ -30,13 +30,13 @@ from reconciler.core.planner import (
     needs_whole_list,
     rests_on_memory,
 )
-from reconciler.core.ports import Backend, Journal, NotFound, ServiceFailure, Unauthorized
+from reconciler.core.ports import Backend, Journal, NotFound, ServiceError, Unauthorized
 from reconciler.core.record import (
     NO_MEMORY,
     Ended,
     Memory,
     RecordedRevision,
-    RecordsAway,
+    RecordsUnavailable,
     RevisionId,
     RunKind,
     Scope,
@@ -204,7 +204,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
 
     Raises:
         StalePlan: something moved that changes an action.
-        ServiceFailure: the workspace could not be read.
+        ServiceError: the workspace could not be read.
     """
     from reconciler.core.saved import StalePlan, movements
 
@@ -212,7 +212,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
     stack = context.loaded.stack
     seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)
     if seen.problem is not None:
-        raise ServiceFailure(f"{seen.problem}: nobody knows whether the plan still holds")
+        raise ServiceError(f"{seen.problem}: nobody knows whether the plan still holds")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
     look = Look(ownership, memory=_History(context).memory)
     if moved := movements(plan, look, context.target.clock.now()):
@@ -320,7 +320,7 @@ class _History:
         """Ask for what is recorded; later additions are not counted.
 
         Raises:
-            RecordsAway: it cannot be read, and what is planned is about to be carried out.
+            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
         """
         if self.recorded is None or self._context.is_applied:
             _ = self.memory
@@ -336,14 +336,14 @@ class _History:
         """All that it knows.
 
         Raises:
-            RecordsAway: it cannot be read, and what is planned is about to be carried out.
+            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
         """
         recording = self._context.recording
         if recording is None:
             return NO_MEMORY
         memory = recording.memory(self._context.scope)
         if memory.problem is not None and self._context.is_applied:
-            raise RecordsAway(
+            raise RecordsUnavailable(
                 Diagnostic(
                     "the history could not be read",
                     f"{memory.problem}; what has finished might be run again",
@@ -366,7 +366,7 @@ def _read(
             gone.add(job_id)
         except Unauthorized:
             raise
-        except ServiceFailure:
+        except ServiceError:
             pass  # stays unread, so its key is unknown
         return None
 

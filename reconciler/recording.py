@@ -24,7 +24,7 @@ from reconciler.core.record import (
     Holder,
     Memory,
     RecordedRevision,
-    RecordsAway,
+    RecordsUnavailable,
     RevisionId,
     Run,
     RunKind,
@@ -85,7 +85,7 @@ class Recording:
         try:
             records = self.reading()
             return records.memory(scope) if records else NO_MEMORY
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             if not self.goes_on_without:
                 return Memory(problem=str(away), fix=away.diagnostics[0].fix)
             self.warn(f"{away}; working without records")
@@ -101,7 +101,7 @@ class Recording:
 
         try:
             return read_revisions(self._file, scope) if has_content(self._link) else {}
-        except RecordsAway:  # whoever opens it says so
+        except RecordsUnavailable:  # whoever opens it says so
             return None
 
     @property
@@ -116,7 +116,7 @@ class Recording:
         """The store, or None where there is none yet.
 
         Raises:
-            RecordsAway: there is one, and it cannot be asked.
+            RecordsUnavailable: there is one, and it cannot be asked.
         """
         if self._opened is None:
             self._opened = self._open(create=False)
@@ -126,12 +126,12 @@ class Recording:
         """The store, made where there is none.
 
         Raises:
-            RecordsAway: it cannot be reached, read or written.
+            RecordsUnavailable: it cannot be reached, read or written.
         """
         if self._opened is None:
             try:
                 self._opened = self._open(create=True)
-            except RecordsAway as away:
+            except RecordsUnavailable as away:
                 if not self.goes_on_without:
                     raise
                 self._opened = self._nothing(away)
@@ -143,7 +143,7 @@ class Recording:
         from reconciler.records.store_file import has_content
 
         if self.unavailable is not None:
-            raise RecordsAway(*self.unavailable)
+            raise RecordsUnavailable(*self.unavailable)
         url = self.url
         tighten(self.root / NAME)
         if url is None:
@@ -154,13 +154,15 @@ class Recording:
                 except OSError as error:
                     why = f"{self.root / NAME}: {error.strerror}"
                     fix = "make the directory writable, or name a store by `records:` or --records"
-                    raise RecordsAway(Diagnostic("the record store cannot be written", why, fix)) from error
+                    raise RecordsUnavailable(
+                        Diagnostic("the record store cannot be written", why, fix)
+                    ) from error
             elif not has_file:
                 return None
             url = f"sqlite:///{self._file}"
         return open_records(url, clock=self.clock, redact=self.redact, create=create)
 
-    def _nothing(self, away: RecordsAway) -> Records:
+    def _nothing(self, away: RecordsUnavailable) -> Records:
         from reconciler.records.none import NoRecords
 
         self.warn(f"{away}; going on without lock, journal and history")
@@ -175,7 +177,7 @@ class Recording:
             self._opened = self._opened or self._open(create=True)
             assert self._opened is not None
             self._opened.remember(scope, seen, at_s)
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             self.tell(f"{away}; what was seen is not recorded")
 
     def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
@@ -183,7 +185,7 @@ class Recording:
         try:
             records = self.reading()
             return records.last_changes(scope) if records else {}
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             self.warn(f"{away}; who changed what is not shown")
             return {}
 
@@ -193,7 +195,7 @@ class Recording:
 
         Raises:
             LockHeld: somebody else does.
-            RecordsAway: the store is away, and nobody said to go on without.
+            RecordsUnavailable: the store is away, and nobody said to go on without.
         """
         origin = self._origin
         holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
@@ -201,7 +203,7 @@ class Recording:
             try:
                 lock = self.writing().locked(scope, holder, lease_s=self.lease_s, on_lost=on_lost)
                 held.enter_context(lock)
-            except RecordsAway as away:
+            except RecordsUnavailable as away:
                 if not self.goes_on_without:
                     raise
                 self.close()
@@ -225,7 +227,7 @@ class Recording:
         try:
             if self.reading():
                 self.begin(scope, kind, digest).end(ended)
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             self.warn(f"{away}; this check is not recorded")
 
     def close(self) -> None:
@@ -247,7 +249,7 @@ class StackLock:
 
         Raises:
             LockHeld: somebody else holds it.
-            RecordsAway: the store is away, and nobody said to go on without.
+            RecordsUnavailable: the store is away, and nobody said to go on without.
         """
         self._held.enter_context(self._recording.locked(self._scope, self._on_lost))
 
@@ -279,7 +281,7 @@ class _Forgiving:
         """Write a line, if that can be done."""
         try:
             return self._journal.before(step)
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             if not self._is_away:
                 self._is_away = True
                 self._warn(f"{away}; going on without a journal")

@@ -22,8 +22,8 @@ from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, Wai
 from reconciler.core.phase import parse_phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planner import NO_OPTIONS, Look, Options
-from reconciler.core.ports import NotFound, ServiceFailure
-from reconciler.core.record import Ended, LockHeld, RecordsAway, RunKind
+from reconciler.core.ports import NotFound, ServiceError
+from reconciler.core.record import Ended, LockHeld, RecordsUnavailable, RunKind
 from reconciler.core.supersession import Followed, Standing, Verdict, judge_followed, may_start
 from reconciler.reconcile import Context
 from reconciler.recording import plan_digest
@@ -183,7 +183,7 @@ class _Wait:
                     self._is_held_up = look.memory.problem is not None
                     return False, plan, look
                 more = self.rollout._apply(_only(plan, due), self.journal)
-        except (LockHeld, RecordsAway) as refusal:
+        except (LockHeld, RecordsUnavailable) as refusal:
             if not self._is_held_up and (recording := self.rollout.context.recording):
                 recording.warn(f"{refusal}; tried again until that has ended")
             self._is_held_up = True
@@ -244,7 +244,7 @@ class _Wait:
             is_remembered = action.action in (Action.KEEP, Action.DEFER)
             standing = Standing.CURRENT if is_remembered else Standing.SUPERSEDED
             return Verdict(standing, None, f"the record of job {job_id} is gone")
-        except ServiceFailure:
+        except ServiceError:
             return Verdict(Standing.UNSEEN)
         marker = job.marker
         is_ours = marker is not None and marker.stack == self.plan.stack

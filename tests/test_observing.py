@@ -16,7 +16,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.ports import Backend
-from reconciler.core.record import RecordsAway
+from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
@@ -260,7 +260,7 @@ def test_unreadable_history_leaves_unknown_only_what_rests_on_it(service: Servic
 
 
 def test_unreadable_history_refuses_what_is_to_be_applied(service: Service, damaged: Path) -> None:
-    with pytest.raises(RecordsAway) as refused:
+    with pytest.raises(RecordsUnavailable) as refused:
         reconcile.plan(context_on(service, damaged, a_job(), a_job("b"))._replace(is_applied=True))
     assert "--without-records" in str(refused.value.diagnostics[0].fix)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.plan import TargetIdentity
-from reconciler.core.record import RecordsAway, RunKind, Scope
+from reconciler.core.record import RecordsUnavailable, RunKind, Scope
 from reconciler.core.stack import TargetKind
 from reconciler.recording import Recording
 
@@ -38,7 +38,7 @@ def blocked(tmp_path: Path) -> Path:
 def test_a_directory_that_cannot_be_made_stops_an_apply(blocked: Path) -> None:
     recording = Recording(None, blocked, Now())
     with (
-        pytest.raises(RecordsAway, match="cannot be written"),
+        pytest.raises(RecordsUnavailable, match="cannot be written"),
         recording.locked(scope(), lambda: None),
     ):
         pass
@@ -60,7 +60,7 @@ def test_file_that_is_a_link_to_itself_is_not_an_empty_store(tmp_path: Path) -> 
     assert recording.recorded_revisions(scope()) is None
     assert "cannot be reached" in (recording.memory(scope()).problem or "")
     with (
-        pytest.raises(RecordsAway, match="cannot be reached"),
+        pytest.raises(RecordsUnavailable, match="cannot be reached"),
         recording.locked(scope(), lambda: None),
     ):
         pass

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from reconciler.core.catalog import Missing, Offers, missing, needs_engines, needs_flavors, pools
 from reconciler.core.plan import PlannedAction
-from reconciler.core.ports import Catalog, NotOffered, Rejected, ServiceFailure
+from reconciler.core.ports import Catalog, NotOffered, Rejected, ServiceError
 
 _T = TypeVar("_T")
 
@@ -71,7 +71,7 @@ class CreateChecks:
     def _asked(self, what: str, ask: Callable[[], _T | None]) -> _T | None:
         try:
             return ask()
-        except ServiceFailure as failure:
+        except ServiceError as failure:
             why = failure.diagnostics[0]
             self._warn(f"cannot check {what} before replacing: {why.what}: {why.why}")
             return None

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.plan import PlannedAction
-from reconciler.core.ports import UNCERTAIN, Backend, Journal, ServiceFailure
+from reconciler.core.ports import UNCERTAIN, Backend, Journal, ServiceError
 from reconciler.core.record import Call, Step, StepEnd
 
 _T = TypeVar("_T")
@@ -129,7 +129,7 @@ class JournaledBackend:
         try:
             with self._in_flight.of(step):
                 result = call()
-        except ServiceFailure as failure:
+        except ServiceError as failure:
             is_certain = not isinstance(failure, UNCERTAIN)
             end = StepEnd(False, is_certain, step.job, failure.code, failure.message, failure.request_id)
             self._turn.rest()

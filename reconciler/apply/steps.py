@@ -28,14 +28,14 @@ from reconciler.core.ports import (
     Interrupted,
     NameTaken,
     NotFound,
-    ServiceFailure,
+    ServiceError,
     Throttled,
     Unauthorized,
     Unreachable,
     UnreadableAnswer,
     WrongPhase,
 )
-from reconciler.core.record import RecordsAway
+from reconciler.core.record import RecordsUnavailable
 from reconciler.core.retry import stopped_itself
 from reconciler.core.stack import DesiredJob, ReplaceOrder
 
@@ -104,7 +104,7 @@ class Steps:
             )
         except Interrupted:
             raise
-        except ServiceFailure as failure:
+        except ServiceError as failure:
             why = failure.diagnostics[0]
             return Outcome(
                 action,
@@ -115,7 +115,7 @@ class Steps:
                 message=failure.message,
                 request_id=failure.request_id,
             )
-        except RecordsAway as refusal:
+        except RecordsUnavailable as refusal:
             why = refusal.diagnostics[0]
             return Outcome(action, Status.FAILED, f"{refusal}; nothing was sent", job=_id(action))
 
@@ -181,7 +181,7 @@ class Steps:
         raise AssertionError("the last attempt returns or raises")
 
     def _look_up_after(
-        self, failure: ServiceFailure, action: PlannedAction, name: str
+        self, failure: ServiceError, action: PlannedAction, name: str
     ) -> tuple[str, str] | None:
         """Settle a create without an answer: the job that is there, or None if it certainly is not."""
         try:
@@ -190,7 +190,7 @@ class Steps:
             is_held = True if isinstance(failure, NameTaken) else self._is_held(name)
             if is_held:
                 return self._holder(action, name)
-        except ServiceFailure as second:
+        except ServiceError as second:
             failure, is_held = second, None
         if is_held is None:
             said = f"{failure.message}; whether {name} was created could not be found out"
@@ -231,7 +231,7 @@ class Steps:
         """Ask whether the name is held: a help that not everybody may use, so its failure says nothing."""
         try:
             return self._backend.name_is_taken(name)
-        except ServiceFailure:
+        except ServiceError:
             return None
 
     def _is_ours(self, job: ObservedJob, action: PlannedAction) -> bool:
@@ -301,7 +301,7 @@ class Steps:
                 return self._look(action)
             except NotFound:
                 return None
-            except ServiceFailure as failure:
+            except ServiceError as failure:
                 # The backend has repeated what may pass; these two it leaves to us: read again, ask again.
                 may_pass = isinstance(failure, (WrongPhase, UnreadableAnswer))
                 if not may_pass or attempt == ATTEMPTS - 1:
@@ -309,13 +309,13 @@ class Steps:
                 self._sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
         raise AssertionError("the last attempt returns or raises")
 
-    def _ended_all_the_same(self, action: PlannedAction, failure: ServiceFailure) -> ObservedJob | None:
+    def _ended_all_the_same(self, action: PlannedAction, failure: ServiceError) -> ObservedJob | None:
         """What came too late, or had its effect without an answer, has reached its goal."""
         try:
             job = self._look(action)
         except NotFound:
             return None
-        except ServiceFailure:
+        except ServiceError:
             raise failure from None
         if _is_ending(job):
             return job
@@ -371,12 +371,12 @@ class Steps:
             raise Ended(end.status, _none_left(old, action, end), _id(action)) from _met_before(end)
         except Interrupted:
             raise
-        except ServiceFailure as failure:
+        except ServiceError as failure:
             why = failure.diagnostics[0]
             status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
             refused = Ended(status, f"{why.what}: {why.why}")
             raise Ended(status, _none_left(old, action, refused), _id(action)) from failure
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             unsent = Ended(Status.FAILED, f"{away}; it was not sent")
             raise Ended(unsent.status, _none_left(old, action, unsent), _id(action)) from away
 
@@ -443,10 +443,10 @@ class Steps:
             self._clock.sleep(seconds)
 
 
-def _met_before(end: Ended) -> ServiceFailure | None:
+def _met_before(end: Ended) -> ServiceError | None:
     """The failure that led to an end: a name that is taken, say, by whom the look after it showed."""
     met = end.__cause__ or (None if end.__suppress_context__ else end.__context__)
-    return met if isinstance(met, ServiceFailure) else None
+    return met if isinstance(met, ServiceError) else None
 
 
 def _none_left(old: ObservedJob | None, action: PlannedAction, end: Ended) -> str:

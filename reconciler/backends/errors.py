@@ -19,8 +19,8 @@ from reconciler.core.ports import (
     NameTaken,
     NotFound,
     Rejected,
-    ServerFault,
-    ServiceFailure,
+    ServerError,
+    ServiceError,
     Throttled,
     Unauthorized,
     UnreadableAnswer,
@@ -39,7 +39,7 @@ _NO_CODE = re.compile(r"[^A-Za-z0-9._-]")
 class Meaning(NamedTuple):
     """What a code says beyond its HTTP status: the failure, and a fix that we know better."""
 
-    failure: type[ServiceFailure]
+    failure: type[ServiceError]
     fix: str | None = None
 
 
@@ -117,11 +117,11 @@ CODES: dict[str, Meaning] = {
     "ModelArts.2836": Meaning(Rejected, "check endpoint or region of the target"),
 }
 
-_STATUSES: dict[int, type[ServiceFailure]] = {
+_STATUSES: dict[int, type[ServiceError]] = {
     401: Unauthorized,
     403: Unauthorized,
     # The request reached somebody who then gave up on it: what became of it is not known.
-    408: ServerFault,
+    408: ServerError,
     409: WrongPhase,
     429: Throttled,
 }
@@ -218,7 +218,7 @@ def failure_of(
     retry_after_s: float | None = None,
     fix: str | None = None,
     redact: Callable[[str], str] = str,
-) -> ServiceFailure:
+) -> ServiceError:
     """Return the failure that an answer other than 2xx stands for.
 
     The code decides before the status: 404 ModelArts.2786 is a matter of credentials, and *no such
@@ -229,7 +229,7 @@ def failure_of(
     meaning = CODES.get(canonical_code(error.code)) or Meaning(_by_status(status))
     if status >= 500 and meaning.failure is not Throttled:
         # A code must not make a call look harmless that a broken server may have carried out.
-        meaning = Meaning(ServerFault, meaning.fix)
+        meaning = Meaning(ServerError, meaning.fix)
     wish = f"; the service asks to wait {spell(retry_after_s)}" if retry_after_s else ""
     return meaning.failure(
         error.message + wish,
@@ -241,7 +241,7 @@ def failure_of(
     )
 
 
-def is_missing_right(failure: ServiceFailure) -> bool:
+def is_missing_right(failure: ServiceError) -> bool:
     """Whether the service knows the caller, who may not make this call; others may well be allowed.
 
     The code decides: HTTP 403 stands for invalid keys and restricted accounts as well.
@@ -252,10 +252,10 @@ def is_missing_right(failure: ServiceFailure) -> bool:
     return failure.status == 403 if meaning is None else meaning is _NO_RIGHT
 
 
-def _by_status(status: int) -> type[ServiceFailure]:
+def _by_status(status: int) -> type[ServiceError]:
     if 400 <= status < 500:
         return _STATUSES.get(status, Rejected)
-    return ServerFault if status >= 500 else UnreadableAnswer
+    return ServerError if status >= 500 else UnreadableAnswer
 
 
 def redirected(status: int, location: str, redact: Callable[[str], str] = str) -> UnreadableAnswer:

@@ -15,7 +15,7 @@ from reconciler.backends.credentials import sendable
 from reconciler.backends.request import Request
 from reconciler.backends.session import Answer, Session
 from reconciler.backends.waiting import Repeat
-from reconciler.core.ports import Clock, Rejected, Secrets, ServiceFailure, Unauthorized, Unreachable
+from reconciler.core.ports import Clock, Rejected, Secrets, ServiceError, Unauthorized, Unreachable
 
 _WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"
 
@@ -133,7 +133,7 @@ class PasswordToken:
             raise _refused(refusal, f"check {_WHAT_IAM_LOOKS_AT}") from None
         except Rejected as refusal:
             raise _refused(refusal, f"check OS_AUTH_URL, {_WHAT_IAM_LOOKS_AT}") from None
-        except ServiceFailure as failure:
+        except ServiceError as failure:
             raise IamUnreachable(
                 f"no token from IAM: {failure.message}", status=failure.status, fix="check OS_AUTH_URL"
             ) from None
@@ -142,7 +142,7 @@ class PasswordToken:
             self._iam.close()
 
 
-def _refused(refusal: ServiceFailure, fix: str) -> LoginRefused:
+def _refused(refusal: ServiceError, fix: str) -> LoginRefused:
     return LoginRefused(
         f"IAM refuses the login: {refusal.message}",
         code=refusal.code,

@@ -11,7 +11,7 @@ import requests
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
-from reconciler.core.ports import ServiceFailure
+from reconciler.core.ports import ServiceError
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -19,7 +19,7 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class WsgiAdapter(BaseAdapter):
     """Calls `app` for each request. What the app raises is a connection that broke without an answer.
 
-    A `ServiceFailure` is what it says.
+    A `ServiceError` is what it says.
     """
 
     def __init__(self, app: WsgiApp) -> None:
@@ -39,7 +39,7 @@ class WsgiAdapter(BaseAdapter):
 
         Raises:
             requests.ConnectionError: the app raised instead of answering.
-            ServiceFailure: the app raised it.
+            ServiceError: the app raised it.
         """
         said: list[tuple[str, list[tuple[str, str]]]] = []
 
@@ -54,7 +54,7 @@ class WsgiAdapter(BaseAdapter):
                 if close := getattr(chunks, "close", None):
                     close()
             status, headers = said[-1]
-        except ServiceFailure:
+        except ServiceError:
             raise
         except Exception as error:
             raise requests.ConnectionError(f"{type(error).__name__}: {error}") from error

@@ -19,7 +19,7 @@ from reconciler.core.body import create_body, with_identity
 from reconciler.core.desired import JobBody
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Unreadable
-from reconciler.core.ports import Rejected, ServiceFailure, UnreadableAnswer
+from reconciler.core.ports import Rejected, ServiceError, UnreadableAnswer
 
 _EVERY_JOB = Search()
 
@@ -49,7 +49,7 @@ class Jobs:
 
         Raises:
             NameTaken: a job of that name exists, seen or not.
-            Unanswered, UnreadableAnswer, ServerFault: whether there is a job now is not known.
+            Unanswered, UnreadableAnswer, ServerError: whether there is a job now is not known.
         """
         body = with_identity(
             create_body(job.model_dump(exclude_unset=True)),
@@ -71,7 +71,7 @@ class Jobs:
         """
         asked = search.conditions()
         listing = self._backend.search(asked.pop("filters", ()), more=asked, limit=limit)
-        if isinstance(listing.problem, ServiceFailure):
+        if isinstance(listing.problem, ServiceError):
             raise listing.problem
         if listing.problem:
             raise UnreadableAnswer(listing.problem)

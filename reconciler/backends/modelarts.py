@@ -25,7 +25,7 @@ from reconciler.core.ports import (
     ReadingListener,
     Rejected,
     Secrets,
-    ServiceFailure,
+    ServiceError,
     Unauthorized,
     UnreadableAnswer,
 )
@@ -130,10 +130,10 @@ class ModelArtsBackend:
 
         Raises:
             UnreadableAnswer: the list moved, or an entry that may be the job cannot be read.
-            ServiceFailure: the list could not be read to its end.
+            ServiceError: the list could not be read to its end.
         """
         listing = self.search([named(name)])
-        if isinstance(listing.problem, ServiceFailure):
+        if isinstance(listing.problem, ServiceError):
             raise listing.problem
         if listing.problem:
             raise UnreadableAnswer(f"{listing.problem}: nobody knows whether {name} is there")
@@ -256,7 +256,7 @@ class ModelArtsBackend:
 
         Raises:
             NameTaken: a job of that name exists, seen or not.
-            Unanswered, UnreadableAnswer, ServerFault: whether there is a job now is not known.
+            Unanswered, UnreadableAnswer, ServerError: whether there is a job now is not known.
         """
         metadata = {"workspace_id": self.workspace_id, **body.get("metadata", {})}
         return _job(

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from reconciler.backends.answers import number, read_job
 from reconciler.core.observed import ObservedJob, Unreadable
-from reconciler.core.ports import ServiceFailure, Unauthorized
+from reconciler.core.ports import ServiceError, Unauthorized
 
 PAGE_SIZE = 50
 MAX_READINGS = 4
@@ -70,7 +70,7 @@ class Listing:
 
     jobs: list[ObservedJob] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
-    problem: ServiceFailure | str | None = None
+    problem: ServiceError | str | None = None
     requests: int = 0
 
 
@@ -98,7 +98,7 @@ class PageReader:
                 end = self._read_once(counted, seen, None if reading else first, 1 if reading else WIDTH)
             except Unauthorized:
                 raise
-            except ServiceFailure as failure:
+            except ServiceError as failure:
                 return seen.listing(failure, counted.requests)
             if end is not _MOVED:
                 return seen.listing(end, counted.requests)
@@ -245,7 +245,7 @@ class _Seen:
         self._total = page.total
         return repeated
 
-    def listing(self, problem: ServiceFailure | str | None, requests: int) -> Listing:
+    def listing(self, problem: ServiceError | str | None, requests: int) -> Listing:
         # What an earlier reading showed exists as far as anybody knows, unless a whole one says otherwise.
         found = self._jobs if problem is None else {**self._earlier, **self._jobs}
         return Listing(

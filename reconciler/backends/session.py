@@ -35,7 +35,7 @@ from reconciler.core.ports import (
     Interrupted,
     RequestListener,
     Secrets,
-    ServiceFailure,
+    ServiceError,
     Throttled,
     Unanswered,
     Unauthorized,
@@ -201,7 +201,7 @@ class Session:
         renewed: whoever is not known has changed nothing.
 
         Raises:
-            ServiceFailure: anything else happened, see `core.ports`.
+            ServiceError: anything else happened, see `core.ports`.
         """
         if self._unusable:
             why, fix = self._unusable
@@ -247,7 +247,7 @@ class Session:
                 if has_renewed or not _is_worth_renewing(failure) or not self.credentials.renew(proof):
                     raise
                 has_renewed = True
-            except ServiceFailure as failure:
+            except ServiceError as failure:
                 wait_s = self._backoff.wait_s(failure, attempt, repeat, self._chance)
                 if self._limiter and isinstance(failure, Throttled):
                     self._limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
@@ -327,7 +327,7 @@ class Session:
         except _BROKEN as error:
             response.close()
             raise self._unanswered(error, has_begun=True) from None
-        except ServiceFailure:
+        except ServiceError:
             # What is left of the answer must not be taken for the next one.
             response.close()
             raise
@@ -351,7 +351,7 @@ class Session:
             return adapter
 
 
-def _as_interrupted(failure: ServiceFailure, *, changes: bool) -> ServiceFailure:
+def _as_interrupted(failure: ServiceError, *, changes: bool) -> ServiceError:
     """What a failure is that would be followed by another attempt, if the program were not to stop."""
     had_no_effect = not changes or isinstance(failure, Throttled | Unreachable)
     return Interrupted(f"it was not sent again after: {failure.message}") if had_no_effect else failure

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from reconciler.core.ports import ServerFault, ServiceFailure, Throttled, Unanswered, Unreachable
+from reconciler.core.ports import ServerError, ServiceError, Throttled, Unanswered, Unreachable
 
 
 class Repeat(Enum):
@@ -41,7 +41,7 @@ class Backoff:
     longest_retry_after_s: float = 60.0
 
     def wait_s(
-        self, failure: ServiceFailure, attempt: int, repeat: Repeat, chance: Callable[[], float]
+        self, failure: ServiceError, attempt: int, repeat: Repeat, chance: Callable[[], float]
     ) -> float | None:
         """Return how long to wait before attempt number `attempt` + 1, or None to give up."""
         if not _may_repeat(failure, repeat):
@@ -55,7 +55,7 @@ class Backoff:
         return max(wanted, step * (0.5 + 0.5 * chance()))
 
 
-def _may_repeat(failure: ServiceFailure, repeat: Repeat) -> bool:
+def _may_repeat(failure: ServiceError, repeat: Repeat) -> bool:
     if repeat is Repeat.NEVER:
         return False
     if isinstance(failure, Throttled | Unreachable):
@@ -63,7 +63,7 @@ def _may_repeat(failure: ServiceFailure, repeat: Repeat) -> bool:
     if repeat is Repeat.WITHOUT_EFFECT:
         return False
     return isinstance(failure, Unanswered) or (
-        isinstance(failure, ServerFault) and failure.status in _PASSING
+        isinstance(failure, ServerError) and failure.status in _PASSING
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from reconciler.backends.paging import PAGE_SIZE, SLOW_START_S, WIDTH, Listing, Page, PageReader, at_once
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.phase import ACTIVE
-from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
+from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 
 #: A condition of the service's search: `key`, `operator` (between, like, in, not), `value` (a list of text).
 Filter = Mapping[str, Any]
@@ -90,7 +90,7 @@ def observe(
         first = fetch(0, ())
     except Unauthorized:
         raise
-    except ServiceFailure as failure:
+    except ServiceError as failure:
         return _observation(_failed(failure), 0, "one scan of everything")
     if names is None or first.is_last:
         return _scan(fetch, reader, first)
@@ -179,7 +179,7 @@ def _after(given_up: str, requests: int, observation: Observation) -> Observatio
     )
 
 
-def _failed(failure: ServiceFailure) -> Listing:
+def _failed(failure: ServiceError) -> Listing:
     return Listing(problem=failure, requests=1)
 
 
@@ -209,9 +209,9 @@ def _observation(listing: Listing, more: int, strategy: str, *, is_whole: bool =
     )
 
 
-def _said(problem: ServiceFailure | str | None) -> str | None:
+def _said(problem: ServiceError | str | None) -> str | None:
     """A problem in words, and what to do about it where that is known."""
-    if not isinstance(problem, ServiceFailure):
+    if not isinstance(problem, ServiceError):
         return problem
     fixes = [diagnostic.fix for diagnostic in problem.diagnostics if diagnostic.fix]
     return "; ".join([str(problem), *fixes])

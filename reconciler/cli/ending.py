@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.cli.console import console
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.phase import Operation
-from reconciler.core.ports import ServiceFailure
+from reconciler.core.ports import ServiceError
 from reconciler.jobs.actions import check_allowed, delete, delete_unless, terminate
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Ending(NamedTuple):
 
     job: ObservedJob
     word: str
-    failure: ServiceFailure | None = None
+    failure: ServiceError | None = None
 
 
 def terminate_all(
@@ -52,7 +52,7 @@ def delete_all(
     if len(jobs) > 1:
         try:
             backend.operations.delete_many({job.id: _kind(job) for job in jobs})
-        except ServiceFailure as failure:
+        except ServiceError as failure:
             endings = [_tried(backend, job, delete_unless(failure)) for job in jobs]
         else:
             endings = [Ending(job, "deleting") for job in jobs]
@@ -77,7 +77,7 @@ def _tried(
 ) -> Ending:
     try:
         return Ending(job, call(backend, job))
-    except ServiceFailure as failure:
+    except ServiceError as failure:
         return Ending(job, "failed", failure)
 
 

@@ -30,7 +30,7 @@ from reconciler.core.checkup import (
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.ownership import sort_by_key
-from reconciler.core.ports import Clock, NotFound, Rejected, ServiceFailure, Unauthorized
+from reconciler.core.ports import Clock, NotFound, Rejected, ServiceError, Unauthorized
 from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
 from reconciler.targets import LocalFileFailed, connected
@@ -117,7 +117,7 @@ class Examination:
             except LocalFileFailed as failure:
                 yield of_failure("target", failure)
                 yield from unchecked(rest, "the target cannot be opened")
-            except ServiceFailure as failure:
+            except ServiceError as failure:
                 yield of_failure("credentials", failure)
                 yield from unchecked(rest, "there are no credentials to ask with")
             except ManifestInvalid as invalid:
@@ -141,7 +141,7 @@ class Examination:
             yield from unchecked(_STEPS, "there is no token to ask with")
             return
         yield well("credentials", self._credentials(backend))
-        failure = listing.problem if isinstance(listing.problem, ServiceFailure) else None
+        failure = listing.problem if isinstance(listing.problem, ServiceError) else None
         if isinstance(failure, LocalFileFailed) or (
             failure and not isinstance(failure, Unauthorized | Rejected)
         ):
@@ -181,7 +181,7 @@ class Examination:
         return next((name for name in variables if os.environ.get(name, "").strip()), "the credentials")
 
     def _of_access(self, backend: ModelArtsBackend, listing: Listing) -> Iterator[Check]:
-        if isinstance(listing.problem, ServiceFailure):
+        if isinstance(listing.problem, ServiceError):
             yield _denied(_LIST.name, _LIST.action, listing.problem)
         elif listing.problem:
             yield wrong(_LIST.name, listing.problem, "run it again", Trouble.UNREACHABLE)
@@ -246,12 +246,12 @@ def _tried(probe: _Probe, backend: ModelArtsBackend, job_id: str) -> Check:
         probe.call(backend, job_id)
     except NotFound:
         return Check(probe.name, Health.UNCHECKED, "the job was deleted meanwhile")
-    except ServiceFailure as failure:
+    except ServiceError as failure:
         return _denied(probe.name, probe.action, failure)
     return well(probe.name, probe.action)
 
 
-def _denied(name: str, action: str, failure: ServiceFailure) -> Check:
+def _denied(name: str, action: str, failure: ServiceError) -> Check:
     if is_missing_right(failure):
         found = of_failure(name, failure)
         return wrong(name, found.detail, f"ask for a role that has {action}", Trouble.ACCESS)
@@ -265,6 +265,6 @@ def _quota(backend: ModelArtsBackend) -> Check:
         return Check("quota", Health.UNCHECKED, _NOT_ON_OTC)
     try:
         quotas = backend.operations.quotas("job-num")
-    except ServiceFailure as failure:
+    except ServiceError as failure:
         return _denied("quota", _GET_QUOTAS, failure)
     return of_quota(quotas[0].quota, quotas[0].used) if quotas else of_quota(None, None)

@@ -13,7 +13,7 @@ from reconciler.core.checkup import Check, of_lock, of_memory, unchecked, well, 
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.plan import TargetIdentity
 from reconciler.core.ports import Clock, Records
-from reconciler.core.record import RecordsAway, Scope
+from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
 from reconciler.record_directory import NAME
@@ -66,7 +66,7 @@ class RecordsExamination:
             self._store = self._recording.reading()
             if self._store is not None:
                 self._store.check()
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             self._is_away = True
             [said] = away.diagnostics
             return wrong("records", f"{said.what}: {said.why}", said.fix)
@@ -80,7 +80,7 @@ class RecordsExamination:
             return of_lock(None, 0.0)
         try:
             holder = self._store.holder(Scope.of(self._loaded.stack.name, identity))
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             [said] = away.diagnostics
             return wrong(LOCK, f"{said.what}: {said.why}", said.fix)
         return of_lock(holder, self._clock.now())

@@ -94,11 +94,11 @@ def _print_part(text: str, *, as_json: bool) -> None:
 
 def end_of_log(backend: ModelArtsBackend, job: ObservedJob, lines: int) -> list[str]:
     """The last lines of a job's log; none where it cannot be read."""
-    from reconciler.core.ports import ServiceFailure
+    from reconciler.core.ports import ServiceError
 
     try:
         preview = backend.operations.log_preview(job.id, first_task(job))
-    except ServiceFailure:
+    except ServiceError:
         return []
     if preview is None:
         return []

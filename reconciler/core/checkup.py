@@ -11,7 +11,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Ownership, Standing
 from reconciler.core.phase import Phase
 from reconciler.core.plan import timestamp
-from reconciler.core.ports import Rejected, ServiceFailure, Unauthorized
+from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 from reconciler.core.record import Holder
 
 #: What the service allows. Source: docs/modelarts.md, "Signatures".
@@ -66,7 +66,7 @@ def unchecked(names: Iterable[str], why: str) -> list[Check]:
     return [Check(name, Health.UNCHECKED, why) for name in names]
 
 
-def of_failure(name: str, failure: ServiceFailure) -> Check:
+def of_failure(name: str, failure: ServiceError) -> Check:
     """What a call that failed says: no access, no service, or another refusal."""
     [said] = failure.diagnostics
     if isinstance(failure, Unauthorized):

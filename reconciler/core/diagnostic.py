@@ -6,7 +6,7 @@ Exceptions carry diagnostics; only `cli/` shows them and picks the exit code::
     ├── ManifestInvalid      the files say something that cannot be (65)
     ├── WrongUsage           a path, a key or an option that does not exist (64)
     ├── Refused              a guard or a person said no (3)
-    └── ServiceFailure       the target did not do what it was asked, see `core.ports`
+    └── ServiceError       the target did not do what it was asked, see `core.ports`
 """
 
 from __future__ import annotations

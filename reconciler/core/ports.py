@@ -2,11 +2,11 @@
 
 ::
 
-    ServiceFailure
+    ServiceError
     ├── Unanswered        no answer came: whether the call took effect is not known
     │   └── Unreachable   the call was never sent: it had no effect
     ├── UnreadableAnswer  an answer came, and cannot be understood: the effect is not known either
-    ├── ServerFault       5xx: the effect is not known
+    ├── ServerError       5xx: the effect is not known
     ├── Throttled         429: no effect; `retry_after_s`
     ├── Interrupted       the program is to stop, so it was not sent, or not sent again: no effect
     ├── Unauthorized      401, 403 and the service's own codes for them
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
 
 
-class ServiceFailure(ReconcilerError):
+class ServiceError(ReconcilerError):
     """The target did not do what it was asked.
 
     `code` is the service's error code (e.g. ModelArts.2751) or "", `message` its text, `status` the
@@ -77,7 +77,7 @@ class ServiceFailure(ReconcilerError):
         super().__init__(Diagnostic(self.what, f"{message} ({said})" if said else message, fix))
 
 
-class Unanswered(ServiceFailure):
+class Unanswered(ServiceError):
     """No answer came: whether the call took effect is not known."""
 
     what = "no answer from the service"
@@ -89,38 +89,38 @@ class Unreachable(Unanswered):
     what = "the service cannot be reached"
 
 
-class UnreadableAnswer(ServiceFailure):
+class UnreadableAnswer(ServiceError):
     """An answer came that cannot be understood: whether the call took effect is not known."""
 
     what = "unreadable answer from the service"
 
 
-class ServerFault(ServiceFailure):
+class ServerError(ServiceError):
     """The service broke (5xx): whether the call took effect is not known."""
 
     what = "the service broke"
 
 
-class Throttled(ServiceFailure):
+class Throttled(ServiceError):
     """Too many requests; `retry_after_s` says how long to wait, in seconds, where the service says it."""
 
     what = "too many requests"
 
 
-class Interrupted(ServiceFailure):
+class Interrupted(ServiceError):
     """The program is to stop, so the call was not sent, or not sent again; it had no effect."""
 
     what = "interrupted"
 
 
-class Unauthorized(ServiceFailure):
+class Unauthorized(ServiceError):
     """The service does not know the caller, or does not let the caller do this."""
 
     what = "authentication or permission failed"
     exit_code = ExitCode.UNAUTHORIZED
 
 
-class Rejected(ServiceFailure):
+class Rejected(ServiceError):
     """The service said no; nothing happened."""
 
     what = "the service refused"
@@ -152,7 +152,7 @@ class WrongPhase(Rejected):
 
 
 #: After these it is not known whether the call took effect.
-UNCERTAIN = (Unanswered, ServerFault, UnreadableAnswer)
+UNCERTAIN = (Unanswered, ServerError, UnreadableAnswer)
 
 
 class Clock(Protocol):
@@ -168,7 +168,7 @@ class Clock(Protocol):
 
 
 class Backend(Protocol):
-    """A place where jobs live. Any method may raise a `ServiceFailure`; all are safe to call from threads."""
+    """A place where jobs live. Any method may raise a `ServiceError`; all are safe to call from threads."""
 
     def observe(
         self,
@@ -212,7 +212,7 @@ class Backend(Protocol):
 
 
 class Catalog(Protocol):
-    """What a target offers to jobs. Any method may raise a `ServiceFailure`: then it is not known."""
+    """What a target offers to jobs. Any method may raise a `ServiceError`: then it is not known."""
 
     def flavors(self) -> Mapping[str, int | None] | None:
         """The flavors of the public pools, with the most nodes a job may have (None: not said).
@@ -243,7 +243,7 @@ class Journal(Protocol):
 
         Raises:
             LockLost: the run no longer holds its lock, so the call must not be made.
-            RecordsAway: the line could not be written, so the call must not be made.
+            RecordsUnavailable: the line could not be written, so the call must not be made.
         """
         ...
 
@@ -261,7 +261,7 @@ class Journal(Protocol):
 
 
 class Records(Protocol):
-    """One store for journal, lock and history. Any method may raise `RecordsAway`."""
+    """One store for journal, lock and history. Any method may raise `RecordsUnavailable`."""
 
     def locked(
         self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
@@ -322,7 +322,7 @@ class Records(Protocol):
         ...
 
     def check(self) -> None:
-        """Read the whole store, of all stacks: `RecordsAway` says what in it is damaged."""
+        """Read the whole store, of all stacks: `RecordsUnavailable` says what in it is damaged."""
         ...
 
     def close(self) -> None:

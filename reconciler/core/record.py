@@ -96,7 +96,7 @@ class LockLost(ReconcilerError):
     exit_code = ExitCode.LOCKED
 
 
-class RecordsAway(ReconcilerError):
+class RecordsUnavailable(ReconcilerError):
     """The store cannot be reached, read or written."""
 
 

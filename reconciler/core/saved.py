@@ -92,7 +92,7 @@ def with_options(document: Mapping[str, Any], options: SavedOptions) -> dict[str
 
 
 def digest(document: Mapping[str, Any]) -> str:
-    """Name a saved plan's document by what it says, what grows with time aside (CLI.md 6)."""
+    """Name a saved plan by what it says, what grows with time aside. Source: docs/cli.md, "Saved plans"."""
     text = json.dumps(without_growing(document), sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 

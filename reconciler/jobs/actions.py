@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.phase import Operation, may
-from reconciler.core.ports import NotFound, ServiceFailure, WrongPhase
+from reconciler.core.ports import NotFound, ServiceError, WrongPhase
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend
@@ -64,12 +64,12 @@ def delete(backend: ModelArtsBackend, job: ObservedJob) -> str:
     """Delete the record of a job; return a word for how it stands then."""
     try:
         backend.delete(job.id)
-    except ServiceFailure as failure:
+    except ServiceError as failure:
         return delete_unless(failure)(backend, job)
     return "deleting"
 
 
-def delete_unless(failure: ServiceFailure) -> Callable[[ModelArtsBackend, ObservedJob], str]:
+def delete_unless(failure: ServiceError) -> Callable[[ModelArtsBackend, ObservedJob], str]:
     """After a failure: a record that is not there any more is deleted, whoever did it."""
 
     def look(backend: ModelArtsBackend, job: ObservedJob) -> str:

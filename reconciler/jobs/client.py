@@ -19,7 +19,7 @@ from reconciler.core.goal import Goal, Judged
 from reconciler.core.logtail import last_lines
 from reconciler.core.observed import Unreadable
 from reconciler.core.phase import Operation, Phase, parse_phase
-from reconciler.core.ports import ServiceFailure, UnreadableAnswer
+from reconciler.core.ports import ServiceError, UnreadableAnswer
 from reconciler.jobs.actions import check_allowed, terminate
 from reconciler.jobs.logs import first_task, follow_log, read_events
 from reconciler.jobs.lookup import find_job
@@ -86,7 +86,7 @@ class JobClient:
 
         Raises:
             WrongUsage: a filter is none that the service takes.
-            ServiceFailure: the list could not be read.
+            ServiceError: the list could not be read.
         """
         asked = wanted(
             self._clock.now(),
@@ -105,7 +105,7 @@ class JobClient:
             group_by=group_by,
         )
         listing = read(self._backend, asked, sort_by=sort_by, order=order, limit=limit)
-        if isinstance(listing.problem, ServiceFailure):
+        if isinstance(listing.problem, ServiceError):
             raise listing.problem
         if listing.problem:
             raise UnreadableAnswer(listing.problem)

@@ -30,7 +30,7 @@ def follow_log(backend: ModelArtsBackend, clock: Clock, job_id: str, task: str) 
     """Yield what is new in a log, whole lines each time, until the job has ended.
 
     Raises:
-        ServiceFailure: the job or its log cannot be read.
+        ServiceError: the job or its log cannot be read.
     """
     seen = 0
     while True:

@@ -12,7 +12,7 @@ from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.planner import Look
-from reconciler.core.ports import NotFound, Rejected, ServiceFailure
+from reconciler.core.ports import NotFound, Rejected, ServiceError
 from reconciler.core.selection import nearest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def find_job(
     Raises:
         NotFound: there is none.
         WrongUsage: there are several of that name.
-        ServiceFailure: the workspace could not be read, so nobody knows which revision is the newest.
+        ServiceError: the workspace could not be read, so nobody knows which revision is the newest.
     """
     is_declared = named in stack.whole or named in stack.jobs
     if is_declared or not _is_uuid(named):
@@ -76,7 +76,7 @@ def _by_key(stack: Stack, backend: ModelArtsBackend, key: str, *, is_declared: b
     view = look_at(seen)
     if view.unreadable or (seen.problem is not None and (view.owned or is_declared)):
         why = view.unreadable[0].why if view.unreadable else seen.problem
-        raise ServiceFailure(f"{why}: nobody knows which revision of {key} is the newest")
+        raise ServiceError(f"{why}: nobody knows which revision of {key} is the newest")
     latest = newest(view, None if desired is None or desired.is_absent else desired)
     return latest.job if latest else None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.core.goal import Goal, Judged, judge
 from reconciler.core.outcome import ENDS, Waited, WaitEnd
 from reconciler.core.plan import Action
-from reconciler.core.ports import NotFound, ServiceFailure, Unauthorized
+from reconciler.core.ports import NotFound, ServiceError, Unauthorized
 
 if TYPE_CHECKING:
     from reconciler.core.observed import ObservedJob
@@ -48,7 +48,7 @@ class JobWatch:
 
         Raises:
             Unauthorized: nobody may look any more.
-            ServiceFailure: it could not be read, several times in a row.
+            ServiceError: it could not be read, several times in a row.
         """
         try:
             job = self._backend.details(self.job.id)
@@ -57,7 +57,7 @@ class JobWatch:
             self._listener(self.job, "its record is gone", False)
         except Unauthorized:
             raise
-        except ServiceFailure as failure:
+        except ServiceError as failure:
             self._failures += 1
             if self._failures >= PATIENCE:
                 raise
@@ -91,7 +91,7 @@ def watch_all(
 
     Raises:
         Unauthorized: nobody may look any more.
-        ServiceFailure: a job could not be read, several times in a row.
+        ServiceError: a job could not be read, several times in a row.
     """
     until_s = None if timeout_s is None else clock.now() + timeout_s
     wait_s = FIRST_WAIT_S

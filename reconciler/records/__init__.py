@@ -33,7 +33,7 @@ def open_records(
 
     Raises:
         WrongUsage: the URL is not one of a store.
-        RecordsAway: the store cannot be reached, read or written, or needs a newer reconciler.
+        RecordsUnavailable: the store cannot be reached, read or written, or needs a newer reconciler.
     """
     from reconciler.records.store import open_store
 

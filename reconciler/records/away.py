@@ -10,7 +10,7 @@ from sqlalchemy import exc
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.printable import printable
-from reconciler.core.record import RecordsAway
+from reconciler.core.record import RecordsUnavailable
 from reconciler.records.address import Address
 from reconciler.records.store_file import UNREACHABLE, UNREADABLE
 
@@ -73,7 +73,7 @@ _POSTGRESQL = (
 )
 
 
-def away(error: Exception, address: Address, redact: Callable[[str], str]) -> RecordsAway:
+def away(error: Exception, address: Address, redact: Callable[[str], str]) -> RecordsUnavailable:
     """Say of a failure of SQLAlchemy, the driver or the file system what a person needs to know."""
     # Before lines are joined and cleaned, which would make another text of a secret.
     said = _clean(address.without_secrets(redact(_said(error)))) or type(error).__name__
@@ -81,13 +81,13 @@ def away(error: Exception, address: Address, redact: Callable[[str], str]) -> Re
     place = shlex.quote(address.shown if address.path is None else str(address.path))
     row = next(row for row in rows if row.says in said.casefold())
     why = address.without_secrets(redact(f"{address.shown}: {said}"))
-    return RecordsAway(Diagnostic(row.what, why, row.fix.format(place=place)))
+    return RecordsUnavailable(Diagnostic(row.what, why, row.fix.format(place=place)))
 
 
-def too_new(address: Address, found: int, known: int) -> RecordsAway:
+def too_new(address: Address, found: int, known: int) -> RecordsUnavailable:
     """The store was written by a later version."""
     why = f"{address.shown}: its tables are of version {found}; this reconciler knows version {known}"
-    return RecordsAway(Diagnostic(TOO_NEW, why, "pip install --upgrade reconciler"))
+    return RecordsUnavailable(Diagnostic(TOO_NEW, why, "pip install --upgrade reconciler"))
 
 
 def _said(error: Exception) -> str:

@@ -26,7 +26,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.record import RecordsAway
+from reconciler.core.record import RecordsUnavailable
 from reconciler.records import HasNow, schema
 from reconciler.records.address import Address
 from reconciler.records.away import UNWRITABLE, away, too_new
@@ -40,7 +40,7 @@ _MIGRATION_LOCK = 0x7265636F6E63696C
 
 
 class Database:
-    """An open database. Safe to use from threads; everything that fails is a `RecordsAway`."""
+    """An open database. Safe to use from threads; everything that fails is a `RecordsUnavailable`."""
 
     def __init__(self, address: Address, clock: HasNow, redact: Callable[[str], str]) -> None:
         self.address, self.clock = address, clock
@@ -73,7 +73,9 @@ class Database:
             return
         # SQLite makes those who wait for another connection poll; threads can be told.
         if not self._turn.acquire(timeout=2 * _BUSY_S):
-            raise RecordsAway(Diagnostic(UNWRITABLE, f"{self.address.shown}: another thread does not end"))
+            raise RecordsUnavailable(
+                Diagnostic(UNWRITABLE, f"{self.address.shown}: another thread does not end")
+            )
         try:
             with self.told(), self._immediate.begin() as connection:
                 yield connection
@@ -97,7 +99,7 @@ class Database:
         """Bring the tables to the latest version; False if there are none and none are to be made.
 
         Raises:
-            RecordsAway: the tables are of a version that this program does not know yet, or damaged.
+            RecordsUnavailable: the tables are of a version that this program does not know yet, or damaged.
         """
         with self.reading() as connection:
             found = schema.stored_version(connection)
@@ -126,7 +128,7 @@ class Database:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Turn what goes wrong with what is in the store into a `RecordsAway`, which says it."""
+        """Turn what goes wrong with what is in the store into a `RecordsUnavailable`, which says it."""
         try:
             yield
         except (SQLAlchemyError, ImportError) as error:
@@ -135,7 +137,7 @@ class Database:
             # The driver for SQLite met a text, number or length that no value can hold.
             raise self.away(damaged(str(error) or type(error).__name__)) from None
 
-    def away(self, error: Exception) -> RecordsAway:
+    def away(self, error: Exception) -> RecordsUnavailable:
         """Say what a failure means."""
         return away(error, self.address, self._redact)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
-from reconciler.core.record import RecordsAway
+from reconciler.core.record import RecordsUnavailable
 
 
 class Entry:
@@ -55,7 +55,9 @@ class Gathering(Generic[E]):
             _refuse(entries, failure)
         except BaseException:
             # Ctrl-C met us: the others must not take their lines for written.
-            _refuse(entries, RecordsAway(Diagnostic("the record store was not written", "interrupted")))
+            _refuse(
+                entries, RecordsUnavailable(Diagnostic("the record store was not written", "interrupted"))
+            )
             raise
         finally:
             for entry in entries:

@@ -11,7 +11,7 @@ from sqlalchemy import Executable, bindparam, case, func, insert, update
 
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.plan import After, Before
-from reconciler.core.record import Call, Declared, Ended, RecordsAway, Step, StepEnd
+from reconciler.core.record import Call, Declared, Ended, RecordsUnavailable, Step, StepEnd
 from reconciler.records.database import Database
 from reconciler.records.gathering import Entry, Gathering
 from reconciler.records.history import declared_now, in_order, move
@@ -167,7 +167,7 @@ class StoredJournal:
         """Write what no call waits for: the work goes on if the store does not."""
         try:
             self._gathering.hand_in(rows)
-        except RecordsAway as away:
+        except RecordsUnavailable as away:
             self._problem = self._problem or str(away)
 
     def _write(self, entries: Sequence[Rows]) -> None:

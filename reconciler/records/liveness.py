@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from reconciler.core.record import LEASE_S, RecordsAway
+from reconciler.core.record import LEASE_S, RecordsUnavailable
 from reconciler.records.database import Database
 from reconciler.records.lifeline import Lifeline, is_of_this_boot, remove_if_dead, seize
 from reconciler.records.schema import RUNS
@@ -60,7 +60,7 @@ class Liveness:
     def _beat(self) -> None:
         while not self._stop.wait(LEASE_S / 3):
             # A store that is away for a while is no harm: nothing rests on this but what history shows.
-            with suppress(RecordsAway), self._database.writing() as connection:
+            with suppress(RecordsUnavailable), self._database.writing() as connection:
                 connection.execute(self._renewal())
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, select, update
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.plan import timestamp
 from reconciler.core.printable import printable
-from reconciler.core.record import Holder, LockHeld, LockLost, RecordsAway, Scope
+from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
 from reconciler.records.database import Database
 from reconciler.records.lifeline import Lifeline, seize
 from reconciler.records.schema import LOCKS
@@ -52,7 +52,7 @@ class Locks:
         if not row.lifeline or self._database.path is None:
             return False
         # A taker of the lock tries the same file, inside the same kind of transaction: not at the same time.
-        with suppress(RecordsAway), self._database.writing():
+        with suppress(RecordsUnavailable), self._database.writing():
             return _proves_death(row, seize(_lifeline_path(self._database.path, scope)))
         return False
 
@@ -145,7 +145,7 @@ class Lease:
         """Let the lock go, if it is still ours. A store that is away ends it by the lease."""
         # The lifeline first: nobody is to find the lock free, and its lifeline held.
         self._let_go()
-        with suppress(RecordsAway), self._database.writing() as connection:
+        with suppress(RecordsUnavailable), self._database.writing() as connection:
             connection.execute(update(LOCKS).where(self._ours).values(_FREE))
 
     def _let_go(self) -> None:

@@ -8,7 +8,7 @@ from glob import escape
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.record import RecordsAway
+from reconciler.core.record import RecordsUnavailable
 
 UNREACHABLE = "the record store cannot be reached"
 UNREADABLE = "the record store cannot be read"
@@ -20,7 +20,7 @@ def has_content(file: Path) -> bool:
     """Whether there is a file with something in it. False: there is none, or it was only just made.
 
     Raises:
-        RecordsAway: something is there, and it is no such file, or nobody can say.
+        RecordsUnavailable: something is there, and it is no such file, or nobody can say.
     """
     try:
         found = file.stat()
@@ -29,9 +29,9 @@ def has_content(file: Path) -> bool:
         return False
     except OSError as error:
         fix = f"check the file and its directory: ls -l {_quoted(file)}"
-        raise RecordsAway(Diagnostic(UNREACHABLE, f"{file}: {error.strerror}", fix)) from None
+        raise RecordsUnavailable(Diagnostic(UNREACHABLE, f"{file}: {error.strerror}", fix)) from None
     if not stat.S_ISREG(found.st_mode):
-        raise RecordsAway(
+        raise RecordsUnavailable(
             Diagnostic(UNREACHABLE, f"{file} is {_kind(found.st_mode)}, and no file", _away(file))
         )
     if (head := _head(file)) is None:
@@ -41,7 +41,7 @@ def has_content(file: Path) -> bool:
         return False
     # SQLite takes a file of one byte for an empty one, and one of the kernel, which has no size.
     if found.st_size < _HEAD or found.st_size % _page_size(head):
-        raise RecordsAway(Diagnostic(UNREADABLE, f"{file} is cut short, or no database", _away(file)))
+        raise RecordsUnavailable(Diagnostic(UNREADABLE, f"{file} is cut short, or no database", _away(file)))
     return True
 
 
@@ -68,14 +68,16 @@ def _check_links(file: Path) -> None:
     if link is not None:
         why = f"{file}: {link} is a link to {link.readlink()}, which is not there"
         fix = f"mount what it leads to, or take the link away: rm {_quoted(link)}"
-        raise RecordsAway(Diagnostic(UNREACHABLE, why, fix))
+        raise RecordsUnavailable(Diagnostic(UNREACHABLE, why, fix))
 
 
 def _check_unused(file: Path) -> None:
     """An empty file is a store that is just being made, unless somebody has held its lock already."""
     file = file.resolve()
     if any(file.parent.glob(f"{escape(file.name)}.lock-*")):
-        raise RecordsAway(Diagnostic(UNREADABLE, f"{file} is empty, and was in use before", _away(file)))
+        raise RecordsUnavailable(
+            Diagnostic(UNREADABLE, f"{file} is empty, and was in use before", _away(file))
+        )
 
 
 def _kind(mode: int) -> str:

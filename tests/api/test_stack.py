@@ -15,8 +15,8 @@ from reconciler import (
     Location,
     ManifestInvalid,
     ReconcilerError,
-    RecordsAway,
-    ServiceFailure,
+    RecordsUnavailable,
+    ServiceError,
     Stack,
     Unauthorized,
     WrongUsage,
@@ -156,7 +156,7 @@ def test_service_that_cannot_be_reached_leaves_the_plan_incomplete(
     write(tmp_path, json.dumps(manifest("a", url="http://127.0.0.1:9")))
     with load(tmp_path).connect(environ=ENVIRON) as session:
         plan = session.plan()
-        with pytest.raises(ServiceFailure) as caught:
+        with pytest.raises(ServiceError) as caught:
             session.jobs.get("a")
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "any")
     assert not plan.complete
@@ -168,7 +168,7 @@ def test_apply_without_a_record_store_is_refused_unless_told(service: Service) -
     records = f"sqlite:///{service.root}/none/records.sqlite3"
     (service.root / "none").write_text("no directory", encoding="utf-8")
     with service.stack("a").connect(environ=ENVIRON, records=records) as session:
-        with pytest.raises(RecordsAway) as caught:
+        with pytest.raises(RecordsUnavailable) as caught:
             session.apply()
         assert caught.value.exit_code == ExitCode.FAILED
     assert service.asked("CreateTrainingJob") == 0

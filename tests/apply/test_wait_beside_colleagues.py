@@ -15,7 +15,7 @@ from reconciler import reconcile
 from reconciler.core.goal import Goal
 from reconciler.core.outcome import EventType, Waited, WaitEnd
 from reconciler.core.plan import Action
-from reconciler.core.record import Call, LockHeld, LockLost, RecordsAway, RunKind, Scope, Step
+from reconciler.core.record import Call, LockHeld, LockLost, RecordsUnavailable, RunKind, Scope, Step
 from reconciler.core.stack import DesiredJob
 from reconciler.emulator import Effect, Fault
 from reconciler.recording import Recording, StackLock
@@ -273,7 +273,7 @@ class Away(StackLock):
 
     def take(self) -> None:
         if self._recording.clock.now() < self.until_s:
-            raise RecordsAway()
+            raise RecordsUnavailable()
         super().take()
 
 
@@ -298,7 +298,7 @@ class AwayRecords(Recording):
 
     def reading(self) -> Any:
         if self.clock.now() < self.until_s:
-            raise RecordsAway()
+            raise RecordsUnavailable()
         return super().reading()
 
 

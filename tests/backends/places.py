@@ -27,7 +27,7 @@ from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.session import Answer
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE
-from reconciler.core.ports import NotFound, ServiceFailure
+from reconciler.core.ports import NotFound, ServiceError
 from reconciler.core.stack import Target
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.clock import ManualClock
@@ -147,7 +147,7 @@ def live(environ: Mapping[str, str] = os.environ) -> Iterator[Place]:
 
 
 def _end(place: Place, job_id: str) -> None:
-    with suppress(ServiceFailure):  # it has ended, or is gone
+    with suppress(ServiceError):  # it has ended, or is gone
         place.backend.terminate(job_id)
     with suppress(NotFound):
         place.wait(lambda: place.is_gone(job_id) or place.backend.details(job_id).phase not in ACTIVE)

@@ -17,8 +17,8 @@ from reconciler.core.ports import (
     NameTaken,
     NotFound,
     Rejected,
-    ServerFault,
-    ServiceFailure,
+    ServerError,
+    ServiceError,
     Throttled,
     Unauthorized,
     UnreadableAnswer,
@@ -54,17 +54,17 @@ from reconciler.core.ports import (
         (429, "ModelArts.2799", Throttled),
         (429, "", Throttled),
         (400, "ModelArts.6101", Throttled),
-        (500, "ModelArts.0010", ServerFault),
-        (503, "ModelArts.4302", ServerFault),
-        (502, "APIGW.0201", ServerFault),
+        (500, "ModelArts.0010", ServerError),
+        (503, "ModelArts.4302", ServerError),
+        (502, "APIGW.0201", ServerError),
         (413, "APIGW.0201", Rejected),
-        (504, "", ServerFault),
-        (408, "ModelArts.6100", ServerFault),  # what became of the request is not known
-        (500, "ModelArts.2775", ServerFault),  # a broken server is not believed
+        (504, "", ServerError),
+        (408, "ModelArts.6100", ServerError),  # what became of the request is not known
+        (500, "ModelArts.2775", ServerError),  # a broken server is not believed
         (199, "", UnreadableAnswer),
     ],
 )
-def test_failure_for(status: int, code: str, failure: type[ServiceFailure]) -> None:
+def test_failure_for(status: int, code: str, failure: type[ServiceError]) -> None:
     body = json.dumps({"error_code": code, "error_msg": "No."} if code else {}).encode()
     assert type(failure_of(status, body)) is failure
 
@@ -88,7 +88,7 @@ def test_body_form(body: object, code: str, message: str) -> None:
 
 def test_html_of_a_proxy_is_quoted_harmlessly() -> None:
     failure = failure_of(502, b"<html>\x1b[31m<h1>Bad\r\nGateway\xff</h1>" + b"x" * 9999)
-    assert isinstance(failure, ServerFault)
+    assert isinstance(failure, ServerError)
     assert "<html>\\x1b[31m<h1>Bad Gateway" in failure.message
     assert len(failure.message) < 200
 

@@ -10,7 +10,7 @@ from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.core.phase import Phase
 from reconciler.core.ports import (
-    ServerFault,
+    ServerError,
     Throttled,
     Unanswered,
     Unreachable,
@@ -43,8 +43,8 @@ def place(
     [
         (Effect.LOST_BEFORE, Unanswered, 0),
         (Effect.LOST_AFTER, Unanswered, 1),
-        (Effect.ANSWER_AFTER, ServerFault, 1),
-        (Effect.ANSWER, ServerFault, 0),
+        (Effect.ANSWER_AFTER, ServerError, 1),
+        (Effect.ANSWER, ServerError, 0),
         (Effect.UNREADABLE, UnreadableAnswer, 1),
         (Effect.TRUNCATED, (Unanswered, UnreadableAnswer), 1),
         (Effect.MALFORMED_JOB, UnreadableAnswer, 1),
@@ -104,7 +104,7 @@ def test_terminate_whose_answer_was_lost_is_found_in_another_phase(
 def test_find_that_cannot_be_complete_raises(emulator: Application, place: ModelArtsBackend) -> None:
     place.create(a_body("resnet50"))
     emulator.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=500))
-    with pytest.raises(ServerFault):
+    with pytest.raises(ServerError):
         place.find("resnet50")
 
 

@@ -23,7 +23,7 @@ from reconciler.backends.session import Network, Session
 from reconciler.core.ports import (
     NotFound,
     Rejected,
-    ServiceFailure,
+    ServiceError,
     Throttled,
     Unanswered,
     Unreachable,
@@ -49,13 +49,13 @@ def a_session(*answers: Any, token: str = TOKEN, **options: Any) -> Session:
     )
 
 
-def failure_of(session: Session) -> ServiceFailure:
-    with pytest.raises(ServiceFailure) as failure:
+def failure_of(session: Session) -> ServiceError:
+    with pytest.raises(ServiceError) as failure:
         session.call("GET", "/x").json()
     return failure.value
 
 
-def all_of(failure: ServiceFailure) -> str:
+def all_of(failure: ServiceError) -> str:
     return "".join(traceback.format_exception(failure)) + repr(failure.diagnostics) + repr(vars(failure))
 
 

@@ -18,7 +18,7 @@ from reconciler.backends.paging import (
     PageReader,
     page_of,
 )
-from reconciler.core.ports import ServerFault, Unauthorized
+from reconciler.core.ports import ServerError, Unauthorized
 from tests.backends.building import an_answer
 from tests.backends.listing import Service, jobs
 
@@ -120,11 +120,11 @@ def test_job_read_twice_is_what_was_read_last() -> None:
 def test_failure_half_way_keeps_what_was_read(seconds: float) -> None:
     def break_down(service: Service, number: int) -> None:
         if number == 3:
-            raise ServerFault("down", status=503)
+            raise ServerError("down", status=503)
 
     # One page at a time knows its order; of a wave, whichever page came third broke.
     listing = PageReader().read(Service(jobs(200), before=break_down, seconds=seconds))
-    assert isinstance(listing.problem, ServerFault)
+    assert isinstance(listing.problem, ServerError)
     assert len(listing.jobs) >= 50
 
 

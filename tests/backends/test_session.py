@@ -25,8 +25,8 @@ from reconciler.backends.session import Network, Session
 from reconciler.backends.waiting import Backoff, RateLimiter, Repeat
 from reconciler.core.ports import (
     Rejected,
-    ServerFault,
-    ServiceFailure,
+    ServerError,
+    ServiceError,
     Throttled,
     Unanswered,
     Unauthorized,
@@ -212,7 +212,7 @@ def test_proxy_is_told_its_own_password_and_no_more(scheme: str) -> None:
         network = Network(proxies={scheme: url.replace("//", "//me:p%40ss@")})
         with (
             Session(f"{scheme}://far.example", StaticToken(TOKEN, "T"), network=network) as session,
-            pytest.raises(ServiceFailure),
+            pytest.raises(ServiceError),
         ):
             session.call("GET", "/x")
     assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in heard[0]
@@ -339,10 +339,10 @@ def test_application_that_raises_is_a_lost_answer() -> None:
 
 def test_waits_double_and_hold_some_chance() -> None:
     clock = StoppedClock()
-    with pytest.raises(ServerFault):
+    with pytest.raises(ServerError):
         a_session(Canned((503, "")), clock=clock).call("GET", "/x", repeat=Repeat.SAFE)
     assert clock.slept == [0.5, 1.0, 2.0, 4.0]
-    failure = ServerFault("x", status=503)
+    failure = ServerError("x", status=503)
     assert Backoff().wait_s(failure, 1, Repeat.SAFE, lambda: 0.0) == 0.25
 
 
@@ -369,7 +369,7 @@ def test_answer_counts_its_requests() -> None:
 )
 def test_requests_for(status: int, repeat: Repeat, requests: int) -> None:
     app = Canned((status, ""))
-    with pytest.raises(ServiceFailure):
+    with pytest.raises(ServiceError):
         a_session(app).call("POST", "/x", repeat=repeat)
     assert len(app.environs) == requests
 
@@ -395,7 +395,7 @@ def test_retry_after_is_honoured_unless_it_is_too_long(
     if slept:
         session.call("GET", "/x", repeat=Repeat.SAFE)
     else:
-        with pytest.raises(Throttled if status == 429 else ServerFault):
+        with pytest.raises(Throttled if status == 429 else ServerError):
             session.call("GET", "/x", repeat=Repeat.SAFE)
     assert clock.slept == slept
 

@@ -14,7 +14,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.core.history import make_history, newest
 from reconciler.core.plan import Action, Plan
 from reconciler.core.ports import Records
-from reconciler.core.record import RecordsAway, RunKind
+from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.records.none import NoRecords
@@ -75,7 +75,7 @@ class Told(NamedTuple):
 
     actions: Mapping[str, Action]
     problem: str | None
-    failures: tuple[RecordsAway, ...]
+    failures: tuple[RecordsUnavailable, ...]
 
 
 @dataclass
@@ -176,13 +176,13 @@ class Scene:
         actions = {action.key: action.action for action in plan.actions}
         return Told(actions, problem, failures)
 
-    def failures(self) -> Iterator[RecordsAway]:
+    def failures(self) -> Iterator[RecordsUnavailable]:
         """What `history`, `unlock`, `doctor` and the plan of an `apply` fail with."""
         with self.context(is_applied=True) as context:
             for read in (_read_history, _break_lock, _examine, _plan_to_apply):
                 try:
                     read(context)
-                except RecordsAway as away:
+                except RecordsUnavailable as away:
                     yield away
 
 

@@ -20,7 +20,7 @@ from reconciler.backends.connect import connect
 from reconciler.backends.credentials import Anonymous
 from reconciler.backends.session import Network, Session
 from reconciler.core.outcome import Status
-from reconciler.core.ports import UNCERTAIN, ServiceFailure, Unreachable
+from reconciler.core.ports import UNCERTAIN, ServiceError, Unreachable
 from reconciler.core.stack import Target
 from tests.apply.service import PROJECT, Service, a_service, the_only
 from tests.backends.serving import Canned
@@ -87,7 +87,7 @@ def see_that_it_is_uncertain(wire: Wire, network: Network, break_it: Break, what
     try:
         with Session(wire.url, Anonymous(), network=network) as session:
             told = session.call("POST", "/v2/p/training-jobs", body={"name": "a"}).json()
-    except ServiceFailure as failure:
+    except ServiceError as failure:
         told = failure
     assert isinstance(told, (dict, *UNCERTAIN)), (what, told)
     assert not isinstance(told, Unreachable), (what, told)

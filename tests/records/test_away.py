@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.record import RecordsAway
+from reconciler.core.record import RecordsUnavailable
 from reconciler.core.secret import Redactor
 from reconciler.records import database, impatient, open_records
 from reconciler.records.recorded_revisions import read_revisions
@@ -34,7 +34,7 @@ from tests.records.places import (
 
 
 def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
-    with pytest.raises(RecordsAway) as away:
+    with pytest.raises(RecordsUnavailable) as away:
         open_records(url, clock=clock, redact=Redactor([SECRET]), create=create)
     (told,) = away.value.diagnostics
     assert away.value.__cause__ is None
@@ -60,7 +60,7 @@ def test_a_file_that_is_damaged(sqlite: Place) -> None:
     assert sqlite.path is not None
     content = sqlite.path.read_bytes()
     sqlite.path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    with pytest.raises(RecordsAway) as away:
+    with pytest.raises(RecordsUnavailable) as away:
         sqlite.open().runs(SCOPE)
     assert away.value.diagnostics[0].what == "the record store cannot be read"
 
@@ -94,7 +94,7 @@ def test_file_with_a_revision_without_a_number_cannot_be_read(sqlite: Place, num
     with closing(sqlite3.connect(sqlite.path)) as connection, connection:
         connection.execute(f"UPDATE reconciler_revisions SET number = {number}")
     for read in (lambda: records.memory(SCOPE), lambda: records.remember(SCOPE, [owned()], 0.0)):
-        with pytest.raises(RecordsAway) as away:
+        with pytest.raises(RecordsUnavailable) as away:
             read()
         assert away.value.diagnostics[0].what == "the record store cannot be read"
     assert not read_revisions(sqlite.path, SCOPE)
@@ -143,7 +143,7 @@ def test_a_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
         _stop_being_root(directory)
         try:
             clock.now = lambda: now  # type: ignore[method-assign]
-            with pytest.raises(RecordsAway) as away:
+            with pytest.raises(RecordsUnavailable) as away:
                 place.open().begin(a_run())
             place.close()
         finally:
@@ -158,7 +158,7 @@ def test_a_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
 def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
-    with first._database.writing(), pytest.raises(RecordsAway) as away:
+    with first._database.writing(), pytest.raises(RecordsUnavailable) as away:
         second.begin(a_run())
     (told,) = away.value.diagnostics
     assert told.what == "the record store cannot be written"
@@ -168,7 +168,7 @@ def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest
 def test_a_thread_that_does_not_end_is_not_waited_for(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_BUSY_S", 0.01)
     records = sqlite.open()
-    with records._database.writing(), pytest.raises(RecordsAway):
+    with records._database.writing(), pytest.raises(RecordsUnavailable):
         records.begin(a_run())
 
 
@@ -181,7 +181,7 @@ def test_a_full_disk(sqlite: Place) -> None:
         for _ in range(1000):
             journal.before(a_step())
 
-    with pytest.raises(RecordsAway) as away:
+    with pytest.raises(RecordsUnavailable) as away:
         fill_it()
     (told,) = away.value.diagnostics
     assert told.what == "the record store cannot be written"
@@ -237,7 +237,7 @@ def test_a_database_that_does_not_exist(postgresql: Path, clock: FileClock) -> N
 def test_a_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     records = on_postgresql.open()
     monkeypatch.setattr(impatient, "ANSWER_S", 0.1)
-    with pytest.raises(RecordsAway) as away, records._database.reading() as connection:
+    with pytest.raises(RecordsUnavailable) as away, records._database.reading() as connection:
         connection.execute(text("SELECT pg_sleep(30)"))
     assert "no answer within 0.1 s" in str(away.value)
     monkeypatch.undo()
@@ -264,7 +264,7 @@ def test_a_row_that_somebody_else_holds_is_not_waited_for(
         journal = first.begin(a_run())
         with second._database.writing() as connection:
             connection.execute(text("SELECT 1 FROM reconciler_locks FOR UPDATE"))
-            with pytest.raises(RecordsAway) as away:
+            with pytest.raises(RecordsUnavailable) as away:
                 journal.before(a_step())
         assert "lock timeout" in str(away.value)
         journal.before(a_step())
@@ -272,7 +272,7 @@ def test_a_row_that_somebody_else_holds_is_not_waited_for(
 
 def test_words_of_the_database_are_redacted(sqlite: Place) -> None:
     records = sqlite.open(redact=Redactor(["nothing_of_the_kind"]))
-    with pytest.raises(RecordsAway) as away, records._database.reading() as connection:
+    with pytest.raises(RecordsUnavailable) as away, records._database.reading() as connection:
         connection.execute(text("SELECT :secret FROM nothing_of_the_kind"), {"secret": SECRET})
     assert "nothing_of_the_kind" not in str(away.value)
     assert SECRET not in str(away.value)

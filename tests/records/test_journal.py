@@ -18,7 +18,7 @@ from reconciler.core.record import (
     Ended,
     PastAction,
     PastStep,
-    RecordsAway,
+    RecordsUnavailable,
     RunKind,
     StepEnd,
 )
@@ -230,14 +230,14 @@ def _journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> StoredJournal:
     journal = place.open().begin(a_run())
 
     def writing() -> Any:
-        raise RecordsAway(*journal._database.away(OSError(5, "gone")).diagnostics)
+        raise RecordsUnavailable(*journal._database.away(OSError(5, "gone")).diagnostics)
 
     monkeypatch.setattr(journal._database, "writing", writing)
     return journal
 
 
 def test_no_call_is_made_that_is_not_on_disk(journal: StoredJournal) -> None:
-    with pytest.raises(RecordsAway):
+    with pytest.raises(RecordsUnavailable):
         journal.before(a_step())
 
 

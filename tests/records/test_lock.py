@@ -7,7 +7,7 @@ from contextlib import ExitStack, nullcontext
 
 import pytest
 
-from reconciler.core.record import LockHeld, LockLost, RecordsAway
+from reconciler.core.record import LockHeld, LockLost, RecordsUnavailable
 from reconciler.records import lifeline
 from reconciler.records.lock import Heartbeat, Lease
 from reconciler.records.store import StoredRecords
@@ -218,7 +218,7 @@ def test_a_store_that_is_away_loses_the_lock_only_when_the_lease_is_over(
         heartbeat = Heartbeat(_lease(records), place.clock.now, lambda: lost.append(None))
 
         def away() -> None:
-            raise RecordsAway
+            raise RecordsUnavailable
 
         monkeypatch.setattr(_lease(records), "renew", away)
         place.advance(LEASE_S - 1)

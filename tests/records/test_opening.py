@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from reconciler.core.diagnostic import WrongUsage
-from reconciler.core.record import RecordsAway
+from reconciler.core.record import RecordsUnavailable
 from reconciler.records import open_records
 from reconciler.records.address import parse_address
 from reconciler.records.database import Database
@@ -146,7 +146,7 @@ def test_a_migration_that_fails_changes_nothing(place: Place) -> None:
     place.open()
     database = _database(place)
     broken = (*MIGRATIONS, (*_STEP, "ALTER TABLE of_nobody ADD COLUMN x TEXT"))
-    with pytest.raises(RecordsAway):
+    with pytest.raises(RecordsUnavailable):
         database.prepare(create=False, migrations=broken)
     with database.reading() as connection:
         assert stored_version(connection) == latest()
@@ -181,7 +181,7 @@ def test_a_newer_store_needs_a_newer_reconciler(place: Place) -> None:
     database = _database(place)
     database.prepare(create=True, migrations=NEXT)
     database.close()
-    with pytest.raises(RecordsAway) as refused:
+    with pytest.raises(RecordsUnavailable) as refused:
         place.open()
     (told,) = refused.value.diagnostics
     assert told.what == "the record store needs a newer reconciler"
