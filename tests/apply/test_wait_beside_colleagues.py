@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
+from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.goal import Goal
 from reconciler.core.outcome import EventType, Waited, WaitEnd
 from reconciler.core.plan import Action
@@ -273,7 +274,7 @@ class Away(StackLock):
 
     def take(self) -> None:
         if self._recording.clock.now() < self.until_s:
-            raise RecordsUnavailable()
+            raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is away"))
         super().take()
 
 
@@ -298,7 +299,7 @@ class AwayRecords(Recording):
 
     def reading(self) -> Any:
         if self.clock.now() < self.until_s:
-            raise RecordsUnavailable()
+            raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is away"))
         return super().reading()
 
 

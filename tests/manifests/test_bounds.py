@@ -64,7 +64,8 @@ def test_a_thousand_misspelt_names_are_told_at_once(place: Place, text: str) -> 
     problems = place.problems()
     took_s = time.process_time() - started
     assert len(problems) > MANY * 0.9
-    assert took_s < 2  # half a second on an idle machine; comparing all with all takes minutes
+    # Half a second on an idle machine, two with a thousand secrets; comparing all with all takes minutes.
+    assert took_s < 6
 
 
 @pytest.mark.parametrize("known", [NAMES[:50], NAMES])
