@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -12,6 +13,8 @@ from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.plan import TargetIdentity
+from reconciler.core.scalar import walk_texts
+from reconciler.core.secret import as_released
 from reconciler.core.stack import DesiredJob, Lifecycle, Stack, TargetKind
 
 NOW = 1_800_000_000.0
@@ -56,6 +59,12 @@ def a_job(key: str = "a", *, lifecycle: Mapping[str, Any] | None = None, **chang
         description=str(changed.get("description", "")),
         lifecycle=life,
     )
+
+
+def made_by_0_1_0(desired: DesiredJob) -> DesiredJob:
+    """The declaration as version 0.1.0 took it: with its digest, and the body that it sent."""
+    body = walk_texts(desired.body, as_released)
+    return replace(desired, body=body, digest=digest_of(desired.covered_by("a"), "a"))
 
 
 def absent(key: str = "a", **lifecycle: Any) -> DesiredJob:

@@ -18,8 +18,14 @@ from reconciler.core.secret import REDACTED
 _NAMED_ARGUMENTS = "parameters"
 
 
-def changes_between(before: Canonical, after: Canonical, *, forces_new_job: bool) -> tuple[Change, ...]:
-    """Return the fields that differ, sorted by path. A list that differs is one field."""
+def changes_between(
+    before: Canonical, after: Canonical, *, forces_new_job: bool, shown: Canonical | None = None
+) -> tuple[Change, ...]:
+    """Return the fields that differ, sorted by path. A list that differs is one field.
+
+    `shown` is `after` with the texts that are sent and shown: what was compared may spell them as an
+    earlier version did.
+    """
     if before == after:
         return ()
     from deepdiff import DeepDiff
@@ -31,7 +37,8 @@ def changes_between(before: Canonical, after: Canonical, *, forces_new_job: bool
         one, other = _at(before, path), _at(after, path)
         # DeepDiff tells a secret from its name, which is all that the history has of it.
         if one != other:
-            found[path] = _change(path, one, other, forces_new_job=forces_new_job)
+            after_it = other if shown is None else _respelled(other, _at(shown, path))
+            found[path] = _change(path, one, after_it, forces_new_job=forces_new_job)
     return tuple(sorted(found.values(), key=lambda change: change.path))
 
 
@@ -50,6 +57,15 @@ def _at(form: Canonical, path: tuple[str, ...]) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _respelled(form: Any, shown: Any) -> Any:
+    """The form with the texts that `shown` has in the same places."""
+    if isinstance(form, Mapping) and isinstance(shown, Mapping):
+        return {name: _respelled(value, shown.get(name)) for name, value in form.items()}
+    if isinstance(form, list) and isinstance(shown, list) and len(form) == len(shown):
+        return [_respelled(one, other) for one, other in zip(form, shown, strict=True)]
+    return shown if isinstance(form, str) and isinstance(shown, str) else form
 
 
 def _change(path: Iterable[Any], before: Any, after: Any, *, forces_new_job: bool) -> Change:

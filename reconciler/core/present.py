@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.body import manifest_form
 from reconciler.core.diff import changes_between, comparable_with_details, unreported_among
-from reconciler.core.digest import digest_of, is_known
+from reconciler.core.digest import CURRENT, digest_of, is_known
 from reconciler.core.draft import Draft
 from reconciler.core.mutable import MutableChanges, mutable_changes
 from reconciler.core.normal import Canonical, canonical, split
@@ -72,6 +72,11 @@ def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
     return then if digest_of(then, marker.digest[:1]) == marker.digest else None
 
 
+def _as_sent(desired: DesiredJob, compared: Canonical, digest: str) -> Canonical:
+    """What is compared with a job of that digest, with the texts that a new job would get."""
+    return compared if digest[:1] == CURRENT else desired.covered_by(CURRENT)
+
+
 def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Difference:
     """Compare what was declared for a job with what is declared now: docs/semantics.md, "Comparison".
 
@@ -80,13 +85,14 @@ def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Differ
     compared, as far as it goes.
     """
     wanted = desired.covered_by(digest[:1])
+    shown = _as_sent(desired, wanted, digest)
     reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
     if (then := declared_for(reported, wanted, digest)) is not None:
-        changes = changes_between(then, wanted, forces_new_job=True)
+        changes = changes_between(then, wanted, forces_new_job=True, shown=shown)
         return Difference(changes, unreported_among(changes, then, wanted, reported))
     comparable = comparable_with_details(reported, wanted)
-    changes = changes_between(comparable.before, comparable.after, forces_new_job=True) or comparable.secrets
-    return Difference(changes, comparable.unreported)
+    changes = changes_between(comparable.before, comparable.after, forces_new_job=True, shown=shown)
+    return Difference(changes or comparable.secrets, comparable.unreported)
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,8 @@ class Present:
         then = declared_then(self.draft.view, self.latest)
         if then is not None:
             now = self.entry.covered_by(self.latest.marker.digest[:1])
-            found = Difference(changes_between(then, now, forces_new_job=True))
+            shown = _as_sent(self.entry, now, self.latest.marker.digest)
+            found = Difference(changes_between(then, now, forces_new_job=True, shown=shown))
         elif self.latest.is_aged_out:
             found = Difference(is_known=False)
         elif details is None:

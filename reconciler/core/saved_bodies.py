@@ -10,14 +10,14 @@ from typing import Any
 
 from reconciler.core.body import manifest_form
 from reconciler.core.diff import spell_path
-from reconciler.core.digest import CURRENT, RERUN, declared, digest_of
+from reconciler.core.digest import CURRENT, RERUN, declared, digest_of, is_known
 from reconciler.core.expression import Reference, parts_of
 from reconciler.core.identity import Description, Marker, parse_description
 from reconciler.core.marks import Cloud
 from reconciler.core.mutable import DESCRIPTION, is_changeable
-from reconciler.core.normal import by_name, canonical, mutable_paths, split
+from reconciler.core.normal import by_name, canonical, mutable_paths, scalar, split
 from reconciler.core.phase import Operation, may, parse_phase
-from reconciler.core.plan import Before, PlannedAction, Reason
+from reconciler.core.plan import Action, Before, PlannedAction, Reason
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import Declared
 
@@ -144,19 +144,29 @@ def change_problems(action: PlannedAction) -> Iterator[str]:
     """Say, for people, which change names another value than what is declared.
 
     A field is compared if both say a plain value for it: lists and mappings are shown as far as they
-    differ only, and a secret by its name.
+    differ only, and a secret by its name. A number is one, however it is written.
     """
     said = action.declared
     if said is None or not action.changes:
         return
-    value_by_path = {spell_path(path): value for path, value in _leaves(said.immutable)}
-    value_by_path |= {spell_path(path): value for path, value in _leaves(said.mutable)}
-    value_by_path[spell_path(DESCRIPTION)] = said.description
+    made_of = {spell_path(path): value for path, value in _leaves(said.immutable)}
+    changeable = {spell_path(path): value for path, value in _leaves(said.mutable)}
+    changeable[spell_path(DESCRIPTION)] = said.description
     for change in action.changes:
-        declared = value_by_path.get(change.path)
-        is_comparable = not change.sensitive and _is_plain(declared) and _is_plain(change.after)
-        if is_comparable and declared != change.after:
+        if action.action is Action.UPDATE and change.forces_new_job and change.path not in changeable:
+            # `on_change: keep`: declared is what the job was made of, as far as a record says it.
+            wanted, shown = made_of.get(change.path) if _is_of(action, said) else None, change.before
+        else:
+            wanted, shown = {**made_of, **changeable}.get(change.path), change.after
+        is_comparable = not change.sensitive and _is_plain(wanted) and _is_plain(shown)
+        if is_comparable and scalar(wanted) != scalar(shown):
             yield f"changes: {change.path} is not what declared says"
+
+
+def _is_of(action: PlannedAction, said: Declared) -> bool:
+    """Whether an action's job was made of what is declared: a record may be behind."""
+    digest = action.after.digest if action.after else ""
+    return is_known(digest) and digest_of(dict(said.immutable), digest[:1]) == digest
 
 
 def _is_plain(value: Any) -> bool:

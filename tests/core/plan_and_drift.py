@@ -100,7 +100,7 @@ def contradictions(
         if not history_is_known and UNKNOWN in here:
             continue
         allowed = ANYWHERE.union(*(row.one_of | row.also for row in rows))
-        if any(action.formerly for action in actions):
+        if any(action.formerly or (action.former_keys and key in ending) for action in actions):
             allowed.add(PENDING)  # its marker follows, if not now
         lacking = [
             action.reason.value

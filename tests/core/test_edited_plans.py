@@ -45,6 +45,8 @@ FULL = a_job(
     spec__schedule_policy={"priority": 2},
     spec__notification={"topic_urn": SecretText("urn", "${var.token}"), "events": ["JobFailed"]},
 )
+PRIOR = a_job(spec__schedule_policy={"priority": 2, "preemptible": True})
+STAYS = a_job(description="other", lifecycle={"on_change": "keep"})
 RERUN = a_job(lifecycle={"rerun": "x"})
 RETRIED = a_job(lifecycle={"on_failure": "retry"})
 LATER = a_job(lifecycle={"on_failure": "retry", "retry_delay": "9999h"})
@@ -93,6 +95,11 @@ SITUATIONS = {
     "create of a protected job": one(A.CREATE, W.NOT_FOUND, a_job(lifecycle={"protect": True})),
     "update": one(A.UPDATE, W.MUTABLE_CHANGED, a_job(description="other"), seen(NEW)),
     "update of much": one(A.UPDATE, W.MUTABLE_CHANGED, FULL, seen(FULL, phase=P, text="was")),
+    "update of numbers": one(A.UPDATE, W.MUTABLE_CHANGED, PRIOR, seen(NEW, phase=P)),
+    "update, change ignored": one(
+        A.UPDATE, W.MUTABLE_CHANGED, STAYS, seen(BEFORE),
+        memory=a_memory(past(BEFORE, 1, R)),
+    ),
     "update of a marker": one(A.UPDATE, W.MARKER_CHANGED, a_job(lifecycle={"protect": True}), seen(NEW)),
     "release": one(A.UPDATE, W.PROTECTION_RELEASED, absent(protect=False), seen(NEW, protected=True)),
     "rename": one(A.UPDATE, W.MARKER_CHANGED, RENAMED, was("old", revision=2), was("older", phase=DONE)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.planner import Look, details_needed, rests_on_memory
 from reconciler.core.saved import movements
-from reconciler.core.scalar import spelled, walk_texts
-from reconciler.core.secret import as_released
+from reconciler.core.scalar import spelled
 from reconciler.core.stack import DesiredJob
 from reconciler.manifests import load
-from tests.builders import NOW, STACK, a_job, a_stack, seen
+from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import decided, plan_for
 
@@ -76,12 +74,6 @@ def test_digest_that_version_0_1_0_made_of_the_manifest_is_of_what_is_declared(
 
 SPELLED: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.1, "1.10")}}
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.1, "1.10"), "epochs": 9}}
-
-
-def made_by_0_1_0(desired: DesiredJob) -> DesiredJob:
-    """The declaration as version 0.1.0 took it: with its digest, and the body that it sent."""
-    body = walk_texts(desired.body, as_released)
-    return replace(desired, body=body, digest=digest_of(desired.covered_by("a"), "a"))
 
 
 @pytest.mark.parametrize("entry", [{}, SPELLED, {"lifecycle": {"rerun": spelled(2, "002")}}])

@@ -20,15 +20,22 @@ from reconciler.core.plan import Action, Plan
 from reconciler.core.planner import Look
 from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.saved import SavedOptions, SavedPlan, StalePlan, document, movements, read
-from reconciler.core.secret import SecretText
+from reconciler.core.scalar import spelled
+from reconciler.core.secret import SecretText, show
 from reconciler.core.stack import DesiredJob, Stack, Target, TargetKind, VariableSource
-from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, seen
+from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for
 from tests.core.worlds import World, worlds
 
 VERSION = "0"
 OPTIONS = SavedOptions(target=Target(kind=TargetKind.LOCAL), root=".")
+
+NEW, BEFORE = a_job(), a_job(**OLD)
+RETRIED = a_job(lifecycle={"on_failure": "retry"})
+LABELLED = a_job(description="new")
+PHASES = (C, P, R, T, DONE, F, TD, AB)
+ACTIVE = {C, P, R}
 
 ANY_WORLD = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -46,16 +53,66 @@ def there_and_back(plan: Plan, options: SavedOptions = OPTIONS, *, strict: bool 
 def test_any_plan_reads_back_as_it_was(world: World) -> None:
     plan = world.plan()
     back = there_and_back(plan).plan
-    assert back.to_execute == plan.to_execute
+    by_name = plan.model_copy(
+        update={"actions": tuple(a.model_copy(update={"desired": show(a.desired)}) for a in plan.actions)}
+    )
+    assert back.to_execute == by_name.to_execute
     assert back.document() == plan.document()
     assert [r.what for r in back.refusals] == [r.what for r in plan.refusals]
-    assert document(back, OPTIONS) == document(plan, OPTIONS)
+    assert document(back, OPTIONS) == document(by_name, OPTIONS)
 
 
 @ANY_WORLD
 @given(worlds())
 def test_any_plan_holds_where_nothing_moved(world: World) -> None:
     assert movements(there_and_back(world.plan()).plan, world.look, NOW) == ()
+
+
+KEPT = {"on_change": "keep"}
+TAKEN_FIRST: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.1, "1.10")}}
+TAKEN_NOW: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.2, "1.20")}}
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+@pytest.mark.parametrize(
+    ("now", "then", "phase"),
+    [
+        (a_job(lifecycle=KEPT, description="new"), BEFORE, R),
+        (a_job(lifecycle=KEPT, description="new", **TAKEN_NOW), made_by_0_1_0(a_job(**TAKEN_FIRST)), R),
+        (a_job(**TAKEN_NOW), made_by_0_1_0(a_job(**TAKEN_FIRST)), R),
+        (a_job(**TAKEN_NOW), made_by_0_1_0(a_job(**TAKEN_FIRST)), DONE),
+        (a_job(algorithm__command=["python", "x"]), made_by_0_1_0(a_job(**TAKEN_FIRST)), R),
+        (a_job(spec__schedule_policy={"priority": 2}), a_job(), P),
+        (a_job(spec__schedule_policy={"priority": 2}), a_job(spec__schedule_policy={"priority": 1}), P),
+        (
+            a_job(spec__schedule_policy={"priority": 2, "preemptible": True}),
+            a_job(spec__schedule_policy={"priority": 2, "preemptible": False}),
+            P,
+        ),
+    ],
+    ids=[
+        "update of a job whose change is ignored",
+        "the same of one that an earlier version made",
+        "replace of a job of an earlier version, with a number that it spelt otherwise",
+        "create after such a job",
+        "removal of such a number",
+        "priority that was not declared",
+        "another priority",
+        "another preemptible",
+    ],
+)
+def test_plan_of_an_edit_holds_where_nothing_moved(
+    now: DesiredJob, then: DesiredJob, phase: Phase, is_recorded: bool
+) -> None:
+    stack, job = a_stack(now), seen(then, phase=phase)
+    memory = a_memory(past(then, 1, phase, job=job)) if is_recorded else NO_MEMORY
+    assert plan_for(stack, job, memory=memory).to_execute
+    assert moved(stack, [job], [job], memory) == ()
+
+
+def test_change_of_a_job_of_an_earlier_version_shows_what_is_sent() -> None:
+    [action] = plan_for(a_stack(a_job(**TAKEN_NOW)), seen(made_by_0_1_0(a_job(**TAKEN_FIRST)))).actions
+    assert [(c.before, c.after) for c in action.changes] == [("1.1", "1.20")]
 
 
 def test_what_shaped_the_plan_is_saved_with_it() -> None:
@@ -130,13 +187,6 @@ def test_another_format_is_refused() -> None:
 
 
 # --- whether it still holds
-
-
-NEW, BEFORE = a_job(), a_job(**OLD)
-RETRIED = a_job(lifecycle={"on_failure": "retry"})
-LABELLED = a_job(description="new")
-PHASES = (C, P, R, T, DONE, F, TD, AB)
-ACTIVE = {C, P, R}
 
 
 def a_look(

@@ -14,8 +14,10 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Look, Options, make_plan
 from reconciler.core.record import Memory
+from reconciler.core.scalar import spelled
+from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
-from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 
 #: `new` was `old`, `down` needs it, `gone` is never declared.
@@ -67,12 +69,24 @@ def entries(draw: st.DrawFn, /, key: str, **more: Any) -> DesiredJob | None:
     lifecycle = draw(lifecycles)
     if how == "absent":
         return replace(absent(key, **lifecycle), **more)
-    said = {"algorithm__parameters": {"lr": draw(LR)}, "description": draw(TEXT)}
-    return replace(a_job(key, lifecycle=lifecycle, **said), **more)
+    return replace(a_job(key, lifecycle=lifecycle, **draw(declarations)), **more)
 
 
-LR = st.sampled_from([0.1, 0.5])
+#: 1.10 was 1.1 to version 0.1.0, which computed the digests with the letter `a`.
+LR = st.sampled_from([0.1, 0.5, spelled(1.1, "1.10")])
 TEXT = st.sampled_from(["", "a text"])
+SECRET = SecretText("hush", "${var.token}")
+#: What may be declared of a job: fields that force a new one, and fields that can be changed on it.
+declarations: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"algorithm__parameters": st.fixed_dictionaries({"lr": LR}), "description": TEXT},
+    optional={
+        "algorithm__environments": st.fixed_dictionaries({"T": st.sampled_from(["open", SECRET])}),
+        "spec__schedule_policy": st.fixed_dictionaries({"priority": st.integers(1, 3)}),
+        "spec__notification": st.fixed_dictionaries(
+            {"topic_urn": st.sampled_from(["urn", SECRET]), "events": st.just(["JobFailed"])}
+        ),
+    },
+)
 flags = st.sampled_from(["", "", "", "protected", "stopped"])
 whose = st.sampled_from(["ours", "ours", "ours", "ours", "renamed", "wiped", "foreign", "unknown digest"])
 
@@ -80,7 +94,9 @@ whose = st.sampled_from(["ours", "ours", "ours", "ours", "renamed", "wiped", "fo
 @st.composite
 def jobs(draw: st.DrawFn, key: str, revision: int) -> tuple[ObservedJob, str, DesiredJob]:
     """A job on the service, and the key and declaration that it is remembered under."""
-    declared = a_job(key, algorithm__parameters={"lr": draw(LR)}, description=draw(TEXT))
+    declared = a_job(key, **draw(declarations))
+    if draw(st.booleans()):
+        declared = made_by_0_1_0(declared)
     flag, how = draw(flags), draw(whose)
     phase = draw(st.sampled_from([*PHASES, *PHASES, "Frozen"]))
     said: dict[str, Any] = {
