@@ -29,6 +29,7 @@ from reconciler.core.outcome import EventType, Status, WaitEnd
 from reconciler.core.plan import Action
 from reconciler.core.planner import NO_OPTIONS, Options
 from reconciler.core.record import RunKind
+from reconciler.core.redaction import without_secrets
 from reconciler.core.secret import Redactor
 from reconciler.manifests import load as load_manifest
 from reconciler.manifests import load_mapping
@@ -184,7 +185,7 @@ class Stack:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """What a person should know of the manifest."""
-        return self._loaded.warnings
+        return without_secrets(self._loaded.warnings, self._redactor)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -444,7 +445,7 @@ class _Listener:
         self._on_event, self._redact = on_event, redact
 
     def __call__(self, event: ApplyEvent) -> None:
-        event = type(event).model_validate(redacted(event.document(), self._redact))
+        event = without_secrets(event, self._redact)
         level = logging.ERROR if event.type is EventType.ACTION_FAILED else logging.INFO
         what = (event.type.value, event.key, event.action, event.message or event.detail)
         _log.log(level, "%s", " ".join(str(word) for word in what if word))
@@ -512,10 +513,10 @@ class Plan:
     def __repr__(self) -> str:
         return f"<Plan of {self._core.stack} on {self._core.target.name}: {self._core.last_line}>"
 
-    @property
+    @cached_property
     def actions(self) -> tuple[PlannedAction, ...]:
         """One per key or revision, sorted: each has `key`, `action`, `reason`, `detail`, and more."""
-        return self._core.actions
+        return without_secrets(self._core.actions, self._redactor)
 
     @property
     def summary(self) -> dict[str, int]:
@@ -540,12 +541,12 @@ class Plan:
     @property
     def refusals(self) -> tuple[Diagnostic, ...]:
         """What the guards say against it."""
-        return self._core.refusals
+        return without_secrets(self._core.refusals, self._redactor)
 
     @property
     def warnings(self) -> tuple[PlanWarning, ...]:
         """What a person should know."""
-        return self._core.warnings
+        return without_secrets(self._core.warnings, self._redactor)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -626,12 +627,12 @@ class Result:
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any."""
-        return self._core.outcomes
+        return without_secrets(self._core.outcomes, self._redactor)
 
     @property
     def waits(self) -> tuple[Waited, ...]:
         """The keys that were waited for, and how that ended."""
-        return self._core.waits
+        return without_secrets(self._core.waits, self._redactor)
 
     @property
     def summary(self) -> dict[str, int]:
@@ -693,12 +694,12 @@ class DriftReport:
     @property
     def drift(self) -> tuple[Drift, ...]:
         """Each with `key`, `class_`, `job`, `detail` and `since`."""
-        return self._core.drift
+        return without_secrets(self._core.drift, self._redactor)
 
     @property
     def pending(self) -> tuple[Pending, ...]:
         """Where the manifest is ahead: no drift."""
-        return self._core.pending
+        return without_secrets(self._core.pending, self._redactor)
 
     @property
     def summary(self) -> dict[str, int]:

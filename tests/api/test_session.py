@@ -31,6 +31,8 @@ from reconciler import (
 )
 from reconciler.cli import cli
 from reconciler.cli.running import run
+from reconciler.core.outcome import EventType
+from reconciler.core.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
 from tests.api.conftest import ENVIRON, Service, job, manifest
 
@@ -310,6 +312,42 @@ def test_nothing_is_printed_and_no_signal_handler_is_installed(
     handlers = before.pop("now")  # type: ignore[call-overload]
     assert handlers == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_no_value_that_a_session_returns_holds_a_secret(service: Service) -> None:
+    secret = "tell-nobody-2"
+    data = manifest("a", "b", url=service.url) | {"variables": {"token": {"env": "T", "sensitive": True}}}
+    for entry in data["jobs"].values():
+        entry["algorithm"]["environments"] = {"T": "is ${var.token}"}
+    environ = {**ENVIRON, "T": secret}
+    with Stack.from_dict(data, service.root, environ=environ).connect(environ=environ) as session:
+        first = session.plan(only="a")
+        result = session.apply(first)
+        job = result.outcomes[0].job
+        assert job is not None
+        service.app.store.edit(job, lambda body: _say(body, secret))
+        second = session.plan()
+        found = [*first.actions, *second.actions, *result.outcomes, *session.drift().drift]
+    assert [change.before for change in second.actions[0].changes] == ["(sensitive)"]
+    texts = [str(one) + repr(one) for one in found]
+    texts += [json.dumps(a.desired) + a.model_dump_json() for a in found if isinstance(a, PlannedAction)]
+    assert len(texts) > len(found)
+    assert not [text for text in texts if secret in text]
+
+
+def _say(body: dict[str, Any], text: str) -> None:
+    body["metadata"]["description"] = f"is {text} {body['metadata']['description']}"
+
+
+@pytest.mark.parametrize("secret", ["apply_completed", "create", "2026", "done", "null", "local", "1.0"])
+def test_secret_that_is_a_word_of_ours_does_not_hinder_an_apply(service: Service, secret: str) -> None:
+    data = manifest("a", url=service.url) | {"variables": {"token": {"env": "T", "sensitive": True}}}
+    data["jobs"]["a"]["algorithm"]["environments"] = {"T": "${var.token}"}
+    environ, events = {**ENVIRON, "T": secret}, list[ApplyEvent]()
+    with Stack.from_dict(data, service.root, environ=environ).connect(environ=environ) as session:
+        result = session.apply(on_event=events.append)
+    assert result.ok
+    assert events[-1].type is EventType.APPLY_COMPLETED
 
 
 def test_what_happens_is_logged_without_secrets(service: Service, caplog: pytest.LogCaptureFixture) -> None:
