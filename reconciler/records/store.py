@@ -166,9 +166,11 @@ class StoredRecords:
 
     def _find(self, scope: Scope) -> int | None:
         if scope not in self._scope_ids:
+            # Asked before the rows are: who takes the lock for the first time has written down the scope.
+            was_held = self._locks.was_held(scope)
             with self._database.reading() as connection:
                 found = connection.execute(select(SCOPES.c.id).where(is_scope(scope))).scalar()
-                if found is None and self._locks.was_held(scope):
+                if found is None and was_held:
                     raise damaged(f"nothing of stack {scope.stack} is in it, whose lock was held here")
             if found is None:
                 return None
@@ -180,8 +182,10 @@ class StoredRecords:
         found = self._find(scope)
         if found is None:
             values = {n: getattr(scope, n) for n in ("stack", "host", "project_id", "workspace_id")}
+            # Inline: where somebody else was first SQLite has no number of a new row to tell.
+            insertion = self._database.insert(SCOPES).values(values).on_conflict_do_nothing().inline()
             with self._database.writing() as connection:
-                connection.execute(self._database.insert(SCOPES).values(values).on_conflict_do_nothing())
+                connection.execute(insertion)
             found = self._find(scope)
             assert found is not None
         return found

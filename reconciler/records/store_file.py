@@ -39,8 +39,10 @@ def has_content(file: Path) -> bool:
     if not head:
         _check_unused(file)
         return False
-    # SQLite takes a file of one byte for an empty one, and one of the kernel, which has no size.
-    if found.st_size < _HEAD or found.st_size % _page_size(head):
+    # SQLite takes a file of one byte for an empty one, and one of the kernel, which has no size. It is asked
+    # again, for the file may have been empty before its head was read.
+    size = file.stat().st_size
+    if size < _HEAD or size % _page_size(head):
         raise RecordsUnavailable(Diagnostic(UNREADABLE, f"{file} is cut short, or no database", _away(file)))
     return True
 
@@ -74,7 +76,7 @@ def _check_links(file: Path) -> None:
 def _check_unused(file: Path) -> None:
     """An empty file is a store that is just being made, unless somebody has held its lock already."""
     file = file.resolve()
-    if any(file.parent.glob(f"{escape(file.name)}.lock-*")):
+    if any(file.parent.glob(f"{escape(file.name)}.lock-*")) and not _head(file):
         raise RecordsUnavailable(
             Diagnostic(UNREADABLE, f"{file} is empty, and was in use before", _away(file))
         )

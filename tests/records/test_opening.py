@@ -8,19 +8,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from sqlalchemy import inspect, text
 
 from reconciler.core.diagnostic import WrongUsage
-from reconciler.core.record import RecordsUnavailable
+from reconciler.core.record import LockHeld, RecordsUnavailable
 from reconciler.records import open_records
 from reconciler.records.address import parse_address
 from reconciler.records.database import Database
 from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
 from tests.builders import NOW
-from tests.records.places import DECLARED, SCOPE, Place, a_run
+from tests.records.places import ALICE, DECLARED, LEASE_S, SCOPE, Place, a_run, nothing_lost
 
 _STEP = ("ALTER TABLE reconciler_runs ADD COLUMN note TEXT", "UPDATE reconciler_runs SET note = 'old'")
 NEXT = (*MIGRATIONS, _STEP)
@@ -165,6 +166,17 @@ def _at_once(place: Place, act: Callable[[Database], object]) -> None:
 def test_several_that_make_the_tables_at_once_make_them_once(place: Place) -> None:
     _at_once(place, lambda database: database.prepare(create=True))
     assert place.open(create=False).runs(SCOPE) == []
+
+
+def test_several_that_begin_with_a_new_stack_at_once_find_nothing_damaged(place: Place) -> None:
+    def use(number: int) -> None:
+        records = place.open()
+        with suppress(LockHeld), records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+            records.begin(a_run(at_s=NOW + number))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(use, range(8)))
+    assert place.open().runs(SCOPE)
 
 
 def test_several_that_migrate_at_once_migrate_once(place: Place) -> None:
