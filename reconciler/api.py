@@ -20,11 +20,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 from reconciler import reconcile
+from reconciler.api_arguments import (
+    goal_of,
+    invalid,
+    names_of,
+    options_of,
+    parallelism_of,
+    path_of,
+    paths_of,
+    seconds_of,
+    variables_of,
+)
 from reconciler.core import exit_code
-from reconciler.core.allowance import Allowances
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, Refused, WrongUsage
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.goal import Goal
 from reconciler.core.outcome import EventType, Status, WaitEnd
 from reconciler.core.plan import Action
 from reconciler.core.planner import NO_OPTIONS, Options
@@ -44,6 +53,7 @@ if TYPE_CHECKING:
     from reconciler.connection import RecordOptions
     from reconciler.core.drift import DriftReport as CoreDriftReport
     from reconciler.core.drift_entry import Drift, Pending
+    from reconciler.core.goal import Goal
     from reconciler.core.outcome import ApplyEvent, Outcome, Waited
     from reconciler.core.outcome import Result as CoreResult
     from reconciler.core.plan import Plan as CorePlan
@@ -67,7 +77,7 @@ EventListener = Callable[["ApplyEvent"], object]
 def load(
     *paths: Paths,
     variables: Mapping[str, object] | None = None,
-    var_files: Sequence[Paths] = (),
+    var_files: Paths | Sequence[Paths] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Stack:
     """Read the stack that the paths stand for, as on the command line; without any, the current directory.
@@ -80,12 +90,12 @@ def load(
         ManifestInvalid: with every problem of every file as `diagnostics`.
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
-    values = {name: _text_of(value) for name, value in (variables or {}).items()}
-    files = [Path(file) for file in var_files]
+    given = [path_of(path) for path in paths] or [Path()]
+    values, files = variables_of(variables), paths_of(var_files)
 
     def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
         return load_manifest(
-            [Path(path) for path in paths] or [Path()],
+            given,
             variables=values,
             var_files=files,
             environ=os.environ if environ is None else environ,
@@ -94,13 +104,6 @@ def load(
         )
 
     return Stack._read(read, variables=values, var_files=files)
-
-
-def _text_of(value: object) -> str:
-    """A value as `--var` takes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
 
 
 class Stack:
@@ -133,12 +136,12 @@ class Stack:
             ManifestInvalid: with every problem as `diagnostics`.
             WrongUsage: there is no such directory.
         """
-        values = {name: _text_of(value) for name, value in (variables or {}).items()}
+        values, directory = variables_of(variables), path_of(root)
 
         def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
             return load_mapping(
                 mapping,
-                Path(root),
+                directory,
                 variables=values,
                 environ=os.environ if environ is None else environ,
                 offline=offline,
@@ -216,8 +219,8 @@ class Stack:
         from reconciler.connection import RecordOptions
         from reconciler.targets import Runtime
 
-        if parallelism < 1:
-            raise WrongUsage(Diagnostic("invalid parallelism", f"must be at least 1, got {parallelism}"))
+        if target is not None and not isinstance(target, str):
+            raise invalid("target", f"expected its name, got {type(target).__name__}")
         environ = os.environ if environ is None else environ
         redactor = self._redactor
 
@@ -242,7 +245,7 @@ class Stack:
         options = RecordOptions(
             records or environ.get("RECONCILER_RECORDS") or None, without_records=without_records
         )
-        return Session(self, target, runtime, options, parallelism)
+        return Session(self, target, runtime, options, parallelism_of(parallelism))
 
 
 class Session:
@@ -259,7 +262,7 @@ class Session:
         context = self._cleanup.enter_context(
             connect(stack._loaded, target, runtime, records, offline=bool(stack._missing))
         )
-        self._context = context._replace(parallelism=parallelism)
+        self._connected: Context | None = context._replace(parallelism=parallelism)
 
     def __enter__(self) -> Self:
         return self
@@ -271,7 +274,14 @@ class Session:
 
     def close(self) -> None:
         """Let go of the connections and of the record store; doing so twice is no harm."""
+        self._connected = None
         self._cleanup.close()
+
+    @property
+    def _context(self) -> Context:
+        if self._connected is None:
+            raise WrongUsage(Diagnostic("the session is closed", "", "connect again: stack.connect()"))
+        return self._connected
 
     @property
     def target(self) -> TargetIdentity:
@@ -300,7 +310,7 @@ class Session:
         force: bool = False,
         allow_empty: bool = False,
         *,
-        allow: Sequence[str] = (),
+        allow: str | Sequence[str] = (),
     ) -> Plan:
         """Observe, and decide what `apply` would do; nothing is changed.
 
@@ -313,8 +323,8 @@ class Session:
             WrongUsage: `only` or `allow` names what does not exist.
             ServiceError: the target does not let us read at all.
         """
-        context = self._context._replace(only=_keys(only))
-        return self._plan(context, _options(allow, force=force, allow_empty=allow_empty))
+        context = self._context._replace(only=names_of("keys", only))
+        return self._plan(context, options_of(allow, force=force, allow_empty=allow_empty))
 
     def _plan(self, context: Context, options: Options) -> Plan:
         if self.stack._missing:
@@ -340,12 +350,13 @@ class Session:
 
         Raises:
             Refused: a guard refuses the plan; nothing was done.
+            WrongUsage: the plan is for another stack, or the session is closed.
             StalePlan: something moved, or the plan is for another target; nothing was done.
             LockHeld: another process holds the lock.
             RecordsUnavailable: the record store cannot be used.
             ServiceError: the workspace could not be read.
         """
-        how = _How(RunKind.APPLY, _goal(wait), timeout_s, on_event)
+        how = _How(RunKind.APPLY, goal_of(wait), seconds_of(timeout_s), on_event)
         if plan is None:
             context = self._context._replace(is_applied=True)
             return self._run(context, lambda: self._plan(context, NO_OPTIONS)._core, how)
@@ -353,7 +364,12 @@ class Session:
 
     def _run_given(self, plan: Plan, how: _How) -> Result:
         """Carry out a plan that was made before, by this program or, as a file, by another one."""
+        if not isinstance(plan, Plan):
+            raise invalid("plan", f"expected a Plan, got {type(plan).__name__}; a file is read by load_plan")
         core, made = plan._core, plan._made
+        if core.stack != self.stack.name:
+            why = f"the plan is for stack {core.stack}, and the session for {self.stack.name}"
+            raise WrongUsage(Diagnostic("plan of another stack", why, f"connect stack {core.stack}"))
         if isinstance(made, ReadPlan):
             stack, runtime = self.stack, self._runtime
             values = Values(stack._variables, stack._var_files, runtime.environ, runtime.redactor)
@@ -382,9 +398,8 @@ class Session:
             LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
             WrongUsage: `only` names a key that is neither declared nor owned.
         """
-        context = self._context._replace(only=_keys(only), is_applied=True)
-
-        how = _How(RunKind.DESTROY, None, timeout_s, on_event)
+        context = self._context._replace(only=names_of("keys", only), is_applied=True)
+        how = _How(RunKind.DESTROY, None, seconds_of(timeout_s), on_event)
         return self._run(context, lambda: reconcile.destroy_plan(context), how)
 
     def drift(self) -> DriftReport:
@@ -422,9 +437,11 @@ class Session:
                 result = _until_interrupted(lambda: rollout.run(core), stop)
             finally:
                 stream.complete(result)
-        if core.refusals:
-            raise Refused(*core.refusals)
         code = exit_code.of_result(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
+        if core.refusals:
+            refused = Refused(*core.refusals)
+            refused.exit_code = code
+            raise refused
         return Result(result, code, redact)
 
 
@@ -493,7 +510,7 @@ def load_plan(path: Paths) -> Plan:
     def warn(warning: Diagnostic) -> None:
         _log.warning("%s: %s", warning.what, warning.why)
 
-    read = read_plan(Path(path), warn, strict=True)
+    read = read_plan(path_of(path), warn, strict=True)
     return Plan(read.plan, read, Redactor())
 
 
@@ -574,7 +591,7 @@ class Plan:
             WrongUsage: a directory or a device stands there.
             ReconcilerError: the file cannot be written.
         """
-        file = Path(path)
+        file = path_of(path)
         written = self._as_file(file)
         try:
             written.write(file)
@@ -735,22 +752,3 @@ def _rendered(render: Callable[[View], str], format_: str, redactor: Redactor) -
         raise WrongUsage(Diagnostic("unknown format", f'"{format_}" is not one of {", ".join(FORMATS)}'))
     text = render(View(redact=redactor))
     return text if FORMATS[format_].redacts else redactor(text)
-
-
-def _keys(only: str | Sequence[str]) -> tuple[str, ...]:
-    return (only,) if isinstance(only, str) else tuple(only)
-
-
-def _options(allow: Sequence[str], *, force: bool, allow_empty: bool) -> Options:
-    try:
-        return Options(Allowances.of(allow, force=force, allow_empty=allow_empty))
-    except ValueError as error:
-        raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
-
-
-def _goal(wait: str | None) -> Goal | None:
-    if wait is None:
-        return None
-    if wait not in (Goal.RUNNING, Goal.COMPLETED):
-        raise WrongUsage(Diagnostic("invalid wait", f'"{wait}" is not running or completed'))
-    return Goal(wait)

@@ -88,6 +88,8 @@ class JobClient:
             WrongUsage: a filter is none that the service takes.
             ServiceError: the list could not be read.
         """
+        if limit is not None and limit < 0:
+            raise WrongUsage(Diagnostic("invalid limit", f"must not be negative, got {limit}"))
         asked = wanted(
             self._clock.now(),
             name=name,
@@ -215,6 +217,9 @@ class JobClient:
         )
 
     def _find(self, job: str) -> ObservedJob:
+        if not isinstance(job, str):
+            why = f"expected an id, a name or a key, got {type(job).__name__}"
+            raise WrongUsage(Diagnostic("invalid job", why))
         return find_job(self._stack, self._backend, job)
 
     def _shown(self, job: ObservedJob) -> ReportedJob:

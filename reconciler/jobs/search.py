@@ -37,7 +37,7 @@ class Moment(NamedTuple):
     is_ago: bool = False
 
     @classmethod
-    def parse(cls, value: datetime | str) -> Moment:
+    def parse(cls, value: object) -> Moment:
         """Read a time such as 2026-11-21 or 2026-11-21T08:00:00Z (without a zone: UTC), or a span such as 2d.
 
         Raises:
@@ -53,6 +53,8 @@ class Moment(NamedTuple):
             except ValueError:
                 text = f'"{value}" is no time; write 2026-11-21, 2026-11-21T08:00:00Z, or 2d'
                 raise ValueError(text) from None
+        if not isinstance(value, datetime):
+            raise ValueError(f"{value!r} is no time; give a datetime, or a text")
         return cls((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
 
     def at_s(self, now_s: float) -> float:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from reconciler import (
     StalePlan,
     WrongUsage,
     load,
+    load_plan,
 )
 from reconciler.cli import cli
 from reconciler.cli.running import run
@@ -424,3 +426,48 @@ def test_ctrl_c_ends_in_order_and_frees_the_lock(tmp_path: Path) -> None:
     assert rest[-1] == "interrupted 0"
     with Stack.from_dict(manifest("a"), tmp_path).connect() as session:
         assert session.apply().ok
+
+
+# --- what cannot be meant does nothing
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.plan(only=None),
+        lambda session: session.plan(only=[1]),
+        lambda session: session.plan(allow="everything"),
+        lambda session: session.apply("plan.json"),
+        lambda session: session.apply(timeout_s="10m"),
+        lambda session: session.apply(timeout_s=-1),
+        lambda session: session.apply(wait="done"),
+        lambda session: session.destroy(only=5),
+        lambda session: session.jobs.get(None),
+        lambda session: session.jobs.list(limit=-1),
+        lambda session: session.jobs.list(created_after=5),
+    ],
+)
+def test_argument_that_cannot_be_meant_is_wrong_usage(service: Service, call: Callable[..., object]) -> None:
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        with pytest.raises(WrongUsage):
+            call(session)
+        assert session.plan(allow="lost-work").summary["create"] == 1
+
+
+def test_plan_of_another_stack_is_wrong_usage_and_does_nothing(service: Service, tmp_path: Path) -> None:
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        plan = session.plan()
+        plan.save(tmp_path / "plan.json")
+    with service.stack("a", stack="other").connect(environ=ENVIRON) as other:
+        for one in (plan, load_plan(tmp_path / "plan.json")):
+            with pytest.raises(WrongUsage, match="plan of another stack"):
+                other.apply(one)
+    assert not service.asked("CreateTrainingJob")
+
+
+@pytest.mark.parametrize("call", ["plan", "apply", "drift", "destroy"])
+def test_closed_session_is_wrong_usage(service: Service, call: str) -> None:
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        pass
+    with pytest.raises(WrongUsage, match="the session is closed"):
+        getattr(session, call)()

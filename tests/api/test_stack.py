@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +198,65 @@ def test_every_error_is_a_reconciler_error() -> None:
     assert all(
         isinstance(error.exit_code, ExitCode) for error in errors if issubclass(error, ReconcilerError)
     )
+
+
+# --- arguments that cannot be meant
+
+
+@pytest.mark.parametrize("path", [None, 5, b"jobs", ["jobs"]], ids=repr)
+def test_path_of_another_type_is_wrong_usage(path: Any) -> None:
+    with pytest.raises(WrongUsage, match="invalid path"):
+        load(path)
+
+
+def description_of(stack: Stack) -> str:
+    """What the job `a` of a stack is described as."""
+    return stack._loaded.stack.jobs["a"].description
+
+
+def test_one_file_of_values_needs_no_list(tmp_path: Path) -> None:
+    entry = job() | {"description": "${var.text}"}
+    write(tmp_path, json.dumps(manifest() | {"variables": {"text": {}}, "jobs": {"a": entry}}))
+    values = write(tmp_path, "text: nightly", "values.yaml") / "values.yaml"
+    loaded = [load(tmp_path, var_files=files) for files in (values, str(values), [values])]
+    assert set(map(description_of, loaded)) == {"nightly"}
+
+
+class _Colour(str, Enum):  # noqa: UP042 - str() of a member is not its value
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a", "a"),
+        (0.1, "0.1"),
+        (3, "3"),
+        (True, "true"),
+        (Decimal("0.10"), "0.10"),
+        (date(2026, 11, 22), "2026-11-22"),
+        (Path("x/y"), "x/y"),
+        (_Colour.RED, "red"),
+    ],
+    ids=repr,
+)
+def test_variable_of_plain_type_is_its_text(tmp_path: Path, value: object, text: str) -> None:
+    data = manifest() | {"variables": {"v": {}}, "jobs": {"a": job(description="v: ${var.v}")}}
+    stack = Stack.from_dict(data, tmp_path, variables={"v": value})
+    assert description_of(stack) == f"v: {text}"
+
+
+@pytest.mark.parametrize(
+    "variables", [["v=1"], {1: "a"}, {"v": None}, {"v": [1]}, {"v": {}}, {"v": object()}], ids=repr
+)
+def test_variable_that_no_text_stands_for_is_wrong_usage(tmp_path: Path, variables: Any) -> None:
+    with pytest.raises(WrongUsage, match="invalid variables"):
+        Stack.from_dict(manifest("a") | {"variables": {"v": {"default": "x"}}}, tmp_path, variables=variables)
+
+
+@pytest.mark.parametrize("options", [{"parallelism": 0}, {"parallelism": "8"}, {"target": 5}], ids=repr)
+def test_connecting_in_a_way_that_cannot_be_meant_is_wrong_usage(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(WrongUsage):
+        Stack.from_dict(manifest("a"), tmp_path).connect(**options)
