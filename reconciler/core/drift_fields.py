@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from reconciler.core.mutable import MutableChanges, edited_paths, mutable_change
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.plan import Change, PlanWarning
-from reconciler.core.secret import show
+from reconciler.core.secret import may_have_been, show
 from reconciler.core.stack import Declared, DesiredJob, Lifecycle
 
 
@@ -53,19 +53,40 @@ def compare_fields(
 
 
 def _as_applied(declared: DesiredJob, revision: Revision, applied: Declared) -> DesiredJob:
-    """The declaration as it was last applied. A secret is not recorded, so the declared one stands for it."""
-    description = applied.description
+    """The declaration as it was last applied. A secret is not recorded, so the declared one stands for it.
+
+    Neither is a text that only has the letters of one; a short secret may be an ordinary word.
+    """
+    description = _restored(applied.description, declared.description, revision.job.text)
     if show(declared.description) == description:
         description = declared.description
     elif any(isinstance(part, Reference) for part in parts_of(description)):
         description = revision.job.text  # of a secret only the name is recorded: nobody knows the text
     return DesiredJob(
         key=declared.key,
-        body=with_secrets_of(declared.body or {}, applied.mutable),
+        body=with_secrets_of(
+            declared.body or {}, _restored(applied.mutable, declared.body, revision.job.body)
+        ),
         digest=revision.marker.digest,
         description=description,
         lifecycle=Lifecycle(protect=applied.protect),
     )
+
+
+def _restored(recorded: Any, *others: Any) -> Any:
+    """What was recorded; in the place of a text that was redacted the first other that it may have been."""
+    if isinstance(recorded, str):
+        texts = (other for other in others if isinstance(other, str))
+        return next((text for text in texts if may_have_been(recorded, text)), recorded)
+    if isinstance(recorded, Mapping):
+        trees = [other for other in others if isinstance(other, Mapping)]
+        return {
+            name: _restored(value, *(tree.get(name) for tree in trees)) for name, value in recorded.items()
+        }
+    if isinstance(recorded, list):
+        lists = [other for other in others if isinstance(other, list) and len(other) == len(recorded)]
+        return [_restored(*items) for items in zip(recorded, *lists, strict=True)]
+    return recorded
 
 
 def _is_below(path: str, fields: Iterable[str]) -> bool:

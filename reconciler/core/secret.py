@@ -61,6 +61,12 @@ def show(tree: Any) -> Any:
     return tree
 
 
+def may_have_been(redacted: str, text: str) -> bool:
+    """Whether a text is redacted, and another one may be what it was."""
+    pieces = redacted.split(REDACTED)
+    return len(pieces) > 1 and re.fullmatch(".+".join(map(re.escape, pieces)), text, re.DOTALL) is not None
+
+
 def holds_secret(tree: Any) -> bool:
     """Whether plain data holds a secret, with its value or without."""
     if isinstance(tree, Mapping):

@@ -204,6 +204,20 @@ def test_guard_refuses_and_allow_lets_it_pass(service: Service) -> None:
         assert session.apply(session.plan(force=True)).ok
 
 
+def test_refused_plan_of_what_cannot_be_read_has_the_code_of_the_command_line(
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
+    (service.root / "jobs.yaml").write_text(json.dumps(manifest(url=service.url)), encoding="utf-8")
+    service.app.faults.add(
+        Fault(Effect.ANSWER, path="*/training-job-searches", status=400, code="ModelArts.0104", count=None)
+    )
+    with load(service.root).connect() as session, pytest.raises(Refused) as caught:
+        session.apply()
+    code, _ = command_line(capsys, "apply", "--yes", str(service.root))
+    assert caught.value.exit_code == code == ExitCode.UNKNOWN
+
+
 def test_action_that_fails_is_told_and_raised(service: Service) -> None:
     service.app.faults.add(
         Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.0104", count=1)
