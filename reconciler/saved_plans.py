@@ -144,7 +144,18 @@ def _without_secrets(document: dict[str, Any], redact: Callable[[str], str]) -> 
             why = f"jobs.{before['key']}: a value of a secret stands in its body as plain text as well"
             fix = "write ${var.…} wherever the secret is meant, or another value where it is not"
             raise Refused(Diagnostic("a secret that cannot be saved", why, fix))
+    for name, found in _names(document):
+        if redact(found) != found and (name, found) not in _names(shown):
+            why = f"the {name} has the letters of a secret, and a plan without it could not be carried out"
+            raise Refused(Diagnostic("a secret that cannot be saved", why, "choose another name"))
     return shown
+
+
+def _names(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a plan is carried out by, each with the word for it."""
+    target = [(f"target's {field}", str(value)) for field, value in document["target"].items()]
+    keys = [("key of a job", str(action["key"])) for action in document["actions"]]
+    return [("name of the stack", str(document["stack"])), *target, *keys]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.plan import Plan
+from reconciler.core.drift_entry import DriftClass
+from reconciler.core.outcome import EventType
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, Plan, Reason
 from reconciler.core.printable import COMMAND_MARK, INVISIBLE
 from reconciler.core.secret import REDACTED
+from reconciler.core.stack import TargetKind
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
@@ -18,6 +22,20 @@ if TYPE_CHECKING:
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
 # shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
 _FIELD = re.compile("[a-z_]+")
+_ID = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|sha256:[0-9a-f]{64}|[a-z][0-9a-f]{12}|[0-9a-f]{32}"
+)
+_SHORT = 8
+#: Fields by which programs decide; a secret may be one of the words of their closed lists.
+_WORDS: Mapping[str, frozenset[str]] = {
+    "action": frozenset(Action),
+    "reason": frozenset(Reason),
+    "phase": frozenset(Phase),
+    "kind": frozenset(TargetKind),
+    "class": frozenset(DriftClass),
+    "type": frozenset(EventType),
+}
+_COUNTS = frozenset({"summary", "sequence", "revision", "line", "column"})
 _HARMFUL = re.compile(f"[{INVISIBLE}]")
 
 
@@ -37,14 +55,35 @@ def redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return redact(value)
+        return _redacted_text(value, redact)
     if isinstance(value, Mapping):
-        return {_name(str(key), redact): _redacted(member, redact) for key, member in value.items()}
+        return {
+            _name(str(key), redact): member if _is_ours(str(key), member) else _redacted(member, redact)
+            for key, member in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_redacted(item, redact) for item in value]
     if isinstance(value, int | float) and not isinstance(value, bool) and redact(str(value)) == REDACTED:
         return REDACTED  # a PIN is a number
     return value
+
+
+def _redacted_text(text: str, redact: Callable[[str], str]) -> str:
+    shown = redact(text)
+    if shown == text or not _ID.fullmatch(text):
+        return shown
+    # A short secret may be a part of an id or a digest by chance; without that part it names nothing.
+    count = shown.count(REDACTED)
+    taken_out = len(text) - len(shown) + count * len(REDACTED)
+    return text if taken_out <= count * _SHORT and shown != REDACTED else shown
+
+
+def _is_ours(name: str, value: Any) -> bool:
+    """Whether a field holds a word of a closed list, or a number that we count: never a secret."""
+    if isinstance(value, str):
+        return value in _WORDS.get(name, ())
+    numbers = value.values() if isinstance(value, Mapping) else (value,)
+    return name in _COUNTS and all(type(number) is int for number in numbers)
 
 
 def _name(name: str, redact: Callable[[str], str]) -> str:

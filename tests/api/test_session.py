@@ -442,6 +442,21 @@ def test_ctrl_c_ends_in_order_and_frees_the_lock(tmp_path: Path) -> None:
         assert session.apply().ok
 
 
+@pytest.mark.parametrize("secret", ["create", "planned", "version", "2026"])
+def test_secret_of_ordinary_letters_takes_no_event_away(tmp_path: Path, secret: str) -> None:
+    told: list[ApplyEvent] = []
+    data = manifest("a") | {"variables": {"token": {"sensitive": True}}}
+    with Stack.from_dict(data, tmp_path, variables={"token": secret}).connect() as session:
+        session.apply(on_event=told.append).raise_for_failures()
+    assert [one.type.value for one in told] == [
+        "version",
+        "planned",
+        "action_started",
+        "action_completed",
+        "apply_completed",
+    ]
+
+
 # --- what cannot be meant does nothing
 
 

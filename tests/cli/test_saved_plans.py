@@ -177,6 +177,18 @@ def test_no_secret_is_in_it_in_no_form(
     assert [form for form in forms if form in written] == []
 
 
+@pytest.mark.parametrize("secret", ["nightly", "127.0.0.1", "test"])
+def test_plan_of_a_name_with_the_letters_of_a_secret_is_not_saved(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    monkeypatch.setenv("A_TOKEN", secret)
+    text = with_token(manifest("nightly", url=service.url, more=TOKEN))
+    write("\n".join(line for line in text.splitlines() if "description" not in line))
+    said = reconciler("plan", "--out", str(PLAN))
+    assert (said.code, PLAN.exists()) == (3, False)
+    assert "a secret that cannot be saved" in said.err
+
+
 def test_a_secret_that_nobody_could_find_again_is_not_saved(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,62 @@
+"""What programs read in a document stays, though a secret may be a word or a short number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.drift_entry import DriftClass
+from reconciler.core.outcome import EventType
+from reconciler.core.phase import Phase
+from reconciler.core.plan import Action, Reason
+from reconciler.core.secret import REDACTED, Redactor
+from reconciler.core.stack import TargetKind
+from reconciler.render.json import redacted
+
+JOB = "3faf5c03-1234-4c27-aad5-8a6a1ee96fb8"
+WORDS: dict[str, type[Any]] = {
+    "action": Action,
+    "reason": Reason,
+    "phase": Phase,
+    "kind": TargetKind,
+    "class": DriftClass,
+    "type": EventType,
+}
+
+
+@pytest.mark.parametrize(("field", "words"), WORDS.items())
+def test_word_of_closed_list_stays(field: str, words: type[Any]) -> None:
+    for word in words:
+        redact = Redactor([word.value])
+        assert redacted({field: word.value}, redact) == {field: word.value}
+        if len(word.value) > 3:
+            assert redacted({"detail": word.value}, redact) == {"detail": REDACTED}
+
+
+@pytest.mark.parametrize("field", WORDS)
+def test_other_word_in_such_a_field_is_redacted(field: str) -> None:
+    assert redacted({field: "tell-nobody-1"}, Redactor(["tell-nobody-1"])) == {field: REDACTED}
+
+
+def test_counted_number_stays_and_other_number_is_redacted() -> None:
+    document = {"summary": {"keep": 1234}, "sequence": 1234, "source": {"line": 1234}, "port": 1234}
+    assert redacted(document, Redactor(["1234"])) == document | {"port": REDACTED}
+
+
+@pytest.mark.parametrize(
+    "name", [JOB, "sha256:" + "0" * 60 + "1234", "a12340c1b7d4e", "0" * 28 + "1234"], ids=len
+)
+def test_id_with_short_secret_in_it_by_chance_stays(name: str) -> None:
+    assert redacted([name, f"see {name}"], Redactor(["1234"])) == [
+        name,
+        f"see {name.replace('1234', REDACTED)}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [(JOB, JOB), ("3f9a2c1b7d4e", "a3f9a2c1b7d4e"), ("0123456789", "0123456789" + "a" * 22)],
+)
+def test_secret_that_looks_like_an_id_is_redacted(secret: str, text: str) -> None:
+    assert secret not in str(redacted([text], Redactor([secret])))
