@@ -9,7 +9,6 @@ it knows to itself: two of them in two threads do not disturb one another.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 from reconciler import reconcile
 from reconciler.api_arguments import (
+    AnyPath,
+    environ_of,
     goal_of,
     invalid,
     names_of,
@@ -29,6 +30,7 @@ from reconciler.api_arguments import (
     path_of,
     paths_of,
     seconds_of,
+    text_of,
     variables_of,
 )
 from reconciler.core import exit_code
@@ -68,16 +70,15 @@ _log = logging.getLogger("reconciler")
 # A program that does not care for our log is not to find it on its stderr.
 _log.addHandler(logging.NullHandler())
 
-Paths = str | os.PathLike[str]
 #: What `wait` waits for, once everything is done that the plan says.
 WaitGoal = Literal["running", "completed"]
 EventListener = Callable[["ApplyEvent"], object]
 
 
 def load(
-    *paths: Paths,
+    *paths: AnyPath,
     variables: Mapping[str, object] | None = None,
-    var_files: Paths | Sequence[Paths] = (),
+    var_files: AnyPath | Sequence[AnyPath] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Stack:
     """Read the stack that the paths stand for, as on the command line; without any, the current directory.
@@ -92,13 +93,14 @@ def load(
     """
     given = [path_of(path) for path in paths] or [Path()]
     values, files = variables_of(variables), paths_of(var_files)
+    seen = environ_of(environ)
 
     def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
         return load_manifest(
             given,
             variables=values,
             var_files=files,
-            environ=os.environ if environ is None else environ,
+            environ=seen,
             offline=offline,
             learn=redactor.learn,
         )
@@ -125,7 +127,7 @@ class Stack:
     def from_dict(
         cls,
         mapping: Mapping[str, Any],
-        root: Paths = ".",
+        root: AnyPath = ".",
         *,
         variables: Mapping[str, object] | None = None,
         environ: Mapping[str, str] | None = None,
@@ -136,14 +138,14 @@ class Stack:
             ManifestInvalid: with every problem as `diagnostics`.
             WrongUsage: there is no such directory.
         """
-        values, directory = variables_of(variables), path_of(root)
+        values, directory, seen = variables_of(variables), path_of(root), environ_of(environ)
 
         def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
             return load_mapping(
                 mapping,
                 directory,
                 variables=values,
-                environ=os.environ if environ is None else environ,
+                environ=seen,
                 offline=offline,
                 learn=redactor.learn,
             )
@@ -219,9 +221,8 @@ class Stack:
         from reconciler.connection import RecordOptions
         from reconciler.targets import Runtime
 
-        if target is not None and not isinstance(target, str):
-            raise invalid("target", f"expected its name, got {type(target).__name__}")
-        environ = os.environ if environ is None else environ
+        target, records = text_of("target", target), text_of("records", records)
+        environ = environ_of(environ)
         redactor = self._redactor
 
         def logged(level: int) -> Callable[[str], None]:
@@ -494,7 +495,7 @@ class _Made(NamedTuple):
     environ: Mapping[str, str]
 
 
-def load_plan(path: Paths) -> Plan:
+def load_plan(path: AnyPath) -> Plan:
     """Read a plan that `plan --out` or `Plan.save` wrote. `session.apply` holds it to its preconditions.
 
     Its secrets are looked up when it is applied: in the environment of the session, in the values that its
@@ -583,7 +584,7 @@ class Plan:
             self._digest = self._as_file(None).digest
         return self._digest
 
-    def save(self, path: Paths) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the plan to a file that only its owner may read, as `plan --out` does; see `load_plan`.
 
         Raises:
@@ -636,6 +637,10 @@ class Result:
 
     def __init__(self, core: CoreResult, code: ExitCode, redactor: Redactor) -> None:
         self._core, self._code, self._redactor = core, code, redactor
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.summary.items() if count)
+        return f"<Result: {counts or 'nothing to do'}>"
 
     def __str__(self) -> str:
         text = render_result(self._core, at_s=0.0)
@@ -707,6 +712,9 @@ class DriftReport:
 
     def __str__(self) -> str:
         return self.render("text").removesuffix("\n")
+
+    def __repr__(self) -> str:
+        return f"<DriftReport: {str(self).splitlines()[-1]}>"
 
     @property
     def drift(self) -> tuple[Drift, ...]:

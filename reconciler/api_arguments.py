@@ -77,6 +77,31 @@ def _text_of(name: str, value: object) -> str:
     raise invalid("variables", f"{name} is a {type(value).__name__}; write a text, a number or a boolean")
 
 
+def environ_of(values: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The variables of the environment; left out, those of this process.
+
+    Raises:
+        WrongUsage: they are no mapping of texts.
+    """
+    if values is None:
+        return os.environ
+    is_mapping = isinstance(values, Mapping)
+    if not is_mapping or not all(isinstance(one, str) for pair in values.items() for one in pair):
+        raise invalid("environ", "expected a mapping of names to texts, as os.environ is")
+    return values
+
+
+def text_of(what: str, value: str | None) -> str | None:
+    """A text, or None.
+
+    Raises:
+        WrongUsage: it is neither.
+    """
+    if value is not None and not isinstance(value, str):
+        raise invalid(what, f"expected a text, got {type(value).__name__}")
+    return value
+
+
 def names_of(what: str, values: str | Iterable[str]) -> tuple[str, ...]:
     """Several names, or one.
 

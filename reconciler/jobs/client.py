@@ -205,6 +205,10 @@ class JobClient:
         except ValueError:
             known = ", ".join(Goal)
             raise WrongUsage(Diagnostic("invalid goal", f'"{until}" is not one of {known}')) from None
+        if timeout_s is not None and not isinstance(timeout_s, int | float):
+            raise WrongUsage(
+                Diagnostic("invalid timeout", f"expected a number of seconds, got {timeout_s!r}")
+            )
         found = self._backend.details(self._find(job).id)
         watch = JobWatch(self._backend, found, goal, lambda *_: None)
         watch_all([watch], self._clock, timeout_s)

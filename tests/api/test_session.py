@@ -472,6 +472,7 @@ def test_secret_of_ordinary_letters_takes_no_event_away(tmp_path: Path, secret: 
         lambda session: session.apply(wait="done"),
         lambda session: session.destroy(only=5),
         lambda session: session.jobs.get(None),
+        lambda session: session.jobs.wait("a", timeout_s="5s"),
         lambda session: session.jobs.list(limit=-1),
         lambda session: session.jobs.list(created_after=5),
     ],

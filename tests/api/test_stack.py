@@ -254,7 +254,11 @@ def test_variable_that_no_text_stands_for_is_wrong_usage(tmp_path: Path, variabl
         Stack.from_dict(manifest("a") | {"variables": {"v": {"default": "x"}}}, tmp_path, variables=variables)
 
 
-@pytest.mark.parametrize("options", [{"parallelism": 0}, {"parallelism": "8"}, {"target": 5}], ids=repr)
+@pytest.mark.parametrize(
+    "options",
+    [{"parallelism": 0}, {"parallelism": "8"}, {"target": 5}, {"records": Path("x")}, {"environ": ["A=1"]}],
+    ids=repr,
+)
 def test_connecting_in_a_way_that_cannot_be_meant_is_wrong_usage(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
