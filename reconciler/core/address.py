@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-_WANTED = "write an address such as https://modelarts.example.com"
+_WANTED = "write a URL such as https://modelarts.example.com"
 
 
 def is_loopback(host: str) -> bool:
@@ -33,7 +33,7 @@ def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False)
     """
     endpoint = endpoint.strip()
     if holds_credentials(endpoint):
-        return "the endpoint holds a user or a password", "give credentials by the environment"
+        return "the endpoint contains a user name or password", "set credentials in the environment"
     try:
         parts = urlsplit(endpoint)
         host, _ = parts.hostname, parts.port
@@ -41,12 +41,12 @@ def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False)
         parts, host = urlsplit(""), None
     is_plain = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
     if not host or not is_plain or parts.scheme not in ("http", "https"):
-        return "the endpoint is no address of a service", _WANTED
+        return "the endpoint is not a valid URL", _WANTED
     if parts.query or parts.fragment or (parts.path.strip("/") and not takes_path):
-        return "an endpoint has no path, query or fragment", f"write {parts.scheme}://{parts.netloc}"
+        return "an endpoint must not have a path, query or fragment", f"write {parts.scheme}://{parts.netloc}"
     if parts.scheme == "http" and not insecure and not is_loopback(host):
         return (
-            f"credentials would go to {host} unencrypted",
+            f"credentials would be sent to {host} unencrypted",
             f"write https://{parts.netloc}, or add insecure: true to the target",
         )
     return None

@@ -45,7 +45,9 @@ class Allowances:
             elif guard is Guard.LOST_WORK and key:
                 keys.add(key)
             else:
-                raise ValueError(f'"{word}": write a guard alone, or {Guard.LOST_WORK.value}=KEY')
+                raise ValueError(
+                    f'"{word}" takes no value; write the guard alone, or {Guard.LOST_WORK.value}=KEY'
+                )
         return cls(frozenset(guards), frozenset(keys))
 
     @property

@@ -79,18 +79,18 @@ def of_failure(name: str, failure: ServiceError) -> Check:
 def of_clock(skew_s: float | None) -> Check:
     """Judge how far our clock is ahead of the service's (None: it told no time)."""
     if skew_s is None:
-        return Check("clock", Health.UNCHECKED, "the service did not say what time it is")
+        return Check("clock", Health.UNCHECKED, "the service did not report its time")
     where = "ahead of" if skew_s > 0 else "behind"
     said = f"{spell(abs(round(skew_s)))} {where} the service's; 15 minutes are allowed"
     if abs(skew_s) > MAX_SKEW_S:
-        return wrong("clock", said, "set this machine's clock, e.g. by NTP", Trouble.ACCESS)
+        return wrong("clock", said, "synchronize this machine's clock, e.g. with NTP", Trouble.ACCESS)
     return Check("clock", Health.NOTE if abs(skew_s) > NOTABLE_SKEW_S else Health.WELL, said)
 
 
 def of_quota(quota: int | None, used: int | None) -> Check:
     """Judge how many job records there may still be."""
     if not quota or used is None:
-        return Check("quota", Health.UNCHECKED, "the service tells no quota of job records")
+        return Check("quota", Health.UNCHECKED, "the service reports no quota for job records")
     said = f"{used} of {quota} job records"
     fix = "delete records that are no longer needed: reconciler jobs delete"
     if used >= quota:
@@ -106,27 +106,27 @@ def of_memory(*, is_local: bool, is_shared: bool) -> Check:
     Whether a service ages out the records of finished jobs, and when, it tells nobody.
     """
     if is_local:
-        return well("history", "the local target keeps the records of its jobs")
+        return well("history", "the local target keeps its job records")
     if is_shared:
-        return well("history", "shared: finished work stays finished, even if the service drops its record")
+        return well("history", "shared: finished work stays finished even if the service drops its records")
     said = (
         "only on this machine: whether the service drops the records of finished jobs cannot be known; "
         "if it does, a plan made elsewhere starts them again"
     )
-    fix = "where others apply, too, write a shared store into the manifest: records: postgresql://…"
+    fix = "if others apply too, set a shared store in the manifest: records: postgresql://…"
     return Check("history", Health.NOTE, said, fix)
 
 
 def of_lock(holder: Holder | None, at_s: float) -> Check:
     """Tell who holds the lock, and for how long yet."""
     if holder is None:
-        return well("lock", "nobody holds it")
+        return well("lock", "not held")
     left = spell(max(0, round(holder.expires_s - at_s)))
     said = (
-        f"{holder.who} on {holder.where} holds it for: {holder.command}, since "
-        f"{timestamp(holder.since_s)}; it ends by itself in {left} unless renewed"
+        f"held by {holder.who} on {holder.where} since {timestamp(holder.since_s)}, for "
+        f"{holder.command}; it expires in {left} unless renewed"
     )
-    fix = "wait until that has ended; if that process is gone: reconciler unlock"
+    fix = "wait until it is released; if its process is gone: reconciler unlock"
     return Check("lock", Health.NOTE, said, fix)
 
 

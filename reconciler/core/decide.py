@@ -96,7 +96,7 @@ def decide(
         return [draft.restored(stranger, ours[stranger.job.id]) for stranger in strangers], []
     warnings: list[PlanWarning] = []
     if latest is None or latest.job.phase is None:
-        action = draft.create(Reason.NOT_FOUND, "not found")
+        action = draft.create(Reason.NOT_FOUND, "new")
     else:
         present = Present(draft, desired, latest, latest.job.phase)
         action, warnings = present.decide(details.get(latest.job.id))
@@ -114,7 +114,7 @@ def _name_problem(action: PlannedAction) -> str | None:
     name = action.after.name if action.after else ""
     if len(name) <= MAX_NAME:
         return None
-    return f"{name} has {len(name)} characters, the service takes {MAX_NAME}; give the key a shorter name"
+    return f"{name} has {len(name)} characters, the service allows {MAX_NAME}; shorten the key"
 
 
 def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob | None) -> bool:
@@ -146,7 +146,7 @@ def rename_clash(view: KeyView, desired: DesiredJob) -> str | None:
     own = any(r.marker.key == desired.key for r in view.owned)
     if not old or not own or is_under_way:
         return None
-    return f"formerly: {', '.join(old)}, but {desired.key} owns revisions of its own"
+    return f"formerly: {', '.join(old)}, but {desired.key} already has revisions"
 
 
 def _writes_the_marker(action: PlannedAction) -> bool:
@@ -214,6 +214,6 @@ def _superseded(draft: Draft, latest: Revision | None) -> list[PlannedAction]:
     """
     others = [r for r in draft.view.owned if r is not latest and may(Operation.TERMINATE, r.job.phase)]
     if latest and draft.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
-        detail = f"ends when r{latest.number} runs (replace_order: create_first)"
+        detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
         return [draft.plain(Action.DEFER, Reason.SUPERSEDED, detail, revision=r) for r in others]
     return [draft.end(revision, Reason.SUPERSEDED, "superseded") for revision in others]

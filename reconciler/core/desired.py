@@ -84,11 +84,9 @@ class Constraint(Strict):
         None, description="Type of the value."
     )
     editable: Flag | None = Field(None, description="Whether the value may be changed.")
-    required: Flag | None = Field(None, description="Whether a value must be given.")
+    required: Flag | None = Field(None, description="Whether a value is required.")
     sensitive: Flag | None = Field(None, description="Stored by the service, and without effect there.")
-    valid_type: Literal["None", "Choice", "Range"] | None = Field(
-        None, description="How valid_range is meant."
-    )
+    valid_type: Literal["None", "Choice", "Range"] | None = Field(None, description="Meaning of valid_range.")
     valid_range: list[Text] | None = Field(None, description="Choices, or the ends of the range.")
 
 
@@ -112,7 +110,7 @@ class Parameter(Strict):
         None, description="Description in one language."
     )
     sensitive: Flag = Field(
-        False, description="Never show the value, and start nothing anew when it changes (reconciler's own)."
+        False, description="Never show the value, and start no new job when it changes (reconciler's own)."
     )
 
 
@@ -120,7 +118,7 @@ class Dataset(Strict):
     """A data set of the service as input."""
 
     id: str = Field(description="Id of the data set.")
-    version_id: str | None = Field(None, description="Version; needed unless service_type is V3.")
+    version_id: str | None = Field(None, description="Version; required unless service_type is V3.")
     service_type: str | None = Field(None, description="V3: a data set of the asset service.")
     name: str | None = Field(None, description="Name of the data set.")
     dataset_proportion: int | None = Field(None, description="Share of the data set, for fine-tuning.")
@@ -128,7 +126,7 @@ class Dataset(Strict):
     @model_validator(mode="after")
     def _version(self) -> Self:
         if self.service_type != "V3" and not self.version_id:
-            raise _wrong("version_id is needed unless service_type is V3")
+            raise _wrong("version_id is required unless service_type is V3")
         return self
 
 
@@ -153,7 +151,7 @@ class InputRemote(Strict):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if len(_given(self, "dataset", "obs")) != 1:
-            raise _wrong("exactly one of dataset and obs is needed")
+            raise _wrong("exactly one of dataset and obs is required")
         return self
 
 
@@ -177,7 +175,7 @@ class Input(Strict):
         None, description="Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX."
     )
     access_method: Literal["parameter", "env"] = Field(
-        "parameter", description="How the program learns the path."
+        "parameter", description="How the path is passed to the program."
     )
     remote: InputRemote = Field(description="Where the data comes from.")
     remote_constraint: list[RemoteConstraint] | None = Field(None, description="What data fits.")
@@ -200,9 +198,9 @@ class Output(Strict):
         None, description="Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX."
     )
     access_method: Annotated[Literal["parameter", "env"], Filled] = Field(
-        "parameter", description="How the program learns the path."
+        "parameter", description="How the path is passed to the program."
     )
-    remote: OutputRemote = Field(description="Where the data goes.")
+    remote: OutputRemote = Field(description="Destination of the data.")
 
 
 class Engine(Strict):
@@ -222,16 +220,16 @@ class Engine(Strict):
     @model_validator(mode="after")
     def _choice(self) -> Self:
         if self.engine_name and not (self.engine_version or self.image_url or self.engine_id):
-            raise _wrong("engine_name needs engine_version, or image_url for a custom image")
+            raise _wrong("engine_name requires engine_version, or image_url for a custom image")
         if self.engine_version and not (self.engine_name or self.engine_id):
-            raise _wrong("engine_version needs engine_name")
+            raise _wrong("engine_version requires engine_name")
         if self.engine_id and self.image_url:
             raise _wrong(
-                "engine_id and image_url exclude each other; a framework on an image is "
+                "engine_id and image_url are mutually exclusive; for a framework on an image use "
                 "engine_name + image_url"
             )
         if self.install_sys_packages and len(_given(self, "engine_name", "engine_version", "image_url")) < 3:
-            raise _wrong("install_sys_packages needs engine_name, engine_version and image_url")
+            raise _wrong("install_sys_packages requires engine_name, engine_version and image_url")
         return self
 
 
@@ -240,17 +238,17 @@ class RewardAttr(Strict):
 
     name: str | None = Field(None, description="Name of the metric.")
     mode: Literal["max", "min"] | None = Field(None, description="Which way is better.")
-    regex: str | None = Field(None, description="How the metric is found in the log.")
+    regex: str | None = Field(None, description="Pattern that finds the metric in the log.")
 
 
 class SearchParam(Strict):
     """A hyperparameter that a search varies."""
 
     name: str | None = Field(None, description="Name of the hyperparameter.")
-    param_type: Literal["continuous", "discrete"] | None = Field(None, description="Kind of range.")
+    param_type: Literal["continuous", "discrete"] | None = Field(None, description="Type of range.")
     lower_bound: Text | None = Field(None, description="Lower end of the range.")
     upper_bound: Text | None = Field(None, description="Upper end of the range.")
-    discrete_points_num: Text | None = Field(None, description="How many points of the range are tried.")
+    discrete_points_num: Text | None = Field(None, description="Number of points of the range to try.")
     discrete_values: list[Text] | None = Field(None, description="The values to try.")
 
 
@@ -273,9 +271,9 @@ class AutoSearch(Strict):
     """A hyperparameter search."""
 
     skip_search_params: str | None = Field(None, description="Combinations to leave out.")
-    reward_attrs: list[RewardAttr] | None = Field(None, description="Metrics that are watched.")
-    search_params: list[SearchParam] | None = Field(None, description="What is varied.")
-    algo_configs: list[AlgoConfig] | None = Field(None, description="How the search is done.")
+    reward_attrs: list[RewardAttr] | None = Field(None, description="Metrics to optimize.")
+    search_params: list[SearchParam] | None = Field(None, description="Parameters to vary.")
+    algo_configs: list[AlgoConfig] | None = Field(None, description="Search algorithm.")
 
 
 class Policies(Strict):
@@ -291,7 +289,7 @@ class Pfs(Strict):
 
 
 class LogDir(Strict):
-    """Where the summaries are written."""
+    """Directory the summaries are written to."""
 
     pfs: Pfs = Field(description="A parallel file system.")
 
@@ -311,7 +309,7 @@ class NfsReference(Strict):
 class DataSource(Strict):
     """What a visualisation shows."""
 
-    job: JobReference | None = Field(None, description="The job whose summaries are shown.")
+    job: JobReference | None = Field(None, description="Job whose summaries to show.")
     nfs: NfsReference | None = Field(None, description="A path on a file server.")
 
 
@@ -319,7 +317,7 @@ class Summary(Strict):
     """Summaries for TensorBoard or MindStudio Insight."""
 
     log_type: Literal["tensorboard", "mindstudio-insight"] | None = Field(None, description="The tool.")
-    log_dir: LogDir | None = Field(None, description="Where the summaries are written.")
+    log_dir: LogDir | None = Field(None, description="Directory the summaries are written to.")
     data_sources: list[DataSource] | None = Field(None, description="What is shown.")
 
 
@@ -336,7 +334,7 @@ class Algorithm(Strict):
     """What the job runs."""
 
     id: str | None = Field(None, description="Id of an algorithm of the service.")
-    name: Annotated[str | None, Filled] = Field(None, description="Filled in by the service; leave it out.")
+    name: Annotated[str | None, Filled] = Field(None, description="Set by the service; leave it out.")
     subscription_id: str | None = Field(None, description="Id of a subscribed algorithm.")
     item_version_id: str | None = Field(None, description="Version of a subscribed algorithm.")
     code_dir: Annotated[CodeDirectory | None, Filled] = Field(
@@ -347,7 +345,7 @@ class Algorithm(Strict):
     )
     autosearch_config_path: ObsPath | None = Field(None, description="YAML file of a search, in OBS.")
     autosearch_framework_path: ObsDirectory | None = Field(
-        None, description="Directory of the search framework, in OBS."
+        None, description="OBS directory of the search framework."
     )
     command: Annotated[str | None, Filled] = Field(None, description="Start command of a custom image.")
     parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
@@ -379,25 +377,25 @@ class Algorithm(Strict):
     def _check_source(self) -> None:
         known = _given(self, "id", "subscription_id", "item_version_id")
         if self.id and len(known) > 1:
-            raise _wrong("id and subscription_id exclude each other")
+            raise _wrong("id and subscription_id are mutually exclusive")
         if bool(self.subscription_id) != bool(self.item_version_id):
-            raise _wrong("subscription_id and item_version_id go together")
+            raise _wrong("subscription_id and item_version_id must be set together")
         if known:
             return
         engine = self.engine or Engine()
         if self.boot_file and not self.code_dir:
-            raise _wrong("boot_file needs code_dir")
+            raise _wrong("boot_file requires code_dir")
         if engine.image_url and not engine.engine_name and not self.command:
-            raise _wrong("a custom image needs command, or engine_name for a framework on the image")
+            raise _wrong("a custom image requires command, or engine_name for a framework on the image")
         if self.code_dir and not (self.boot_file or self.command):
-            raise _wrong("code_dir needs boot_file, or command for a custom image")
+            raise _wrong("code_dir requires boot_file, or command for a custom image")
         if (self.boot_file or self.command) and not _given(engine, "engine_id", "engine_name", "image_url"):
-            raise _wrong("engine is needed: engine_id, engine_name + engine_version, or image_url")
+            raise _wrong("engine is required: engine_id, engine_name + engine_version, or image_url")
         if not _given(
             self, "code_dir", "command", "autosearch_config_path", "autosearch_framework_path", "summary"
         ):
             raise _wrong(
-                "one source is needed: id, subscription_id + item_version_id, code_dir + boot_file, "
+                "one source is required: id, subscription_id + item_version_id, code_dir + boot_file, "
                 "or command + engine.image_url"
             )
         self._check_boot_file(engine)
@@ -422,7 +420,7 @@ class Algorithm(Strict):
             path.startswith(f"{directory}/") for directory in _NOT_BELOW
         )
         if not path.startswith("/home/") or refused:
-            raise _wrong("local_code_dir is a directory of its own under /home (ModelArts.2857)")
+            raise _wrong("local_code_dir must be a directory of its own under /home (ModelArts.2857)")
 
 
 class TaskEngine(Strict):
@@ -516,15 +514,15 @@ class Resource(Strict):
     pool_id: str | None = Field(None, description="Dedicated pool.")
     pool_group_id: str | None = Field(None, description="Group of pools, for federated_pool_job.")
     main_container_customized_flavor: CustomizedFlavor | None = Field(
-        None, description="A size of one's own; with pool_id only."
+        None, description="Custom size; requires pool_id."
     )
 
     @model_validator(mode="after")
     def _choice(self) -> Self:
         if not _given(self, "flavor_id", "pool_id", "pool_group_id"):
-            raise _wrong("flavor_id (public pool), pool_id or pool_group_id is needed")
+            raise _wrong("flavor_id (public pool), pool_id or pool_group_id is required")
         if self.main_container_customized_flavor and not self.pool_id:
-            raise _wrong("main_container_customized_flavor needs pool_id")
+            raise _wrong("main_container_customized_flavor requires pool_id")
         return self
 
 
@@ -533,7 +531,7 @@ class NfsVolume(Strict):
 
     nfs_server_path: str | None = Field(None, description="host:/path of the server.")
     local_path: str | None = Field(None, description="Mount path in the container.")
-    read_only: Flag = Field(False, description="Whether the job must not write.")
+    read_only: Flag = Field(False, description="Whether the mount is read-only.")
 
 
 class PfsVolume(Strict):
@@ -560,7 +558,7 @@ class Volume(Strict):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if len(_given(self, "nfs", "pfs", "obs")) != 1:
-            raise _wrong("exactly one of nfs, pfs and obs is needed")
+            raise _wrong("exactly one of nfs, pfs and obs is required")
         return self
 
 
@@ -583,7 +581,7 @@ class NodeSelectorRequirement(Strict):
 
     key: str = Field(description="Label or field of the node.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="Comparison.")
-    values: list[Text] | None = Field(None, description="What it is compared with.")
+    values: list[Text] | None = Field(None, description="Values to compare with.")
 
 
 class NodeSelectorTerm(Strict):
@@ -596,34 +594,34 @@ class NodeSelectorTerm(Strict):
 class NodeSelector(Strict):
     """Nodes on which a job may run; one term is enough."""
 
-    nodeSelectorTerms: list[NodeSelectorTerm] = Field(description="Terms; one of them must hold.")  # noqa: N815
+    nodeSelectorTerms: list[NodeSelectorTerm] = Field(description="Terms; at least one must match.")  # noqa: N815
 
 
 class PreferredTerm(Strict):
     """Nodes on which a job rather runs."""
 
-    weight: Annotated[int, Field(ge=0, le=100, description="How much it counts.")]
+    weight: Annotated[int, Field(ge=0, le=100, description="Weight of the term.")]
     preference: NodeSelectorTerm = Field(description="Which nodes.")
 
 
 class RequiredAffinity(Strict):
-    """What the placement must obey."""
+    """Required placement rules."""
 
     affinity_type: Literal["cabinet", "hyperinstance", "networkTopology"] | None = Field(
-        None, description="What belongs together."
+        None, description="Unit in which nodes are grouped."
     )
     affinity_group_size: Annotated[int, Filled, Field(ge=1, description="Nodes of a group.")] = 1
     job_level: Annotated[Literal["cluster", "hyperinstanceGroup"], Filled] = Field(
-        "cluster", description="How far the job may spread."
+        "cluster", description="Scope across which the job may spread."
     )
     affinity_group_level: Literal["hyperinstanceGroup", "hyperinstance", "slice"] = Field(
-        "hyperinstanceGroup", description="How far a group may spread."
+        "hyperinstanceGroup", description="Scope across which a group may spread."
     )
     node_affinity: Annotated[NodeSelector | None, Unreported] = Field(None, description="On which nodes.")
 
 
 class PreferredAffinity(Strict):
-    """What the placement should obey."""
+    """Preferred placement rules."""
 
     node_affinity: list[PreferredTerm] | None = Field(None, description="On which nodes.")
 
@@ -632,18 +630,18 @@ class SchedulePolicy(Strict):
     """How the job queues; dedicated pools only."""
 
     priority: Annotated[
-        int, RESCHEDULE, Filled, Field(ge=1, le=3, description="1 to 3; 3 needs a permission.")
+        int, RESCHEDULE, Filled, Field(ge=1, le=3, description="1 to 3; 3 requires a permission.")
     ] = 1
-    preemptible: Annotated[Flag, RESCHEDULE] = Field(False, description="Whether others may push it out.")
-    required_affinity: RequiredAffinity | None = Field(None, description="What the placement must obey.")
+    preemptible: Annotated[Flag, RESCHEDULE] = Field(False, description="Whether other jobs may preempt it.")
+    required_affinity: RequiredAffinity | None = Field(None, description="Required placement rules.")
     preferred_affinity: Annotated[PreferredAffinity | None, Unreported] = Field(
-        None, description="What the placement should obey."
+        None, description="Preferred placement rules."
     )
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if len(_given(self, "required_affinity", "preferred_affinity")) > 1:
-            raise _wrong("required_affinity and preferred_affinity exclude each other")
+            raise _wrong("required_affinity and preferred_affinity are mutually exclusive")
         return self
 
 
@@ -653,10 +651,10 @@ JobEvent = Literal[
 
 
 class Notification(Strict):
-    """Who is told of what; messages go to an SMN topic."""
+    """Who is notified of which events; messages go to an SMN topic."""
 
     topic_urn: str = Field(description="URN of the topic.")
-    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = Field(None, description="Events that are told.")
+    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = Field(None, description="Events to notify about.")
 
 
 class Exec(Strict):
@@ -666,28 +664,28 @@ class Exec(Strict):
 
 
 class HttpGet(Strict):
-    """An address that answers with metrics."""
+    """HTTP endpoint that returns metrics."""
 
-    path: str | None = Field(None, description="Path of the address.")
-    port: int | None = Field(None, description="Port of the address.")
+    path: str | None = Field(None, description="Path of the HTTP endpoint.")
+    port: int | None = Field(None, description="Port of the HTTP endpoint.")
 
     @model_validator(mode="after")
     def _both(self) -> Self:
         if (self.path is None) != (self.port is None):
-            raise _wrong("path and port go together")
+            raise _wrong("path and port must be set together")
         return self
 
 
 class CustomMetric(Strict):
-    """Metrics of one's own."""
+    """Custom metrics."""
 
-    exec: Exec | None = Field(None, description="A command that prints them.")
-    http_get: HttpGet | None = Field(None, description="An address that answers with them.")
+    exec: Exec | None = Field(None, description="Command that prints them.")
+    http_get: HttpGet | None = Field(None, description="HTTP endpoint that returns them.")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if len(_given(self, "exec", "http_get")) != 1:
-            raise _wrong("exactly one of exec and http_get is needed")
+            raise _wrong("exactly one of exec and http_get is required")
         return self
 
 
@@ -701,7 +699,7 @@ class ObsModel(Strict):
 class OutputModel(Strict):
     """The model that the job makes."""
 
-    obs: ObsModel | None = Field(None, description="Where it goes.")
+    obs: ObsModel | None = Field(None, description="Destination in object storage.")
 
 
 class AssetModel(Strict):
@@ -714,13 +712,13 @@ class AssetModel(Strict):
     desc: str | None = Field(None, description="Description of the asset.")
     series: str | None = Field(None, description="Series of the model.")
     model_desc: str | None = Field(None, description="Description of the model.")
-    parent_asset_id: str | None = Field(None, description="Asset it was made from.")
+    parent_asset_id: str | None = Field(None, description="Asset it was derived from.")
 
 
 class Retention(Strict):
     """How long the record is kept, where the platform ages records."""
 
-    policy: Literal["enabled", "disabled"] | None = Field(None, description="Whether the record ages.")
+    policy: Literal["enabled", "disabled"] | None = Field(None, description="Whether the record expires.")
 
 
 class Spec(Strict):
@@ -728,7 +726,7 @@ class Spec(Strict):
 
     resource: Resource = Field(description="Where the job runs.")
     runtime_type: Annotated[Literal["production", "debug"], Filled] = Field(
-        "production", description="debug needs a dedicated pool."
+        "production", description="debug requires a dedicated pool."
     )
     volumes: Annotated[list[Volume] | None, KeyedBy("local_path"), Field(max_length=8)] = Field(
         None, description="Storage to mount; dedicated pools only."
@@ -744,9 +742,9 @@ class Spec(Strict):
     )
     schedule_policy: Annotated[SchedulePolicy | None, Filled] = Field(None, description="How the job queues.")
     notification: Annotated[Notification | None, WHILE_ACTIVE, Unreported] = Field(
-        None, description="Who is told of what."
+        None, description="Who is notified of which events."
     )
-    custom_metrics: list[CustomMetric] | None = Field(None, description="Metrics of one's own.")
+    custom_metrics: list[CustomMetric] | None = Field(None, description="Custom metrics.")
     output_model: OutputModel | None = Field(None, description="The model that the job makes.")
     asset_model: AssetModel | None = Field(None, description="The model as an asset.")
     asset_id: str | None = Field(None, description="Asset to fine-tune.")
@@ -770,7 +768,7 @@ class Ssh(Strict):
 class Endpoints(Strict):
     """Access to the running job."""
 
-    ssh: Ssh | None = Field(None, description="By SSH.")
+    ssh: Ssh | None = Field(None, description="SSH access.")
 
 
 class ExperimentReference(Strict):
@@ -821,10 +819,10 @@ class JobBody(Strict):
 
     kind: JobKind = Field("job", description="Kind of job.")
     description: Annotated[str | None, ANY_TIME] = Field(
-        None, description="What the job is for. Our marker is put behind it."
+        None, description="What the job is for; the ownership marker is appended."
     )
     annotations: Annotated[dict[str, Text] | None, Mark.FREE_MEMBERS, Unreported] = Field(
-        None, description="Switches of advanced functions, e.g. fault-tolerance/job-retry-num."
+        None, description="Settings of advanced features, e.g. fault-tolerance/job-retry-num."
     )
     training_experiment_reference: ExperimentReference | None = Field(
         None, description="The experiment the job belongs to."
@@ -843,13 +841,13 @@ class JobBody(Strict):
     @model_validator(mode="after")
     def _frame(self) -> Self:
         if self.tasks and self.spec:
-            raise _wrong("tasks and spec exclude each other")
+            raise _wrong("tasks and spec are mutually exclusive")
         if self.tasks and self.kind != "hetero_job":
-            raise _wrong("tasks needs kind: hetero_job")
+            raise _wrong("tasks requires kind: hetero_job")
         if not self.tasks and self.spec is None:
-            raise _wrong("spec is needed: where and how the job runs")
+            raise _wrong("spec is required: where and how the job runs")
         if self.kind == "job" and self.algorithm is None and self.train_type is None:
-            raise _wrong("algorithm is needed: what the job runs")
+            raise _wrong("algorithm is required: what the job runs")
         if self.kind == "federated_pool_job" and not (self.spec and self.spec.resource.pool_group_id):
-            raise _wrong("kind federated_pool_job needs spec.resource.pool_group_id")
+            raise _wrong("kind federated_pool_job requires spec.resource.pool_group_id")
         return self

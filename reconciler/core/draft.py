@@ -144,7 +144,7 @@ class Draft:
         protected = self.desired.lifecycle.protect is True
         marker = past.marker(self.situation.stack, self.view.key, protected)
         change = Change(path="marker", before=None, after=str(marker))
-        detail = f"{stranger.job.name} is ours by the history, and bears no marker"
+        detail = f"{stranger.job.name} is known from history; its marker was removed"
         revision = Revision(stranger.job, marker)
         action = self.update(revision, self.desired, Reason.MARKER_RESTORED, detail, (change,))
         return action if past.key == self.view.key else action.model_copy(update={"formerly": past.key})

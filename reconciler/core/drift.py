@@ -27,7 +27,7 @@ class DriftReport(Head):
     drift: tuple[Drift, ...] = Field(description="Sorted by key.")
     pending: tuple[Pending, ...] = Field(description="Sorted by key.")
     summary: dict[DriftClass, int] = Field(description="How many of each class.")
-    warnings: tuple[PlanWarning, ...] = Field((), description="What a person should know.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     compared: int = Field(0, exclude=True)
 

@@ -13,7 +13,7 @@ from reconciler.core.plan import Change, Frozen
 
 
 class DriftClass(StrEnum):
-    """What sort of drift it is."""
+    """Class of drift."""
 
     MISSING = "missing"
     FAILED = "failed"
@@ -30,14 +30,16 @@ class Drift(Frozen):
     """One thing that is not as it was left."""
 
     key: str = Field(description="Name of the job in the manifest.")
-    class_: DriftClass = Field(alias="class", description="What sort of drift it is.")
-    job: str | None = Field(None, description="Id of the job, or null where there is none.")
+    class_: DriftClass = Field(alias="class", description="Class of drift.")
+    job: str | None = Field(None, description="Id of the job, or null if there is none.")
     detail: str = Field("", description="What was found, for people.")
-    since: str | None = Field(None, description="Since when, RFC 3339 in UTC, as far as the service says.")
+    since: str | None = Field(
+        None, description="Since when, RFC 3339 in UTC, as far as the service reports it."
+    )
     changes: tuple[Change, ...] = Field(
         (),
-        description="Of modified: each field as it was last applied, or is declared, and as it is now; "
-        "left out where there are none.",
+        description="For modified: each field as it was last applied, or is declared, and as it is now; "
+        "omitted for other classes.",
     )
 
 
@@ -45,5 +47,5 @@ class Pending(Frozen):
     """A key whose manifest is ahead of the service: not drift."""
 
     key: str = Field(description="Name of the job in the manifest.")
-    job: str | None = Field(None, description="Id of the job, or null where there is none.")
-    detail: str = Field("", description="What waits to be applied, for people.")
+    job: str | None = Field(None, description="Id of the job, or null if there is none.")
+    detail: str = Field("", description="What is yet to be applied, for people.")

@@ -112,7 +112,7 @@ class _KeyCheck:
             if not is_known(revision.marker.digest):
                 return _Unjudged(f"digest {revision.marker.digest} needs a newer reconciler", revision)
         if self.rests_on_absence and not ownership.proves_absence:
-            return _Unjudged("a job could not be read, so it is not known whether this one exists")
+            return _Unjudged("a job could not be read, so it is unknown whether this one exists")
         if self.view.history_problem is not None and self._rests_on_history:
             return _Unjudged(f"the history could not be read: {self.view.history_problem}", self.latest)
         return None
@@ -161,7 +161,7 @@ class _KeyCheck:
             yield from self._duplicates()
             return
         for revision in self.live:
-            detail = f"{revision.job.name} is {revision.job.phase_text}, and not declared"
+            detail = f"{revision.job.name} is {revision.job.phase_text}, but not declared"
             yield self.entry(DriftClass.ORPHANED, revision, detail)
 
     @property
@@ -197,7 +197,7 @@ class _KeyCheck:
     def _whose(self, stranger: Stranger) -> str:
         if self.view.past_of(stranger.job.id) is not None:
             return f"{stranger.job.name} is known from history; its marker was removed"
-        return f"{stranger.job.name} has our name and no marker of ours ({stranger.why})"
+        return f"{stranger.job.name} has a name of this key but no valid marker ({stranger.why})"
 
     def _missing(self, declared: DesiredJob) -> Iterator[Drift]:
         """The key is declared, and nothing of it is there."""
@@ -205,13 +205,13 @@ class _KeyCheck:
             return
         latest = self.latest
         if latest is None:
-            yield self.entry(DriftClass.MISSING, None, f"declared, and no job of it exists{self._held}")
+            yield self.entry(DriftClass.MISSING, None, f"declared, but no job exists{self._held}")
             return
         is_done = latest.job.phase is Phase.COMPLETED or stopped_itself(declared, latest.job)
         if not is_done and not _was_stopped(latest):
             last = self.view.remembered[-1]
             seen = f"was last seen as {last.phase_text}" if last.phase_text else "was created"
-            detail = f"declared, and no job of it exists; r{last.number} {seen}{self._held}"
+            detail = f"declared, but no job exists; r{last.number} {seen}{self._held}"
             yield self.entry(DriftClass.MISSING, None, detail)
 
     @property
@@ -274,9 +274,9 @@ class _KeyCheck:
 
     def _pending_removal(self) -> Iterator[str]:
         if self._removal_is_pending:
-            removed = "state: absent" if self.desired else "not in the manifest any more"
+            removed = "state: absent" if self.desired else "no longer in the manifest"
             names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in self.live)
-            yield f"{removed}; {names} is to end"
+            yield f"{removed}; {names} will be terminated"
 
     def _pending_edits(self, declared: DesiredJob) -> Iterator[str]:
         if clash := rename_clash(self.view, declared):
@@ -290,7 +290,7 @@ class _KeyCheck:
         if latest.is_aged_out and self.is_hidden:
             return
         if not declared.is_declared_by(latest.marker.digest):
-            ahead = f"the manifest is ahead of r{latest.number} ({latest.job.phase_text})"
+            ahead = f"changed since r{latest.number} ({latest.job.phase_text})"
             yield f"{ahead}{self._edited(latest, declared)}"
         elif _was_stopped(latest) and not stopped_itself(declared, latest.job):
             yield f"declared again; r{latest.number} was stopped by us"

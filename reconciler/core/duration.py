@@ -22,7 +22,7 @@ def parse_duration(text: str) -> float:
     """
     match = _PATTERN.fullmatch(text.strip())
     if match is None or not match.group():
-        raise ValueError(f'"{text}" is no duration; write 90s, 2m, 1h30m or 2d')
+        raise ValueError(f'"{text}" is not a valid duration; write 90s, 2m, 1h30m or 2d')
     seconds = sum(float(match[unit] or 0) * size for unit, size in _UNITS.items())
     if seconds > _MOST_S:
         raise ValueError(f'"{text}" is more than 1000 years')
@@ -31,7 +31,7 @@ def parse_duration(text: str) -> float:
 
 def _seconds(value: Any) -> Any:
     if not isinstance(value, str):
-        raise PydanticCustomError("duration", "a duration is text such as 90s, 2m, 1h30m or 2d")
+        raise PydanticCustomError("duration", "a duration must be text such as 90s, 2m, 1h30m or 2d")
     try:
         return parse_duration(value)
     except ValueError as error:

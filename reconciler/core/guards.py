@@ -52,7 +52,7 @@ def warnings(proposal: Proposal) -> tuple[PlanWarning, ...]:
     if not (proposal.owns_nothing and proposal.starting and memory.elsewhere) or memory.knows_stack:
         return ()
     known = "; ".join(memory.elsewhere)
-    why = f"no job of stack {proposal.stack.name} is here; the history knows it on {known}"
+    why = f"stack {proposal.stack.name} has no job on this target; the history knows it on {known}"
     return (PlanWarning(what="first apply to this target", why=why),)
 
 
@@ -62,8 +62,8 @@ def _empty(proposal: Proposal, _: Allowances) -> Diagnostic | None:
         return None
     return Diagnostic(
         what="the manifest declares no job",
-        why=f"every job of stack {stack.name} would end; an empty manifest is most often a mistake",
-        fix=f"if that is meant, {_pass(Guard.EMPTY)} (or --allow-empty)",
+        why=f"every job of stack {stack.name} would be terminated; an empty manifest is usually a mistake",
+        fix=f"if this is intended, {_pass(Guard.EMPTY)} (or --allow-empty)",
     )
 
 
@@ -72,10 +72,10 @@ def _found_nothing(proposal: Proposal, _: Allowances) -> Diagnostic | None:
     if not (proposal.owns_nothing and proposal.starting and proposal.memory.knows_stack):
         return None
     why = (
-        f"no job of stack {proposal.stack.name} is here, though the history knows the stack on this target, "
-        f"and {proposal.starting} would be started"
+        f"stack {proposal.stack.name} has no job here, although the history knows it on this target, "
+        f"and {proposal.starting} would be created"
     )
-    fix = f"check the target, account and workspace; if they are right, {_pass(Guard.FOUND_NOTHING)}"
+    fix = f"check the target, account and workspace; if they are correct, {_pass(Guard.FOUND_NOTHING)}"
     return Diagnostic("nothing of the stack was found", why, fix)
 
 
@@ -85,8 +85,8 @@ def _too_many_terminations(proposal: Proposal, _: Allowances) -> Diagnostic | No
     if not _is_much(stopping, proposal.active_jobs, limits.terminations, limits.terminations_percent):
         return None
     why = (
-        f"{stopping} of the {proposal.active_jobs} active jobs of stack {stack.name} would stop; the limits "
-        f"are {limits.terminations} jobs and {limits.terminations_percent:g} %"
+        f"{stopping} of the {proposal.active_jobs} active jobs of stack {stack.name} would be terminated; "
+        f"the limits are {limits.terminations} jobs and {limits.terminations_percent:g} %"
     )
     return Diagnostic("too many terminations", why, _read_again(Guard.TERMINATIONS))
 
@@ -143,7 +143,7 @@ def _pass(guard: Guard) -> str:
 
 
 def _read_again(guard: Guard) -> str:
-    return f"read the plan again, then {_pass(guard)}"
+    return f"review the plan, then {_pass(guard)}"
 
 
 _JUDGES: Mapping[Guard, Callable[[Proposal, Allowances], Diagnostic | None]] = MappingProxyType(

@@ -22,11 +22,11 @@ class HistoryAction(Frozen):
     """What became of one action of a run."""
 
     key: str = Field(description="Name of the job in the manifest.")
-    action: str = Field(description="What was to be done.")
-    reason: str = Field(description="Why, as in a plan.")
+    action: str = Field(description="Planned action.")
+    reason: str = Field(description="Reason, as in a plan.")
     status: str = Field(description="How it ended: done, failed, denied, timed_out, skipped and so on.")
     detail: str = Field("", description="For people.")
-    job: str | None = Field(None, description="Id of the job, or null where there is none.")
+    job: str | None = Field(None, description="Id of the job, or null if there is none.")
     code: str = Field("", description="On failure: the service's error code.")
 
 
@@ -34,22 +34,24 @@ class HistoryStep(Frozen):
     """One call of a run. Without an end nobody knows whether it took effect: the process died in it."""
 
     key: str = Field(description="Name of the job in the manifest.")
-    action: str = Field(description="The action that it was a part of.")
+    action: str = Field(description="Action that the call was part of.")
     call: str = Field(description="create, update or terminate.")
     name: str = Field(description="Name of the job on the service.")
-    job: str | None = Field(None, description="Id of the job, as far as it is known.")
+    job: str | None = Field(None, description="Id of the job, if known.")
     began_at: str = Field(description="RFC 3339, UTC.")
-    duration_s: float | None = Field(None, description="How long the answer took; null: none was recorded.")
-    ok: bool | None = Field(None, description="Whether it was done; null: no answer was recorded.")
+    duration_s: float | None = Field(
+        None, description="Duration of the call in seconds; null: no answer was recorded."
+    )
+    ok: bool | None = Field(None, description="Whether it succeeded; null: no answer was recorded.")
     code: str = Field("", description="On failure: the service's error code.")
     message: str = Field("", description="On failure: what went wrong.")
-    request_id: str = Field("", description="On failure: what the service's support asks for.")
+    request_id: str = Field("", description="On failure: request id, for the service's support.")
 
 
 class HistoryRun(Frozen):
     """One apply, destroy or drift check."""
 
-    id: int = Field(description="Counts up within the store.")
+    id: int = Field(description="Sequence number within the store.")
     kind: str = Field(description="apply, destroy or drift.")
     result: str | None = Field(
         description="complete, partial, interrupted or failed; of a drift check drift, no drift or "
@@ -57,11 +59,11 @@ class HistoryRun(Frozen):
     )
     began_at: str = Field(description="RFC 3339, UTC.")
     ended_at: str | None = Field(None, description="RFC 3339, UTC; null: no end was recorded.")
-    duration_s: float | None = Field(None, description="Seconds from its begin to its end.")
-    who: str = Field("", description="The person, or whom the CI service names.")
-    where: str = Field("", description="Machine and process, and the page of the CI run.")
+    duration_s: float | None = Field(None, description="Duration in seconds.")
+    who: str = Field("", description="User, or the actor that the CI service names.")
+    where: str = Field("", description="Machine and process, and the URL of the CI run.")
     command: str = Field("", description="The command, without its options.")
-    commit: str = Field("", description="Commit of the manifests, with + where they were edited.")
+    commit: str = Field("", description="Commit of the manifests, with + if they had uncommitted changes.")
     plan_digest: str = Field("", description="Digest of the plan; of a drift check that of the manifests.")
     summary: dict[str, int] = Field(default_factory=dict, description="How many actions ended in each way.")
     actions: tuple[HistoryAction, ...] = Field((), description="In the order in which they ended.")
@@ -72,14 +74,14 @@ class HistoryPhase(Frozen):
     """A phase in which a revision was seen."""
 
     phase: str = Field(description="The service's word.")
-    seen_at: str = Field(description="The first look that saw it, RFC 3339 in UTC.")
+    seen_at: str = Field(description="When it was first observed, RFC 3339 in UTC.")
 
 
 class HistoryDeclared(Frozen):
     """What was declared for a revision, in canonical form. A secret stands there by its name."""
 
     immutable: dict[str, Any] = Field(description="What the digest covers.")
-    mutable: dict[str, Any] = Field(description="What can be changed on a job.")
+    mutable: dict[str, Any] = Field(description="Fields that can be changed on a job.")
     description: str = Field(description="Without the marker.")
     protect: bool | None = Field(description="lifecycle.protect.")
 
@@ -91,32 +93,34 @@ class HistoryRevision(Frozen):
     revision: int = Field(description="1 is the first.")
     name: str = Field(description="Name of the job on the service.")
     job: str = Field(description="Id of the job.")
-    digest: str = Field(description="Of what was declared when it was created.")
-    phase: str | None = Field(description="The phase in which it was seen last; null: nobody looked yet.")
+    digest: str = Field(description="Digest of the declaration it was created from.")
+    phase: str | None = Field(description="Phase when last observed; null: not observed yet.")
     created_at: str | None = Field(None, description="RFC 3339, UTC.")
     started_at: str | None = Field(None, description="RFC 3339, UTC.")
     ended_at: str | None = Field(None, description="RFC 3339, UTC; null while the job is active.")
-    duration_s: float | None = Field(None, description="How long it had run when it was seen last.")
+    duration_s: float | None = Field(None, description="Seconds it had run when last observed.")
     node_count: int = Field(description="Nodes that it ran on.")
-    seen_at: str | None = Field(None, description="The last look that showed something new.")
-    phases: tuple[HistoryPhase, ...] = Field((), description="Oldest first; what no look saw is missing.")
+    seen_at: str | None = Field(None, description="Last observation that showed a change.")
+    phases: tuple[HistoryPhase, ...] = Field(
+        (), description="Oldest first; phases between observations are missing."
+    )
     declared: HistoryDeclared | None = Field(None, description="null: it was not recorded.")
 
 
 class HistoryDiff(Frozen):
     """What was declared differently for two revisions of a key."""
 
-    before: int = Field(description="Number of the one revision.")
-    after: int = Field(description="Number of the other one.")
+    before: int = Field(description="Number of the first revision.")
+    after: int = Field(description="Number of the second revision.")
     changes: tuple[Change, ...] = Field(description="Sorted by path.")
 
 
 class HistoryReport(Head):
     """What was recorded of a stack on a target, newest first."""
 
-    key: str | None = Field(None, description="The key that was asked for; null: all of them.")
+    key: str | None = Field(None, description="Requested key; null: all keys.")
     runs: tuple[HistoryRun, ...] = Field((), description="Applies, destroys and drift checks.")
-    revisions: tuple[HistoryRevision, ...] = Field((), description="What jobs there were.")
+    revisions: tuple[HistoryRevision, ...] = Field((), description="Revisions of the jobs.")
     diff: HistoryDiff | None = Field(None, description="With --diff only.")
 
 

@@ -40,7 +40,7 @@ _MARKER = re.compile(
 def key_problem(key: str) -> str | None:
     """Say why `key` cannot name a job, or None if it can."""
     if not KEY_PATTERN.fullmatch(key):
-        return f"a key has 1 to {MAX_KEY} characters of A-Z, a-z, 0-9, _ and -"
+        return f"a key must have 1 to {MAX_KEY} characters of A-Z, a-z, 0-9, _ and -"
     if _REVISION_SUFFIX.search(key):
         return "a key must not end in -r and digits, which is how revisions are named"
     return None
@@ -50,7 +50,8 @@ def stack_problem(stack: str) -> str | None:
     """Say why `stack` cannot name a stack, or None if it can."""
     if not STACK_PATTERN.fullmatch(stack):
         return (
-            "a stack has 1 to 32 characters of a-z, 0-9 and -, and begins and ends with a letter or a digit"
+            "a stack name must have 1 to 32 characters of a-z, 0-9 and -, "
+            "and begin and end with a letter or a digit"
         )
     return None
 

@@ -49,16 +49,16 @@ class MutableChanges(NamedTuple):
         """What a person should know of fields that wait, or cannot be compared."""
         waiting = [
             PlanWarning(
-                what="change waits",
+                what="deferred",
                 why=f"{change.path} cannot be changed on this target while the job is {job.phase_text}",
                 key=key,
             )
             for change in self.waiting
         ]
         basis = (
-            "it is taken to be as it was last sent"
+            "assuming the value last sent"
             if self.is_recorded
-            else "no record says what was sent: it is taken to be as declared"
+            else "no record of what was sent; assuming the declared value"
         )
         unreported = [
             PlanWarning(

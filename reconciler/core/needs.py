@@ -51,9 +51,9 @@ def held_back(
     waiting = [key for key, how in standing.items() if how is Upstream.OPEN]
     if failed:
         said = ", ".join(_how_it_failed(key, action_by_key.get(key)) for key in failed)
-        return _instead(action, Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {said}")
+        return _instead(action, Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {said}; blocks")
     if waiting:
-        held = _instead(action, Action.DEFER, Reason.NEEDS_PENDING, f"waits for {', '.join(waiting)}")
+        held = _instead(action, Action.DEFER, Reason.NEEDS_PENDING, f"waiting for {', '.join(waiting)}, then")
         return held.model_copy(update={"waits_for": tuple(waiting)})
     return action
 
@@ -65,4 +65,6 @@ def _how_it_failed(key: str, upstream: PlannedAction | None) -> str:
 
 
 def _instead(action: PlannedAction, kind: Action, reason: Reason, said: str) -> PlannedAction:
-    return action.not_carried_out(kind, reason, f"{said}; then: {action.action.value}, {action.detail}")
+    is_new = action.reason is Reason.NOT_FOUND
+    why = "" if is_new else f": {action.detail}"
+    return action.not_carried_out(kind, reason, f"{said} {action.action.value}{why}")

@@ -35,7 +35,7 @@ def check_path(path: str) -> str:
     if path and not _FORM.fullmatch(path):
         lacks_scheme = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/.*", path, re.DOTALL)
         fix = f'write "obs://{path}"' if lacks_scheme else None
-        raise _wrong("an OBS path is obs://BUCKET/… or /BUCKET/…", fix)
+        raise _wrong("must be obs://BUCKET/… or /BUCKET/…", fix)
     return path
 
 
@@ -43,7 +43,7 @@ def check_directory(path: str) -> str:
     """Refuse what is not a directory in object storage."""
     check_path(path)
     if path and not path.endswith("/"):
-        raise _wrong("an OBS directory ends in / (ModelArts.2791)", f'write "{path}/"')
+        raise _wrong("a directory must end in / (ModelArts.2791)", f'write "{path}/"')
     return path
 
 
@@ -57,7 +57,7 @@ def check_boot_file(path: str) -> str:
     if not path.startswith(IN_IMAGE):
         check_path(path)
     if path.endswith("/"):
-        raise _wrong("boot_file is a file, and no directory (ModelArts.2758)", None)
+        raise _wrong("boot_file must be a file, not a directory (ModelArts.2758)", None)
     return path
 
 
@@ -67,9 +67,9 @@ def is_inside(file: str, directory: str) -> bool:
 
 
 def outside() -> PydanticCustomError:
-    """The error that boot_file lies outside code_dir, to be raised for the model that holds both."""
+    """The error that boot_file is outside code_dir, to be raised for the model that holds both."""
     return PydanticCustomError(
-        OUTSIDE, "boot_file lies outside code_dir", {"field": "boot_file", "beside": "code_dir"}
+        OUTSIDE, "boot_file is outside code_dir", {"field": "boot_file", "beside": "code_dir"}
     )
 
 

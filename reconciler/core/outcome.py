@@ -28,6 +28,11 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
+def spell_status(status: str) -> str:
+    """The word for a status in texts for people; records and JSON have the status itself."""
+    return "succeeded" if status == Status.DONE else status.replace("_", " ")
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one action. `code`, `message`, `request_id` are those of the error, if one was met."""
@@ -86,10 +91,16 @@ class Waited:
         is_about_the_job = self.action in (Action.KEEP, Action.UPDATE) and self.end is not WaitEnd.SUPERSEDED
         if job is None or not is_about_the_job:
             return self.detail
-        queued_s, ran_s = round(job.queued_s(at_s)), round(job.ran_s(at_s))
-        queued = f", queued {spell(queued_s)}" if queued_s else ""
-        ran = f", ran {spell(ran_s)}" if ran_s else ""
-        return f"{job.name} is {job.phase_text}{queued}{ran}"
+        name = "" if job.name == self.key else f"{job.name} "
+        times = self.times(at_s)
+        return f"{name}{job.phase_text}" + (f" ({times})" if times else "")
+
+    def times(self, at_s: float) -> str:
+        """How long its job was queued and has run, for people; "" without either."""
+        if self.job is None:
+            return ""
+        spans = {"queued": self.job.queued_s(at_s), "elapsed": self.job.ran_s(at_s)}
+        return ", ".join(f"{spell(round(span_s))} {word}" for word, span_s in spans.items() if round(span_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +153,21 @@ class ApplyEvent(Frozen):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    type: EventType = Field(description="What happened.")
-    ts: str = Field(description="When, RFC 3339 in UTC.")
-    sequence: int = Field(description="Counts up from 1 within one apply.")
-    key: str | None = Field(None, description="Of the actions: name of the job in the manifest.")
-    action: Action | None = Field(None, description="Of the actions: what is done.")
-    job: str | None = Field(None, description="Of the actions: id of the job, or null where there is none.")
+    type: EventType = Field(description="Type of event.")
+    ts: str = Field(description="Time of the event, RFC 3339 in UTC.")
+    sequence: int = Field(description="Sequence number within the apply, from 1.")
+    key: str | None = Field(None, description="For actions: name of the job in the manifest.")
+    action: Action | None = Field(None, description="For actions: kind of action.")
+    job: str | None = Field(None, description="For actions: id of the job, or null if there is none.")
     detail: str | None = Field(None, description="For people.")
     code: str | None = Field(None, description="On failure: the service's error code.")
     message: str | None = Field(None, description="On failure: what went wrong.")
-    request_id: str | None = Field(None, description="On failure: what the service's support asks for.")
-    summary: dict[str, int] | None = Field(None, description="Of planned and apply_completed.")
+    request_id: str | None = Field(None, description="On failure: request id, for the service's support.")
+    summary: dict[str, int] | None = Field(
+        None, description="For planned and apply_completed: number of actions by kind or outcome."
+    )
     waits: list[dict[str, Any]] | None = Field(
-        None, description="Of apply_completed: the keys that were waited for, and how that ended."
+        None, description="For apply_completed: the keys that were waited for, and how each wait ended."
     )
 
     def document(self) -> dict[str, Any]:

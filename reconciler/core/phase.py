@@ -91,10 +91,10 @@ class PhaseRules:
     verdicts: dict[Operation, Verdict]
 
 
-_NOT_PENDING = _no("the service changes the priority of a queued job only", "while the job is Pending")
+_NOT_PENDING = _no("the service changes the priority of queued jobs only", "while the job is Pending")
 _STILL_ACTIVE_DELETE = _no("the job is active; its record is its history", "once the job has ended")
 _STILL_ACTIVE_CREATE = _no("active: two revisions would run at once", "once the job has ended")
-_ENDING = _no("already terminating", "once it has ended there is nothing left to terminate")
+_ENDING = _no("already terminating", "never: once it has ended there is nothing to terminate")
 _WAIT = _no("wait: the job is being terminated", "once the job has ended")
 _ENDED = _no("nothing to terminate: the job has ended", "only if the service restarts it")
 
@@ -168,7 +168,7 @@ RULES: dict[Phase, PhaseRules] = {
     Phase.ABNORMAL: _ENDED_RULES,
 }
 
-_UNKNOWN_PHASE = _no("the phase is not in the table of known phases", "with a reconciler that knows it")
+_UNKNOWN_PHASE = _no("the phase is unknown to this version", "with a newer reconciler that knows it")
 
 
 def may(operation: Operation, phase: Phase | None) -> Verdict:

@@ -134,10 +134,10 @@ class Change(Frozen):
     """One field with its value before and after; null where there was, or will be, none."""
 
     path: str = Field(description="Path of the field, as in a manifest.")
-    before: Any = Field(None, description="What was declared then, or what the job has.")
-    after: Any = Field(None, description="What is declared now.")
-    sensitive: bool = Field(False, description="Whether the values are hidden.")
-    forces_new_job: bool = Field(False, description="Whether the service cannot change it on a job.")
+    before: Any = Field(None, description="Value last declared, or reported by the service.")
+    after: Any = Field(None, description="Value declared now.")
+    sensitive: bool = Field(False, description="Whether the values are masked.")
+    forces_new_job: bool = Field(False, description="Whether changing it requires a new job.")
 
 
 class Before(Frozen):
@@ -187,38 +187,38 @@ class PlannedAction(Frozen):
     """
 
     key: str = Field(description="Name of the job in the manifest.")
-    action: Action = Field(description="What is to be done.")
-    reason: Reason = Field(description="Why, as a word.")
-    detail: str = Field("", description="Why, for people.")
-    before: Before | None = Field(None, description="The job that is there; null for a create.")
-    after: After | None = Field(None, description="The job that will be there; null for a terminate.")
-    changes: tuple[Change, ...] = Field((), description="What differs.")
-    source: Source | None = Field(None, description="Where the key stands in the manifest.")
+    action: Action = Field(description="Kind of action.")
+    reason: Reason = Field(description="Reason, as a fixed word.")
+    detail: str = Field("", description="Reason, for people.")
+    before: Before | None = Field(None, description="Job before the action; null for a create.")
+    after: After | None = Field(None, description="Job after the action; null for a terminate.")
+    changes: tuple[Change, ...] = Field((), description="Changed fields.")
+    source: Source | None = Field(None, description="Location of the key in the manifest.")
     elapsed: float | None = Field(
         None, description="Seconds that the job in `before` has run so far, where its work is at stake."
     )
     nodes: int | None = Field(None, description="Nodes that this work is done on.")
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the action discards.")
-    ended_badly: bool = Field(False, description="Of a keep: whether its job ended badly.")
+    ended_badly: bool = Field(False, description="For keep: whether its job ended badly.")
     rerun_of: int | None = Field(
-        None, description="Of a create: the newest revision, if it completed; its work is run again."
+        None, description="For create: the newest revision, if it completed and its work runs again."
     )
 
     desired: dict[str, Any] | None = Field(None, exclude=True)
     replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
     follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
     declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
-    formerly: str | None = Field(None, exclude=True, description="The key that the job's marker names yet.")
-    former_keys: tuple[str, ...] = Field((), exclude=True, description="The keys that this one had before.")
+    formerly: str | None = Field(None, exclude=True, description="Key that the job's marker still names.")
+    former_keys: tuple[str, ...] = Field((), exclude=True, description="Former names of the key.")
     aged_out_as: str | None = Field(
         None, exclude=True, description="How the newest revision ended, if the service has forgotten it."
     )
-    due_s: float | None = Field(None, exclude=True, description="When a deferred retry is due.")
-    waits_for: tuple[str, ...] = Field((), exclude=True, description="The needed keys that are not settled.")
+    due_s: float | None = Field(None, exclude=True, description="Time at which a deferred retry is due.")
+    waits_for: tuple[str, ...] = Field((), exclude=True, description="Needed keys that are not settled yet.")
     lost_time: float | None = Field(
         None,
         exclude=True,
-        description="Of a replace that nobody asked for in so many words: how long its job may have run.",
+        description="For a replace that was not requested explicitly: how long its job may have run.",
     )
 
     @property
@@ -303,12 +303,14 @@ Summary = Annotated[dict[Action, int], Field(description="How many actions of ea
 class Head(Frozen):
     """What every document about a stack on a target begins with."""
 
-    format_version: str = Field(FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Of this document.")
-    reconciler_version: str = Field(description="Version of the program that made it.")
+    format_version: str = Field(
+        FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Version of the document format."
+    )
+    reconciler_version: str = Field(description="Version of reconciler that created it.")
     created_at: str = Field(description="RFC 3339, UTC.")
     stack: str = Field(description="The ownership scope.")
     target: TargetIdentity = Field(description="Where the jobs live.")
-    manifest_digest: str = Field(description="Over the files of the stack.")
+    manifest_digest: str = Field(description="Digest over the files of the stack.")
 
 
 class Plan(Head):
@@ -319,7 +321,7 @@ class Plan(Head):
     summary: Summary
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the actions discard.")
     actions: tuple[PlannedAction, ...] = Field(description="Sorted by key, then revision.")
-    warnings: tuple[PlanWarning, ...] = Field((), description="What a person should know.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     refusals: tuple[Diagnostic, ...] = Field((), exclude=True)
 

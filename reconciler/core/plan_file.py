@@ -43,7 +43,7 @@ def parse(data: bytes) -> Any:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise NotAPlanFile(
-            f"byte {error.start + 1} is not UTF-8; it may have been written anew by another program"
+            f"byte {error.start + 1} is not valid UTF-8; another program may have rewritten the file"
         ) from None
     if sum(map(data.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
         raise NotAPlanFile(f"it holds more than {MOST_VALUES:,} values")
@@ -52,9 +52,9 @@ def parse(data: bytes) -> Any:
     except NotAPlanFile:
         raise
     except RecursionError:
-        raise NotAPlanFile("it is no JSON document that can be read: nested too deep") from None
+        raise NotAPlanFile("not a valid JSON document: nested too deeply") from None
     except ValueError:
-        raise NotAPlanFile("it is no JSON document; it may have been cut off") from None
+        raise NotAPlanFile("not a valid JSON document; it may be truncated") from None
 
 
 def is_json(document: Mapping[str, Any]) -> bool:
@@ -71,7 +71,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise NotAPlanFile(f"{json.dumps(_short(twice))} stands twice in one object")
+        raise NotAPlanFile(f"{json.dumps(_short(twice))} occurs twice in one object")
     return members
 
 
@@ -84,12 +84,12 @@ def _integer(text: str) -> int:
 def _number(text: str) -> float:
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        raise NotAPlanFile(f"{_short(text)} is larger than any number")
+        raise NotAPlanFile(f"{_short(text)} is out of range for a number")
     return value
 
 
 def _constant(text: str) -> NoReturn:
-    raise NotAPlanFile(f"{text} is no number of JSON")
+    raise NotAPlanFile(f"{text} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(
@@ -129,6 +129,6 @@ def _in_text(text: str, path: tuple[str, ...], *, is_free: bool) -> Iterator[str
         text = _BYTE_OF_A_NAME.sub("", text)
     where = ".".join(_SURROGATE.sub("?", name) for name in path)
     if _SURROGATE.search(text):
-        yield f"{where}: half of a surrogate pair stands there"
+        yield f"{where}: unpaired surrogate"
     if "\0" in text and not is_free:
-        yield f"{where}: a NUL character stands there"
+        yield f"{where}: NUL character"

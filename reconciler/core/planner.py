@@ -255,7 +255,7 @@ def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:
 
 
 def _unproven(action: PlannedAction) -> PlannedAction:
-    why = "not everything could be read, so it is not known whether a newer job of this key exists"
+    why = "not everything could be read, so it is unknown whether a newer job of this key exists"
     unknown = action.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
     return unknown.model_copy(update={"changes": (), "follows": None})
 
@@ -319,7 +319,7 @@ def about_the_look(stack: Stack, look: Look) -> tuple[PlanWarning, ...]:
     """Say what is not in view, and what could not be read or asked."""
     warnings = [*partial_view(stack, look.ownership), *unread(look.ownership)]
     if look.memory.problem is not None:
-        why = f"{look.memory.problem}; what rests on it is unknown"
+        why = f"{look.memory.problem}; whatever depends on it is unknown"
         warnings.append(PlanWarning(what="the history could not be read", why=why, fix=look.memory.fix))
     return tuple(warnings)
 
@@ -329,9 +329,9 @@ def partial_view(stack: Stack, ownership: Ownership) -> list[PlanWarning]:
     if not stack.is_partial:
         return []
     left_alone = sum(key not in stack.jobs for key in ownership.owned_keys)
-    told = [f"{_keys(left_alone)} owned, and left alone"]
+    told = [f"{_keys(left_alone)} owned but not in view; left alone"]
     if stack.chosen is not None:
-        told.insert(0, f"{_keys(stack.left_out)} declared, and left out of this view")
+        told.insert(0, f"{_keys(stack.left_out)} declared but not in view")
     return [PlanWarning(what="partial view", why=said) for said in told]
 
 

@@ -54,7 +54,7 @@ class ServiceError(ReconcilerError):
     HTTP status or None, `request_id` what its support asks for or "".
     """
 
-    what = "the service failed"
+    what = "service error"
     exit_code = ExitCode.UNKNOWN
 
     def __init__(
@@ -92,13 +92,13 @@ class Unreachable(Unanswered):
 class UnreadableAnswer(ServiceError):
     """An answer came that cannot be understood: whether the call took effect is not known."""
 
-    what = "unreadable answer from the service"
+    what = "invalid response from the service"
 
 
 class ServerError(ServiceError):
-    """The service broke (5xx): whether the call took effect is not known."""
+    """A server error (5xx): whether the call took effect is not known."""
 
-    what = "the service broke"
+    what = "server error"
 
 
 class Throttled(ServiceError):
@@ -123,7 +123,7 @@ class Unauthorized(ServiceError):
 class Rejected(ServiceError):
     """The service said no; nothing happened."""
 
-    what = "the service refused"
+    what = "the service rejected the request"
     exit_code = ExitCode.FAILED
 
 
@@ -142,13 +142,13 @@ class NotOffered(Rejected):
 class NameTaken(Rejected):
     """A job of that name exists, seen or not."""
 
-    what = "the name is taken"
+    what = "name already taken"
 
 
 class WrongPhase(Rejected):
     """The job is not in a phase in which that is possible: read it again."""
 
-    what = "the job is in another phase"
+    what = "wrong phase for this operation"
 
 
 #: After these it is not known whether the call took effect.

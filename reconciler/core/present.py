@@ -51,7 +51,7 @@ class Difference:
     def said(self) -> str:
         """The changed fields, for people."""
         if not self.is_known:
-            return "the declaration changed; what it was before is not recorded"
+            return "the declaration changed; the previous one is not on record"
         if self.is_unreported:
             return f"changed in a field that the service does not report ({', '.join(self.unreported)})"
         return f"{', '.join(change.path for change in self.changes)} changed"
@@ -233,7 +233,7 @@ class Present:
 
     def _marker_is_behind(self) -> Row:
         found = self._compared()
-        detail = "the marker is behind the manifest, the job is not"
+        detail = "only the marker is outdated, not the job"
         reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
         action = self.draft.update(
             self.latest, self.entry, reason, detail, found.now, digest=self.entry.digest
@@ -311,9 +311,9 @@ class Present:
         run = bad_run([r for r in self.draft.view.ever_owned if r.number != self.latest.number], self.entry)
         if not run:
             return None
-        ended = f"what is declared ended as {run[0].job.phase_text} in r{run[0].number}"
+        ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
         if not may_retry(run[0], self.entry):
-            return self._keep(Reason.FAILED, f"{ended}; r{self.latest.number} goes on", found.changes)
+            return self._keep(Reason.FAILED, f"{ended}; keeping r{self.latest.number}", found.changes)
         attempt = next_attempt(run, self.entry, self.draft.situation.at_s)
         match attempt.reason:
             case Reason.RETRIES_EXHAUSTED:

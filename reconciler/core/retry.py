@@ -33,11 +33,11 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
     """
     attempt, most = len(run), desired.lifecycle.max_retries
     if attempt > most:
-        return Attempt(Reason.RETRIES_EXHAUSTED, f"no retry is left of {most}")
+        return Attempt(Reason.RETRIES_EXHAUSTED, f"all {most} retries used")
     ended_at_s = (run[0].job.ended_at_s() if run else None) or 0.0
     due_s = ended_at_s + desired.lifecycle.retry_delay * 2 ** max(0, attempt - 1)
     if due_s > at_s:
-        said = f"attempt {attempt} of {most} is due at {timestamp(due_s)}"
+        said = f"retry {attempt} of {most} at {timestamp(due_s)}"
         return Attempt(Reason.RETRY_LATER, said, due_s)
     return Attempt(Reason.RETRY, f"attempt {attempt} of {most}")
 

@@ -56,15 +56,15 @@ class Refusal(Frozen):
 class SavedOptions(Frozen):
     """What shaped the plan, and what is needed to carry it out."""
 
-    target: Target = Field(description="The target's entry, expanded; no secret may stand there.")
+    target: Target = Field(description="Target entry, expanded; must not contain a secret.")
     root: str = Field(description="Directory of the stack's root file, relative to the plan file.")
-    records: str | None = Field(None, description="The store, as the manifest names it.")
-    only: tuple[str, ...] = Field((), description="The keys that were asked for.")
-    allow: tuple[str, ...] = Field((), description="The guards that were told to let it pass.")
+    records: str | None = Field(None, description="Record store, as given in the manifest.")
+    only: tuple[str, ...] = Field((), description="Requested keys.")
+    allow: tuple[str, ...] = Field((), description="Guards that were allowed to pass.")
     sources: dict[str, VariableSource] = Field(
-        default_factory=dict, description="Where each secret's value came from."
+        default_factory=dict, description="Source of each secret's value."
     )
-    refusals: tuple[Refusal, ...] = Field((), description="What the guards said.")
+    refusals: tuple[Refusal, ...] = Field((), description="Refusals by guards.")
 
 
 class SavedPlan(NamedTuple):
@@ -119,13 +119,13 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
         ManifestInvalid: it is no saved plan, or damaged, or contradicts itself.
     """
     if not isinstance(data, Mapping) or "options" not in data or _is_too_deep(data):
-        raise ManifestInvalid(_invalid(file, "it is not what `plan --out` wrote"))
+        raise ManifestInvalid(_invalid(file, "it differs from what `plan --out` wrote"))
     if damages := [*unreadable_texts(data)]:
         raise ManifestInvalid(*(_invalid(file, said) for said in damages))
     is_ours = _made_by_other(data, version) is None
     if strict and not is_ours:
-        why = f"{file} was made by reconciler {_made_by_other(data, version)}, this is {version}"
-        raise StalePlan(Diagnostic("stale plan", why, "make a new plan"))
+        why = f"{file} was created by reconciler {_made_by_other(data, version)}; this is {version}"
+        raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
     content = without_seals(data)
     try:
         options = SavedOptions.model_validate(_known(SavedOptions, content.pop("options"), strict))
@@ -138,7 +138,7 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
             )
         ) from None
     if plan.format_version.partition(".")[0] != "1":
-        raise ManifestInvalid(_invalid(file, f"format_version {plan.format_version} is not known"))
+        raise ManifestInvalid(_invalid(file, f"unknown format_version {plan.format_version}"))
     # What another version contradicts, it may have meant; what is counted, everybody shows.
     damages = [*contradictions(plan, options)] if is_ours else [*miscounted(plan)]
     if is_ours and not damages:
@@ -170,7 +170,7 @@ def _unknown_in_declared(data: Mapping[str, Any]) -> Iterator[str]:
     known = {one.name for one in fields(Declared)}
     for place, action in enumerate(data["actions"]):
         unknown = sorted((action.get("declared") or {}).keys() - known)
-        yield from (f"actions.{place}.declared.{name}: this version does not know it" for name in unknown)
+        yield from (f"actions.{place}.declared.{name}: unknown to this version" for name in unknown)
 
 
 def _known(model: type[Frozen], value: Any, strict: bool) -> Any:
@@ -191,7 +191,7 @@ def _made_by_other(data: Mapping[str, Any], version: str) -> str | None:
 
 
 def _invalid(file: str, why: str) -> Diagnostic:
-    return Diagnostic("invalid plan file", f"{file}: {why}", "make a new plan: reconciler plan --out FILE")
+    return Diagnostic("invalid plan file", f"{file}: {why}", "create a new plan: reconciler plan --out FILE")
 
 
 # --- whether it still holds
@@ -221,7 +221,7 @@ def movements(plan: Plan, look: Look, at_s: float) -> tuple[str, ...]:
             found += (f"{key}: {said}" for said in _moved(action, view, at_s))
         if not all(_stops_looking(action) for action in actions):
             strange = (r for r in view.owned if _is_live(r) and r.job.id not in known)
-            found += (f"{key}: {r.job.name} is there, which the plan does not know" for r in strange)
+            found += (f"{key}: {r.job.name} exists, which the plan does not know" for r in strange)
     return tuple(found)
 
 
@@ -248,9 +248,13 @@ def _moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[str]:
         yield from _name_moved(action, view)
     if not action.traits.stands_in_the_way:
         digests = [shown.digest for shown in (action.before, action.after) if shown is not None]
-        yield from (f"digest {digest} needs another reconciler" for digest in digests if not is_known(digest))
+        yield from (
+            f"digest {digest} needs another version of reconciler"
+            for digest in digests
+            if not is_known(digest)
+        )
         if action.after and action.traits.starts_a_job and action.after.digest[:1] != CURRENT:
-            yield f"digest {action.after.digest} was made by another version of reconciler"
+            yield f"digest {action.after.digest} was computed by another version of reconciler"
 
 
 def _job_moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[str]:
@@ -259,24 +263,24 @@ def _job_moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[st
     if action.reason is Reason.MARKER_RESTORED:
         bears_none = before.id in {stranger.job.id for stranger in view.strangers}
         if not bears_none or view.past_of(before.id) is None:
-            yield f"{before.name} ({before.id}) is no job any more that is known as ours and bears no marker"
+            yield f"{before.name} ({before.id}) is no longer a known job without a marker"
         return
     revision = next((r for r in view.owned if r.job.id == before.id), None)
     if revision is None:
-        yield f"{before.name} ({before.id}) is gone, or does not say any more that it is ours"
+        yield f"{before.name} ({before.id}) is gone or no longer carries our marker"
         return
     if revision.job.name != before.name or revision.marker.key != (action.formerly or action.key):
-        yield f"{before.name} ({before.id}) is {revision.job.name} of key {revision.marker.key} now"
+        yield f"{before.name} ({before.id}) is now {revision.job.name} of key {revision.marker.key}"
     if (revision.marker.revision, revision.marker.digest) != (before.revision, before.digest):
         yield f"the marker of {before.name} has changed"
     then, now = _class(parse_phase(before.phase), before.phase), _class_of(revision)
     is_kept = action.action is Action.KEEP and (then, now) in _KEPT_ALL_THE_SAME
     if then != now and not is_kept:
-        yield f"{before.name} was {before.phase}, and is {revision.job.phase_text}"
+        yield f"{before.name} was {before.phase}, now {revision.job.phase_text}"
     ran_s = revision.job.ran_s(at_s)
     if action.lost_time is not None and ran_s > action.lost_time:
         # Planned now, this would be a conflict: the plan was made when less was at stake.
-        yield f"{before.name} has run for {spell(ran_s)} by now, longer than limits.lost_time allows to lose"
+        yield f"{before.name} has now run for {spell(ran_s)}, longer than limits.lost_time"
 
 
 def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
@@ -285,13 +289,13 @@ def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
     if any(stranger.job.name == after.name for stranger in view.strangers):
         yield f"the name {after.name} is taken"
     elif view.next_revision != after.revision:
-        yield f"r{after.revision} is not the next revision any more, r{view.next_revision} is"
+        yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
     elif last := next((r for r in view.owned if r.job.id == action.follows and _is_live(r)), None):
         yield f"{last.job.name} is {last.job.phase_text} again"
     elif action.follows and action.follows not in {r.job.id for r in view.owned} | {
         past.job for past in view.remembered
     }:
-        yield f"the job before it, {action.follows}, is gone"
+        yield f"the previous job, {action.follows}, is gone"
 
 
 def _class_of(revision: Revision) -> str:

@@ -55,16 +55,16 @@ def create_body_problems(
     marker = Marker(stack, action.key, after.revision, after.digest, protected=said.protect is True)
     identity = (metadata["name"], metadata["workspace_id"], metadata["description"])
     if identity != (after.name, workspace_id, str(Description(said.description, marker))):
-        yield "desired: it is not the body of this action"
+        yield "desired: not the body of this action"
     elif after.digest[:1] == CURRENT:  # one of another algorithm is stale
         covered = by_name(
             declared(split(canonical(manifest_form(body))).immutable, said.immutable.get(RERUN))
         )
         is_covered = digest_of(covered, after.digest[:1]) == after.digest
         if not is_covered or covered != said.immutable:
-            yield "desired: it is not what the digest was made of"
+            yield "desired: does not match the digest"
     if _mutable_in(body) != dict(said.mutable):
-        yield "desired: what can be changed on the job is not what declared says"
+        yield "desired: mutable fields differ from declared"
 
 
 def _mutable_in(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,21 +82,21 @@ def update_body_problems(stack: str, action: PlannedAction, desired: Mapping[str
     whose = None if marker is None else (marker.stack, marker.key, marker.revision, marker.digest)
     is_ours = whose == (stack, action.key, after.revision, after.digest)
     if marker is None or not is_ours or not _is_believed(marker, before):
-        yield "desired: it does not write the marker of this job"
+        yield "desired: does not set the marker of this job"
         return
     said = action.declared
     if said is None:
         if body.keys() != {"description"}:
-            yield "desired: it changes more than the marker"
+            yield "desired: changes more than the marker"
         elif marker.protected and action.reason is Reason.PROTECTION_RELEASED:
-            yield "desired: it does not release the protection"
+            yield "desired: does not release the protection"
         return
     if marker.stopped and may(Operation.TERMINATE, parse_phase(before.phase)):
-        yield "desired: it says of a job that goes on that we stopped it"
+        yield "desired: marks a running job as stopped"
     if text != said.description or said.protect not in (None, marker.protected):
-        yield "desired: its description is not what declared says"
+        yield "desired: description differs from declared"
     if not _is_legal_update(body, said, before):
-        yield "desired: it does not hold just what can be changed now"
+        yield "desired: contains other fields than those that can be changed now"
 
 
 def _is_believed(marker: Marker, before: Before) -> bool:
@@ -160,7 +160,7 @@ def change_problems(action: PlannedAction) -> Iterator[str]:
             wanted, shown = {**made_of, **changeable}.get(change.path), change.after
         is_comparable = not change.sensitive and _is_plain(wanted) and _is_plain(shown)
         if is_comparable and scalar(wanted) != scalar(shown):
-            yield f"changes: {change.path} is not what declared says"
+            yield f"changes: {change.path} differs from declared"
 
 
 def _is_of(action: PlannedAction, said: Declared) -> bool:

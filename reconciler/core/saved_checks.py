@@ -49,7 +49,7 @@ class Part(Enum):
     """Whether an action has a part."""
 
     NEEDED = "is missing"
-    ABSENT = "has no place there"
+    ABSENT = "is not allowed here"
     FREE = ""
 
 
@@ -171,7 +171,7 @@ def contradictions(plan: Plan, options: SavedOptions) -> Iterator[str]:
         said = list(_of_one(plan.stack, options.target.workspace_id, action))
         identity = (action.key, action.action, action.before.id if action.before else "")
         if identity in seen:
-            said.append("the same action stands there twice")
+            said.append("duplicate action")
         seen.add(identity)
         yield from (f"{where}: {one}" for one in said)
     yield from _of_keys(places)
@@ -186,18 +186,18 @@ def _of_the_head(plan: Plan, options: SavedOptions) -> Iterator[str]:
         ("manifest_digest", _MANIFEST_DIGEST),
     ):
         if not pattern.fullmatch(getattr(plan, name)):
-            yield f"{name}: it cannot be read"
+            yield f"{name}: cannot be parsed"
     yield from miscounted(plan)
     if plan.applyable != (bool(plan.to_execute) and not options.refusals):
-        yield "applyable: it is not what the actions and the refusals say"
+        yield "applyable: contradicts the actions and the refusals"
     if plan.complete and plan.unknown:
         yield "complete: something is unknown"
     if [_order_of(a) for a in plan.actions] != sorted(_order_of(a) for a in plan.actions):
-        yield "actions: they are not sorted by key and revision"
+        yield "actions: not sorted by key and revision"
     yield from _unreadable_places(plan, options)
     # Another project or workspace is another target, for which the plan is stale.
     if options.target.kind is not plan.target.kind:
-        yield "target: it is not of the kind of options.target"
+        yield "target: differs in kind from options.target"
 
 
 def _unreadable_places(plan: Plan, options: SavedOptions) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _unreadable_places(plan: Plan, options: SavedOptions) -> Iterator[str]:
     texts = {"root": options.root, "records": options.records or ""}
     for name, source in options.sources.items():
         texts[f"sources.{name}"] = f"{source.env or ''}{source.file or ''}"
-    yield from (f"options.{name}: it is no path or name" for name, text in texts.items() if "\0" in text)
+    yield from (f"options.{name}: not a valid path or name" for name, text in texts.items() if "\0" in text)
     for where, endpoint in (
         ("target", plan.target.endpoint),
         ("options.target", options.target.endpoint or ""),
@@ -213,15 +213,15 @@ def _unreadable_places(plan: Plan, options: SavedOptions) -> Iterator[str]:
         try:
             urlsplit(endpoint)
         except ValueError:
-            yield f"{where}.endpoint: it is no address"
+            yield f"{where}.endpoint: not a valid URL"
 
 
 def miscounted(plan: Plan) -> Iterator[str]:
     """Say whether the summary does not count the actions."""
     if plan.summary != count(plan.actions):
-        yield "summary: it does not count the actions that stand there"
+        yield "summary: does not match the actions"
     if plan.lost_node_hours != lost_sum(plan.actions):
-        yield "lost_node_hours: it is not the sum of the actions that stand there"
+        yield "lost_node_hours: not the sum of the actions"
 
 
 def _order_of(action: PlannedAction) -> tuple[str, int]:
@@ -235,7 +235,7 @@ def _of_keys(places: list[tuple[str, PlannedAction]]) -> Iterator[str]:
         (_, first), *others = group
         for where, action in others:
             if (action.source, action.former_keys) != (first.source, first.former_keys):
-                yield f"{where}: another action of the key has another source, or other former keys"
+                yield f"{where}: another action of the key has a different source or different former keys"
 
 
 # --- one action
@@ -255,27 +255,27 @@ def _of_one(stack: str, workspace_id: str, action: PlannedAction) -> Iterator[st
         yield from found
         yield from change_problems(action)
     except (TypeError, ValueError, AttributeError, LookupError, RecursionError):
-        yield "desired: it is no body"
+        yield "desired: not a valid body"
 
 
 def _of_its_shape(action: PlannedAction, shape: Shape) -> Iterator[str]:
     if action.reason not in shape.reasons:
-        yield f"{action.action} is never done because of {action.reason}"
+        yield f"{action.action} is never done for reason {action.reason}"
     for name in ("before", "after", "desired", "declared", "follows", "changes"):
         wanted, value = getattr(shape, name), getattr(action, name)
         is_there = value not in (None, ())
         if (wanted is _NEEDED and not is_there) or (wanted is _ABSENT and is_there):
             yield f"{name} {wanted.value}"
     if action.follows == "":
-        yield "follows: it names no job"
+        yield "follows: not a job id"
     lost = node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0.0
     if action.lost_node_hours != lost:
-        yield "lost_node_hours is not what elapsed and nodes say"
+        yield "lost_node_hours does not match elapsed and nodes"
     if action.replace_order is not ReplaceOrder.TERMINATE_FIRST and action.action is not Action.REPLACE:
-        yield "replace_order has no place there"
+        yield "replace_order is not allowed here"
     if action.action is Action.UPDATE:
         if (action.reason in _MARKER_ONLY) == (action.declared is not None):
-            yield f"declared {'is missing' if action.declared is None else 'has no place there'}"
+            yield f"declared {'is missing' if action.declared is None else 'is not allowed here'}"
         if not action.changes and action.reason in (
             Reason.MUTABLE_CHANGED,
             Reason.RENAMED,
@@ -283,11 +283,11 @@ def _of_its_shape(action: PlannedAction, shape: Shape) -> Iterator[str]:
         ):
             yield "changes is missing"
     if action.action is Action.KEEP and (action.before is None) != (action.aged_out_as is not None):
-        yield "before: it is there, or its record has aged out"
+        yield "before: contradicts aged_out_as"
     if action.follows is None and action.action is Action.CREATE and _follows_one(action):
         yield "follows is missing"
     if action.follows is not None and action.reason is Reason.NOT_FOUND:
-        yield "follows has no place there"
+        yield "follows is not allowed here"
 
 
 def _follows_one(action: PlannedAction) -> bool:
@@ -301,32 +301,32 @@ def _of_its_keys(action: PlannedAction) -> Iterator[str]:
     if action.formerly is not None and (
         action.formerly not in action.former_keys or action.formerly == action.key
     ):
-        yield "formerly is none of the keys that this one had before"
+        yield "formerly is not one of former_keys"
     if action.formerly is None and action.reason is Reason.RENAMED:
         yield "formerly is missing"
     if action.key in action.former_keys or len(set(action.former_keys)) < len(action.former_keys):
-        yield "former_keys names a key twice"
+        yield "former_keys contains a key twice"
     if action.source is not None and not (
         action.source.file and action.source.line > 0 and action.source.column > 0
     ):
-        yield "source: it is no place in a file"
+        yield "source: not a location in a file"
 
 
 def _of_its_jobs(action: PlannedAction, shape: Shape) -> Iterator[str]:
     before, after = action.before, action.after
     for name, job in (("before", before), ("after", after)):
         if job is not None and not (job.name and job.revision > 0 and _DIGEST.fullmatch(job.digest)):
-            yield f"{name}: it is no revision of a job"
+            yield f"{name}: not a revision of a job"
     if before is not None:
         phase = parse_phase(before.phase)
         if not before.id:
-            yield "before: it has no id"
+            yield "before: id is missing"
         if phase is None and action.reason not in _ANY_PHASE:
-            yield f"before: {before.phase} is no phase"
+            yield f"before: {before.phase} is not a phase"
         elif shape.is_legal is not None and not may(shape.is_legal, phase):
-            yield f"before: {before.phase} does not allow it"
+            yield f"before: not allowed in phase {before.phase}"
     if action.aged_out_as is not None and (before is not None or not parse_phase(action.aged_out_as)):
-        yield "aged_out_as: it is no phase of a job that is gone"
+        yield "aged_out_as: not a terminal phase"
     if after is not None:
         yield from _of_the_new_job(action, before, after)
 
@@ -334,13 +334,13 @@ def _of_its_jobs(action: PlannedAction, shape: Shape) -> Iterator[str]:
 def _of_the_new_job(action: PlannedAction, before: Before | None, after: After) -> Iterator[str]:
     if action.traits.starts_a_job:
         if after.name != remote_name(action.key, after.revision):
-            yield "after: the name is not the one that key and revision give"
+            yield "after: name does not match key and revision"
         if before is not None and (after.revision <= before.revision or after.digest == before.digest):
-            yield "after: it does not follow the job in before"
+            yield "after: does not follow the job in before"
         return
     if before is None:
         return
     if (after.name, after.revision) != (before.name, before.revision):
-        yield "after: it is not the job in before"
+        yield "after: not the job in before"
     if after.digest != before.digest and action.reason not in _MOVES_DIGEST:
-        yield "after: the digest does not change"
+        yield "after: the digest is unchanged"

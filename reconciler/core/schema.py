@@ -51,7 +51,7 @@ def manifest_schema() -> dict[str, Any]:
     properties["policies"] = {"type": ["array", "null"], "maxItems": 0, "description": "Rules for plans."}
     return {
         "$schema": DIALECT,
-        "description": "A manifest of reconciler: one file of a stack.",
+        "description": "Manifest of reconciler: one file of a stack.",
         "type": "object",
         "properties": properties,
         "additionalProperties": False,
@@ -69,7 +69,7 @@ def _definitions() -> dict[str, Schema]:
         "Expression": {
             "type": "string",
             "pattern": r"\$\{[^{}]+\}",
-            "description": "Text with ${var.NAME}, ${env.NAME} or ${job.key} in it.",
+            "description": "Text that contains ${var.NAME}, ${env.NAME} or ${job.key}.",
         }
     }
     expanded: tuple[type[Any], ...] = (Target, JobEntry)

@@ -46,10 +46,10 @@ def broken(
     known = tuple(known_of_action)
     for place, action in enumerate(document["actions"]):
         if action.get(CHECKSUM) != seal_of_action(action, known):
-            yield f"actions.{place} ({action['key']}): it is not what was written"
+            yield f"actions.{place} ({action['key']}): modified since it was written"
     options = document["options"]
     if options.get(CHECKSUM) != seal_of_options(document, options, known_of_options):
-        yield "the options, or the head of the document, are not what was written"
+        yield "the options or the head of the document were modified since they were written"
 
 
 def without_seals(document: Mapping[str, Any]) -> dict[str, Any]:

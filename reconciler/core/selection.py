@@ -51,7 +51,7 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
     what = "unknown key"
     if key in stack.whole:
         where = stack.whole[key].location
-        why = f'PATH does not cover "{key}"' + (f", which {where.file} declares" if where else "")
+        why = f'PATH does not include "{key}"' + (f", which {where.file} declares" if where else "")
         return Diagnostic(what, why, "add its file to PATH")
     why = f'"{key}" is neither a declared nor an owned key of stack {stack.name}'
     return Diagnostic(what, why, nearest(key, known))
@@ -68,7 +68,7 @@ def _no_match(stack: Stack, pattern: str, known: Iterable[str], *, is_glob: bool
     if not is_glob:
         return unknown_key(stack, pattern, known)
     why = f'no declared key of stack {stack.name} matches "{pattern}"'
-    return Diagnostic("no matching key", why, "a key that is owned and not declared has to be named in full")
+    return Diagnostic("no matching key", why, "an owned key that is not declared must be given in full")
 
 
 def check_keys(keys: Iterable[str], stack: Stack, owned: Iterable[str]) -> None:

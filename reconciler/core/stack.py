@@ -70,15 +70,15 @@ class Lifecycle(Strict):
     """When a job is replaced, retried, protected."""
 
     on_change: Annotated[OnChange | None, Field(strict=False)] = Field(
-        None, description="replace, keep or fail; left out: replace, unless much work would be lost."
+        None, description="replace, keep or fail; default: replace, unless much work would be lost."
     )
     on_failure: Annotated[OnFailure, Field(strict=False)] = Field(
         OnFailure.KEEP, description="keep or retry, when the newest revision failed."
     )
-    max_retries: Annotated[int, Field(ge=0, description="How often a job is retried in a row.")] = 1
+    max_retries: Annotated[int, Field(ge=0, description="Maximum number of consecutive retries.")] = 1
     retry_delay: Duration = Field(120.0, description="Wait before the first retry; it doubles with each one.")
     on_terminated: Annotated[OnTerminated, Field(strict=False)] = Field(
-        OnTerminated.KEEP, description="keep or recreate, when somebody else terminated the job."
+        OnTerminated.KEEP, description="keep or recreate, when the job was terminated outside reconciler."
     )
     replace_order: Annotated[ReplaceOrder, Field(strict=False)] = Field(
         ReplaceOrder.TERMINATE_FIRST, description="terminate_first or create_first."
@@ -94,7 +94,7 @@ def _as_list(value: Any) -> Any:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list | None):
-        raise PydanticCustomError("keys_type", "a key or a list of keys is wanted")
+        raise PydanticCustomError("keys_type", "must be a key or a list of keys")
     return value
 
 
@@ -105,22 +105,20 @@ class JobEntry(JobBody):
     """One entry under `jobs`: the create body, and what is the reconciler's own."""
 
     lifecycle: Lifecycle = Field(
-        default_factory=lambda: Lifecycle(), description="When the job is replaced, retried, protected."
+        default_factory=lambda: Lifecycle(), description="When to replace, retry or protect the job."
     )
-    state: Literal["present", "absent"] = Field("present", description="absent: the job shall not run.")
-    needs: Keys | None = Field(
-        None, description="Keys of the jobs that have to be completed before this one starts."
-    )
+    state: Literal["present", "absent"] = Field("present", description="absent: the job must not run.")
+    needs: Keys | None = Field(None, description="Keys of jobs that must complete before this one starts.")
     formerly: Keys | None = Field(
-        None, description="Keys that the job had before; their runs count as its own."
+        None, description="Former keys of the job; their revisions count as its own."
     )
     raw: dict[str, Any] | None = Field(
-        None, description="Merged into the create body last, for fields that the models do not know."
+        None, description="Merged into the create body last, for fields that reconciler does not know."
     )
 
 
 #: What only makes sense below one job, and what it says there.
-NOT_IN_DEFAULTS = {"needs": "what one job waits for", "formerly": "the keys that one job had before"}
+NOT_IN_DEFAULTS = {"needs": "what one job waits for", "formerly": "the former keys of one job"}
 
 
 class TargetKind(StrEnum):
@@ -138,12 +136,12 @@ class Target(Strict):
     ]
     region: str | None = Field(None, description="Region of Huawei Cloud, e.g. cn-north-4.")
     endpoint: str | None = Field(
-        None, description="Address of the service, for any cloud and for a private one."
+        None, description="URL of the service, for any cloud including private ones."
     )
-    project_id: str | None = Field(None, description="Project of the cloud.")
+    project_id: str | None = Field(None, description="Project id.")
     workspace_id: Text = Field("0", description='Workspace; "0" is the default one.')
     cloud: Annotated[Cloud | None, Field(strict=False)] = Field(
-        None, description="huawei or otc; left out: otc on that cloud's hosts, else huawei."
+        None, description="huawei or otc; default: otc on that cloud's hosts, else huawei."
     )
     profile: str | None = Field(None, description="Section of the credentials file.")
     insecure: Flag = Field(False, description="Allow plain http to an address other than this machine.")
@@ -162,10 +160,11 @@ EnvName = Annotated[str, AfterValidator(_not_a_credential)]
 class Variable(Strict):
     """A value that is given from outside."""
 
-    default: Any = Field(None, description="Value if none is given.")
-    description: str | None = Field(None, description="What it is for.")
+    default: Any = Field(None, description="Default value.")
+    description: str | None = Field(None, description="Description of the variable.")
     env: EnvName | None = Field(
-        None, description="Environment variable that holds the value; none that holds our own credentials."
+        None,
+        description="Environment variable that holds the value; not one of reconciler's own credentials.",
     )
     sensitive: Flag = Field(False, description="Never show the value.")
 
@@ -175,13 +174,13 @@ class VariableSource(Strict):
 
     env: EnvName | None = Field(None, description="Environment variable that held the value.")
     file: str | None = Field(None, description="File of values (--var-file) that gave it.")
-    given: bool = Field(False, description="It was given by --var.")
-    default: bool = Field(False, description="It stood in the manifest.")
+    given: bool = Field(False, description="Given by --var.")
+    default: bool = Field(False, description="Given in the manifest.")
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if sum([self.env is not None, self.file is not None, self.given, self.default]) != 1:
-            raise PydanticCustomError("rule", "one of env, file, given and default is needed")
+            raise PydanticCustomError("rule", "one of env, file, given and default is required")
         return self
 
 
@@ -192,15 +191,17 @@ class Limits(Strict):
         int, Field(ge=1, description="Fewer terminations than this are always allowed.")
     ] = 5
     terminations_percent: Annotated[
-        float, Field(ge=0, le=100, description="A smaller share of the active jobs is always allowed.")
+        float, Field(ge=0, le=100, description="A smaller percentage of the active jobs is always allowed.")
     ] = 30
-    lost_time: Duration = Field(3600.0, description="A job that has run longer is not replaced unasked.")
+    lost_time: Duration = Field(
+        3600.0, description="A job that has run longer is not replaced without confirmation."
+    )
     lost_node_hours: float = Field(
-        24.0, ge=0, description="Node-hours of running work that a plan may discard unasked."
+        24.0, ge=0, description="Node-hours of running work that a plan may discard without confirmation."
     )
     reruns: Annotated[int, Field(ge=1, description="Fewer keys than this may run finished work again.")] = 5
     reruns_percent: Annotated[
-        float, Field(ge=0, le=100, description="A smaller share of the stack's keys may do so, too.")
+        float, Field(ge=0, le=100, description="A smaller percentage of the stack's keys may do so, too.")
     ] = 30
 
 
@@ -209,18 +210,20 @@ class Manifest(Strict):
 
     apiVersion: Literal["reconciler/v1"] | None = Field(None, description="reconciler/v1.")  # noqa: N815
     stack: str | None = Field(None, description="The ownership scope; in one file of a stack only.")
-    target: str | None = Field(None, description="The default target; left out, the only one.")
-    targets: dict[str, Target] = Field(default_factory=dict, description="Where jobs can live, by name.")
-    variables: dict[str, Variable] = Field(
-        default_factory=dict, description="Values given from outside, by name."
+    target: str | None = Field(None, description="Default target; may be omitted if there is only one.")
+    targets: dict[str, Target] = Field(default_factory=dict, description="Targets, by name.")
+    variables: dict[str, Variable] = Field(default_factory=dict, description="Input variables, by name.")
+    limits: Limits = Field(
+        default_factory=lambda: Limits(), description="What a plan may do without confirmation."
     )
-    limits: Limits = Field(default_factory=lambda: Limits(), description="What a plan may do unasked.")
     records: str | None = Field(
         None,
-        description="Where the record store is: postgresql://… or sqlite:///PATH; left out: a file in "
+        description="Record store: postgresql://… or sqlite:///PATH; default: a file in "
         ".reconciler/ beside the root file.",
     )
-    defaults: dict[str, Any] = Field(default_factory=dict, description="Merged under every job of the stack.")
+    defaults: dict[str, Any] = Field(
+        default_factory=dict, description="Defaults merged into every job of the stack."
+    )
     jobs: dict[str, JobEntry] = Field(default_factory=dict, description="The jobs, by key.")
 
 

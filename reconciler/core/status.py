@@ -45,7 +45,7 @@ _DEFERRED = {
     Reason.SUPERSEDED: WaitKind.SUCCESSOR,
 }
 _IN_THE_WAY = {Action.BLOCKED: WaitKind.BLOCKED, Action.CONFLICT: WaitKind.CONFLICT}
-_QUEUES = {Phase.PENDING: "its turn in the queue", Phase.CREATING: "the service to set it up"}
+_QUEUES = {Phase.PENDING: "its turn in the queue", Phase.CREATING: "the service to create it"}
 
 
 class Waiting(Frozen):
@@ -53,20 +53,20 @@ class Waiting(Frozen):
 
     kind: WaitKind = Field(
         description="needs (other keys), retry (its time), termination, queue, successor (the newer "
-        "revision to run), apply (somebody to run it), blocked, conflict or other."
+        "revision to run), apply (to be run), blocked, conflict or other."
     )
     detail: str = Field(description="For people.")
-    keys: tuple[str, ...] = Field((), description="Of needs: the keys that are not settled.")
-    action: Action | None = Field(None, description="Of apply: what it would do.")
-    due_at: str | None = Field(None, description="Of retry: when it is due, RFC 3339 in UTC.")
+    keys: tuple[str, ...] = Field((), description="For needs: the keys that are not settled.")
+    action: Action | None = Field(None, description="For apply: what it would do.")
+    due_at: str | None = Field(None, description="For retry: when it is due, RFC 3339 in UTC.")
 
 
 class LastChange(Frozen):
     """What happened last: an action of ours if the history tells, else what the service tells."""
 
     at: str = Field(description="RFC 3339, UTC.")
-    what: str = Field(description="The action that was carried out; or created, or the phase it ended in.")
-    who: str | None = Field(None, description="Whose run it was; null where no history tells.")
+    what: str = Field(description="The action that was executed; or created, or the phase it ended in.")
+    who: str | None = Field(None, description="Who ran it; null if no history is available.")
 
 
 class JobStatus(Frozen):
@@ -78,28 +78,32 @@ class JobStatus(Frozen):
     revision: int | None = Field(None, description="1 is the first.")
     name: str | None = Field(None, description="Name of the job on the service.")
     job: str | None = Field(None, description="Id of the job.")
-    phase: str | None = Field(None, description="The service's word.")
-    secondary_phase: str | None = Field(None, description="The service's finer word, which may change.")
-    aged_out: bool = Field(False, description="Whether only the history knows the job any more.")
+    phase: str | None = Field(None, description="Phase, as the service reports it.")
+    secondary_phase: str | None = Field(
+        None, description="Secondary phase, as the service reports it; not stable."
+    )
+    aged_out: bool = Field(False, description="Whether only the history still knows the job.")
     created_at: str | None = Field(None, description="RFC 3339, UTC.")
     started_at: str | None = Field(None, description="RFC 3339, UTC.")
     ended_at: str | None = Field(None, description="RFC 3339, UTC; null while the job is active.")
-    queued_s: float | None = Field(None, description="Seconds that it waited to start, up to now.")
-    ran_s: float | None = Field(None, description="Seconds that it has run, up to now.")
-    nodes: int | None = Field(None, description="How many nodes it has, or is declared to have.")
+    queued_s: float | None = Field(None, description="Seconds it has been queued so far.")
+    ran_s: float | None = Field(None, description="Seconds it has run so far.")
+    nodes: int | None = Field(None, description="Number of nodes it has, or is declared to have.")
     flavor: str | None = Field(None, description="Flavor of the nodes; several with + between them.")
     waits_for: Waiting | None = Field(None, description="null: nothing.")
     last_change: LastChange | None = Field(None, description="null: nothing has happened yet.")
-    problem: str | None = Field(None, description="Why the key cannot be judged; null: it can.")
+    problem: str | None = Field(
+        None, description="Why the status of the key is unknown; null if it is known."
+    )
 
 
 class StatusReport(Head):
     """The jobs of a stack on a target, as of one moment."""
 
     complete: bool = Field(description="False when something could not be read.")
-    summary: dict[str, int] = Field(description="How many of these jobs are in each phase.")
+    summary: dict[str, int] = Field(description="Number of these jobs in each phase.")
     jobs: tuple[JobStatus, ...] = Field(description="Sorted by key; the newest revision of a key first.")
-    warnings: tuple[PlanWarning, ...] = Field((), description="What a person should know.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     def document(self) -> dict[str, Any]:
         """The report as plain JSON data. No secret is in it."""

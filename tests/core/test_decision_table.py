@@ -520,7 +520,7 @@ def test_a_priority_waits_where_it_cannot_be_changed(phase: Phase, cloud: Cloud,
     stack = a_stack(desired)
     plan = plan_for(stack, seen(desired, phase=phase, body=a_job().body), cloud=cloud)
     assert plan.actions[0].action is action
-    assert [w.what for w in plan.warnings] == ([] if action is Action.UPDATE else ["change waits"])
+    assert [w.what for w in plan.warnings] == ([] if action is Action.UPDATE else ["deferred"])
     if action is Action.UPDATE:
         assert plan.actions[0].desired == {
             "description": f"reconciler.vision.a.r1.{desired.digest}",
@@ -629,7 +629,7 @@ def test_a_partial_view_ends_only_what_says_absent() -> None:
     stack = a_stack(a_job("b"), absent("c"), is_partial=True)
     plan = plan_for(stack, seen(a_job()), seen(a_job("b")), seen(a_job("c")))
     assert [(a.key, a.action) for a in plan.actions] == [("b", Action.KEEP), ("c", Action.TERMINATE)]
-    assert [w.why for w in plan.warnings] == ["1 key is owned, and left alone"]
+    assert [w.why for w in plan.warnings] == ["1 key is owned but not in view; left alone"]
 
 
 def test_other_stacks_and_unmanaged_jobs_are_never_touched() -> None:
@@ -798,7 +798,7 @@ def test_key_renamed_in_case_only_goes_on_behind_the_old_name() -> None:
 
 def test_a_defer_says_when_and_not_how_long() -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
-    assert "is due at 2027-01-15T08:01:00Z" in decided(desired, seen(desired, phase=F, ended_s_ago=60)).detail
+    assert "at 2027-01-15T08:01:00Z" in decided(desired, seen(desired, phase=F, ended_s_ago=60)).detail
 
 
 def test_running_without_a_readable_start_counts_from_its_creation() -> None:

@@ -182,13 +182,13 @@ def test_entries_hold_changes_only_where_there_are_some() -> None:
 @pytest.mark.parametrize(
     ("stack", "jobs", "expected"),
     [
-        (a_stack(NEW), [seen(OLD)], "the manifest is ahead of r1 (Running)"),
-        (a_stack(NEW), [seen(OLD, phase="Failed")], "the manifest is ahead of r1 (Failed)"),
+        (a_stack(NEW), [seen(OLD)], "changed since r1 (Running)"),
+        (a_stack(NEW), [seen(OLD, phase="Failed")], "changed since r1 (Failed)"),
         # back to what ended badly before
         (
             a_stack(NEW),
             [seen(NEW, phase="Failed"), seen(OLD, revision=2)],
-            "the manifest is ahead of r2 (Running)",
+            "changed since r2 (Running)",
         ),
         (
             a_stack(NEW),
@@ -208,7 +208,7 @@ def test_entries_hold_changes_only_where_there_are_some() -> None:
         (
             a_stack(replace(NEW, key="new", formerly=("a",))),
             [seen(NEW), seen(a_job("new"))],
-            "formerly: a, but new owns revisions of its own",
+            "formerly: a, but new already has revisions",
         ),
     ],
 )
@@ -232,7 +232,7 @@ def test_what_cannot_be_changed_now_waits_and_is_no_drift() -> None:
     running = seen(wanted, body=NEW.body)
     assert classes(report(a_stack(wanted), running)) == []
     [warning] = report(a_stack(wanted), running).warnings
-    assert (warning.what, warning.key) == ("change waits", "a")
+    assert (warning.what, warning.key) == ("deferred", "a")
     queued = seen(wanted, phase=Phase.PENDING, body=NEW.body)
     assert classes(report(a_stack(wanted), queued)) == ["modified"]
     assert classes(report(a_stack(wanted), queued, cloud=Cloud.OTC)) == []

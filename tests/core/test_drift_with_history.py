@@ -235,7 +235,7 @@ def test_a_store_that_is_away_is_said() -> None:
         ),
         (
             a_job(description="declared anew", **OLD),
-            "the manifest is ahead of r1 (Pending): algorithm.parameters.lr changed; description changed",
+            "changed since r1 (Pending): algorithm.parameters.lr changed; description changed",
         ),
     ],
 )
@@ -265,7 +265,7 @@ def test_an_edit_that_the_phase_does_not_allow_is_a_warning_only() -> None:
     urgent = a_job(description="applied", spec__schedule_policy={"priority": 3})
     found = report(a_stack(urgent), seen(APPLIED), memory=a_memory(past(APPLIED, 1, R)))
     assert (classes(found), found.pending) == ([], ())
-    assert [warning.what for warning in found.warnings] == ["change waits"]
+    assert [warning.what for warning in found.warnings] == ["deferred"]
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_two_jobs_of_a_removed_entry_wait_once_and_are_a_duplicate() -> None:
     found = report(a_stack(OTHER), seen(OTHER), *jobs, memory=a_memory(past(APPLIED, 1, R)))
     assert classes(found) == ["duplicate"]
     assert [item.detail for item in found.pending] == [
-        "not in the manifest any more; a (Running), a-r2 (Running) is to end"
+        "no longer in the manifest; a (Running), a-r2 (Running) will be terminated"
     ]
 
 

@@ -255,11 +255,11 @@ def test_who_is_waited_for_and_what_failed_is_said() -> None:
     stack = a_stack(a_job("a"), a_job("b"), a_job("c"), absent("d"), needing("a", "b", "c", "d"))
     jobs = [seen(a_job("a"), phase=DONE), seen(a_job("c"), phase=F)]
     assert by_key(plan_for(stack, *jobs))["down"].detail == (
-        "needs c, which ended as Failed, d, which is absent; then: create, not found"
+        "needs c, which ended as Failed, d, which is absent; blocks create"
     )
     stack = a_stack(a_job("a"), a_job("b"), a_job("c"), needing("a", "b", "c"))
     assert by_key(plan_for(stack, jobs[0], seen(a_job("b"))))["down"].detail == (
-        "waits for b, c; then: create, not found"
+        "waiting for b, c, then create"
     )
 
 

@@ -141,5 +141,5 @@ def test_saved_plan_that_would_create_under_the_old_digest_is_stale() -> None:
     after = action.after.model_copy(update={"digest": "a" + action.after.digest[1:]})
     old = plan.model_copy(update={"actions": (action.model_copy(update={"after": after}),)})
     assert movements(old, look, NOW) == (
-        f"a: digest {after.digest} was made by another version of reconciler",
+        f"a: digest {after.digest} was computed by another version of reconciler",
     )

@@ -245,26 +245,26 @@ def test_a_move_that_changes_the_action_makes_it_stale(
 @pytest.mark.parametrize(
     ("desired", "then", "now", "said"),
     [
-        (NEW, [seen(NEW)], [], "a ({id}) is gone, or does not say any more that it is ours"),
-        (NEW, [seen(NEW)], [seen(NEW, description="")], "a ({id}) is gone, or does not say"),
-        (NEW, [seen(NEW)], [seen(NEW, stack="other")], "a ({id}) is gone, or does not say"),
+        (NEW, [seen(NEW)], [], "a ({id}) is gone or no longer carries our marker"),
+        (NEW, [seen(NEW)], [seen(NEW, description="")], "a ({id}) is gone or no longer carries"),
+        (NEW, [seen(NEW)], [seen(NEW, stack="other")], "a ({id}) is gone or no longer carries"),
         (NEW, [seen(NEW)], [seen(BEFORE)], "the marker of a has changed"),
-        (NEW, [seen(NEW)], [seen(NEW, phase=F)], "a was Running, and is Failed"),
-        (NEW, [seen(NEW)], [seen(NEW, phase="Frozen")], "a was Running, and is Frozen"),
-        (NEW, [], [seen(NEW)], "r1 is not the next revision any more, r2 is"),
+        (NEW, [seen(NEW)], [seen(NEW, phase=F)], "a was Running, now Failed"),
+        (NEW, [seen(NEW)], [seen(NEW, phase="Frozen")], "a was Running, now Frozen"),
+        (NEW, [], [seen(NEW)], "r1 is no longer the next revision; r2 is"),
         (NEW, [], [seen(NEW, description="")], "the name a is taken"),
         (NEW, [], [seen(NEW, stack="other")], "the name a is taken"),
-        (NEW, [], [seen(NEW, stack="other", revision=4)], "r1 is not the next revision any more, r5 is"),
+        (NEW, [], [seen(NEW, stack="other", revision=4)], "r1 is no longer the next revision; r5 is"),
         (NEW, [seen(BEFORE)], [seen(BEFORE), seen(key="a", revision=2, description="")], "a-r2 is taken"),
-        (NEW, [seen(NEW)], [seen(NEW), seen(NEW, revision=2)], "a-r2 is there, which the plan does not"),
+        (NEW, [seen(NEW)], [seen(NEW), seen(NEW, revision=2)], "a-r2 exists, which the plan does not"),
         (
             NEW,
             [seen(NEW, revision=2), seen(NEW, phase=F)],
             [seen(NEW, revision=2), seen(NEW, phase=R)],
-            "a is there, which the plan does not know",
+            "a exists, which the plan does not know",
         ),
-        (absent(), [seen(NEW)], [seen(NEW, phase=TD)], "a was Running, and is Terminated"),
-        (absent(), [seen(NEW)], [seen(NEW), seen(NEW, revision=2)], "a-r2 is there, which the plan does"),
+        (absent(), [seen(NEW)], [seen(NEW, phase=TD)], "a was Running, now Terminated"),
+        (absent(), [seen(NEW)], [seen(NEW), seen(NEW, revision=2)], "a-r2 exists, which the plan does"),
     ],
 )
 def test_what_moved_is_said(
@@ -279,7 +279,7 @@ def test_a_revision_that_the_history_has_learnt_of_meanwhile_makes_a_create_stal
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack)).plan
     found = movements(plan, a_look(stack, memory=a_memory(past(NEW))), NOW)
-    assert found == ("a: r1 is not the next revision any more, r2 is",)
+    assert found == ("a: r1 is no longer the next revision; r2 is",)
 
 
 def test_a_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
@@ -298,7 +298,7 @@ def test_a_digest_of_another_algorithm_makes_it_stale() -> None:
     assert action.after is not None
     after = action.after.model_copy(update={"digest": "z" + "0" * 12})
     foreign = plan.model_copy(update={"actions": (action.model_copy(update={"after": after}),)})
-    assert "needs another reconciler" in movements(foreign, a_look(a_stack(NEW)), NOW)[0]
+    assert "needs another version of reconciler" in movements(foreign, a_look(a_stack(NEW)), NOW)[0]
 
 
 def test_every_key_is_compared_and_what_moved_is_listed() -> None:
@@ -356,7 +356,7 @@ def test_replace_whose_job_ran_longer_than_lost_time_meanwhile_is_stale(
     assert [action.action for action in plan.actions] == [Action.REPLACE]
     found = movements(plan, a_look(stack, seen(BEFORE, phase=phase, ran_s=ran_s)), NOW)
     assert (found == ()) is holds
-    assert holds or "has run for" in found[0]
+    assert holds or "has now run for" in found[0]
 
 
 def test_terminate_is_not_held_to_lost_time() -> None:
@@ -413,7 +413,7 @@ def test_a_marker_to_restore_must_still_be_missing(key: str) -> None:
     memory = a_memory(past(replace(a_job("new"), key=key), 1, R, job=wiped))
     assert moved(stack, [wiped], [wiped], memory) == ()
     [said] = moved(stack, [wiped], [was("new", name="old", job_id=wiped.id, id_part=wiped.id[:8])], memory)
-    assert said == f"new: old ({wiped.id}) is no job any more that is known as ours and bears no marker"
+    assert said == f"new: old ({wiped.id}) is no longer a known job without a marker"
 
 
 def test_a_marker_to_restore_rests_on_a_history_that_still_says_whose_job_it_is() -> None:
@@ -421,4 +421,4 @@ def test_a_marker_to_restore_rests_on_a_history_that_still_says_whose_job_it_is(
     plan = there_and_back(plan_for(stack, wiped, memory=a_memory(past(NEW, 1, R)))).plan
     assert movements(plan, a_look(stack, wiped, memory=a_memory(past(NEW, 1, R))), NOW) == ()
     [said] = movements(plan, a_look(stack, wiped), NOW)
-    assert "known as ours" in said
+    assert "no longer a known job" in said
