@@ -235,13 +235,16 @@ def _inside(document: Document, mark: Any) -> tuple[int, int]:
 def _syntax_words(document: Document, error: Any, mark: Any) -> tuple[str, str | None]:
     problem = str(error.problem or "").strip()
     if problem == "but found another document":
-        return "a second document begins in this file; a manifest file holds one", "split the file at ---"
+        return (
+            "a manifest file must contain a single document; a second one starts here",
+            "split the file at ---",
+        )
     if mark is not None and mark.line < len(document.lines):
         rest = document.lines[mark.line][mark.column :]
         if rest.startswith("\t"):
-            return "a tab indents this line", "indent with spaces"
+            return "the line is indented with a tab", "indent with spaces"
         if problem == "found character that cannot start any token" and rest[:1] in "@`%":
-            return f"a text cannot begin with {rest[:1]}", "put it in quotes"
+            return f"text cannot start with {rest[:1]}", "quote it"
     context = str(error.context or "").strip()
     return (f"{context}: {problem}" if context else problem) or "the file cannot be read", None
 
@@ -251,8 +254,8 @@ def _walk(document: Document, root: Any) -> None:
         places := [node for node in scalars(root) if "\0" in node.value]
     ):
         for node in places:
-            why = "this text holds NUL (U+0000), which the service and the records cannot keep"
-            _report(document, Unplain(node, "character not allowed", why, "take it out"))
+            why = "the text contains NUL (U+0000), which neither the service nor the records can store"
+            _report(document, Unplain(node, "character not allowed", why, "remove it"))
         document.is_broken = True
         return
     walk = _Walk(document)
@@ -266,7 +269,7 @@ def _walk(document: Document, root: Any) -> None:
         document.keep(root, tree)
     elif tree is not None:
         kind = "a list" if isinstance(tree, list) else "a single value"
-        why = f"found {kind}; a manifest is a mapping with keys such as stack, targets, defaults and jobs"
+        why = f"expected a mapping with keys such as stack, targets, defaults and jobs, got {kind}"
         mark = root.start_mark
         # What it says is nobody's business.
         problem = Diagnostic("wrong type", why, location=document.location(mark.line, mark.column))
@@ -321,7 +324,7 @@ class _Walk:
         merged: list[Any] = []
         for key, member in node.value:
             if key.__class__ is not scalar:
-                raise Unplain(key, "invalid YAML", "a key is text, not a list or a mapping")
+                raise Unplain(key, "invalid YAML", "a key must be text, not a list or a mapping")
             if key.ctag is not implicit:
                 _tagged(key)
             name = key.value
@@ -349,7 +352,7 @@ class _Walk:
 
     def _duplicate(self, node: Any, second: Any) -> None:
         first = next(key for key, _ in node.value if key.value == second.value)
-        why = f'"{shorten(second.value)}" is there already, in line {first.start_mark.line + 1}'
+        why = f'"{shorten(second.value)}" is already defined in line {first.start_mark.line + 1}'
         diagnostic = Unplain(second, "duplicate key", why, "keep one of them")
         if not self._in_alias:
             _report(self._document, diagnostic)
@@ -357,7 +360,7 @@ class _Walk:
     def _counted(self, node: Any, depth: int) -> Any:
         identity = id(node)
         if identity in self._open:
-            raise Unplain(node, "invalid YAML", "an anchor holds an alias of itself")
+            raise Unplain(node, "invalid YAML", "an anchor contains an alias of itself")
         if depth > MAX_DEPTH:
             raise Unplain(node, "invalid YAML", f"nested more than {MAX_DEPTH} levels deep")
         is_alias = identity in self._met
@@ -375,7 +378,7 @@ class _Walk:
         self._aliased += 1
         if self._aliased > MAX_ALIASED_NODES:
             raise Unplain(
-                node, "invalid YAML", f"aliases stand for more than {MAX_ALIASED_NODES:,} values in this file"
+                node, "invalid YAML", f"aliases expand to more than {MAX_ALIASED_NODES:,} values in this file"
             )
 
 
@@ -387,7 +390,7 @@ def _check_tag(node: Any, kind: str) -> None:
 def _wrong_tag(node: Any) -> Unplain:
     tag = shorten(str(node.ctag).replace(_CORE, "!!"))
     return Unplain(
-        node, "tag not allowed", f"{tag} is none of !!str, !!int, !!float, !!bool, !!null, !!map, !!seq"
+        node, "tag not allowed", f"{tag} is not one of !!str, !!int, !!float, !!bool, !!null, !!map, !!seq"
     )
 
 
@@ -402,7 +405,7 @@ def _tagged(node: Any) -> Any:
     value = plain(node.value)
     types: dict[str, Any] = {"int": int, "float": (int, float), "bool": int, "null": type(None)}
     if not isinstance(value, types[kind]) or is_boolean(value) != (kind == "bool"):
-        raise Unplain(node, "wrong type", f"this value is no {kind}")
+        raise Unplain(node, "wrong type", f"this value is not a valid {kind}")
     return spelled(float(value), node.value) if kind == "float" else value
 
 

@@ -119,7 +119,7 @@ class Expander:
         text = scalar_text(value)
         if not isinstance(text, str):
             kind = "nothing" if value is None else "a list or a mapping"
-            why = f"{reference.text} is {kind}, and cannot stand inside a text"
+            why = f"{reference.text} is {kind} and cannot be embedded in text"
             raise NotExpanded(Problem(reference.text, "wrong type", why, None))
         return text
 
@@ -129,7 +129,7 @@ class Expander:
             raise _wrong(
                 reference,
                 f"{shorten(reference.text)} has no closing }}",
-                "close it, or write $${ for a literal ${",
+                "add the closing }, or write $${ for a literal ${",
             )
         if reference.inner == "job.key" and self.job is not None:
             return self.job
@@ -148,8 +148,8 @@ class Expander:
             raise NotExpanded(
                 Problem(
                     reference.text,
-                    "secret out of place",
-                    f'the sensitive variable "{name}" may not be used here; credentials come from the '
+                    "secret not allowed here",
+                    f'the sensitive variable "{name}" must not be used here; credentials come from the '
                     "environment or a credentials file",
                     None,
                 )
@@ -176,7 +176,9 @@ class Expander:
 
 def too_much(text: str = "") -> Problem:
     """The words for a manifest that comes to more than anybody means."""
-    why = f"expressions and defaults come to more than {budget.MAX_EXPANDED // 1_000_000} MB in this manifest"
+    why = (
+        f"expressions and defaults expand to more than {budget.MAX_EXPANDED // 1_000_000} MB in this manifest"
+    )
     return Problem(text, TOO_MUCH, why, None)
 
 
@@ -204,12 +206,12 @@ def _not_an_expression(reference: Reference, *, in_job: bool) -> NotExpanded:
     inner = reference.inner
     if inner.startswith("matrix."):
         return _wrong(
-            reference, f"{shorten(reference.text)} has a value only in an entry with a matrix; {_ALLOWED}"
+            reference, f"{shorten(reference.text)} is available only in an entry with a matrix; {_ALLOWED}"
         )
     if inner == "job.key" and not in_job:
-        return _wrong(reference, "${job.key} has a value only below jobs and defaults")
+        return _wrong(reference, "${job.key} is available only below jobs and defaults")
     fix = did_you_mean(inner, ["job.key"], "${{{}}}") if inner.startswith("job") else None
-    return _wrong(reference, f"{shorten(reference.text)} is no expression; {_ALLOWED}", fix)
+    return _wrong(reference, f"{shorten(reference.text)} is not a valid expression; {_ALLOWED}", fix)
 
 
 def problems_in(

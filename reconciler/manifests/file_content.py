@@ -21,7 +21,7 @@ def read_file(path: Path) -> bytes:
     try:
         return read_regular_file(path, MAX_FILE_BYTES).data
     except NotRegular as error:
-        raise OSError(errno.EINVAL, f"it is no regular file: {error.strerror}") from None
+        raise OSError(errno.EINVAL, f"not a regular file: {error.strerror}") from None
     except TooLarge:
-        why = f"it has more than {MAX_FILE_BYTES:,} bytes, which no manifest has"
+        why = f"larger than {MAX_FILE_BYTES:,} bytes, the limit for a manifest"
         raise OSError(errno.EFBIG, why) from None

@@ -56,14 +56,14 @@ class _Reader:
         return self._read[path]
 
     def refuse(self, path: Path, target: Path) -> None:
-        """Let a file that is a link out of the stack say nothing but that."""
+        """Let a file that is a link leaves the stack say nothing but that."""
         shown = self.shown(path)
         self._read[path] = Document(path, shown, b"", is_broken=True)
         self._read[path].problems.append(
             Diagnostic(
-                "link out of the stack",
-                f"it leads to {target}, which is not below the directory of the root file",
-                f"put the file itself there, or name the link as a PATH of its own: {shown}",
+                "link leaves the stack",
+                f"it points to {target}, outside the directory of the root file",
+                f"replace the link with the file, or pass the link as a PATH of its own: {shown}",
                 Location(shown, 1, 1),
             )
         )
@@ -272,7 +272,7 @@ def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _Re
     known = set(files)
     strays = [path for path in paths if not path.is_dir() and path not in known]
     if strays:
-        why = "manifest files end in .yaml or .yml, and hidden ones are skipped"
+        why = "manifest files end in .yaml or .yml; hidden files are skipped"
         raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
 
 
@@ -280,12 +280,12 @@ def _no_root(paths: Sequence[Path], reader: _Reader) -> Diagnostic:
     where = ", ".join(reader.shown(path) for path in paths)
     return Diagnostic(
         "no root file",
-        f"no manifest file in, above or below {where} says stack:",
-        "write a line such as stack: my-stack into one file",
+        f"no manifest file in, above or below {where} has stack:",
+        "add a line such as stack: my-stack to one file",
         Location(reader.shown(paths[0]), 1, 1),
     )
 
 
 def _several(directories: Sequence[Path], reader: _Reader) -> Diagnostic:
     names = ", ".join(reader.shown(directory) for directory in directories)
-    return Diagnostic("several stacks", f"PATH stands for one stack; choose one of: {names}")
+    return Diagnostic("several stacks", f"PATH must select one stack; choose one of: {names}")

@@ -80,7 +80,7 @@ class JobReader:
     def _read(self, entry: Entry) -> DesiredJob | None:
         own = self._origin(entry, with_defaults=False)
         if not isinstance(entry.value, dict):
-            why = f"found {found(entry.value)}, a mapping is wanted"
+            why = f"expected a mapping, got {found(entry.value)}"
             self.problems.append(own.diagnose((), "wrong type", why, at_key=entry.value is None))
             return None
         expander = self.expander.for_job(entry.name)
@@ -201,12 +201,12 @@ class JobReader:
         description = merged.get("description") or ""
         room = room_for_description(self.stack, key)
         if len(description) > room:
-            why = f"it has {len(description)} characters; beside our marker it may have {room}"
+            why = f"it has {len(description)} characters; with our marker at most {room} are allowed"
             yield origin.diagnose(("description",), "description too long", why)
         for steps, secret in secrets:
             if steps[0] in _SHOWN or steps[-1] in _NAMES:
-                why = f"{secret.reference} is sensitive, and what stands here is shown and compared"
-                yield origin.diagnose(steps_of(steps, merged), "secret out of place", why)
+                why = f"{secret.reference} is sensitive, but this field is shown and compared"
+                yield origin.diagnose(steps_of(steps, merged), "secret not allowed here", why)
 
 
 def _mentions_job(tree: Any) -> bool:
@@ -265,8 +265,8 @@ def _number_problems(
     sent = {plain_text(plain(value)) for _, value in odd_numbers(body)}
     for steps, value in odd_numbers(merged) if sent else ():
         if plain_text(plain(value)) in sent:
-            why = f"found {found(value)}; a number in JSON is finite, and a whole one has at most 64 bits"
-            fix = f'if text is meant, write it in quotes: "{shorten(str(scalar_text(value)))}"'
+            why = f"must be finite, and an integer must fit in 64 bits; got {found(value)}"
+            fix = f'if text is intended, quote it: "{shorten(str(scalar_text(value)))}"'
             yield origin.diagnose(steps_of(steps, merged), "number out of range", why, fix)
 
 
@@ -276,7 +276,7 @@ def _raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
         return
     if "status" in raw:
         yield origin.diagnose(
-            ("raw", "status"), "not allowed in raw", "status is what the service reports", at_key=True
+            ("raw", "status"), "not allowed in raw", "status is reported by the service", at_key=True
         )
     metadata = raw.get("metadata", {})
     if not isinstance(metadata, dict):
@@ -317,4 +317,4 @@ def _raw_types(value: Any, rule: Rule, origin: Origin, steps: tuple[Step, ...]) 
 
 
 def _raw_type(origin: Origin, steps: tuple[Step, ...], value: Any, kind: str) -> Diagnostic:
-    return origin.diagnose(steps, "wrong type", f"found {found(value)}, {kind} is wanted")
+    return origin.diagnose(steps, "wrong type", f"expected {kind}, got {found(value)}")

@@ -70,7 +70,7 @@ class Links:
             if link.key in self.entries:
                 by_key.setdefault(link.entry.name, {}).setdefault(link.key, link)
                 continue
-            why = f'"{shorten(link.key)}" is declared by no file of the stack'
+            why = f'"{shorten(link.key)}" is not declared in any file of the stack'
             if link.key in owner_of:
                 yield link.diagnose(
                     UNKNOWN, why, f'write "{owner_of[link.key]}", which was "{link.key}" before'
@@ -80,8 +80,8 @@ class Links:
         for cycle in _cycles({key: tuple(links) for key, links in by_key.items()}, tuple(self.entries)):
             why = " needs ".join(shorten(key) for key in (*cycle, cycle[0]))
             link = by_key[cycle[0]][cycle[1 % len(cycle)]]
-            fix = "take one of them out" if len(cycle) > 1 else "take it out"
-            yield link.diagnose("circle of needs", f"{why}, so that nothing of it would ever start", fix)
+            fix = "remove one of them" if len(cycle) > 1 else "remove it"
+            yield link.diagnose("dependency cycle", f"{why}", fix)
 
     def _former_problems(self) -> Iterator[Diagnostic]:
         names = {name.lower(): name for name in self.entries}
@@ -99,16 +99,14 @@ class Links:
             there = self.entries[name]
             why = (
                 f'"{link.key}" and "{name}" at {location_of_key(there.document, there.steps)} '
-                "would be one job to the service"
+                "would be the same job to the service"
             )
             return link.diagnose("keys differ only in case", why)
         if name == link.entry.name:
-            return link.diagnose(
-                "former key still declared", f'"{name}" is the job\'s own key', "take it out"
-            )
+            return link.diagnose("former key still declared", f'"{name}" is the job\'s own key', "remove it")
         there = self.entries[name]
         why = f'"{name}" is declared at {location_of_key(there.document, there.steps)}'
-        return link.diagnose("former key still declared", why, f"take out that entry, or this {name}")
+        return link.diagnose("former key still declared", why, f"remove that entry, or this {name}")
 
 
 def _links(entry: Entry, name: str, value: Any) -> Iterator[Link]:
@@ -129,9 +127,9 @@ def _is_key(value: Any) -> bool:
 
 def _claimed_twice(link: Link, first: Link) -> Diagnostic:
     if link.key != first.key:
-        why = f'"{link.key}" and "{first.key}" at {first.place} were one job to the service'
+        why = f'"{link.key}" and "{first.key}" at {first.place} were the same job to the service'
         return link.diagnose("keys differ only in case", why)
-    why = f'"{first.entry.name}" says that it was "{link.key}", too, at {first.place}'
+    why = f'"{first.entry.name}" also lists "{link.key}" at {first.place}'
     return link.diagnose("former key claimed twice", why, "keep one of them")
 
 

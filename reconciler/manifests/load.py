@@ -325,7 +325,7 @@ class _Loading:
             origin = Origin(((entry.document, entry.steps),))
             is_named = NAME.fullmatch(name) is not None
             if not is_named:
-                why = "a variable's name has letters, digits, _ and -, and begins with a letter or _"
+                why = "a variable name must consist of letters, digits, _ and -, and start with a letter or _"
                 self._problems.append(
                     origin.diagnose((), "invalid key", why, at_key=True, path=f"variables.{shorten(name)}")
                 )
@@ -341,7 +341,7 @@ class _Loading:
 
     def _validated(self, model: type[_Model], value: Any, origin: Origin) -> _Model | None:
         if not isinstance(value, dict):
-            why = f"found {found(value)}, a mapping is wanted"
+            why = f"expected a mapping, got {found(value)}"
             self._problems.append(origin.diagnose((), "wrong type", why, at_key=value is None))
             return None
         try:
@@ -367,8 +367,8 @@ class _Loading:
 
 def _literal_default(name: str, entry: Entry) -> Diagnostic:
     steps = (*entry.steps, "default")
-    why = f'the sensitive variable "{name}" has its value in the file, for everybody to read'
-    fix = "give it by env: NAME instead"
+    why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
+    fix = "use env: NAME instead"
     return diagnose(
         entry.document,
         steps,

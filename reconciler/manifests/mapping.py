@@ -30,7 +30,7 @@ def stack_of(mapping: Mapping[str, Any], root: Path) -> StackFiles:
     if not isinstance(mapping, Mapping):
         raise _invalid(f"expected a mapping, got {type(mapping).__name__}")
     if "stack" not in mapping:
-        raise _invalid("it has no `stack`", 'add "stack": "my-stack"')
+        raise _invalid("`stack` is missing", 'add "stack": "my-stack"')
     directory = root.resolve()
     path = directory / NAME
     document = parse(_yaml(mapping), path, NAME)
@@ -45,7 +45,7 @@ def _yaml(mapping: Mapping[str, Any]) -> bytes:
         text = _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
         return text.encode()
     except UnicodeEncodeError:
-        raise _invalid("a text in it holds a lone surrogate") from None
+        raise _invalid("text contains an unpaired surrogate") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise _invalid(str(error)) from None
 
@@ -53,7 +53,7 @@ def _yaml(mapping: Mapping[str, Any]) -> bytes:
 def _refuse(value: object) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"a manifest cannot hold a value of type {type(value).__name__}")
+    raise TypeError(f"a manifest cannot contain a value of type {type(value).__name__}")
 
 
 def _invalid(why: str, fix: str | None = None) -> ManifestInvalid:

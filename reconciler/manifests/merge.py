@@ -90,10 +90,10 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
     for name, value in document.tree.items():
         if name in _MAPPINGS:
             if not isinstance(value, dict | None):
-                yield diagnose(document, (name,), "wrong type", f"found {found(value)}, a mapping is wanted")
+                yield diagnose(document, (name,), "wrong type", f"expected a mapping, got {found(value)}")
         elif name in _TEXTS:
             if not isinstance(value, str | None):
-                why = f"found {found(value)}, text is wanted"
+                why = f"expected text, got {found(value)}"
                 yield diagnose(document, (name,), "wrong type", why, show_line=name != "records")
         elif name != "policies" or value not in ([], None):
             why, nearest = f'"{shorten(name)}" is not one of {", ".join(known)}', did_you_mean(name, known)
@@ -120,7 +120,7 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
         if name == "apiVersion":
             for document in saying:
                 if document.tree[name] != API_VERSION:
-                    why = f"found {found(document.tree[name])}; {API_VERSION} is wanted"
+                    why = f"must be {API_VERSION}, got {found(document.tree[name])}"
                     merged.problems.append(diagnose(document, (name,), "value not allowed", why))
     _take_stack(merged, [document for document in documents if "stack" in document.tree])
 
@@ -130,14 +130,14 @@ def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
         names = [root.file for root in roots]
         for root in roots:
             others = ", ".join(name for name in names if name != root.file)
-            why = f"a stack has one root file, and {others} says stack: too"
+            why = f"a stack has a single root file, but {others} has stack: too"
             merged.problems.append(
                 diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
             )
     for root in roots[:1]:
         name: Any = root.tree["stack"]
         if name is None:
-            merged.problems.append(diagnose(root, ("stack",), "wrong type", "found nothing, text is wanted"))
+            merged.problems.append(diagnose(root, ("stack",), "wrong type", "expected text, got null"))
         elif isinstance(name, str):
             merged.stack = name
             if problem := stack_problem(name):
@@ -158,10 +158,10 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
             continue
         place = location_of_key(first.document, first.steps)
         if first.name == entry.name:
-            what, why = "duplicate key", f'the job "{entry.name}" is there already, at {place}'
+            what, why = "duplicate key", f'the job "{entry.name}" is already defined at {place}'
         else:
             what = "keys differ only in case"
-            why = f'"{entry.name}" and "{first.name}" at {place} would be one job to the service'
+            why = f'"{entry.name}" and "{first.name}" at {place} would be the same job to the service'
         merged.problems.append(
             diagnose(entry.document, entry.steps, what, why, "rename one of them", at_key=True)
         )
@@ -172,7 +172,7 @@ def _take_defaults(merged: MergedManifest, documents: Sequence[Document]) -> Non
     merged.problems += [
         diagnose(
             document, ("defaults", name), "not allowed in defaults", f"{name} says {says}",
-            "write it below that job", at_key=True,
+            "set it on the job", at_key=True,
         )
         for document in having
         for name, says in NOT_IN_DEFAULTS.items()
@@ -257,8 +257,8 @@ def _disagree(
 
     others = [other for other in earlier if other is not document]
     first = next((other for other in others if find(other, steps).found == len(steps)), others[0])
-    why = f"{location_of_key(first, steps)} says something else"
+    why = f"{location_of_key(first, steps)} has a different value"
     return diagnose(
-        document, steps, "files disagree", why, "say it in one file, or the same in both", at_key=True,
+        document, steps, "files disagree", why, "set it in one file, or the same in both", at_key=True,
         show_line=show_line,
     )  # fmt: skip

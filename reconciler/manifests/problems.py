@@ -70,8 +70,8 @@ class _Finding(NamedTuple):
 _KINDS = {
     "string_type": "text",
     "string_sub_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -88,25 +88,25 @@ def found(value: Any) -> str:
     if isinstance(value, SecretText):
         return f"the sensitive value {value.reference}"
     if value is None:
-        return "nothing"
+        return "null"
     if is_boolean(value):
         return str(scalar_text(value))
     if isinstance(value, int | float):
-        return f"the number {shorten(str(scalar_text(value)))}"
+        return shorten(str(scalar_text(value)))
     if isinstance(value, str):
-        return f'the text "{shorten(value)}"'
+        return f'"{shorten(value)}"'
     return "a mapping" if isinstance(value, Mapping) else "a list"
 
 
 def _wrong_type(kind: str, finding: _Finding) -> _Words:
     value, fix = finding.value, None
     if kind in ("text", _KINDS["keys_type"]) and isinstance(value, bool | int | float):
-        fix = f'write it in quotes: "{scalar_text(value)}"'
-    elif kind in ("a whole number", "a number") and _reads_as_number(value):
-        fix = "write it without quotes"
+        fix = f'quote it: "{scalar_text(value)}"'
+    elif kind in ("an integer", "a number") and _reads_as_number(value):
+        fix = "remove the quotes"
     elif kind == "true or false" and isinstance(value, str) and value.lower() in _BOOLEANS:
         fix = f"write {_BOOLEANS[value.lower()]}"
-    return _Words("wrong type", f"found {found(value)}, {kind} is wanted", fix)
+    return _Words("wrong type", f"expected {kind}, got {found(value)}", fix)
 
 
 _BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
@@ -131,74 +131,70 @@ def _unknown_field(finding: _Finding) -> _Words:
 
 def _not_allowed(finding: _Finding) -> _Words:
     choices = [str(choice) for choice in finding.context["choices"]]
-    why = f"found {found(finding.value)}; one of {', '.join(choices)} is wanted"
+    allowed = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+    why = f"must be {allowed}, got {found(finding.value)}"
     fix = did_you_mean(finding.value, choices) if type(finding.value) is str else None
     return _Words("value not allowed", why, fix)
 
 
 def _bound(key: str, words: str) -> Callable[[_Finding], _Words]:
     def say(finding: _Finding) -> _Words:
-        return _Words(
-            "value not allowed", f"found {found(finding.value)}, {words} {finding.context[key]} is wanted"
-        )
+        why = f"must be {words} {finding.context[key]}, got {found(finding.value)}"
+        return _Words("value not allowed", why)
 
     return say
 
 
 def _too_many(finding: _Finding) -> _Words:
     actual, most = finding.context.get("actual_length"), finding.context["max_length"]
-    return _Words(
-        "value not allowed", f"found {actual or len(finding.value)} members, at most {most} are wanted"
-    )
+    why = f"must have at most {most} items, got {actual or len(finding.value)}"
+    return _Words("value not allowed", why)
 
 
 def _too_long(finding: _Finding) -> _Words:
     most = finding.context["max_length"]
-    return _Words("value not allowed", f"found {len(finding.value)} characters, at most {most} are wanted")
+    return _Words("value not allowed", f"must have at most {most} characters, got {len(finding.value)}")
 
 
 def _too_short(finding: _Finding) -> _Words:
-    return _Words(
-        "value not allowed",
-        f"found {found(finding.value)}, at least {finding.context['min_length']} characters are wanted",
-    )
+    least = finding.context["min_length"]
+    return _Words("value not allowed", f"must have at least {least} characters, got {found(finding.value)}")
 
 
 def _pattern(finding: _Finding) -> _Words:
-    return _Words(
-        "value not allowed", f"found {found(finding.value)}; it has to match {finding.context['pattern']}"
-    )
+    why = f"must match {finding.context['pattern']}, got {found(finding.value)}"
+    return _Words("value not allowed", why)
 
 
 def _rule(finding: _Finding) -> _Words:
     message = str(finding.context.get("message", ""))
-    return _Words("missing field" if " is needed" in message else "fields do not fit together", message)
+    return _Words("missing field" if " is required" in message else "incompatible fields", message)
 
 
 def _duration(finding: _Finding) -> _Words:
     is_number = isinstance(finding.value, int | float) and not is_boolean(finding.value)
     fix = f'write it with its unit: "{scalar_text(finding.value)}s"' if is_number else None
     is_long = "more than" in str(finding.context.get("message"))
-    rule = "a duration is at most 1000 years" if is_long else "a duration is 90s, 2m, 1h30m or 2d"
-    return _Words("value not allowed", f"found {found(finding.value)}; {rule}", fix)
+    rule = "must be at most 1000 years" if is_long else "must be a duration such as 90s, 2m, 1h30m or 2d"
+    return _Words("value not allowed", f"{rule}, got {found(finding.value)}", fix)
 
 
 def _obs_path(finding: _Finding) -> _Words:
     fix = None if isinstance(finding.value, SecretText) else finding.context["fix"] or None
-    return _Words("invalid OBS path", f"found {found(finding.value)}; {finding.context['rule']}", fix)
+    return _Words("invalid OBS path", f"{finding.context['rule']}, got {found(finding.value)}", fix)
 
 
 def _outside(finding: _Finding) -> _Words:
     beside = found(finding.context["beside_value"])
-    why = f"found {found(finding.value)}, which is not below code_dir, {beside} (ModelArts.2792)"
-    return _Words("boot_file lies outside code_dir", why)
+    why = f"must be below code_dir, {beside}, got {found(finding.value)} (ModelArts.2792)"
+    return _Words("boot_file is outside code_dir", why)
 
 
 #: pydantic's names of errors, and who finds the words.
 _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     "extra_forbidden": _unknown_field,
-    "missing": lambda f: _Words("missing field", f'"{f.name}" is needed'),
-    "finite_number": lambda f: _Words("number out of range", f"found {found(f.value)}; a number has an end"),
+    "missing": lambda f: _Words("missing field", f'"{f.name}" is required'),
+    "finite_number": lambda f: _Words("number out of range", f"must be finite, got {found(f.value)}"),
     "literal_error": _not_allowed,
     "enum": _not_allowed,
     "greater_than": _bound("gt", "more than"),

@@ -107,7 +107,7 @@ def read_address(text: str, expander: Expander, root: Path) -> str:
     value = scalar_text(expander.text(text))
     if not isinstance(value, str):
         kind = "nothing" if value is None else "a list or a mapping"
-        raise NotExpanded(Problem(text, "wrong type", f"{text} is {kind}, and text is wanted", None))
+        raise NotExpanded(Problem(text, "wrong type", f"{text} is {kind}; expected text", None))
     url = str.__str__(value)
     if problem := _address_problem(escape(url)):
         raise NotExpanded(problem)
@@ -165,15 +165,15 @@ def _has_password(text: str) -> bool:
 def _open_password(text: str) -> Problem | None:
     if not _has_password(text):
         return None
-    why = "a variable that is not sensitive gives a password for the address of the record store"
-    return Problem("", "secret out of place", why, "write sensitive: true below that variable")
+    why = "a variable that is not sensitive provides the password in the record store URL"
+    return Problem("", "secret not allowed here", why, "set sensitive: true on that variable")
 
 
 def _literal_password(text: str) -> Problem | None:
     if not _has_password(text):
         return None
-    why = "a password stands in the address of the record store, for everybody to read"
-    fix = "give it as ${env.NAME}, as in postgresql://user:${env.PGPASSWORD}@host/database"
+    why = "the record store URL contains a password, where anyone can read it"
+    fix = "use ${env.NAME}, as in postgresql://user:${env.PGPASSWORD}@host/database"
     return Problem("", "literal secret", why, fix)
 
 
@@ -184,13 +184,13 @@ def _address_problem(text: str) -> Problem | None:
         return None
     why = None
     if not separator:
-        why = "it has no scheme"
+        why = "the scheme is missing"
     elif scheme not in _SCHEMES:
         shown = f'"{scheme}"' if scheme.replace("+", "").isalnum() else "its scheme"
         why = f"{shown} is not one of postgresql and sqlite"
     elif scheme == "sqlite" and not rest.startswith(_HOLE) and not (rest[:1] == "/" and rest.strip("/")):
-        why = "the path of a SQLite file stands after three slashes, an absolute one begins with a fourth"
-    return None if why is None else Problem("", "not the address of a record store", why, f"write {_FORMS}")
+        why = "the path of a SQLite file follows three slashes; an absolute path starts with a fourth"
+    return None if why is None else Problem("", "not a valid record store URL", why, f"write {_FORMS}")
 
 
 def passwords_in(url: str) -> Iterator[str]:

@@ -129,7 +129,7 @@ def _names_in(texts: Iterable[str]) -> list[str]:
             if part.variable:
                 names[part.variable] = None
             else:
-                why = f"{shorten(part.text)} cannot stand in saved data; only ${{var.NAME}} can"
+                why = f"{shorten(part.text)} is not allowed in saved data; only ${{var.NAME}} is"
                 problems[part.text] = Diagnostic("invalid expression", why)
     if problems:
         raise ManifestInvalid(*problems.values())
@@ -203,19 +203,19 @@ class _Again:
         source = self.sources.get(name)
         fix = f"--var {name}=VALUE"
         if source is None:
-            why = f'nothing says where the value of "{name}" came from'
+            why = f'the source of the value of "{name}" is not recorded'
         elif source.env is not None:
             why = f'the value of "{name}" came from the environment variable {source.env}, which is not set'
             fix = f"export {source.env}=VALUE, or give {fix}"
         elif source.file is not None:
             unread = self._file(source.file)[1]
-            said = f"which cannot be read: {unread}" if unread else "which does not give it any more"
+            said = f"which cannot be read: {unread}" if unread else "which no longer contains it"
             why = f'the value of "{name}" came from {source.file}, {said}'
             fix = f"give --var-file FILE or {fix}"
         elif source.given:
-            why = f'the value of "{name}" was given by --var, and is not kept'
+            why = f'the value of "{name}" was given by --var and is not stored'
         else:
-            why = f'the value of "{name}" stood in the manifest, and is not kept'
+            why = f'the value of "{name}" was in the manifest and is not stored'
         return Diagnostic(NO_VALUE, why, fix if source and (source.env or source.file) else f"give {fix}")
 
 

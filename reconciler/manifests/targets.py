@@ -73,11 +73,11 @@ class Targets:
         """Why no target has that name, and which one may have been meant."""
         names = listed(self.entries)
         if not self.entries:
-            return "the stack has no targets", "write targets: {local: {kind: local}} into the root file"
+            return "the stack has no targets", "add targets: {local: {kind: local}} to the root file"
         if name is None:
             return (
-                f"there are several, and no default: {names}",
-                "write target: NAME into the root file, or give --target NAME",
+                f"there are several targets and no default: {names}",
+                "add target: NAME to the root file, or pass --target NAME",
             )
         return f'"{name}" is not one of {names}', did_you_mean(name, self.entries)
 
@@ -89,7 +89,7 @@ class Targets:
         value = entry.value
         origin = Origin(((entry.document, entry.steps),))
         if not isinstance(value, dict):
-            why = f"found {found(value)}, a mapping is wanted"
+            why = f"expected a mapping, got {found(value)}"
             return None, [origin.diagnose((), "wrong type", why, at_key=value is None)]
         problems = list(_literal_secrets(value, origin))
         tree: dict[str, Any] = {}
@@ -120,7 +120,7 @@ def _literal_secrets(value: Mapping[str, Any], origin: Origin) -> Iterator[Diagn
     for name in value:
         if _is_credential(name):
             yield origin.diagnose(
-                (name,), "literal secret", f'"{name}" does not belong here: {_HIDDEN_LITERAL}',
+                (name,), "literal secret", f'"{name}" is not allowed here: {_HIDDEN_LITERAL}',
                 _WHERE_CREDENTIALS_BELONG, at_key=True, show_line=False,
             )  # fmt: skip
 
@@ -142,23 +142,23 @@ def _rule_problems(target: Target, tree: Mapping[str, Any], origin: Origin) -> I
         for name in _CLOUD_ONLY:
             if tree.get(name) is not None:
                 yield origin.diagnose(
-                    (name,), "fields do not fit together", f"kind local takes no {name}", at_key=True
+                    (name,), "incompatible fields", f"kind local does not support {name}", at_key=True
                 )
     elif not target.region and not target.endpoint:
-        why = '"region" or "endpoint" is needed for kind modelarts'
+        why = '"region" or "endpoint" is required for kind modelarts'
         yield origin.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
     if target.endpoint is not None and not isinstance(tree["endpoint"], Unexpanded):
         yield from _endpoint_problems(target.endpoint, target, origin)
     workspace = target.workspace_id
     if not isinstance(tree.get("workspace_id"), Unexpanded) and workspace != "0" and len(workspace) != 32:
-        why = f'found {found(tree["workspace_id"])}; "0" or the 32 characters of an id are wanted'
+        why = f'must be "0" or an id of 32 characters, got {found(tree["workspace_id"])}'
         yield origin.diagnose(("workspace_id",), "value not allowed", why)
 
 
 def _endpoint_problems(endpoint: str, target: Target, origin: Origin) -> Iterator[Diagnostic]:
     if holds_credentials(endpoint):
         yield origin.diagnose(
-            ("endpoint",), "literal secret", f"the endpoint holds a user or a password: {_HIDDEN_LITERAL}",
+            ("endpoint",), "literal secret", f"the endpoint contains a password: {_HIDDEN_LITERAL}",
             _WHERE_CREDENTIALS_BELONG, show_line=False,
         )  # fmt: skip
     elif problem := endpoint_problem(endpoint, target.insecure):

@@ -25,7 +25,7 @@ from reconciler.manifests.suggestions import Names, listed
 
 NAME = re.compile(VARIABLE_NAME)
 NO_VALUE = "variable without a value"
-CREDENTIAL = "credential out of place"
+CREDENTIAL = "credential not allowed here"
 
 
 class NoValue(Exception):
@@ -102,7 +102,7 @@ class Values:
             return value
         text = scalar_text(value)
         if not isinstance(text, str):
-            raise NoValue("wrong type", f'the sensitive variable "{name}" is no text')
+            raise NoValue("wrong type", f'the sensitive variable "{name}" is not text')
         return SecretText(text, reference)
 
     def _lookup(self, name: str, variable: Variable) -> Any:
@@ -131,7 +131,7 @@ def _typed(name: str, text: str, variable: Variable) -> Any:
     if is_boolean(default):
         return _wanted(name, value, is_boolean(value), "true or false")
     if isinstance(default, int):
-        return _wanted(name, value, isinstance(value, int) and not is_boolean(value), "a whole number")
+        return _wanted(name, value, isinstance(value, int) and not is_boolean(value), "an integer")
     if isinstance(default, float):
         number = _wanted(name, value, isinstance(value, int | float) and not is_boolean(value), "a number")
         return spelled(float(number), scalar_text(value))
@@ -143,7 +143,7 @@ def _typed(name: str, text: str, variable: Variable) -> Any:
 def _wanted(name: str, value: Any, fits: bool, kind: str) -> Any:
     if not fits:
         text = shorten(str(scalar_text(value)))
-        why = f'the value given for "{name}" is "{text}"; like its default it has to be {kind}'
+        why = f'the value of "{name}" must be {kind}, like its default; got "{text}"'
         raise NoValue("wrong type", why)
     return value
 
@@ -151,8 +151,8 @@ def _wanted(name: str, value: Any, fits: bool, kind: str) -> Any:
 def _not_declared(name: str, declared: Names) -> tuple[str, str | None]:
     found = f'"{shorten(name)}"'
     if not declared.known:
-        return f"{found} is none: variables are declared under variables", None
-    return f"{found} is not one of {listed(declared.known)}", declared.did_you_mean(name)
+        return f"undefined variable {found}; declare it under `variables:`", None
+    return f"undefined variable {found}; declared: {listed(declared.known)}", declared.did_you_mean(name)
 
 
 def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
@@ -163,7 +163,7 @@ def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
         ways.append("env: NAME and that environment variable")
     if not variable.sensitive:
         ways.append(f"default: under variables.{name}")
-    return f'nothing gives "{name}" a value', "give it by " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
+    return f'"{name}" has no value', "set it with " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
 
 
 def is_utf8(text: str) -> bool:
@@ -173,16 +173,16 @@ def is_utf8(text: str) -> bool:
 
 def not_utf8(source: str) -> tuple[str, str, str]:
     """The words for a text that cannot be sent."""
-    return "invalid text", f"{source} holds bytes that are not UTF-8", "give it in UTF-8"
+    return "invalid text", f"{source} contains bytes that are not valid UTF-8", "use UTF-8"
 
 
 def refused_credential(name: str) -> tuple[str, str]:
     """Why an environment variable may not be used in a manifest, and what to do."""
     why = (
-        f"{name} holds a credential of reconciler itself; only targets and records may use it, "
+        f"{name} contains a credential of reconciler itself; only targets and records may use it, "
         f"as ${{env.{name}}}"
     )
-    return why, "give the job a secret of its own, from an environment variable of another name"
+    return why, "give the job its own secret, from a different environment variable"
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -237,7 +237,7 @@ def read_value_files(paths: Sequence[Path]) -> list[Document]:
     """
     missing = [path for path in paths if not path.is_file()]
     if missing:
-        raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r} is no file") for path in missing))
+        raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r}: file not found") for path in missing))
     return [read(path, path.as_posix()) for path in paths]
 
 

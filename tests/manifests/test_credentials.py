@@ -56,7 +56,7 @@ def test_name_of_a_credential_is_refused_where_it_flows_into_jobs(
 ) -> None:
     place.write(HEAD + text.format(name=name, body=BODY % f"'${{env.{name}}}'"))
     problems = place.problems(environ=ENVIRON if is_set else {}, offline=not is_set)
-    problem = next(one for one in problems if one.what == "credential out of place")
+    problem = next(one for one in problems if one.what == "credential not allowed here")
     assert problem.path == path
     assert name in problem.why
     assert marked(problem) in (f"${{env.{name}}}", name)
@@ -103,7 +103,7 @@ def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
         place.load(environ={name: value})
         return
     problem = place.problem(environ={name: value})
-    assert problem.what == "credential out of place"
+    assert problem.what == "credential not allowed here"
     assert "secret" not in problem.why
 
 
@@ -121,7 +121,7 @@ def test_variable_of_a_credential_is_refused_in_targets_and_records_too(place: P
     place.write(
         "stack: s\nvariables: {pw: {env: OS_PASSWORD, sensitive: true}}\nrecords: 'postgresql://u:${var.pw}@h/d'\n"
     )
-    assert place.problem(environ=ENVIRON).what == "credential out of place"
+    assert place.problem(environ=ENVIRON).what == "credential not allowed here"
 
 
 def test_saved_plan_names_no_credential_as_the_source_of_a_variable() -> None:

@@ -130,15 +130,25 @@ def test_a_variable_may_hold_a_whole_mapping(place: Place) -> None:
 @pytest.mark.parametrize(
     ("text", "what", "said", "fix"),
     [
-        ("${var.buckt}", "unknown variable", '"buckt" is not one of bucket', 'did you mean "bucket"?'),
+        (
+            "${var.buckt}",
+            "unknown variable",
+            'undefined variable "buckt"; declared: bucket',
+            'did you mean "bucket"?',
+        ),
         ("x ${env.NOT_SET} y", "environment variable not set", "NOT_SET", "export NOT_SET=VALUE"),
         ("${matrix.lr}", "invalid expression", "an entry with a matrix", None),
         ("${job.name}", "invalid expression", "${job.key} are allowed", 'did you mean "${job.key}"?'),
         ("${bucket}", "invalid expression", "${var.NAME}", None),
         ("${}", "invalid expression", "${var.NAME}", None),
         ("${var.}", "invalid expression", "${var.NAME}", None),
-        ("a ${var.bucket", "invalid expression", "no closing }", "close it, or write $${ for a literal ${"),
-        ("a-${var.list}", "wrong type", "cannot stand inside a text", None),
+        (
+            "a ${var.bucket",
+            "invalid expression",
+            "no closing }",
+            "add the closing }, or write $${ for a literal ${",
+        ),
+        ("a-${var.list}", "wrong type", "cannot be embedded in text", None),
     ],
 )
 def test_what_is_no_expression_is_an_error_at_its_place(
@@ -367,7 +377,7 @@ def test_a_secret_is_text_and_nothing_else(place: Place, field: str, offline: bo
     place.write(head(SECRET) + f"defaults:{JOB}jobs:\n  a: {{{field}: '${{var.token}}'}}\n")
     environ = {} if offline else {"TOKEN": "hunter2!"}
     problem = place.problem(offline=offline, environ=environ)
-    assert problem.what in ("wrong type", "value not allowed", "secret out of place")
+    assert problem.what in ("wrong type", "value not allowed", "secret not allowed here")
     assert "hunter2!" not in repr(problem)
 
 
@@ -389,7 +399,7 @@ def test_offline_a_secret_in_lifecycle_is_refused_too(place: Place, member: str)
 def test_a_secret_may_not_stand_where_it_would_be_shown(place: Place, text: str, marked_text: str) -> None:
     place.write(head(SECRET) + f"jobs:\n  a:{JOB}    {text}\n")
     problem = place.problem(environ={"TOKEN": "hunter2!"})
-    assert problem.what == "secret out of place"
+    assert problem.what == "secret not allowed here"
     assert marked(problem) == marked_text
 
 
@@ -398,7 +408,7 @@ def test_a_secret_may_not_name_a_member(place: Place) -> None:
     place.write(head(SECRET) + f"jobs:\n  a:{JOB.replace('engine:', parameters)}")
     problem = place.problem(environ={"TOKEN": "hunter2"})
     assert (problem.what, problem.path) == (
-        "secret out of place",
+        "secret not allowed here",
         "jobs.a.algorithm.parameters.${var.token}.name",
     )
 

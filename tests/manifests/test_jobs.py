@@ -172,8 +172,8 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "node_count: 1",
             "node_count: '1'",
             "wrong type",
-            'found the text "1", a whole number is wanted',
-            "write it without quotes",
+            'expected an integer, got "1"',
+            "remove the quotes",
             "'1'",
             "jobs.a.spec.resource.node_count",
         ),
@@ -181,8 +181,8 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "flavor_id: gpu",
             "flavor_id: 3",
             "wrong type",
-            "found the number 3, text is wanted",
-            'write it in quotes: "3"',
+            "expected text, got 3",
+            'quote it: "3"',
             "3",
             "jobs.a.spec.resource.flavor_id",
         ),
@@ -190,7 +190,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "node_count: 1",
             "node_count: 0",
             "value not allowed",
-            "found the number 0, at least 1 is wanted",
+            "must be at least 1, got 0",
             None,
             "0",
             "jobs.a.spec.resource.node_count",
@@ -199,7 +199,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "spec: {",
             "spec: {runtime_type: produktion, ",
             "value not allowed",
-            'found the text "produktion"; one of production, debug is wanted',
+            'must be one of production, debug, got "produktion"',
             'did you mean "production"?',
             "produktion",
             "jobs.a.spec.runtime_type",
@@ -208,7 +208,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "spec: {",
             "spec: {schedule_policy: {preemptible: yes}, ",
             "wrong type",
-            'found the text "yes", true or false is wanted',
+            'expected true or false, got "yes"',
             "write true",
             "yes",
             "jobs.a.spec.schedule_policy.preemptible",
@@ -217,7 +217,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "spec: {",
             "spec: {notification: {events: [JobFailed]}, ",
             "missing field",
-            '"topic_urn" is needed',
+            '"topic_urn" is required',
             None,
             "notification",
             "jobs.a.spec.notification",
@@ -226,7 +226,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "spec: {",
             "spec: {custom_metrics: [{exec: {command: [a, [b]]}}], ",
             "wrong type",
-            "found a list, text is wanted",
+            "expected text, got a list",
             None,
             "[",
             "jobs.a.spec.custom_metrics[0].exec.command[1]",
@@ -235,7 +235,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "flavor_id: gpu, ",
             "",
             "missing field",
-            "flavor_id (public pool), pool_id or pool_group_id is needed",
+            "flavor_id (public pool), pool_id or pool_group_id is required",
             None,
             "resource",
             "jobs.a.spec.resource",
@@ -243,8 +243,9 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
         (
             "engine_id: pt",
             "engine_id: pt, image_url: x",
-            "fields do not fit together",
-            "engine_id and image_url exclude each other; a framework on an image is engine_name + image_url",
+            "incompatible fields",
+            "engine_id and image_url are mutually exclusive; for a framework on an image use "
+            "engine_name + image_url",
             None,
             "engine",
             "jobs.a.algorithm.engine",
@@ -253,7 +254,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "engine: {",
             "parameters: {lr: [1]}, engine: {",
             "wrong type",
-            "found a list, text is wanted",
+            "expected text, got a list",
             None,
             "lr",
             "jobs.a.algorithm.parameters.lr.value",
@@ -262,7 +263,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "engine: {",
             "parameters: {a: 1, 'b c': 2}, engine: {",
             "value not allowed",
-            'found the text "b c"; it has to match ^[A-Za-z0-9_-]{1,64}$',
+            'must match ^[A-Za-z0-9_-]{1,64}$, got "b c"',
             None,
             "'b c'",
             "jobs.a.algorithm.parameters.b c.name",
@@ -280,8 +281,8 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "engine: {",
             "inputs: {data: 3}, engine: {",
             "wrong type",
-            "found the number 3, text is wanted",
-            'write it in quotes: "3"',
+            "expected text, got 3",
+            'quote it: "3"',
             "3",
             "jobs.a.algorithm.inputs.data.remote.obs.obs_url",
         ),
@@ -289,7 +290,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "engine: {",
             "inputs: {data: {local_dir: /x}}, engine: {",
             "missing field",
-            '"remote" is needed',
+            '"remote" is required',
             None,
             "data",
             "jobs.a.algorithm.inputs.data",
@@ -298,7 +299,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "engine: {",
             "environments: {A-B: x}, engine: {",
             "value not allowed",
-            'found the text "A-B"; it has to match ^[A-Za-z_][A-Za-z0-9_]*$',
+            'must match ^[A-Za-z_][A-Za-z0-9_]*$, got "A-B"',
             None,
             "A-B",
             "jobs.a.algorithm.environments.A-B",
@@ -307,7 +308,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "engine: {",
             "environments: {A: {value: [1]}}, engine: {",
             "wrong type",
-            "found a list, text is wanted",
+            "expected text, got a list",
             None,
             "A",
             "jobs.a.algorithm.environments.A",
@@ -316,7 +317,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "    spec:",
             "    lifecycle: {retry_delay: soon}\n    spec:",
             "value not allowed",
-            'found the text "soon"; a duration is 90s, 2m, 1h30m or 2d',
+            'must be a duration such as 90s, 2m, 1h30m or 2d, got "soon"',
             None,
             "soon",
             "jobs.a.lifecycle.retry_delay",
@@ -336,7 +337,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "    spec:",
             "    raw: [1]\n    spec:",
             "wrong type",
-            "found a list, a mapping is wanted",
+            "expected a mapping, got a list",
             None,
             "raw",
             "jobs.a.raw",
@@ -355,13 +356,13 @@ def test_a_mistake_in_an_entry(
 
 @pytest.mark.parametrize(
     ("entry", "found"),
-    [("", "nothing"), (" [1]", "a list"), (" text", 'the text "text"'), (" 3", "the number 3")],
+    [("", "null"), (" [1]", "a list"), (" text", '"text"'), (" 3", "3")],
 )
 def test_an_entry_is_a_mapping(place: Place, entry: str, found: str) -> None:
     place.write(f"{HEAD}jobs:\n  job1:{entry}\n")
     problem = place.problem()
     assert (problem.what, problem.path) == ("wrong type", "jobs.job1")
-    assert problem.why == f"found {found}, a mapping is wanted"
+    assert problem.why == f"expected a mapping, got {found}"
     assert problem.location is not None
     assert problem.location.line == 4
 
@@ -370,7 +371,7 @@ def test_an_empty_job_lacks_what_a_job_needs(place: Place) -> None:
     place.write(f"{HEAD}jobs:\n  job1: {{}}\n")
     problem = place.problem()
     assert (problem.what, marked(problem)) == ("missing field", "job1")
-    assert problem.why == "spec is needed: where and how the job runs"
+    assert problem.why == "spec is required: where and how the job runs"
 
 
 def test_a_description_leaves_room_for_the_marker(place: Place) -> None:
@@ -380,7 +381,7 @@ def test_a_description_leaves_room_for_the_marker(place: Place) -> None:
     problem = place.problem()
     assert (problem.what, place_of(problem)) == ("description too long", "main.yaml:5:18")
     assert f"it has {room + 1} characters" in problem.why
-    assert f"may have {room}" in problem.why
+    assert f"at most {room} are allowed" in problem.why
 
 
 def test_all_mistakes_are_told_at_once_in_file_order(place: Place) -> None:

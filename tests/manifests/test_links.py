@@ -117,14 +117,14 @@ def test_cycles_are_told_once_and_whole(place: Place, jobs: str, cycles: set[str
         assert jobs_of(place, jobs)
         return
     told = problems_of(place, jobs)
-    assert {what for what, _, _ in told} == {"circle of needs"}
+    assert {what for what, _, _ in told} == {"dependency cycle"}
     assert {problem.why.partition(",")[0] for problem in place.problems()} == cycles
     assert len(told) == len(cycles)
 
 
 def test_a_cycle_is_told_where_its_first_job_says_it(place: Place) -> None:
     jobs = "x: {needs: [c]}\na: {needs: [x, b]}\nb: {needs: c}\nc: {needs: a}\n"
-    assert problems_of(place, jobs) == [("circle of needs", "1:13", "c"), ("circle of needs", "2:16", "b")]
+    assert problems_of(place, jobs) == [("dependency cycle", "1:13", "c"), ("dependency cycle", "2:16", "b")]
 
 
 def test_a_long_chain_is_no_cycle_and_no_recursion(place: Place) -> None:
@@ -161,7 +161,7 @@ def test_a_key_claimed_twice_names_both_places(place: Place) -> None:
     problem = place.problem()
     assert place_of(problem) == "more.yaml:2:17"
     assert "main.yaml:7:18" in problem.why
-    assert '"a" says' in problem.why
+    assert '"a" also lists' in problem.why
 
 
 # Shapes
@@ -171,12 +171,12 @@ def test_a_key_claimed_twice_names_both_places(place: Place) -> None:
 @pytest.mark.parametrize(
     ("value", "what", "marked_text", "fix"),
     [
-        ("3", "wrong type", "3", 'write it in quotes: "3"'),
-        ("[3]", "wrong type", "3", 'write it in quotes: "3"'),
+        ("3", "wrong type", "3", 'quote it: "3"'),
+        ("[3]", "wrong type", "3", 'quote it: "3"'),
         ("{b: c}", "wrong type", None, None),
         ("[[b]]", "wrong type", None, None),
-        ("'${var.token}'", "secret out of place", "'${var.token}'", None),
-        ("['${var.token}']", "secret out of place", "'${var.token}'", None),
+        ("'${var.token}'", "secret not allowed here", "'${var.token}'", None),
+        ("['${var.token}']", "secret not allowed here", "'${var.token}'", None),
         ("'${var.none}'", "unknown variable", "${var.none}", None),
     ],
 )
@@ -206,7 +206,7 @@ def test_they_do_not_belong_into_defaults(place: Place, name: str) -> None:
 def test_all_is_told_at_once_and_a_job_with_another_problem_too(place: Place) -> None:
     jobs = "a: {needs: b, formerly: b, sepc: {}}\nb: {needs: [nothing, a]}\n"
     assert [what for what, _, _ in problems_of(place, jobs)] == [
-        "circle of needs",
+        "dependency cycle",
         "former key still declared",
         "unknown field",
         "unknown key",

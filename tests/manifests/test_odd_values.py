@@ -180,5 +180,5 @@ def test_bytes_from_outside_that_are_no_text_are_refused(
     place.write(f"{HEAD}{more}jobs:\n  a:{JOB}    description: '{expression}'\n")
     problem = place.problem(**given)
     assert problem.what == "invalid text"
-    assert "not UTF-8" in problem.why
+    assert "not valid UTF-8" in problem.why
     assert marked(problem) == expression

@@ -140,7 +140,7 @@ def test_a_variable_that_gives_a_password_has_to_be_sensitive(place: Place, text
     variables = "{open: {default: hunter2}, url: {default: 'postgresql://a:hunter2@db/app'}}"
     place.write(f"stack: s\nvariables: {variables}\nrecords: '{text}'\n")
     problem = place.problem()
-    assert (problem.what, place_of(problem)) == ("secret out of place", "main.yaml:3:10")
+    assert (problem.what, place_of(problem)) == ("secret not allowed here", "main.yaml:3:10")
     assert "sensitive: true" in (problem.fix or "")
     assert "hunter2" not in repr(problem)
 
@@ -150,23 +150,23 @@ def test_a_variable_that_gives_a_password_has_to_be_sensitive(place: Place, text
     [
         (
             "mysql://db/app",
-            "not the address of a record store",
+            "not a valid record store URL",
             '"mysql" is not one of postgresql and sqlite',
         ),
-        ("'${var.host}'", "not the address of a record store", "it has no scheme"),
-        ("somewhere", "not the address of a record store", "it has no scheme"),
-        ("''", "not the address of a record store", "it has no scheme"),
-        ("'mysql://${env.NOT_SET}/'", "not the address of a record store", '"mysql" is not one of'),
-        ("'my sql://x'", "not the address of a record store", "its scheme is not one of"),
-        ("sqlite://r.db", "not the address of a record store", "three slashes"),
-        ("sqlite:///", "not the address of a record store", "three slashes"),
-        ("sqlite:////", "not the address of a record store", "three slashes"),
+        ("'${var.host}'", "not a valid record store URL", "the scheme is missing"),
+        ("somewhere", "not a valid record store URL", "the scheme is missing"),
+        ("''", "not a valid record store URL", "the scheme is missing"),
+        ("'mysql://${env.NOT_SET}/'", "not a valid record store URL", '"mysql" is not one of'),
+        ("'my sql://x'", "not a valid record store URL", "its scheme is not one of"),
+        ("sqlite://r.db", "not a valid record store URL", "three slashes"),
+        ("sqlite:///", "not a valid record store URL", "three slashes"),
+        ("sqlite:////", "not a valid record store URL", "three slashes"),
         ("'${var.list}'", "wrong type", "a list or a mapping"),
-        ("'postgresql://${var.list}/'", "wrong type", "cannot stand inside a text"),
-        ("'postgresql://${var.hots}/'", "unknown variable", '"hots" is not one of'),
+        ("'postgresql://${var.list}/'", "wrong type", "cannot be embedded in text"),
+        ("'postgresql://${var.hots}/'", "unknown variable", 'undefined variable "hots"'),
         ("'postgresql://${job.key}/'", "invalid expression", "below jobs and defaults"),
-        ("[postgresql://db/app]", "wrong type", "found a list, text is wanted"),
-        ("3", "wrong type", "found the number 3"),
+        ("[postgresql://db/app]", "wrong type", "expected text, got a list"),
+        ("3", "wrong type", "expected text, got 3"),
     ],
 )
 def test_what_is_no_url_is_told(place: Place, text: str, what: str, why: str) -> None:
@@ -220,7 +220,7 @@ def test_two_files_may_say_the_same_and_not_disagree(place: Place) -> None:
     place.write("records: sqlite:///q.db\n", "more/a.yaml")
     problem = place.problem()
     assert (problem.what, place_of(problem)) == ("files disagree", "a.yaml:1:1")
-    assert "main.yaml:2:1 says something else" in problem.why
+    assert "main.yaml:2:1 has a different value" in problem.why
 
 
 @pytest.mark.parametrize(
@@ -250,5 +250,5 @@ def test_a_password_is_shown_by_no_other_problem_either(place: Place, main: str,
 def test_a_sensitive_value_is_not_shown_with_the_problem(place: Place) -> None:
     place.write(f"stack: s\n{VARIABLES}records: '${{var.token}}'\n")
     problem = place.problem(environ={"TOKEN": "mysql://a:hunter2@db"})
-    assert problem.what == "not the address of a record store"
+    assert problem.what == "not a valid record store URL"
     assert "hunter2" not in repr(problem)

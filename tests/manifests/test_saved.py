@@ -181,11 +181,11 @@ def test_what_is_given_now_outdoes_where_it_came_from(tmp_path: Path) -> None:
          "give --var-file FILE or --var token=VALUE"),
         (VariableSource(file="bad.values"), "bad.values, which cannot be read: ",
          "give --var-file FILE or --var token=VALUE"),
-        (VariableSource(file="other.values"), "other.values, which does not give it any more",
+        (VariableSource(file="other.values"), "other.values, which no longer contains it",
          "give --var-file FILE or --var token=VALUE"),
-        (VariableSource(given=True), "was given by --var, and is not kept", "give --var token=VALUE"),
-        (VariableSource(default=True), "stood in the manifest, and is not kept", "give --var token=VALUE"),
-        (None, "nothing says where", "give --var token=VALUE"),
+        (VariableSource(given=True), "was given by --var and is not stored", "give --var token=VALUE"),
+        (VariableSource(default=True), "was in the manifest and is not stored", "give --var token=VALUE"),
+        (None, "is not recorded", "give --var token=VALUE"),
     ],
 )  # fmt: skip
 def test_a_value_that_is_not_there_any_more(
@@ -223,7 +223,7 @@ def test_a_file_is_read_only_if_nothing_else_gives_the_value(tmp_path: Path) -> 
 def test_saved_data_reads_nothing_but_variables(text: str) -> None:
     (problem,) = refused([text, text], environ={"PATH": "/bin", "TOKEN": "t"})
     assert problem.what == "invalid expression"
-    assert "only ${var.NAME} can" in problem.why
+    assert "only ${var.NAME} is" in problem.why
 
 
 def test_a_value_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def test_refused_number_is_quoted_as_it_is_spelled(place: Place) -> None:
         engine: {{engine_id: 1.10}}}}, spec: {{resource: {{flavor_id: gpu}}}}}}}}"""
     )
     problem = place.problem()
-    assert problem.why == "found the number 1.10, text is wanted"
-    assert problem.fix == 'write it in quotes: "1.10"'
+    assert problem.why == "expected text, got 1.10"
+    assert problem.fix == 'quote it: "1.10"'
 
 
 def test_two_files_that_spell_a_number_in_two_ways_disagree(place: Place) -> None:
@@ -135,7 +135,7 @@ def test_key_made_with_a_number_that_keeps_its_spelling_is_a_key(place: Place) -
         f"{HEAD}variables: {{n: {{default: 01}}}}\njobs:\n  a-01: {other}}}\n"
         f"  b: {other}, needs: ['a-${{var.n}}']}}\n  c: {other}, needs: 'd-${{var.n}}'}}\n"
     )
-    assert place.problem().why == '"d-01" is declared by no file of the stack'
+    assert place.problem().why == '"d-01" is not declared in any file of the stack'
 
 
 # --- every boolean field

@@ -70,8 +70,8 @@ def test_an_unset_environment_variable_matters_only_for_the_target_that_is_used(
 @pytest.mark.parametrize(
     ("target", "what", "path"),
     [
-        ("{kind: local, region: r}", "fields do not fit together", "targets.t.region"),
-        ("{kind: local, profile: p}", "fields do not fit together", "targets.t.profile"),
+        ("{kind: local, region: r}", "incompatible fields", "targets.t.region"),
+        ("{kind: local, profile: p}", "incompatible fields", "targets.t.profile"),
         ("{kind: modelarts}", "missing field", "targets.t"),
         ("{region: r}", "missing field", "targets.t"),
         ("{kind: cloud}", "value not allowed", "targets.t.kind"),
@@ -90,7 +90,7 @@ def test_an_unset_environment_variable_matters_only_for_the_target_that_is_used(
         ("{kind: modelarts, region: r, password: hunter2}", "literal secret", "targets.t.password"),
         ("{kind: modelarts, region: r, secret_key: hunter2}", "literal secret", "targets.t.secret_key"),
         ("{kind: modelarts, region: r, AK: hunter2}", "literal secret", "targets.t.AK"),
-        ("{kind: modelarts, region: '${var.secret}'}", "secret out of place", "targets.t.region"),
+        ("{kind: modelarts, region: '${var.secret}'}", "secret not allowed here", "targets.t.region"),
         ("{kind: modelarts, region: '${job.key}'}", "invalid expression", "targets.t.region"),
         ("", "wrong type", "targets.t"),
         ("[local]", "wrong type", "targets.t"),
