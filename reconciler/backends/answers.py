@@ -20,7 +20,7 @@ from reconciler.core.observed import ObservedJob, Unreadable
 def read_job(answer: Any) -> ObservedJob | Unreadable:
     """Read one job; times come in milliseconds, and 0 stands for none."""
     if not isinstance(answer, dict):
-        return Unreadable("an entry of the list is not an object")
+        return Unreadable("a list entry is not an object")
     metadata, status = answer.get("metadata"), answer.get("status")
     if not isinstance(metadata, dict):
         return Unreadable("metadata is missing or not an object")
@@ -88,13 +88,13 @@ def find_oddity(answer: dict[str, Any]) -> str | None:
                 elif kind is dict or kind is list:
                     below.append(value)
                 elif (kind is int or kind is float) and not -_LARGEST < value < _LARGEST:
-                    return "a number that is too large, or none"
+                    return "a number that is out of range or not finite"
         if not all(map(str.isascii, texts)) and not _is_unicode("".join(texts)):
-            return "text that is no Unicode"
+            return "text that is not valid Unicode"
         if not below:
             return None
         holders = below
-    return f"values nested deeper than {_DEEPEST} levels"
+    return f"values nested more deeply than {_DEEPEST} levels"
 
 
 def _is_unicode(text: str) -> bool:
@@ -110,7 +110,7 @@ def _withheld(job_id: str, name: str, description: str | None, oddity: str) -> U
     job_id, name, description = (
         text.encode("utf-8", "replace").decode() for text in (job_id, name, description or "")
     )
-    return Unreadable(f"it holds {oddity}", name, job_id, parse_description(description).marker)
+    return Unreadable(f"it contains {oddity}", name, job_id, parse_description(description).marker)
 
 
 def _text(value: Any) -> str | None:

@@ -131,18 +131,20 @@ def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
         region = (target.region or "").strip()
         if not region:
             raise _invalid(
-                "no endpoint", "the target has neither region nor endpoint", "add region: cn-north-4"
+                "no endpoint", "the target has neither a region nor an endpoint", "add region: cn-north-4"
             )
         variable = "HUAWEICLOUD_SDK_REGION_MODELARTS_" + region.upper().replace("-", "_")
         endpoint = environ.get(variable, "").strip().rstrip("/") or _endpoint_of_region(region)
     if problem := endpoint_problem(endpoint, target.insecure):
-        raise _invalid("unusable endpoint", *problem)
+        raise _invalid("invalid endpoint", *problem)
     return endpoint
 
 
 def _endpoint_of_region(region: str) -> str:
     if not region.replace("-", "").isalnum() or not region.isascii():
-        raise _invalid("unusable endpoint", f"{region!r} is not a region", "a region looks like cn-north-4")
+        raise _invalid(
+            "invalid endpoint", f"{region!r} is not a valid region", "use a region id such as cn-north-4"
+        )
     return _ENDPOINTS.get(region) or f"https://modelarts.{region}.myhuaweicloud.com"
 
 
@@ -155,10 +157,10 @@ def project_of(target: Target, environ: Mapping[str, str], credentials: Credenti
     project_id = _named_project(target, environ) or (credentials and credentials.project_id()) or ""
     if not project_id:
         fix = "add project_id to the target, or set HUAWEICLOUD_SDK_PROJECT_ID"
-        raise _invalid("no project", "neither the target nor the environment names a project", fix)
+        raise _invalid("no project", "no project_id in the target or the environment", fix)
     if not (project_id.isascii() and project_id.replace("-", "").replace("_", "").isalnum()):
         fix = "copy it from the console: My Credentials, Projects"
-        raise _invalid("unusable project", f"{project_id!r} is not the id of a project", fix)
+        raise _invalid("invalid project", f"{project_id!r} is not a valid project id", fix)
     return project_id
 
 

@@ -51,7 +51,7 @@ def read_content(response: requests.Response) -> bytes:
             length += len(chunk)
             if length > LONGEST_ANSWER:
                 raise UnreadableAnswer(
-                    f"the body is longer than {LONGEST_ANSWER // _MEGABYTE} MB", status=response.status_code
+                    f"the body is larger than {LONGEST_ANSWER // _MEGABYTE} MB", status=response.status_code
                 )
     except zlib.error as error:
         raise UnreadableAnswer(
@@ -59,7 +59,7 @@ def read_content(response: requests.Response) -> bytes:
         ) from None
     if getattr(response.raw, "length_remaining", None):
         # The next major version of urllib3 says so itself.
-        raise urllib3.exceptions.ProtocolError("the answer broke off")
+        raise urllib3.exceptions.ProtocolError("the response ended prematurely")
     return b"".join(chunks)
 
 
@@ -78,7 +78,7 @@ def _decompressed(response: requests.Response) -> Iterator[bytes]:
     names = [name for name in (part.strip().lower() for part in said.split(",")) if name not in _PLAIN]
     if len(names) > 1 or not _COMPRESSED.issuperset(names):
         raise UnreadableAnswer(
-            "the body is compressed in a way that was not asked for", status=response.status_code
+            "the body uses a content encoding that was not requested", status=response.status_code
         )
     return _inflated(_pieces(response)) if names else _pieces(response)
 
@@ -111,7 +111,7 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
     if has_begun:
         yield stream.flush()
         if not stream.eof:
-            raise zlib.error("it breaks off")
+            raise zlib.error("it is truncated")
 
 
 # --- parsing
@@ -138,7 +138,7 @@ class Budget:
             self._taken += memory_of(content)
             if self._taken > self._most:
                 raise UnreadableAnswer(
-                    f"the answers of one reading take more than {self._most // _MEGABYTE} MB of memory"
+                    f"the responses of one observation take more than {self._most // _MEGABYTE} MB of memory"
                 )
 
 
@@ -172,7 +172,7 @@ def parse(content: bytes) -> Any:
     except ValueError:
         raise ValueError("the body is not JSON") from None
     if len(text) > _LONGEST_TO_CUT:
-        raise ValueError("the body is nested too deep")
+        raise ValueError("the body is nested too deeply")
     try:
         return _DECODER.decode(_cut(text))
     except (ValueError, RecursionError):

@@ -110,5 +110,8 @@ def sendable(secret: str, source: str) -> str:
     """
     trimmed = secret.strip()
     if not (trimmed.isascii() and trimmed.isprintable()):
-        raise NoCredentials(f"{source} holds characters that no header can carry", fix=f"set {source} again")
+        raise NoCredentials(
+            f"{source} contains characters that are not allowed in an HTTP header",
+            fix=f"set {source} to a valid value",
+        )
     return trimmed

@@ -91,7 +91,7 @@ class _Punctual(io.RawIOBase):
             except TimeoutError:
                 if time.monotonic() < self._ends_at_s:
                     raise
-        raise Overdue(f"the answer did not end within {spell(self._longest_s)}")
+        raise Overdue(f"the response was not complete after {spell(self._longest_s)}")
 
     def close(self) -> None:
         if not self.closed:

@@ -45,19 +45,19 @@ class Meaning(NamedTuple):
 
 _WRONG_PROJECT = Meaning(
     Unauthorized,
-    "the credentials are of another project: check its project_id, or check the region of the target",
+    "the credentials belong to another project: check project_id and the region of the target",
 )
 _NEW_TOKEN = Meaning(
     Unauthorized,
     "get a new token, valid for 24 hours and in one region, or check the region of the target",
 )
-_NO_TOKEN = Meaning(Unauthorized, "give credentials of this project, see `reconciler doctor`")
-_NO_RIGHT = Meaning(Unauthorized, "ask for a role with the right to do this in ModelArts")
+_NO_TOKEN = Meaning(Unauthorized, "use credentials of this project, see `reconciler doctor`")
+_NO_RIGHT = Meaning(Unauthorized, "ask for a role that allows this operation in ModelArts")
 _AGENCY = Meaning(Unauthorized, "grant ModelArts an agency: console, ModelArts, Permission Management")
-_ACCOUNT = Meaning(Unauthorized, "the account itself is restricted: see its bills in the console")
+_ACCOUNT = Meaning(Unauthorized, "the account is restricted: check its billing status in the console")
 _BUSY = Meaning(
     Throttled,
-    "run it again later; plan, apply, destroy and drift send less at once with a smaller --parallelism",
+    "retry later; plan, apply, destroy and drift send fewer requests at once with a smaller --parallelism",
 )
 _PHASE = Meaning(WrongPhase)
 
@@ -76,8 +76,8 @@ CODES: dict[str, Meaning] = {
     "ModelArts.0207": _WRONG_PROJECT,
     "ModelArts.0210": _WRONG_PROJECT,
     "ModelArts.2823": _WRONG_PROJECT,
-    "ModelArts.0204": Meaning(Unauthorized, "get a token whose scope is the project"),
-    "ModelArts.0212": Meaning(Unauthorized, "get a token whose scope is the project"),
+    "ModelArts.0204": Meaning(Unauthorized, "get a token scoped to the project"),
+    "ModelArts.0212": Meaning(Unauthorized, "get a token scoped to the project"),
     "ModelArts.2784": _NEW_TOKEN,
     "ModelArts.0202": _NEW_TOKEN,
     "ModelArts.0203": _NEW_TOKEN,
@@ -97,9 +97,7 @@ CODES: dict[str, Meaning] = {
     "ModelArts.0108": _NO_RIGHT,
     "ModelArts.0112": _NO_RIGHT,
     "ModelArts.2771": _NO_RIGHT,
-    "ModelArts.2838": Meaning(
-        Unauthorized, "the policy of the workspace forbids this: ask its administrator"
-    ),
+    "ModelArts.2838": Meaning(Unauthorized, "the workspace policy forbids this: ask its administrator"),
     "ModelArts.2785": _AGENCY,
     "ModelArts.0428": _AGENCY,
     "ModelArts.2837": _ACCOUNT,
@@ -207,7 +205,7 @@ def _code(said: str, redact: Callable[[str], str]) -> str:
 
 def _quote(text: str, redact: Callable[[str], str]) -> str:
     said = harmless(text, _QUOTED, redact)
-    return f"not an error of the service, but: {said}" if said else "no text"
+    return f"not an error of the ModelArts service: {said}" if said else "no message"
 
 
 def failure_of(
@@ -230,7 +228,7 @@ def failure_of(
     if status >= 500 and meaning.failure is not Throttled:
         # A code must not make a call look harmless that a broken server may have carried out.
         meaning = Meaning(ServerError, meaning.fix)
-    wish = f"; the service asks to wait {spell(retry_after_s)}" if retry_after_s else ""
+    wish = f"; the service asks to retry after {spell(retry_after_s)}" if retry_after_s else ""
     return meaning.failure(
         error.message + wish,
         code=error.code,
@@ -261,7 +259,7 @@ def _by_status(status: int) -> type[ServiceError]:
 def redirected(status: int, location: str, redact: Callable[[str], str] = str) -> UnreadableAnswer:
     """Return the failure for a redirect: following one would hand the credentials to somebody else."""
     return UnreadableAnswer(
-        f"a redirect to {harmless(location, _QUOTED, redact) or 'nowhere'}, which is never followed",
+        f"a redirect to {harmless(location, _QUOTED, redact) or 'nowhere'}; redirects are never followed",
         status=status,
-        fix="check endpoint of the target: it must be the service itself, not a page that leads there",
+        fix="check endpoint of the target: it must be the service itself, not a page that redirects to it",
     )

@@ -144,7 +144,7 @@ class PasswordToken:
 
 def _refused(refusal: ServiceError, fix: str) -> LoginRefused:
     return LoginRefused(
-        f"IAM refuses the login: {refusal.message}",
+        f"IAM rejected the login: {refusal.message}",
         code=refusal.code,
         status=refusal.status,
         request_id=refusal.request_id,
@@ -155,14 +155,16 @@ def _refused(refusal: ServiceError, fix: str) -> LoginRefused:
 def _token(answer: Answer) -> _Token:
     value = answer.headers.get("X-Subject-Token", "")
     if not value:
-        raise LoginRefused("IAM answered without a token", status=answer.status, fix="check OS_AUTH_URL")
+        raise LoginRefused(
+            "the response from IAM contains no token", status=answer.status, fix="check OS_AUTH_URL"
+        )
     told = answer.json()
     token = told.get("token") if isinstance(told, dict) else None
     about = token if isinstance(token, dict) else {}
     project = about.get("project")
     project_id = project.get("id") if isinstance(project, dict) else None
     return _Token(
-        sendable(value, "IAM's answer"),
+        sendable(value, "the response from IAM"),
         _moment_s(about.get("expires_at")),
         project_id if isinstance(project_id, str) else None,
     )

@@ -78,7 +78,9 @@ class Jobs:
         jobs, unreadable = listing.jobs[:limit], list(listing.unreadable)
         oddities = {job.id: oddity for job in jobs if (oddity := find_oddity(dict(job.body)))}
         unreadable += [
-            Unreadable(f"it holds {oddities[job.id]}", job.name, job.id) for job in jobs if job.id in oddities
+            Unreadable(f"it contains {oddities[job.id]}", job.name, job.id)
+            for job in jobs
+            if job.id in oddities
         ]
         return Found((ReportedJob.of(job) for job in jobs if job.id not in oddities), unreadable)
 
@@ -95,9 +97,9 @@ class Jobs:
         if isinstance(page, str):
             raise answer.unreadable(page)
         if not all(isinstance(item, dict) for item in page.items):
-            raise answer.unreadable("an entry of the list is not an object")
+            raise answer.unreadable("a list entry is not an object")
         if oddity := next(filter(None, map(find_oddity, page.items)), None):
-            raise answer.unreadable(f"an entry of the list holds {oddity}")
+            raise answer.unreadable(f"a list entry contains {oddity}")
         return JobPage.model_validate(told)
 
     def details(self, job_id: str) -> ReportedJob:
@@ -108,7 +110,7 @@ class Jobs:
         """
         job = self._backend.details(job_id)
         if oddity := find_oddity(dict(job.body)):
-            raise UnreadableAnswer(f"the job holds {oddity}")
+            raise UnreadableAnswer(f"the job contains {oddity}")
         return ReportedJob.of(job)
 
     def update(self, job_id: str, changes: UpdateBody) -> None:
@@ -119,7 +121,7 @@ class Jobs:
         """
         body = changes.body()
         if self._backend.cloud is Cloud.OTC and body.keys() - {"description"}:
-            raise Rejected("Open Telekom Cloud changes nothing of a job but its description")
+            raise Rejected("Open Telekom Cloud can change only the description of a job")
         self._backend.update(job_id, body)
 
     def terminate(self, job_id: str) -> ReportedJob:
@@ -132,7 +134,7 @@ class Jobs:
         answer = self._backend.act(job_id, ActionBody(action_type="terminate").body())
         told = answer.json()
         if not isinstance(told, dict):
-            raise answer.unreadable("the answer is not a job")
+            raise answer.unreadable("the response is not a job")
         return ReportedJob.model_validate(told)
 
     def delete(self, job_id: str) -> None:

@@ -136,11 +136,11 @@ class ModelArtsBackend:
         if isinstance(listing.problem, ServiceError):
             raise listing.problem
         if listing.problem:
-            raise UnreadableAnswer(f"{listing.problem}: nobody knows whether {name} is there")
+            raise UnreadableAnswer(f"{listing.problem}: cannot tell whether {name} exists")
         wanted = name.casefold()
         for entry in listing.unreadable:
             if entry.name is None or entry.name.casefold() == wanted:
-                raise UnreadableAnswer(f"an entry that may be {name} cannot be read: {entry.why}")
+                raise UnreadableAnswer(f"a list entry that may be {name} cannot be read: {entry.why}")
         return [job for job in listing.jobs if job.name.casefold() == wanted]
 
     def search(
@@ -213,7 +213,7 @@ class ModelArtsBackend:
             return
         for field in HUAWEI_ONLY:
             if asked.get(field) not in (None, "", [], ()):
-                raise Rejected(f"Open Telekom Cloud does not offer searches by {field}")
+                raise Rejected(f"Open Telekom Cloud does not support searching by {field}")
 
     def name_is_taken(self, name: str) -> bool | None:
         """Ask whether the name is held; None on a cloud that has no such call."""
@@ -246,7 +246,7 @@ class ModelArtsBackend:
         answer = self.session.call("GET", self.path_of(job_id), repeat=Repeat.SAFE)
         job = _job(answer)
         if job.id != job_id:
-            raise answer.unreadable(f"asked for job {job_id}, told of another one")
+            raise answer.unreadable(f"requested job {job_id}, but got a different one")
         return job
 
     # ── changing ───────────────────────────────────────────────────────────────────────────────
@@ -303,7 +303,7 @@ class ModelArtsBackend:
             NotFound: this cannot be a job's id; as a path it would mean something else.
         """
         if not _ID.fullmatch(job_id) or job_id in _NOT_IDS:
-            raise NotFound(f"{job_id!r} is not the id of a job")
+            raise NotFound(f"{job_id!r} is not a valid job id")
         return f"{self._root}/training-jobs/{job_id}"
 
 

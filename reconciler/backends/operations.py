@@ -61,7 +61,7 @@ class Operations:
             Rejected: another cloud would ignore the `source`, so nothing was sent.
         """
         if source is not None and self._backend.cloud is not Cloud.OTC:
-            raise Rejected("only Open Telekom Cloud searches events by their source")
+            raise Rejected("only Open Telekom Cloud supports filtering events by source")
         query = {
             "offset": offset,
             "limit": limit,
@@ -284,12 +284,12 @@ class Operations:
 
     def _only_on_huawei(self, what: str) -> None:
         if self._backend.cloud is Cloud.OTC:
-            raise Rejected(f"Open Telekom Cloud does not offer {what}")
+            raise Rejected(f"Open Telekom Cloud does not support {what}")
 
 
 def _segment(task_id: str) -> str:
     if not task_id or task_id.strip(".") == "":
-        raise NotFound(f"{task_id!r} is not a task")
+        raise NotFound(f"{task_id!r} is not a valid task id")
     return quote(task_id, safe="")
 
 

@@ -35,7 +35,7 @@ SLOW_S = 0.02
 SLOW_START_S = 0.1
 WIDTH = 6
 
-MOVED = f"the list moved while it was read, {MAX_READINGS} times in a row"
+MOVED = f"the list changed while it was read, {MAX_READINGS} times in a row"
 ENDLESS = f"the list does not end after {MAX_PAGES} pages"
 
 
@@ -284,12 +284,12 @@ class Enough:
 def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> Page | str:
     """Take an answer of the search apart, or say why that is not possible."""
     if not isinstance(answer, dict) or "items" not in answer:
-        return "the answer of the search has no items"
+        return "the search response has no items"
     items, total, count = answer["items"], number(answer.get("total")), number(answer.get("count"))
     if items is None and not count:
         items = []
     if not isinstance(items, list):
-        return "the items of the search are not a list"
+        return "the items of the search response are not a list"
     # A service that counts the page, not the list, tells nothing about the list.
     known, matching = (int(n) if n is not None and n > len(items) else None for n in (total, count))
     return Page(items, known, requests, seconds, matching)

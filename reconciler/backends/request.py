@@ -65,6 +65,6 @@ def _encoded(text: str) -> bytes:
         half = f"U+{ord(text[error.start]):04X}"
     # Outside of `except`: that error holds the whole text.
     raise Rejected(
-        f"a text of the request is no valid Unicode: it holds {half}, half of a character; nothing was sent",
-        fix=f"take {half} out of the manifest, or out of what it was read from",
+        f"the request is not valid Unicode: it contains {half}, an unpaired surrogate; nothing was sent",
+        fix=f"remove {half} from the manifest, or from the source it was read from",
     )

@@ -354,7 +354,7 @@ class Session:
 def _as_interrupted(failure: ServiceError, *, changes: bool) -> ServiceError:
     """What a failure is that would be followed by another attempt, if the program were not to stop."""
     had_no_effect = not changes or isinstance(failure, Throttled | Unreachable)
-    return Interrupted(f"it was not sent again after: {failure.message}") if had_no_effect else failure
+    return Interrupted(f"it was not retried after: {failure.message}") if had_no_effect else failure
 
 
 #: All that a transport raises.
@@ -411,7 +411,7 @@ def _fix_of_clock(skew_s: float | None) -> str | None:
         return None
     where = "ahead of" if skew_s > 0 else "behind"
     return (
-        f"set this machine's clock: it is {spell(abs(skew_s))} {where} the service's, "
+        f"synchronize this machine's clock: it is {spell(abs(skew_s))} {where} the service's, "
         "and 15 minutes are allowed"
     )
 
@@ -434,7 +434,7 @@ def _unusable_proxy(proxies: Mapping[str, str]) -> tuple[str, str] | None:
         if not is_usable:
             name = f"{scheme.upper()}_PROXY"
             return (
-                f"unusable proxy: {name}, or ALL_PROXY, is not a URL with a host and a valid port",
+                f"invalid proxy: {name}, or ALL_PROXY, is not a URL with a host and a valid port",
                 f"set {name} to http://host:port, or unset it",
             )
     return None

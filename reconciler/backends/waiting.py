@@ -16,9 +16,9 @@ from reconciler.core.ports import ServerError, ServiceError, Throttled, Unanswer
 class Repeat(Enum):
     """When a request may be sent again by itself."""
 
-    NEVER = "a create: a second one could start the work twice"
-    WITHOUT_EFFECT = "only after an answer that says, or a failure that means, that nothing happened"
-    SAFE = "twice is the same as once"
+    NEVER = "create: a second call could start the work twice"
+    WITHOUT_EFFECT = "only after a response or a failure which shows that nothing happened"
+    SAFE = "idempotent"
 
 
 #: Broken for a moment, perhaps; any other 5xx stays what it is.

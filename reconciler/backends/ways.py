@@ -72,10 +72,10 @@ def _password(around: Surroundings) -> Credentials | None:
     if not (url and username and password and domain):
         missing = [name for name, value in wanted.items() if not value]
         if 0 < len(missing) < len(wanted):
-            around.halves.append(f"of the login by password, {', '.join(missing)} is not set")
+            around.halves.append(f"for the login with a password, {', '.join(missing)} is not set")
         return None
     if not (project_id or project_name):
-        around.halves.append("of the login by password, OS_PROJECT_NAME is not set")
+        around.halves.append("for the login with a password, OS_PROJECT_NAME is not set")
         return None
     login = Login(username, password, domain, project_id, project_name)
     return PasswordToken(login, around.open_iam(url), around.clock, "OS_USERNAME")
@@ -94,7 +94,7 @@ def _file(around: Surroundings) -> Credentials | None:
         if not named and not around.profile:
             return None
         raise NoCredentials(
-            f"there is no file {path}", fix=f"correct {FILE_VARIABLE} or the profile"
+            f"file not found: {path}", fix=f"correct {FILE_VARIABLE} or the profile"
         ) from None
     except (OSError, UnicodeDecodeError, configparser.Error):
         # The parser's own message quotes the line, which may be the one with the secret.
@@ -133,6 +133,6 @@ def find_credentials(around: Surroundings) -> Credentials:
         if found := way(around):
             return found
     raise NoCredentials(
-        "; ".join(around.halves) or "neither the environment nor a credentials file has any",
+        "; ".join(around.halves) or "none in the environment or a credentials file",
         fix="set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN",
     )

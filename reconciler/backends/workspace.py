@@ -1,4 +1,4 @@
-"""Reading what a plan needs of a workspace: one scan of everything, or filtered searches, whichever is less.
+"""Reading what a plan needs of a workspace: full scan, or filtered searches, whichever is less.
 
 A filtered search proves presence only. So if the caller's decision rests on a job not being there, the
 scan follows; `needs_absence` says whether it does.
@@ -91,7 +91,7 @@ def observe(
     except Unauthorized:
         raise
     except ServiceError as failure:
-        return _observation(_failed(failure), 0, "one scan of everything")
+        return _observation(_failed(failure), 0, "full scan")
     if names is None or first.is_last:
         return _scan(fetch, reader, first)
     searches = _searches(names)
@@ -115,7 +115,7 @@ def observe(
     except (_TooDear, Rejected):
         return _after("filtered searches", spent + purse.spent, _scan(fetch, reader, first))
     if spent:
-        partial = _after("a scan", spent, partial)
+        partial = _after("full scan", spent, partial)
     if partial.problem is not None or needs_absence is None or not needs_absence(partial):
         return partial
     return _also(_scan(fetch, reader, None), partial)
@@ -128,7 +128,7 @@ def _pages_to_come(first: Page) -> int | None:
 
 def _scan(fetch: Fetch, reader: PageReader, first: Page | None) -> Observation:
     listing = reader.read(lambda offset: fetch(offset, ()), first)
-    return _observation(listing, 0, "one scan of everything")
+    return _observation(listing, 0, "full scan")
 
 
 def _filtered(purse: _Purse, reader: PageReader, searches: Sequence[str], *, is_slow: bool) -> Observation:
@@ -151,7 +151,7 @@ def _filtered(purse: _Purse, reader: PageReader, searches: Sequence[str], *, is_
         whole.problem = whole.problem or listing.problem
         whole.requests += listing.requests
     whole.jobs = sorted(by_id.values(), key=lambda job: job.created_at_s or 0.0)
-    strategy = f"{len(conditions)} filtered searches: the active jobs, and {len(searches)} names"
+    strategy = f"{len(conditions)} filtered searches (active jobs, {len(searches)} names)"
     return _observation(whole, 1, strategy, is_whole=False)
 
 
@@ -175,7 +175,7 @@ def _after(given_up: str, requests: int, observation: Observation) -> Observatio
     return replace(
         observation,
         requests=requests + observation.requests,
-        strategy=f"{given_up}, given up; then {observation.strategy}",
+        strategy=f"{given_up}, abandoned; then {observation.strategy}",
     )
 
 
@@ -194,7 +194,7 @@ def _also(scan: Observation, partial: Observation) -> Observation:
         is_whole=scan.is_whole,
         problem=scan.problem,
         requests=partial.requests + scan.requests,
-        strategy=f"{partial.strategy}; then {scan.strategy}, to know what is not there",
+        strategy=f"{partial.strategy}; then {scan.strategy}, to prove absence",
     )
 
 

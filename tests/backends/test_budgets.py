@@ -101,9 +101,7 @@ def test_plan_says_how_it_read(old_project: Service) -> None:
     with there(old_project, jobs), measured(old_project):
         reconcile.plan(old_project.context(a_stack(*jobs))._replace(tell=said.append))
         requests = len(old_project.app.requests)
-    assert said == [
-        f"read 3 jobs by 4 filtered searches: the active jobs, and 3 names in {requests} requests"
-    ]
+    assert said == [f"read 3 jobs: 4 filtered searches (active jobs, 3 names), {requests} requests"]
 
 
 def test_1000_declared_and_unchanged_cost_at_most_32_requests() -> None:

@@ -335,10 +335,10 @@ def a_running_job(place: Place) -> str:
 
 
 def refused_on_otc(place: Place, call: Callable[[], object]) -> bool:
-    """Whether this is Open Telekom Cloud, which does not offer `call`."""
+    """Whether this is Open Telekom Cloud, which does not support `call`."""
     if place.backend.cloud is not Cloud.OTC:
         return False
-    with pytest.raises(Rejected, match="does not offer"):
+    with pytest.raises(Rejected, match="does not support"):
         call()
     return True
 
@@ -475,7 +475,7 @@ def test_otc_offers_less() -> None:
     with emulated("otc") as place:
         assert place.emulator is not None
         for call in refused.values():
-            with pytest.raises(Rejected, match="Open Telekom Cloud does not offer"):
+            with pytest.raises(Rejected, match="Open Telekom Cloud does not support"):
                 call(place.backend.operations)
         assert place.backend.name_is_taken("x") is None
         assert not place.emulator.requests

@@ -96,11 +96,11 @@ def test_credentials_file_that_is_none_is_not_quoted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "why"),
     [
-        ({}, "neither"),
+        ({}, "none in the environment"),
         ({"HUAWEICLOUD_SDK_AK": "AK1"}, "HUAWEICLOUD_SDK_SK is not"),
         ({"OS_USERNAME": "me", "OS_PASSWORD": PASSWORD}, "OS_AUTH_URL, OS_USER_DOMAIN_NAME is not set"),
-        ({"MODELARTS_AUTH_TOKEN": "two\nlines"}, "MODELARTS_AUTH_TOKEN holds"),
-        ({"HUAWEICLOUD_SDK_CREDENTIALS_FILE": "/no/such/file"}, "there is no file"),
+        ({"MODELARTS_AUTH_TOKEN": "two\nlines"}, "MODELARTS_AUTH_TOKEN contains"),
+        ({"HUAWEICLOUD_SDK_CREDENTIALS_FILE": "/no/such/file"}, "file not found"),
     ],
 )
 def test_no_credentials_says_what_is_missing(environ: dict[str, str], why: str) -> None:

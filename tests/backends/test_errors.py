@@ -78,8 +78,8 @@ def test_failure_for(status: int, code: str, failure: type[ServiceError]) -> Non
         ({"errorCode": "X.2", "errorMsg": "m"}, "X.2", "m"),
         ({"is_success": False, "error_code": "X.3", "error_message": "old"}, "X.3", "old"),
         ({"error_code": "ModelArts.0112"}, "ModelArts.0112", "ModelArts.0112"),
-        ({"error_msg": {"deep": 1}}, "", 'not an error of the service, but: {"error_msg": {"deep": 1}}'),
-        ([], "", "not an error of the service, but: []"),
+        ({"error_msg": {"deep": 1}}, "", 'not an error of the ModelArts service: {"error_msg": {"deep": 1}}'),
+        ([], "", "not an error of the ModelArts service: []"),
     ],
 )
 def test_body_form(body: object, code: str, message: str) -> None:

@@ -43,7 +43,7 @@ def test_answer_that_inflates_is_refused_before_it_is_inflated(
     with running(app) as url, Session(url, Anonymous()) as session:
         tracemalloc.start()
         try:
-            with pytest.raises(UnreadableAnswer, match=r"longer than 2 MB|not asked for"):
+            with pytest.raises(UnreadableAnswer, match=r"larger than 2 MB|not requested"):
                 session.call("GET", "/x")
             _, peak = tracemalloc.get_traced_memory()
         finally:

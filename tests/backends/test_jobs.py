@@ -205,7 +205,7 @@ def test_a_page_of_another_shape_is_unreadable(answer: object) -> None:
     with pytest.raises(UnreadableAnswer):
         jobs.page(SearchBody())
     if answer == {"items": ["x"]}:
-        assert [lost.why for lost in jobs.search().unreadable] == ["an entry of the list is not an object"]
+        assert [lost.why for lost in jobs.search().unreadable] == ["a list entry is not an object"]
         return
     with pytest.raises(UnreadableAnswer):
         jobs.search()
@@ -250,7 +250,7 @@ def test_only_what_was_said_is_changed() -> None:
 
 def test_what_otc_does_not_change_is_not_sent() -> None:
     jobs, app = answering(None, cloud=Cloud.OTC)
-    with pytest.raises(Rejected, match="nothing of a job but its description"):
+    with pytest.raises(Rejected, match="can change only the description"):
         jobs.update("job-1", UpdateBody(description="x", endpoints=KEYS))
     assert app.environs == []
 

@@ -135,7 +135,7 @@ def test_hundred_records_are_deleted_by_one_call(emulator: Application, local: M
 def test_what_otc_lacks_is_not_sent(call: Callable[[Operations], object]) -> None:
     app = Canned((200, "{}"))
     backend = connect_inprocess(app, project_id=PROJECT, cloud=Cloud.OTC)
-    with pytest.raises(Rejected, match="does not offer"):
+    with pytest.raises(Rejected, match="does not support"):
         call(backend.operations)
     assert app.environs == []
 

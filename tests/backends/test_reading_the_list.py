@@ -254,7 +254,7 @@ def test_slow_pages_are_read_at_the_same_time(emulator: Application, change: Cha
 
 @pytest.mark.parametrize(
     ("declared", "requests", "strategy"),
-    [(1, 3, "2 filtered"), (3, 5, "4 filtered"), (7, 13, "one scan")],
+    [(1, 3, "2 filtered"), (3, 5, "4 filtered"), (7, 13, "full scan")],
 )
 def test_cheaper_way_is_taken(emulator: Application, declared: int, requests: int, strategy: str) -> None:
     names = fill(emulator, 620)
@@ -279,5 +279,5 @@ def test_cloud_that_refuses_the_filter_is_scanned(emulator: Application, code: s
     with reading(emulator, refuse) as (backend, _):
         seen = backend.observe(["job-007"], lambda observation: False)
     assert [job.name for job in seen.jobs] == names
-    given_up = "filtered searches, given up; then one scan of everything"
+    given_up = "filtered searches, abandoned; then full scan"
     assert (seen.is_whole, seen.strategy) == (True, given_up)

@@ -69,7 +69,7 @@ def test_what_the_search_of_otc_does_not_know_is_not_sent(more: dict[str, Any]) 
             lambda: backend.jobs.search(Search.model_validate(more)),
             lambda: backend.jobs.page(SearchBody.model_validate(more)),
         ):
-            with pytest.raises(Rejected, match=f"does not offer searches by {field}"):
+            with pytest.raises(Rejected, match=f"does not support searching by {field}"):
                 ask()
         assert app.environs == []
         backend.search(more=dict.fromkeys(more))

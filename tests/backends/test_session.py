@@ -403,8 +403,8 @@ def test_retry_after_is_honoured_unless_it_is_too_long(
 @pytest.mark.parametrize(
     ("retry_after", "said"),
     [
-        ("90", "; the service asks to wait 90 s"),
-        ("7", "; the service asks to wait 7 s"),
+        ("90", "; the service asks to retry after 90 s"),
+        ("7", "; the service asks to retry after 7 s"),
         ("0", ""),
         (None, ""),
     ],

@@ -213,7 +213,7 @@ def test_answer_that_drips_through_tls_is_given_up(certificate: tuple[Path, Path
     with (
         a_socket(drip) as url,
         Session(url.replace("http:", "https:"), Anonymous(), network=network) as session,
-        pytest.raises(Unanswered, match=r"did not end within 0\.3 s"),
+        pytest.raises(Unanswered, match=r"was not complete after 0\.3 s"),
     ):
         session.call("POST", "/x", body={})
 

@@ -58,7 +58,7 @@ def test_what_is_not_there_is_known_after_a_scan(old_project: Application) -> No
     assert seen.is_whole
     assert len(seen.jobs) == 5004
     assert seen.requests == 6 + 101
-    assert "then one scan" in seen.strategy
+    assert "then full scan" in seen.strategy
 
 
 def test_name_that_is_part_of_many_others_costs_no_more_than_the_scan(old_project: Application) -> None:
@@ -66,7 +66,7 @@ def test_name_that_is_part_of_many_others_costs_no_more_than_the_scan(old_projec
         seen = backend.observe(["old", "ol"], lambda observation: False)
     assert len(seen.jobs) == 5004
     assert seen.requests == 101 + 2, "the first page of a search tells how many there are"
-    assert seen.strategy == "filtered searches, given up; then one scan of everything"
+    assert seen.strategy == "filtered searches, abandoned; then full scan"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_few_jobs_are_searched_for_even_if_the_service_counts_all_of_them(old_pr
         fetch = backend._page
         backend._page = lambda *asked: fetch(*asked)._replace(matching=5004)  # type: ignore[method-assign]
         seen = backend.observe(["old-12", *DECLARED], lambda observation: False)
-    assert seen.strategy == "5 filtered searches: the active jobs, and 4 names"
+    assert seen.strategy == "5 filtered searches (active jobs, 4 names)"
     assert seen.requests < 20, "pages may be asked for ahead"
 
 
@@ -111,7 +111,7 @@ def test_thousand_declared_and_unchanged_jobs_cost_21_requests(
     seen = local.observe(names, lambda observation: True)
     assert seen.is_whole
     assert seen.requests == len(emulator.requests) == 21
-    assert seen.strategy == "one scan of everything"
+    assert seen.strategy == "full scan"
 
 
 def test_small_project_is_read_with_one_request(emulator: Application, local: ModelArtsBackend) -> None:
@@ -129,7 +129,7 @@ def test_service_without_a_total_is_scanned_no_further_than_the_searches_would_c
         seen = backend.observe(DECLARED, lambda observation: False)
     assert {job.name for job in seen.jobs} == {*DECLARED, "resnet50-r2"}
     assert not seen.is_whole
-    assert seen.strategy.startswith("a scan, given up; then 4 filtered searches")
+    assert seen.strategy.startswith("full scan, abandoned; then 4 filtered searches")
 
 
 def test_cloud_that_refuses_the_filter_is_scanned(old_project: Application) -> None:
@@ -140,7 +140,7 @@ def test_cloud_that_refuses_the_filter_is_scanned(old_project: Application) -> N
         seen = backend.observe(DECLARED, lambda observation: False)
     old_project.faults.clear()
     assert seen.is_whole
-    assert seen.strategy == "filtered searches, given up; then one scan of everything"
+    assert seen.strategy == "filtered searches, abandoned; then full scan"
     assert len(seen.jobs) == 5004
 
 
