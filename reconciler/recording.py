@@ -153,7 +153,7 @@ class Recording:
                     record_directory(self.root)
                 except OSError as error:
                     why = f"{self.root / NAME}: {error.strerror}"
-                    fix = "make the directory writable, or name a store by `records:` or --records"
+                    fix = "make the directory writable, or set a store with `records:` or --records"
                     raise RecordsUnavailable(
                         Diagnostic("the record store cannot be written", why, fix)
                     ) from error
@@ -165,7 +165,7 @@ class Recording:
     def _nothing(self, away: RecordsUnavailable) -> Records:
         from reconciler.records.none import NoRecords
 
-        self.warn(f"{away}; going on without lock, journal and history")
+        self.warn(f"{away}; continuing without lock, journal and history")
         return NoRecords()
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
@@ -178,7 +178,7 @@ class Recording:
             assert self._opened is not None
             self._opened.remember(scope, seen, at_s)
         except RecordsUnavailable as away:
-            self.tell(f"{away}; what was seen is not recorded")
+            self.tell(f"{away}; observations are not recorded")
 
     def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
         """The newest call that changed a job of each key, if there is a store. One that is away is said."""
@@ -186,7 +186,7 @@ class Recording:
             records = self.reading()
             return records.last_changes(scope) if records else {}
         except RecordsUnavailable as away:
-            self.warn(f"{away}; who changed what is not shown")
+            self.warn(f"{away}; the last changes are not shown")
             return {}
 
     @contextmanager
@@ -284,7 +284,7 @@ class _Forgiving:
         except RecordsUnavailable as away:
             if not self._is_away:
                 self._is_away = True
-                self._warn(f"{away}; going on without a journal")
+                self._warn(f"{away}; continuing without a journal")
             return 0
 
     def after(self, line: int, end: StepEnd) -> None:

@@ -211,7 +211,7 @@ def test_store_that_cannot_be_made_changes_no_plan(service: Service, tmp_path: P
     told: list[str] = []
     context = context_on(service, tmp_path / "file", a_job(), tell=told.append)
     assert [a.action for a in reconcile.plan(context).actions] == [Action.KEEP]
-    assert any("what was seen is not recorded" in text for text in told)
+    assert any("observations are not recorded" in text for text in told)
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["file beside the manifest", "shared store"])

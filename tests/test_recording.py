@@ -50,7 +50,7 @@ def test_it_goes_on_without_where_somebody_said_so(blocked: Path) -> None:
     with recording.locked(scope(), lambda: None):
         assert recording.begin(scope(), RunKind.APPLY, "sha256:0").problem is None
     [warning] = warned
-    assert "going on without lock, journal and history" in warning
+    assert "continuing without lock, journal and history" in warning
 
 
 def test_file_that_is_a_link_to_itself_is_not_an_empty_store(tmp_path: Path) -> None:

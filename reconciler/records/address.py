@@ -40,7 +40,7 @@ def parse_address(url: str) -> Address:
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
-        raise _wrong("it has no scheme")
+        raise _wrong("the scheme is missing")
     if scheme == "sqlite":
         return _file(rest)
     if scheme in _POSTGRESQL:
@@ -51,7 +51,7 @@ def parse_address(url: str) -> Address:
 
 def _file(rest: str) -> Address:
     if not rest.startswith("/") or not rest.strip("/"):
-        raise _wrong("a SQLite file is named by its absolute path, after three slashes")
+        raise _wrong("a SQLite file is given by its absolute path, after three slashes")
     path = Path("/" + rest.lstrip("/"))
     return Address(URL.create("sqlite", database=str(path)), f"sqlite://{path}", path)
 
@@ -60,11 +60,13 @@ def _server(rest: str) -> Address:
     try:
         url = make_url("postgresql+psycopg://" + rest)
     except (ArgumentError, ValueError):
-        raise _wrong("it cannot be read; letters that mean something in a URL stand there as %xx") from None
+        raise _wrong(
+            "it cannot be parsed; characters with a meaning in a URL must be written as %xx"
+        ) from None
     if "@" in (url.host or ""):
-        raise _wrong("it holds two @; the one in the password is written %40")
+        raise _wrong("it contains two @; write the one in the password as %40")
     if not url.database:
-        raise _wrong("it names no database")
+        raise _wrong("the database name is missing")
     # Behind the question mark stand options of the driver, passwords among them.
     shown = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
     given = [url.password or "", *_values(url, "password"), *_values(url, "sslpassword")]
@@ -82,4 +84,4 @@ def _forms(secret: str) -> set[str]:
 
 
 def _wrong(why: str) -> WrongUsage:
-    return WrongUsage(Diagnostic("not the address of a record store", why, f"write {_FORMS}"))
+    return WrongUsage(Diagnostic("not a valid record store URL", why, f"write {_FORMS}"))

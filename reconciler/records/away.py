@@ -30,7 +30,7 @@ class _Row(NamedTuple):
     fix: str
 
 
-_MOVE_AWAY = "move it away; the next apply begins a new one: mv {place} {place}.broken"
+_MOVE_AWAY = "move it away; the next apply creates a new one: mv {place} {place}.broken"
 #: What SQLite and its driver say of a file that was changed or cut.
 _DAMAGES = (
     "not a database",
@@ -50,26 +50,28 @@ _DAMAGES = (
 _SQLITE = (
     _Row("readonly", UNWRITABLE, "let this user write to the file and its directory: chmod u+w {place}"),
     _Row("unable to open", UNREACHABLE, "check the path, and that this user may open it: ls -l {place}"),
-    _Row("locked", UNWRITABLE, "another process is writing; try again. To see which: fuser {place}"),
+    _Row("locked", UNWRITABLE, "another process is writing; retry. To see which one: fuser {place}"),
     *(_Row(said, UNREADABLE, _MOVE_AWAY) for said in _DAMAGES),
-    _Row("is full", UNWRITABLE, "make room on the disk of {place}"),
+    _Row("is full", UNWRITABLE, "free up space on the disk of {place}"),
     _Row("disk i/o error", UNREADABLE, "check the disk of {place}"),
     _Row("", UNREACHABLE, "check the file: ls -l {place}"),
 )
 _POSTGRESQL = (
     _Row(
-        "authentication failed", UNREACHABLE, "check user and password of {place}, PGPASSWORD and ~/.pgpass"
+        "authentication failed",
+        UNREACHABLE,
+        "check the user and password of {place}, PGPASSWORD and ~/.pgpass",
     ),
     _Row("no password supplied", UNREACHABLE, "give the password in PGPASSWORD or ~/.pgpass"),
     _Row("does not exist", UNREACHABLE, "check the names in {place}, and create what is missing"),
     _Row("permission denied", UNWRITABLE, "GRANT the user of {place} the right to create and write tables"),
-    _Row("read-only transaction", UNWRITABLE, "name the primary server, not a standby, in {place}"),
+    _Row("read-only transaction", UNWRITABLE, "use the primary server, not a standby, in {place}"),
     _Row("malformed", UNREADABLE, "restore {place} from a backup"),
-    _Row("lock timeout", UNWRITABLE, "another process is writing; try again"),
-    _Row("statement timeout", UNREACHABLE, "the server is too slow; try again"),
-    _Row("no answer within", UNREACHABLE, "the server hangs; try again, or look after it"),
+    _Row("lock timeout", UNWRITABLE, "another process is writing; retry"),
+    _Row("statement timeout", UNREACHABLE, "the server is too slow; retry"),
+    _Row("no answer within", UNREACHABLE, "the server does not respond; retry, or check it"),
     _Row("cannot be imported", UNREACHABLE, "pip install 'psycopg[binary]'"),
-    _Row("", UNREACHABLE, "check that the server runs and can be reached: psql {place}"),
+    _Row("", UNREACHABLE, "check that the server is running and reachable: psql {place}"),
 )
 
 
@@ -86,7 +88,7 @@ def away(error: Exception, address: Address, redact: Callable[[str], str]) -> Re
 
 def too_new(address: Address, found: int, known: int) -> RecordsUnavailable:
     """The store was written by a later version."""
-    why = f"{address.shown}: its tables are of version {found}; this reconciler knows version {known}"
+    why = f"{address.shown}: schema version {found} is newer than {known}, the latest supported one"
     return RecordsUnavailable(Diagnostic(TOO_NEW, why, "pip install --upgrade reconciler"))
 
 

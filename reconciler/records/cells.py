@@ -59,7 +59,7 @@ class _Checked(TypeDecorator[Any]):
                     return None
             elif self.is_sound(value):
                 return self.convert(value)
-            raise damaged(f"where {self.what} should stand is {_kind_of(value)}")
+            raise damaged(f"{self.what} expected, got {_kind_of(value)}")
 
         return read
 

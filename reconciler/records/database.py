@@ -74,7 +74,7 @@ class Database:
         # SQLite makes those who wait for another connection poll; threads can be told.
         if not self._turn.acquire(timeout=2 * _BUSY_S):
             raise RecordsUnavailable(
-                Diagnostic(UNWRITABLE, f"{self.address.shown}: another thread does not end")
+                Diagnostic(UNWRITABLE, f"{self.address.shown}: another thread is still using the connection")
             )
         try:
             with self.told(), self._immediate.begin() as connection:

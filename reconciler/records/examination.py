@@ -20,7 +20,7 @@ def check_everything(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         check_pragma(connection, "integrity_check")
         if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-            raise damaged("a row refers to another one that is not there")
+            raise damaged("a row refers to another one that does not exist")
     for row in connection.execute(select(REVISIONS)):
         read_revision(row)
     for row in connection.execute(select(RUNS)):

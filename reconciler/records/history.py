@@ -149,7 +149,7 @@ def read_revision(row: Row[Any]) -> PastRevision:
     """
     phases = read_phases(row.phases)
     if row.phase != (phases[-1][0] if phases else ""):
-        raise damaged("the phase of a revision is not the one that was seen last")
+        raise damaged("the phase of a revision differs from the last one observed")
     return PastRevision(
         key=row.key,
         number=row.number,

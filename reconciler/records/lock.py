@@ -155,8 +155,8 @@ class Lease:
 
     def lost(self) -> LockLost:
         """Say that it is not ours any more."""
-        why = f"stack {self.scope.stack}: its lease of {self.lease_s:g} s ran out, or somebody broke it"
-        return LockLost(Diagnostic("the lock is lost", why, "see who works on it, then run it again"))
+        why = f"stack {self.scope.stack}: its lease of {self.lease_s:g} s expired, or it was broken"
+        return LockLost(Diagnostic("the lock was lost", why, "check who else is applying, then run it again"))
 
 
 class Heartbeat:
@@ -183,7 +183,7 @@ class Heartbeat:
             wait_s = self.beat()
 
     def beat(self) -> float | None:
-        """Renew once; return the seconds until the next time, None if the lock is lost."""
+        """Renew once; return the seconds until the next time, None if the lock was lost."""
         try:
             self._lease.renew()
         except LockLost:
@@ -238,8 +238,8 @@ def _held(scope: Scope, row: Row[Any]) -> LockHeld:
     left_s = max(1, round(row.expires_s - row.now_s))
     who, where, command = (printable(text) for text in (row.who, row.place, row.command))
     why = (
-        f"stack {scope.stack}: {who} on {where} has held it since {timestamp(row.since_s)} for: {command}; "
-        f"it ends by itself in {left_s} s unless renewed"
+        f"stack {scope.stack}: held by {who} on {where} since {timestamp(row.since_s)}, for {command}; "
+        f"it expires in {left_s} s unless renewed"
     )
-    fix = "wait until that has ended; if that process is gone: reconciler unlock"
-    return LockHeld(Diagnostic("the lock is held by somebody else", why, fix))
+    fix = "wait until it is released; if its process is gone: reconciler unlock"
+    return LockHeld(Diagnostic("another process holds the lock", why, fix))

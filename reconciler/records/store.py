@@ -171,7 +171,9 @@ class StoredRecords:
             with self._database.reading() as connection:
                 found = connection.execute(select(SCOPES.c.id).where(is_scope(scope))).scalar()
                 if found is None and was_held:
-                    raise damaged(f"nothing of stack {scope.stack} is in it, whose lock was held here")
+                    raise damaged(
+                        f"it contains nothing of stack {scope.stack}, although its lock was held here"
+                    )
             if found is None:
                 return None
             self._scope_ids[scope] = found

@@ -32,7 +32,7 @@ def has_content(file: Path) -> bool:
         raise RecordsUnavailable(Diagnostic(UNREACHABLE, f"{file}: {error.strerror}", fix)) from None
     if not stat.S_ISREG(found.st_mode):
         raise RecordsUnavailable(
-            Diagnostic(UNREACHABLE, f"{file} is {_kind(found.st_mode)}, and no file", _away(file))
+            Diagnostic(UNREACHABLE, f"{file} is {_kind(found.st_mode)}, not a regular file", _away(file))
         )
     if (head := _head(file)) is None:
         return True
@@ -43,7 +43,9 @@ def has_content(file: Path) -> bool:
     # again, for the file may have been empty before its head was read.
     size = file.stat().st_size
     if size < _HEAD or size % _page_size(head):
-        raise RecordsUnavailable(Diagnostic(UNREADABLE, f"{file} is cut short, or no database", _away(file)))
+        raise RecordsUnavailable(
+            Diagnostic(UNREADABLE, f"{file} is truncated or not a database", _away(file))
+        )
     return True
 
 
@@ -68,8 +70,8 @@ def _check_links(file: Path) -> None:
     """A link that leads nowhere is no missing file: the disk with the records may not be there just now."""
     link = next((place for place in (file, *file.parents) if place.is_symlink() and not place.exists()), None)
     if link is not None:
-        why = f"{file}: {link} is a link to {link.readlink()}, which is not there"
-        fix = f"mount what it leads to, or take the link away: rm {_quoted(link)}"
+        why = f"{file}: {link} is a link to {link.readlink()}, which does not exist"
+        fix = f"mount its target, or remove the link: rm {_quoted(link)}"
         raise RecordsUnavailable(Diagnostic(UNREACHABLE, why, fix))
 
 
@@ -78,7 +80,7 @@ def _check_unused(file: Path) -> None:
     file = file.resolve()
     if any(file.parent.glob(f"{escape(file.name)}.lock-*")) and not _head(file):
         raise RecordsUnavailable(
-            Diagnostic(UNREADABLE, f"{file} is empty, and was in use before", _away(file))
+            Diagnostic(UNREADABLE, f"{file} is empty, but was in use before", _away(file))
         )
 
 
@@ -94,7 +96,7 @@ def _kind(mode: int) -> str:
 
 
 def _away(file: Path) -> str:
-    return f"move it away; the next apply begins a new one: mv {_quoted(file)} {_quoted(file)}.broken"
+    return f"move it away; the next apply creates a new one: mv {_quoted(file)} {_quoted(file)}.broken"
 
 
 def _quoted(file: Path) -> str:

@@ -67,13 +67,13 @@ def read_declared(text: str | None) -> Declared | None:
     """
     if text is None:
         return None
-    tree = _load(text, "what was declared")
+    tree = _load(text, "the declaration")
     match tree:
         case {"immutable": dict(), "mutable": dict(), "description": str(), "protect": bool() | None} if (
             len(tree) == 4
         ):
             return Declared(**tree)
-    raise damaged("what was declared is not as it was written")
+    raise damaged("the declaration differs from what was written")
 
 
 def read_phases(text: str) -> tuple[tuple[str, float], ...]:
@@ -82,10 +82,10 @@ def read_phases(text: str) -> tuple[tuple[str, float], ...]:
     Raises:
         Damaged: the text does not say that.
     """
-    found = _load(text or "[]", "the phases that were seen")
+    found = _load(text or "[]", "the observed phases")
     if isinstance(found, list) and all(_is_phase(one) for one in found):
         return tuple((phase, at_s) for phase, at_s in found)
-    raise damaged("the phases that were seen are something else")
+    raise damaged("the observed phases are not a list")
 
 
 def read_summary(text: str) -> dict[str, int]:
@@ -97,7 +97,7 @@ def read_summary(text: str) -> dict[str, int]:
     found = _load(text or "{}", "the summary of a run")
     if isinstance(found, dict) and all(type(count) is int and count >= 0 for count in found.values()):
         return found
-    raise damaged("the summary of a run is something else")
+    raise damaged("the summary of a run is not a mapping")
 
 
 def _load(text: str, what: str) -> Any:

@@ -50,7 +50,9 @@ def test_a_file_that_is_no_database(sqlite: Place) -> None:
     told = _refusal(sqlite.url, sqlite.clock, create=False)
     assert told.what == "the record store cannot be read"
     assert told.why == f"sqlite://{sqlite.path}: file is not a database"
-    assert told.fix == f"move it away; the next apply begins a new one: mv {sqlite.path} {sqlite.path}.broken"
+    assert (
+        told.fix == f"move it away; the next apply creates a new one: mv {sqlite.path} {sqlite.path}.broken"
+    )
 
 
 def test_a_file_that_is_damaged(sqlite: Place) -> None:
@@ -162,7 +164,7 @@ def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest
         second.begin(a_run())
     (told,) = away.value.diagnostics
     assert told.what == "the record store cannot be written"
-    assert told.fix == f"another process is writing; try again. To see which: fuser {sqlite.path}"
+    assert told.fix == f"another process is writing; retry. To see which one: fuser {sqlite.path}"
 
 
 def test_a_thread_that_does_not_end_is_not_waited_for(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +188,7 @@ def test_a_full_disk(sqlite: Place) -> None:
     (told,) = away.value.diagnostics
     assert told.what == "the record store cannot be written"
     assert "is full" in told.why
-    assert told.fix == f"make room on the disk of {sqlite.path}"
+    assert told.fix == f"free up space on the disk of {sqlite.path}"
 
 
 # --- a server
@@ -205,7 +207,7 @@ def test_a_server_that_is_not_there(clock: FileClock, create: bool) -> None:
     assert told.what == "the record store cannot be reached"
     assert "refused" in told.why
     assert (told.fix or "").startswith(
-        "check that the server runs and can be reached: psql postgresql://ann@"
+        "check that the server is running and reachable: psql postgresql://ann@"
     )
     assert "hunter22" not in str(told)
 

@@ -170,12 +170,12 @@ def test_what_was_not_told_one_by_one_is_written_at_the_end_once(place: Place) -
     records = place.open()
     journal = records.begin(a_run())
     journal.outcome(done(), DECLARED)
-    left = Outcome(an_action("b"), Status.SKIPPED, "interrupted before it began")
+    left = Outcome(an_action("b"), Status.SKIPPED, "interrupted before it started")
     journal.end(Ended(NOW, "interrupted", {"done": 1, "skipped": 1}, (done(), left)))
     (run,) = records.runs(SCOPE)
     assert [(action.key, action.status, action.detail) for action in run.actions] == [
         ("a", "done", ""),
-        ("b", "skipped", "interrupted before it began"),
+        ("b", "skipped", "interrupted before it started"),
     ]
 
 

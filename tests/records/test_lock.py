@@ -41,9 +41,9 @@ def test_a_second_taker_is_told_who_holds_it_since_when_and_for_how_long(place: 
         with pytest.raises(LockHeld) as refused:
             _locked(place.open(), holder=BOB)
     (told,) = refused.value.diagnostics
-    assert told.what == "the lock is held by somebody else"
-    assert "alice on laptop has held it since 2027-01-15T08:00:00Z for: reconciler apply" in told.why
-    assert "it ends by itself in 42 s unless renewed" in told.why
+    assert told.what == "another process holds the lock"
+    assert "held by alice on laptop since 2027-01-15T08:00:00Z, for reconciler apply" in told.why
+    assert "it expires in 42 s unless renewed" in told.why
     assert "reconciler unlock" in (told.fix or "")
 
 
@@ -143,7 +143,7 @@ def test_lines_are_refused_once_the_lease_ran_out(place: Place) -> None:
         place.advance(LEASE_S)
         with pytest.raises(LockLost) as lost:
             journal.before(a_step())
-    assert lost.value.diagnostics[0].what == "the lock is lost"
+    assert lost.value.diagnostics[0].what == "the lock was lost"
 
 
 @pytest.mark.parametrize("how", ["broken", "taken over"])
