@@ -598,7 +598,7 @@ class Plan:
             written.write(file)
         except OSError as error:
             raise ReconcilerError(
-                Diagnostic("the plan file cannot be written", f"{file}: {error.strerror}")
+                Diagnostic("cannot write the plan file", f"{file}: {error.strerror}")
             ) from error
         self._digest = written.digest
 
@@ -682,7 +682,7 @@ class Result:
 
     def _failures(self) -> Iterator[Diagnostic]:
         if self.exit_code is ExitCode.LOCKED:
-            yield Diagnostic("the lock was lost", "its lease ran out, or somebody broke it")
+            yield Diagnostic("the lock was lost", "its lease expired, or it was broken")
         for fault in self._core.faults:
             yield Diagnostic("internal error", self._redactor(f"{type(fault).__name__}: {fault}"))
         for outcome in self._core.outcomes:

@@ -195,8 +195,8 @@ def check_target(context: Context, plan: Plan) -> None:
 
     there, here = Scope.of(plan.stack, plan.target), context.scope
     if there != here:
-        why = f"it was made for {there.place}; this is {here.place}"
-        raise StalePlan(Diagnostic("stale plan", why, "make a new plan"))
+        why = f"it was created for {there.place}; this is {here.place}"
+        raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
 
 
 def check_preconditions(context: Context, plan: Plan) -> None:
@@ -212,11 +212,11 @@ def check_preconditions(context: Context, plan: Plan) -> None:
     stack = context.loaded.stack
     seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)
     if seen.problem is not None:
-        raise ServiceError(f"{seen.problem}: nobody knows whether the plan still holds")
+        raise ServiceError(f"cannot verify the plan: {seen.problem}")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
     look = Look(ownership, memory=_History(context).memory)
     if moved := movements(plan, look, context.target.clock.now()):
-        fix = "nothing was changed; make a new plan"
+        fix = "nothing was changed; create a new plan"
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
 
 
@@ -234,7 +234,7 @@ def observe(context: Context, situation: Situation, *, with_details: bool = Fals
     reader = _Reader(context, situation, with_details=with_details)
     reader.open_history()
     seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
-    context.tell(f"read {len(seen.jobs)} jobs by {seen.strategy} in {seen.requests} requests")
+    context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
     look = reader.look(seen)
     reader.record(look)
     return narrow(whole, context.only, look.ownership.owned_keys), look
@@ -346,7 +346,7 @@ class _History:
             raise RecordsUnavailable(
                 Diagnostic(
                     "the history could not be read",
-                    f"{memory.problem}; what has finished might be run again",
+                    f"{memory.problem}; finished work might run again",
                     f"{memory.fix or 'repair the record store'}; or work without it: --without-records",
                 )
             )
@@ -373,3 +373,7 @@ def _read(
     with ThreadPoolExecutor(max_workers=max(1, min(parallelism, len(job_ids)))) as pool:
         found = list(pool.map(read, job_ids))
     return {job.id: job for job in found if job is not None}, frozenset(gone)
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"

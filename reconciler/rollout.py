@@ -185,7 +185,7 @@ class _Wait:
                 more = self.rollout._apply(_only(plan, due), self.journal)
         except (LockHeld, RecordsUnavailable) as refusal:
             if not self._is_held_up and (recording := self.rollout.context.recording):
-                recording.warn(f"{refusal}; tried again until that has ended")
+                recording.warn(f"{refusal}; retrying until it is released")
             self._is_held_up = True
             return False, plan, look
         self._is_held_up = False
@@ -243,14 +243,14 @@ class _Wait:
             # What the history store remembers of it has decided already.
             is_remembered = action.action in (Action.KEEP, Action.DEFER)
             standing = Standing.CURRENT if is_remembered else Standing.SUPERSEDED
-            return Verdict(standing, None, f"the record of job {job_id} is gone")
+            return Verdict(standing, None, f"the record of job {job_id} no longer exists")
         except ServiceError:
             return Verdict(Standing.UNSEEN)
         marker = job.marker
         is_ours = marker is not None and marker.stack == self.plan.stack
         if is_ours and marker is not None and marker.key in (key, *action.former_keys):
             return Verdict(Standing.UNSEEN)
-        return Verdict(Standing.SUPERSEDED, None, f"{job.name} does not say any more that it is ours")
+        return Verdict(Standing.SUPERSEDED, None, f"{job.name} no longer carries our marker")
 
     def _look(self, *, is_to_act: bool = False) -> tuple[Plan, Look]:
         """What is there now, and what the rules make of it; a saved plan has no manifest to ask.

@@ -56,7 +56,9 @@ class PlanFile:
             write_file(file, (dump(self.document) + "\n").encode("utf-8", "backslashreplace"), 0o600)
         except NotRegular as found:
             why = f"{found.filename} is {found.strerror}"
-            raise WrongUsage(Diagnostic("not a file", why, "name a regular file, or a new one")) from None
+            raise WrongUsage(
+                Diagnostic("not a regular file", why, "use a regular file, or a new one")
+            ) from None
 
 
 def plan_file_of(
@@ -111,10 +113,8 @@ def _reference(records: str | None, loaded: LoadedStack, environ: Mapping[str, s
     if environ.get("RECONCILER_RECORDS") == records:
         return "${env.RECONCILER_RECORDS}"
     if any(passwords_in(records)):
-        why = "--records holds a password, and a plan file holds no secret"
-        raise Refused(
-            Diagnostic("a secret that cannot be saved", why, "give the address by RECONCILER_RECORDS")
-        )
+        why = "--records contains a password, and a plan file must not contain secrets"
+        raise Refused(Diagnostic("a secret that cannot be saved", why, "set the URL in RECONCILER_RECORDS"))
     reference: str = save(whole_address(records, loaded.root))
     return reference
 
@@ -126,8 +126,8 @@ def _check_secrets(plan: Plan) -> None:
             *(
                 Diagnostic(
                     "a secret that cannot be saved",
-                    f"jobs.{key}: {reference} stands in the manifest, and a plan file holds no secret",
-                    "declare a variable with `sensitive: true` and `env: NAME`, and write ${var.…} there",
+                    f"jobs.{key}: {reference} is in the manifest, and a plan file must not contain secrets",
+                    "declare a variable with `sensitive: true` and `env: NAME`, and use ${var.…} instead",
                 )
                 for key, reference in sorted(found)
             )
@@ -136,13 +136,13 @@ def _check_secrets(plan: Plan) -> None:
 
 def _without_secrets(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
     if not plan_file.is_json(document):
-        why = "a body holds infinity or NaN, which is no number of JSON"
-        raise Refused(Diagnostic("a value that cannot be saved", why, "write a number, or text in quotes"))
+        why = "a body contains infinity or NaN, which JSON does not allow"
+        raise Refused(Diagnostic("a value that cannot be saved", why, "use a finite number, or quoted text"))
     shown: dict[str, Any] = redacted(document, redact)
     for before, after in zip(document["actions"], shown["actions"], strict=True):
         if before.get("desired") != after.get("desired"):
-            why = f"jobs.{before['key']}: a value of a secret stands in its body as plain text as well"
-            fix = "write ${var.…} wherever the secret is meant, or another value where it is not"
+            why = f"jobs.{before['key']}: its body also contains the value of a secret as plain text"
+            fix = "use ${var.…} wherever the secret is intended, or another value where it is not"
             raise Refused(Diagnostic("a secret that cannot be saved", why, fix))
     for name, found in _names(document):
         if redact(found) != found and (name, found) not in _names(shown):
@@ -208,7 +208,7 @@ class ReadPlan:
         """
         if digest is not None and digest != self.digest:
             why = f"{self.file} is {self.digest}, and {digest} was approved"
-            raise saved.StalePlan(Diagnostic("another plan was approved", why, "review this plan"))
+            raise saved.StalePlan(Diagnostic("a different plan was approved", why, "review this plan"))
 
     def as_loaded(self) -> LoadedStack:
         """What the rest of the program asks of a stack, without its manifest.
@@ -220,8 +220,10 @@ class ReadPlan:
         keys = {key for action in plan.actions for key in (action.key, *action.former_keys)}
         root = (self._base / options.root).resolve()
         if not os.path.isdir(root):  # noqa: PTH112 - a name that is too long is none, and no error
-            why = f"it names {options.root}, as seen from it, as the stack's root; {root} is no directory"
-            raise ManifestInvalid(Diagnostic("invalid plan file", why, "keep the plan where it was made"))
+            why = f"it names {options.root}, as the stack's root, relative to it; {root} is not a directory"
+            raise ManifestInvalid(
+                Diagnostic("invalid plan file", why, "keep the plan file where it was created")
+            )
         return LoadedStack(
             stack=Stack(plan.stack, {}, frozenset(keys)),
             root=root,
@@ -291,18 +293,18 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     try:
         data, status = read_file(file, plan_file.MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError, NotRegular) as error:
-        found = error.strerror if isinstance(error, NotRegular) else "no file"
+        found = error.strerror if isinstance(error, NotRegular) else "file not found"
         why = f"{file} is {found}"
         raise WrongUsage(Diagnostic("no such plan file", why, "reconciler plan --out FILE")) from None
     except TooLarge as error:
-        why = f"{file} is {error.strerror}, and no plan is"
-        raise ManifestInvalid(Diagnostic("invalid plan file", why, "make a new plan")) from None
+        why = f"{file} is {error.strerror}, not a plan"
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
     _check_access(file, status, warn, strict=strict)
     try:
         document = plan_file.parse(data)
     except plan_file.NotAPlanFile as error:
         why = f"{file}: {error}"
-        raise ManifestInvalid(Diagnostic("invalid plan file", why, "make a new plan")) from None
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
     return ReadPlan(file, saved.read(document, str(file), __version__, strict=strict), document)
 
 
@@ -316,18 +318,18 @@ def _check_access(
     """
     own = f"chmod 600 {shlex.quote(str(file))}"
     mode = stat.S_IMODE(status.st_mode)
-    look = f"read it again, reconciler show {shlex.quote(str(file))}, then: "
+    look = f"review it with reconciler show {shlex.quote(str(file))}, then: "
     found = None
     if status.st_uid not in (os.geteuid(), 0):
-        why = f"{file} belongs to user {status.st_uid}, who can change it"
-        found = Diagnostic("plan file of another user", why, f"{look}copy it to a file of your own")
+        why = f"{file} is owned by user {status.st_uid}, who can modify it"
+        found = Diagnostic("plan file owned by another user", why, f"{look}copy it to a file that you own")
     elif mode & (stat.S_IWGRP | stat.S_IWOTH):
-        why = f"{file} has mode {mode:04o}: what is carried out may not be what was approved"
-        found = Diagnostic("plan file that others can write", why, look + own)
+        why = f"{file} has mode {mode:04o}: it may have been modified since it was approved"
+        found = Diagnostic("plan file writable by others", why, look + own)
     if found is not None and strict:
         raise Refused(found)
     if found is None and mode & (stat.S_IRGRP | stat.S_IROTH):
-        why = f"{file} has mode {mode:04o}, and holds whole jobs, though no secret"
-        found = Diagnostic("plan file that others can read", why, own)
+        why = f"{file} has mode {mode:04o}, and contains whole jobs, although no secrets"
+        found = Diagnostic("plan file readable by others", why, own)
     if found is not None:
         warn(replace(found, severity=Severity.WARNING))

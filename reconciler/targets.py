@@ -131,7 +131,7 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
 class LocalFileFailed(Rejected):
     """The file of the local target cannot be read or written; what was asked had no effect."""
 
-    what = "the file of the local target cannot be used"
+    what = "cannot use the file of the local target"
 
 
 @contextmanager
@@ -147,12 +147,12 @@ def _telling_of(file: Path) -> Iterator[None]:
 def _fix_of(error: Exception, file: Path) -> str:
     name = str(getattr(error, "sqlite_errorname", ""))
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return "another process holds it; run it again when that one has ended"
+        return "another process is using it; retry when that process has ended"
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return f"{file.name} has to be a file that you can write, and {file.parent} a directory"
+        return f"{file.name} must be a writable file, and {file.parent} a directory"
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return "see whether the disk is full"
-    return f"remove {file}, if the jobs of the local target may be lost"
+        return "check whether the disk is full"
+    return f"remove {file} if you can lose the jobs of the local target"
 
 
 class _LocalClock:

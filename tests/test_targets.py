@@ -52,12 +52,12 @@ def test_the_clock_goes_on_without_the_file(local: Connected, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        ("SQLITE_BUSY", "another process holds it; run it again when that one has ended"),
-        ("SQLITE_BUSY_SNAPSHOT", "another process holds it; run it again when that one has ended"),
-        ("SQLITE_READONLY", "local.sqlite3 has to be a file that you can write, and r a directory"),
-        ("SQLITE_CANTOPEN", "local.sqlite3 has to be a file that you can write, and r a directory"),
-        ("SQLITE_FULL", "see whether the disk is full"),
-        ("SQLITE_CORRUPT", "remove r/local.sqlite3, if the jobs of the local target may be lost"),
+        ("SQLITE_BUSY", "another process is using it; retry when that process has ended"),
+        ("SQLITE_BUSY_SNAPSHOT", "another process is using it; retry when that process has ended"),
+        ("SQLITE_READONLY", "local.sqlite3 must be a writable file, and r a directory"),
+        ("SQLITE_CANTOPEN", "local.sqlite3 must be a writable file, and r a directory"),
+        ("SQLITE_FULL", "check whether the disk is full"),
+        ("SQLITE_CORRUPT", "remove r/local.sqlite3 if you can lose the jobs of the local target"),
     ],
 )
 def test_a_file_that_is_only_held_is_not_to_be_removed(name: str, fix: str) -> None:

@@ -42,7 +42,7 @@ class CreateChecks:
         for use in pools(body):
             refusal = self._pool_refusal(self._catalog, use.pool_id, use.flavor_id)
             if refusal is not None:
-                refused = Missing(use.path, use.pool_id, why=f"is refused by the service: {refusal.message}")
+                refused = Missing(use.path, use.pool_id, why=f"is rejected by the service: {refusal.message}")
                 raise NotOffered(
                     _words([refused], action),
                     code=refusal.code,
@@ -80,5 +80,5 @@ class CreateChecks:
 def _words(found: list[Missing], action: PlannedAction) -> str:
     source = action.source
     place = f" ({source.file}:{source.line}:{source.column})" if source else ""
-    stays = f"; {action.before.name} was left as it is" if action.before else ""
+    stays = f"; {action.before.name} was left unchanged" if action.before else ""
     return "; ".join(one.describe() for one in found) + place + stays

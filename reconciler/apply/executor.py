@@ -25,7 +25,7 @@ Listener = Callable[[ApplyEvent], None]
 
 #: A look that is older is taken again, right before the call.
 FRESH_FOR_S = 1.0
-REFUSED = "a guard refuses the plan"
+REFUSED = "the plan is refused by a guard"
 DEPENDS = "an earlier action of the same key did not succeed"
 
 
@@ -212,7 +212,7 @@ class Execution:
             outcome = Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=job)
         except Exception as fault:  # a fault of ours in one action must not stop the others
             self._faults.append(fault)
-            outcome = Outcome(action, Status.FAILED, f"a fault of ours: {type(fault).__name__}", job=job)
+            outcome = Outcome(action, Status.FAILED, f"internal error: {type(fault).__name__}", job=job)
         finally:
             turn.end()
         if outcome.status is not Status.SKIPPED:
@@ -231,7 +231,7 @@ class Execution:
         self._stream.tell(EventType.ACTION_STARTED, key=action.key, action=action.action, job=job)
 
     def _tell_progress(self, action: PlannedAction, job: ObservedJob) -> None:
-        detail = f"{job.name} is {job.phase_text}"
+        detail = job.phase_text if job.name == action.key else f"{job.name} {job.phase_text}"
         self._stream.tell(
             EventType.ACTION_PROGRESS, key=action.key, action=action.action, job=job.id, detail=detail
         )

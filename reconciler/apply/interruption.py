@@ -8,8 +8,8 @@ from reconciler.core.outcome import Outcome, Status
 from reconciler.core.plan import PlannedAction
 from reconciler.core.record import Call
 
-INTERRUPTED = "interrupted before it began"
-WITHOUT_EFFECT = "interrupted, nothing was changed"
+INTERRUPTED = "interrupted before it started"
+WITHOUT_EFFECT = "interrupted; nothing was changed"
 
 
 def outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, has_begun: bool) -> Outcome:
@@ -23,8 +23,8 @@ def outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, has
         return Outcome(action, Status.SKIPPED, WITHOUT_EFFECT if has_begun else INTERRUPTED, job=job)
     is_only_to_end = action.traits.stops_a_job and not action.traits.starts_a_job
     if is_only_to_end and Call.TERMINATE in done:
-        return Outcome(action, Status.DONE, "its end was asked for", job=job)
-    detail = f"interrupted: {_how_far(action, done)}; the next apply does the rest"
+        return Outcome(action, Status.DONE, "its termination was requested", job=job)
+    detail = f"interrupted: {_how_far(action, done)}; the next apply completes it"
     return Outcome(action, Status.INTERRUPTED, detail, job=job, message=detail)
 
 
@@ -32,9 +32,9 @@ def _how_far(action: PlannedAction, done: Collection[Call]) -> str:
     old = action.before.name if action.before else action.key
     new = action.after.name if action.after else action.key
     if Call.TERMINATE in done and Call.CREATE not in done:
-        return f"{old} was ended, {new} was not created"
+        return f"{old} was terminated, {new} was not created"
     if Call.CREATE in done:
-        return f"{new} was created, {old} was not ended"
+        return f"{new} was created, {old} was not terminated"
     if action.traits.stops_a_job:
-        return f"{old} is marked as stopped, and was not terminated"
-    return f"{old} was updated, and not read back"
+        return f"{old} was marked as stopped, but not terminated"
+    return f"{old} was updated, but not verified"

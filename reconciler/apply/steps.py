@@ -145,7 +145,7 @@ class Steps:
         if job.marker is None or digest is None or not is_of_same_form(job.marker.digest, digest):
             return None
         if job.phase is Phase.COMPLETED:
-            return job.id, f"{job.name} has completed meanwhile"
+            return job.id, f"{job.name} has completed in the meantime"
         if stopped_itself(DesiredJob(key=action.key, body=action.desired, digest=digest), job):
             return job.id, f"{job.name} is {job.phase_text}: stopped by its own auto_stop"
         return None
@@ -193,7 +193,7 @@ class Steps:
         except ServiceError as second:
             failure, is_held = second, None
         if is_held is None:
-            said = f"{failure.message}; whether {name} was created could not be found out"
+            said = f"{failure.message}; it is unknown whether {name} was created"
             raise Ended(Status.UNKNOWN, said) from failure
         return None
 
@@ -202,7 +202,7 @@ class Steps:
         found = self._backend.find(name)
         for job in found:
             if job.name == name and self._is_ours(job, action):
-                return job.id, "found: it had been created already"
+                return job.id, "already created"
         if found:
             raise Ended(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
         return None
@@ -262,7 +262,7 @@ class Steps:
         if missing and failure:
             raise failure
         if missing:
-            raise Ended(Status.FAILED, f"the service did not take {', '.join(missing)}", job.id)
+            raise Ended(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
         unseen = ", ".join(".".join(path) for path in unreported_paths(body, job))
         return job.id, f"{unseen} sent; the service does not report it" if unseen else ""
 
@@ -272,22 +272,22 @@ class Steps:
         if action.reason is Reason.MARKER_RESTORED:
             return
         if marker is None or Flags(marker.protected, marker.stopped) != planned:
-            raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed meanwhile", job.id)
+            raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id)
         if takes_back_the_stop(action) and _has_ended(job):
-            raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} by now, as we had asked", job.id)
+            raise Ended(Status.CONFLICT, f"{job.name} is now {job.phase_text}, as requested", job.id)
 
     # --- terminate
 
     def _terminate(self, action: PlannedAction) -> tuple[str, str]:
         job = self._end(action)
         if job is None:
-            return _id(action) or "", "its record is gone"
-        return job.id, f"it is {job.phase_text}"
+            return _id(action) or "", "its record no longer exists"
+        return job.id, f"now {job.phase_text}"
 
     def _end(self, action: PlannedAction) -> ObservedJob | None:
         """Mark the job as stopped by us, then ask for its end; too late is done, too.
 
-        Returns the job as it is then; None if its record is gone.
+        Returns the job as it is then; None if its record no longer exists.
         """
         for attempt in range(ATTEMPTS):
             try:
@@ -360,7 +360,7 @@ class Steps:
         return self._create_in_place_of(old, action)
 
     def _create_in_place_of(self, old: ObservedJob | None, action: PlannedAction) -> tuple[str, str]:
-        """Create the next revision when the one before has ended; None if its record is gone.
+        """Create the next revision when the one before has ended; None if its record no longer exists.
 
         Raises:
             Ended: that failed, so that there is none now, and the words say so.
@@ -386,7 +386,7 @@ class Steps:
         job_id, detail = self._create_next(action)
         job = self._wait(action, self._backend.details(job_id), _stands_or_has_ended)
         if job.phase not in (Phase.RUNNING, Phase.COMPLETED):
-            raise Ended(Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job stays", job.id)
+            raise Ended(Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job is kept", job.id)
         self._end(action)
         return job_id, detail
 
@@ -401,11 +401,11 @@ class Steps:
         if action.reason is Reason.MARKER_RESTORED and marker is None:
             return job
         if marker is None or marker.stack != self._stack or marker.key not in (action.key, action.formerly):
-            raise Ended(Status.CONFLICT, f"{job.name} does not say any more that it is ours", job.id)
+            raise Ended(Status.CONFLICT, f"{job.name} no longer carries our marker", job.id)
         if (marker.revision, marker.digest) != (before.revision, before.digest):
-            raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed meanwhile", job.id)
+            raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id)
         if action.traits.stops_a_job and marker.protected:
-            raise Ended(Status.CONFLICT, f"{job.name} has been protected meanwhile", job.id)
+            raise Ended(Status.CONFLICT, f"{job.name} has been protected in the meantime", job.id)
         return job
 
     def _wait(

@@ -30,8 +30,8 @@ def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterato
     if marker is not None and marker.protected and operation is Operation.TERMINATE:
         yield Diagnostic(
             "the job is protected",
-            f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says so",
-            f"write protect: false under lifecycle of {marker.key}, and apply",
+            f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says protected",
+            f"set protect: false under lifecycle of {marker.key}, and apply",
         )
     elif marker is not None and not force:
         yield Diagnostic(
@@ -42,7 +42,7 @@ def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterato
     verdict = may(operation, job.phase)
     if not verdict:
         yield Diagnostic(
-            f"{operation.value} is not legal now",
+            f"cannot {operation.value}",
             f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}",
         )
 

@@ -114,7 +114,7 @@ class JobClient:
         found, unreadable = [], list(listing.unreadable)
         for job in listing.jobs[:limit]:
             if oddity := find_oddity(dict(job.body)):
-                unreadable.append(Unreadable(f"it holds {oddity}", job.name, job.id))
+                unreadable.append(Unreadable(f"it contains {oddity}", job.name, job.id))
             else:
                 found.append(self._shown(job))
         return Found(found, unreadable)
@@ -236,8 +236,8 @@ class JobClient:
 
 _ENDS = {
     Judged.ENDED_BADLY.value: (ExitCode.ENDED_BADLY, "it ended badly"),
-    "timed_out": (ExitCode.TIMED_OUT, "the time is up"),
-    "gone": (ExitCode.UNKNOWN, "its record is gone"),
+    "timed_out": (ExitCode.TIMED_OUT, "timed out"),
+    "gone": (ExitCode.UNKNOWN, "its record no longer exists"),
 }
 
 

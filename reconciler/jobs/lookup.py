@@ -43,15 +43,15 @@ def find_job(
     job = next((found for way in ways if (found := way(backend, named))), None)
     if job is None and is_declared:
         why = f"stack {stack.name} owns no job of key {named!r}, and no job has that id or name"
-        raise NotFound(why, fix="reconciler status shows where each key stands")
+        raise NotFound(why, fix="reconciler status lists the keys")
     if job is None:
         raise NotFound(
             f"workspace {backend.workspace_id} has no job with the id or the name {named!r}, and stack "
             f"{stack.name} no such key",
-            fix=nearest(named, stack.whole) or "reconciler jobs list shows what there is",
+            fix=nearest(named, stack.whole) or "reconciler jobs list shows the jobs",
         )
     if is_declared:
-        say(f"{named} is a key of which the stack owns no job; {job.id} has that name.")
+        say(f"{named} is a key without a job of the stack; using {job.id}, which has that name.")
     return job
 
 
@@ -76,7 +76,7 @@ def _by_key(stack: Stack, backend: ModelArtsBackend, key: str, *, is_declared: b
     view = look_at(seen)
     if view.unreadable or (seen.problem is not None and (view.owned or is_declared)):
         why = view.unreadable[0].why if view.unreadable else seen.problem
-        raise ServiceError(f"{why}: nobody knows which revision of {key} is the newest")
+        raise ServiceError(f"{why}: cannot tell which revision of {key} is the newest")
     latest = newest(view, None if desired is None or desired.is_absent else desired)
     return latest.job if latest else None
 
@@ -113,5 +113,5 @@ def _by_name(backend: ModelArtsBackend, named: str) -> ObservedJob | None:
         jobs = [job for job in jobs if job.name == named] or jobs
     if len(jobs) > 1:
         ids = ", ".join(f"{job.name} is {job.id}" for job in jobs)
-        raise WrongUsage(Diagnostic("several jobs of one name", ids, "name the job by its id"))
+        raise WrongUsage(Diagnostic("ambiguous job name", ids, "give the id of the job"))
     return jobs[0] if jobs else None

@@ -51,7 +51,7 @@ class Moment(NamedTuple):
             try:
                 value = datetime.fromisoformat(value)
             except ValueError:
-                text = f'"{value}" is no time; write 2026-11-21, 2026-11-21T08:00:00Z, or 2d'
+                text = f'"{value}" is not a valid time; write 2026-11-21, 2026-11-21T08:00:00Z, or 2d'
                 raise ValueError(text) from None
         if not isinstance(value, datetime):
             raise ValueError(f"{value!r} is no time; give a datetime, or a text")
@@ -97,7 +97,7 @@ def read(
     from reconciler.backends.paging import Listing
 
     if len(asked.spans) > 1 and sort_by != "create_time":
-        raise _wrong(f"{_IN_PARTS}, so --sort goes with a shorter time only")
+        raise _wrong(f"{_IN_PARTS}, so --sort requires a shorter period")
     spans = asked.spans if order == "desc" else asked.spans[::-1]
     whole = Listing()
     found: set[str] = set()
@@ -138,7 +138,7 @@ def _spans(
         return []
     until_s = now_s + _AHEAD_S
     if (until_s if before_s is None else before_s) < after_s:
-        raise _wrong("--created-before lies before --created-after")
+        raise _wrong("--created-before is before --created-after")
     first = math.floor(min(max(0.0, after_s), until_s))
     last = math.ceil(until_s if before_s is None else min(before_s, until_s))
     if not is_needed and last - first > WINDOW_S:
@@ -180,7 +180,7 @@ def wanted(
     conditions += filters
     for condition in conditions:
         if len(condition["value"]) > MAX_VALUES:
-            raise _wrong(f"the service takes {MAX_VALUES} values of {condition['key']} at most")
+            raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
     after_s = after.at_s(now_s) if after else None
     before_s = before.at_s(now_s) if before else None
     in_parts = bool(tags or host_ips)
@@ -216,7 +216,7 @@ def event_times(
     first_s = since.at_s(now_s) if since else created_at_s
     last_s = until.at_s(now_s) if until else now_s + _AHEAD_S
     if since and until and last_s < first_s:
-        raise _wrong("--until lies before --since")
+        raise _wrong("--until is before --since")
     last_s = max(0.0, min(last_s, now_s + _AHEAD_S))
     first_s = max(0.0, min(first_s, last_s))
     return {

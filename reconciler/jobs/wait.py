@@ -54,14 +54,14 @@ class JobWatch:
             job = self._backend.details(self.job.id)
         except NotFound:
             self.is_gone = True
-            self._listener(self.job, "its record is gone", False)
+            self._listener(self.job, "its record no longer exists", False)
         except Unauthorized:
             raise
         except ServiceError as failure:
             self._failures += 1
             if self._failures >= PATIENCE:
                 raise
-            self._listener(self.job, f"cannot be read just now: {failure.message}", False)
+            self._listener(self.job, f"cannot be read at the moment: {failure.message}", False)
         else:
             self._failures = 0
             if job.phase_text != self.job.phase_text:

@@ -175,5 +175,5 @@ def test_plan_that_cannot_be_written_is_an_error_with_words(service: Service, tm
         plan.save(tmp_path)
     with pytest.raises(ReconcilerError) as caught:
         plan.save(tmp_path / "none" / "plan.json")
-    assert "cannot be written" in str(caught.value)
+    assert "cannot write the plan file" in str(caught.value)
     assert not (tmp_path / "none").exists()

@@ -153,7 +153,7 @@ def test_plan_right_after_apply_has_no_changes(service: Service) -> None:
             "a",
             "create",
             "not_found",
-            "not found",
+            "new",
         )
         session.apply(plan)
         plan = session.plan()

@@ -99,7 +99,7 @@ def test_load_without_a_path_takes_the_current_directory(
         ["stack"],
         {"stack": "test", "jbos": {}},
     ],
-    ids=["no stack", "no number", "no data", "no name", "no text", "no mapping", "misspelt"],
+    ids=["no stack", "no number", "no data", "no name", "no message", "no mapping", "misspelt"],
 )
 def test_data_that_is_no_manifest_is_invalid(data: Any, tmp_path: Path) -> None:
     with pytest.raises(ManifestInvalid) as caught:

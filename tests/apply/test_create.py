@@ -119,7 +119,7 @@ def test_what_cannot_be_looked_up_after_a_lost_answer_is_unknown_and_said_so(
     either.fail(Fault(effect, operation=CREATE), LOOK_UP_FAILS)
     outcome = the_only(either.carry_out(plan))
     assert outcome.status is Status.UNKNOWN
-    assert "whether a was created could not be found out" in outcome.message
+    assert "it is unknown whether a was created" in outcome.message
     assert (outcome.code, bool(outcome.request_id)) == ("ModelArts.0010", True), "of the look-up"
     assert either.asked(CREATE) == 1
 
@@ -165,7 +165,7 @@ def test_a_name_that_our_own_job_has_by_now_is_done_whoever_sent_it(service: Ser
         service.gate.before(CREATE, lambda: service.put_job("a", text))
     outcome = the_only(service.carry_out(plan))
     assert (outcome.status, outcome.job) == (Status.DONE, service.job("a").id)
-    assert "created already" in outcome.detail
+    assert "already created" in outcome.detail
     assert len(service.store.jobs()) == 1
 
 
@@ -321,7 +321,7 @@ def test_what_was_restarted_and_completed_since_the_plan_is_not_run_again(servic
     service.store.set_phase(first.id, "Completed")
     outcome = the_only(service.carry_out(plan))
     assert (outcome.status, outcome.job) == (Status.DONE, first.id)
-    assert "completed meanwhile" in outcome.detail
+    assert "completed in the meantime" in outcome.detail
     assert service.phases() == {"a": "Completed"}
 
 

@@ -151,7 +151,7 @@ def test_place_in_the_manifest_is_named(target: Target) -> None:
     plan = plan.model_copy(
         update={"actions": tuple(a.model_copy(update={"source": source}) for a in plan.actions)}
     )
-    assert "(jobs.yaml:7:3); a was left as it is" in the_only(target.carry_out(plan)).detail
+    assert "(jobs.yaml:7:3); a was left unchanged" in the_only(target.carry_out(plan)).detail
 
 
 def test_credentials_that_do_not_hold_leave_the_running_job(target: Target) -> None:
@@ -281,7 +281,10 @@ def test_quota_that_is_used_up_says_what_was_ended(target: Target) -> None:
     target.service.store.quota = 1
     outcome = the_only(target.replace(good(algorithm__parameters={"lr": 0.5})))
     assert (outcome.job, outcome.code) == (old.id, "ModelArts.2815")
-    assert "r1 was ended; r2 could not be made: the service refused: The quota of job-num" in outcome.detail
+    assert (
+        "r1 was ended; r2 could not be made: the service rejected the request: The quota of job-num"
+        in outcome.detail
+    )
 
 
 def test_name_taken_after_the_end_names_the_old_job(target: Target) -> None:

@@ -205,9 +205,9 @@ def test_an_interrupt_lets_the_actions_in_flight_finish(service: Service) -> Non
 CREATE_FIRST: dict[str, Any] = {"lifecycle": {"replace_order": "create_first"}}
 #: What is replaced, what is sent when the interrupt comes, and what is said of it.
 CUT_SHORT = [
-    ({}, UPDATE, [UPDATE], "a is marked as stopped, and was not terminated"),
-    ({}, STOP, [UPDATE, STOP], "a was ended, a-r2 was not created"),
-    (CREATE_FIRST, CREATE, [CREATE], "a-r2 was created, a was not ended"),
+    ({}, UPDATE, [UPDATE], "a was marked as stopped, but not terminated"),
+    ({}, STOP, [UPDATE, STOP], "a was terminated, a-r2 was not created"),
+    (CREATE_FIRST, CREATE, [CREATE], "a-r2 was created, a was not terminated"),
 ]
 
 
@@ -225,7 +225,7 @@ def test_interrupted_replace_sends_nothing_more_and_says_how_far_it_came(
         ("a", Status.INTERRUPTED),
         ("b", Status.SKIPPED),
     ]
-    detail = f"interrupted: {said}; the next apply does the rest"
+    detail = f"interrupted: {said}; the next apply completes it"
     assert (result.outcomes[0].detail, result.word) == (detail, "interrupted")
     [told] = [event for event in service.events if event.type is EventType.ACTION_FAILED]
     assert told.message == detail
@@ -431,7 +431,7 @@ class BrokenLater(NoJournal):
 
     def before(self, step: Step) -> int:
         if self.is_broken:
-            raise LockLost(Diagnostic("the lock is lost", "somebody broke it"))
+            raise LockLost(Diagnostic("the lock was lost", "somebody broke it"))
         return super().before(step)
 
 

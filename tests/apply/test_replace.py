@@ -153,7 +153,7 @@ def test_waiting_is_told_every_ten_seconds(service: Service) -> None:
     assert len(told) == 5
     [started] = [event for event in service.events if event.type is EventType.ACTION_STARTED]
     assert {(event.key, event.action, event.job, event.detail) for event in told} == {
-        ("a", Action.REPLACE, old.id, "a is Terminating")
+        ("a", Action.REPLACE, old.id, "Terminating")
     }
     seconds = [int(event.ts[17:19]) for event in [started, *told]]
     assert {(later - sooner) % 60 for sooner, later in pairwise(seconds)} == {10}
@@ -193,7 +193,7 @@ def test_with_create_first_the_old_job_stays_where_the_new_one_ends_badly(
     either.time.at(1, lambda: either.store.set_phase(either.job("a-r2").id, phase))
     outcome = the_only(either.carry_out(plan))
     assert (outcome.status, outcome.job) == (Status.FAILED, either.job("a-r2").id)
-    assert f"a-r2 ended as {phase}; the old job stays" in outcome.detail
+    assert f"a-r2 ended as {phase}; the old job is kept" in outcome.detail
     assert either.phases() == {"a": "Running", "a-r2": phase}
     again = either.plan(new_first()).actions
     assert [(action.action, action.before and action.before.revision) for action in again] == [

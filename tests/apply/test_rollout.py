@@ -534,7 +534,7 @@ def test_each_job_is_told_when_it_changes_and_every_ten_seconds(service: Service
     slow = a_job(algorithm__environments={"EMULATOR_RUN_SECONDS": "100"})
     told = rollout(service, slow)
     events = told.progress("a")
-    phases = [(e.detail or "").split(",")[0].removeprefix("a is ") for e in events]
+    phases = [(e.detail or "").partition(" ")[0] for e in events]
     assert list(dict.fromkeys(phases)) == ["Creating", "Pending", "Running", "Completed"]
     times = [datetime.fromisoformat(e.ts).timestamp() for e in events]
     gaps = [later - sooner for sooner, later in pairwise(times)]
@@ -544,15 +544,15 @@ def test_each_job_is_told_when_it_changes_and_every_ten_seconds(service: Service
 
 def test_how_long_it_queued_and_ran_is_told(service: Service) -> None:
     told = rollout(service, a_job())
-    assert told.progress("a")[-1].detail == "a is Completed, queued 3 s, ran 20 s"
+    assert told.progress("a")[-1].detail == "Completed (3 s queued, 20 s elapsed)"
     [waited] = told.result.waits
-    assert waited.describe(service.time.now()) == "a is Completed, queued 3 s, ran 20 s"
+    assert waited.describe(service.time.now()) == "Completed (3 s queued, 20 s elapsed)"
 
 
 def test_who_is_waited_for_is_told_before_there_is_a_job(service: Service) -> None:
     told = rollout(service, *PIPELINE)
     first = told.progress("b")[0]
-    assert first.detail == "waits for a; then: create, not found"
+    assert first.detail == "waiting for a, then create"
     assert first.job is None
 
 

@@ -64,7 +64,7 @@ def test_a_terminate_that_comes_too_late_has_reached_its_goal(
     at = {"before the look": SHOW, "before the mark": UPDATE, "between mark and terminate": STOP}[when]
     either.gate.before(at, end)
     outcome = the_only(either.carry_out(ending))
-    assert (outcome.status, outcome.detail) == (Status.DONE, f"it is {phase}")
+    assert (outcome.status, outcome.detail) == (Status.DONE, f"now {phase}")
     assert either.phases() == {"a": phase}
     is_marked = either.description("a").endswith(".stopped")
     if when == "before the look":
@@ -97,7 +97,7 @@ def test_the_last_attempt_that_comes_too_late_has_reached_its_goal(either: Servi
 
     either.gate.before(STOP, complete_before_the_fourth, always=True)
     outcome = the_only(either.carry_out(ending))
-    assert (outcome.status, outcome.detail) == (Status.DONE, "it is Completed")
+    assert (outcome.status, outcome.detail) == (Status.DONE, "now Completed")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_had_its_effect_without_an_answer_is_seen(either: Service, ending: 
 def test_a_record_that_is_gone_has_reached_its_goal(either: Service, ending: Plan, at: str) -> None:
     either.gate.before(at, lambda: either.store.delete(PROJECT, either.job("a").id))
     outcome = the_only(either.carry_out(ending))
-    assert (outcome.status, outcome.detail) == (Status.DONE, "its record is gone")
+    assert (outcome.status, outcome.detail) == (Status.DONE, "its record no longer exists")
 
 
 def test_a_mark_that_is_refused_ends_the_action_before_the_job(either: Service, ending: Plan) -> None:

@@ -43,7 +43,7 @@ def test_what_did_not_take_fails_the_action(either: Service) -> None:
     either.run(a_job(description="old"))
     either.gate.after(UPDATE, lambda: either.describe("a", f"old {OURS}"))
     outcome = the_only(either.apply(edited()))
-    assert (outcome.status, outcome.detail) == (Status.FAILED, "the service did not take description")
+    assert (outcome.status, outcome.detail) == (Status.FAILED, "the service did not apply description")
 
 
 def test_a_priority_that_did_not_take_is_named(service: Service) -> None:
@@ -78,7 +78,7 @@ def test_a_job_that_began_to_run_since_the_plan_gets_its_description_and_keeps_i
     assert service.description("a") == f"new {OURS}"
     assert "schedule_policy" not in service.job("a").body["spec"]
     again = service.plan(urgent(description="new"))
-    assert (again.actions[0].action, [w.what for w in again.warnings]) == (Action.KEEP, ["change waits"])
+    assert (again.actions[0].action, [w.what for w in again.warnings]) == (Action.KEEP, ["deferred"])
 
 
 def test_a_pending_job_gets_its_priority(service: Service) -> None:

@@ -116,7 +116,7 @@ def test_retry_that_a_colleague_made_ends_the_wait_and_is_not_retried(service: S
 def test_job_that_was_released_is_neither_made_again_nor_waited_for(service: Service, text: str) -> None:
     service.time.at(8, lambda: service.describe("a", text))
     told = rollout(service, a_job())
-    assert superseded(told).describe(0) == "a does not say any more that it is ours"
+    assert superseded(told).describe(0) == "a no longer carries our marker"
     assert set(service.phases()) == {"a"}
 
 
@@ -135,7 +135,7 @@ def test_job_whose_record_was_deleted_is_not_made_again(service: Service) -> Non
 
     service.time.at(8, fails_and_is_deleted)
     told = rollout(service, a_job())
-    assert "is gone" in superseded(told).describe(0)
+    assert "no longer exists" in superseded(told).describe(0)
     assert service.asked(CREATE) == 1
 
 
