@@ -16,6 +16,7 @@ from reconciler.core.history import (
     HistoryRun,
     HistoryStep,
 )
+from reconciler.core.outcome import spell_status
 from reconciler.core.printable import printable
 from reconciler.render.listing import render_table, render_tree
 from reconciler.render.style import PLAIN, Style
@@ -63,7 +64,9 @@ def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
     painted = style.paint(printable(word), _COLOURS.get(word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took}"
     yield from _wrapped("    ", "by " + "; ".join(filter(None, _origin(run))))
-    if not run.actions and (counts := ", ".join(f"{n} {name}" for name, n in run.summary.items() if n)):
+    if not run.actions and (
+        counts := ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
+    ):
         yield from _wrapped("    ", counts)
     width = max((len(action.action) for action in run.actions), default=0)
     for action in run.actions:
@@ -73,7 +76,7 @@ def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
         yield from (line for step in run.steps for line in _step(step))
     elif lost:
         calls = "1 call has" if len(lost) == 1 else f"{len(lost)} calls have"
-        yield f"      {calls} no answer on record; -v shows the calls"
+        yield f"      {calls} no recorded answer; use -v to list the calls"
 
 
 def _origin(run: HistoryRun) -> Iterator[str]:
@@ -90,7 +93,7 @@ def _commit(commit: str) -> str:
 
 
 def _action(action: HistoryAction, style: Style, width: int) -> Iterator[str]:
-    status = action.status.replace("_", " ")
+    status = spell_status(action.status)
     said = f": {action.detail}" if action.detail else ""
     code = f" ({action.code})" if action.code and action.code not in action.detail else ""
     lines = _wrapped(" " * 16, f"{action.action:<{width}} {action.key}{said}{code}")
@@ -100,18 +103,18 @@ def _action(action: HistoryAction, style: Style, width: int) -> Iterator[str]:
 
 
 def _step(step: HistoryStep) -> Iterator[str]:
-    end = "no answer is on record" if step.ok is None else _answer(step)
+    end = "no answer recorded" if step.ok is None else _answer(step)
     took = "" if step.duration_s is None else f", took {spell(_round(step.duration_s))}"
     yield from _wrapped(" " * 6, f"call {step.call} {step.name} {step.began_at}{took}: {end}")
 
 
 def _answer(step: HistoryStep) -> str:
     marks = ", ".join(filter(None, (step.code, step.request_id and f"request {step.request_id}")))
-    return "done" if step.ok else f"failed: {step.message}" + (f" ({marks})" if marks else "")
+    return "succeeded" if step.ok else f"failed: {step.message}" + (f" ({marks})" if marks else "")
 
 
 def _revision(one: HistoryRevision, style: Style) -> Iterator[str]:
-    phase = printable(one.phase) if one.phase else "not looked at yet"
+    phase = printable(one.phase) if one.phase else "not observed yet"
     yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
     nodes = "1 node" if one.node_count == 1 else f"{one.node_count} nodes"
     ran = f", {_ran(one)}" if one.ended_at else ""
@@ -120,9 +123,9 @@ def _revision(one: HistoryRevision, style: Style) -> Iterator[str]:
         yield f"    {told}"
     if one.phases:
         seen = ", ".join(f"{seen.phase} {seen.seen_at}" for seen in one.phases)
-        yield from _wrapped("    ", f"first seen as: {seen}")
+        yield from _wrapped("    ", f"first observed: {seen}")
     if one.declared is None or not one.declared.immutable:
-        yield "    what was declared when it was created is not on record"
+        yield "    its declaration is not on record"
     if one.declared is not None and (spec := _spec(one.declared)):
         yield "    declared:"
         yield from render_tree(spec, 3)
@@ -205,8 +208,8 @@ def _same(report: HistoryReport) -> str:
         return ""
     digests = {one.digest for one in report.revisions}
     if len(digests) < 2:
-        return " The same was started again."
-    return " Yet the digests do."
+        return " The same job was started again."
+    return " But the digests do."
 
 
 def _wrapped(indent: str, text: str) -> Iterator[str]:

@@ -57,7 +57,7 @@ def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: St
         "name": job.name,
         "id": job.id,
         "phase": phase,
-        "owner": owner(job) or "nobody's (unmanaged)",
+        "owner": owner(job) or "none (unmanaged)",
         "description": job.text,
         "created": timestamp(job.created_at_s) if job.created_at_s else "",
         "started": timestamp(job.started_at_s) if job.started_at_s else "",
@@ -66,9 +66,7 @@ def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: St
     }
     width = max(map(len, first))
     lines = [f"{name:<{width}}  {printable(value) or NOTHING}" for name, value in first.items()]
-    return (
-        "\n".join([*lines, "", style.paint("As the service tells it", "bold"), *render_tree(body, 1)]) + "\n"
-    )
+    return "\n".join([*lines, "", style.paint("Service response", "bold"), *render_tree(body, 1)]) + "\n"
 
 
 def render_tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterator[str]:

@@ -24,7 +24,7 @@ def render_sources(plan: Plan, options: SavedOptions, records: str | None) -> st
     if profile:
         lines.append(f"Credentials: profile {profile}")
     if values:
-        lines += ["Values that are looked up:", *(f"  {value}" for value in values)]
+        lines += ["Values to look up:", *(f"  {value}" for value in values)]
     return "".join(printable(line) + "\n" for line in lines)
 
 
@@ -47,7 +47,7 @@ def _place(source: VariableSource | None) -> str:
         return f"from the environment variable {source.env}"
     if source.file is not None:
         return f"from the file {source.file}"
-    return "from --var" if source.given else "from --var or --var-file (it stood in the manifest)"
+    return "from --var" if source.given else "from --var or --var-file (it was in the manifest)"
 
 
 def _references(texts: Iterable[str]) -> Iterator[Reference]:

@@ -86,7 +86,7 @@ def _waits_for(one: JobStatus) -> str:
     if one.problem is not None:
         return one.problem
     if waiting is None:
-        return "" if one.newest else "nothing: superseded"
+        return "" if one.newest else "nothing (superseded)"
     if waiting.kind is WaitKind.NEEDS and waiting.keys:
         return ", ".join(waiting.keys)
     if waiting.kind is WaitKind.APPLY and waiting.action is not None:

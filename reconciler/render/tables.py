@@ -19,7 +19,7 @@ def render_states() -> str:
         ]
         for phase in Phase
     ]
-    notes = ["", "Why not, and what would make it legal:"]
+    notes = ["", "Why not, and when it becomes legal:"]
     for operation in Operation:
         verdicts: dict[tuple[str, str], list[str]] = {}
         for phase in Phase:
@@ -28,7 +28,7 @@ def render_states() -> str:
                 verdicts.setdefault((verdict.why, verdict.legal_when), []).append(phase.value)
         for (why, legal_when), phases in verdicts.items():
             notes.append(f"  {operation.value}, {', '.join(phases)}: {why}; legal {legal_when}")
-    notes.append("  A phase that is not in the table is never acted on: blocked.")
+    notes.append("  A phase that is not in the table is never acted on (blocked).")
     return _table([head, *rows]) + "\n".join(notes) + "\n"
 
 

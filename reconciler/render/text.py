@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.groups import Group, fold, spell_work
-from reconciler.core.outcome import Result, Status, WaitEnd
+from reconciler.core.outcome import Result, Status, Waited, WaitEnd, spell_status
 from reconciler.core.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
 from reconciler.core.printable import printable
 from reconciler.core.secret import show
@@ -140,28 +140,35 @@ def render_result(result: Result, style: Style = PLAIN, at_s: float = 0.0) -> st
     """Show what became of a plan, and of the jobs that were waited for, as of `at_s`."""
     lines = [_outcome_line(o.status, o.action, o.detail, style) for o in result.outcomes]
     width = max((len(waited.key) for waited in result.waits), default=0)
-    ends = max((11, *(len(waited.end.value) for waited in result.waits)))
-    for waited in result.waits:
-        word = f"{waited.end.value.replace('_', ' '):<{ends}}"
+    words = [_wait_end(waited, at_s) for waited in result.waits]
+    ends = max((11, *(len(word) for word, _ in words)))
+    for waited, (word, said) in zip(result.waits, words, strict=True):
         colour = "green" if waited.end is WaitEnd.REACHED else "red"
-        said = f"{waited.key:<{width}}  {waited.describe(at_s)}"
-        lines.append(printable_line(f"  {style.paint(word, colour)} ", said))
+        end = style.paint(printable(f"{word:<{ends}}"), colour)
+        lines.append(printable_line(f"  {end} ", f"{waited.key:<{width}}  {said}"))
     counts = result.summary
-    told = [f"{counts[Status.DONE]} done"]
-    told += [
-        f"{count} {status.replace('_', ' ')}"
+    told = [
+        f"{count} {spell_status(status)}"
         for status, count in counts.items()
-        if count and status != Status.DONE
+        if count or status == Status.DONE
     ]
-    lines.append(f"Apply{' interrupted' if result.interrupted else ''}: {', '.join(told)}.")
+    lines.append(f"{'Apply interrupted' if result.interrupted else 'Applied'}: {', '.join(told)}.")
     return "\n".join(lines) + "\n"
+
+
+def _wait_end(waited: Waited, at_s: float) -> tuple[str, str]:
+    """How a wait ended, in a word, and the rest: a goal that was reached is the phase of the job."""
+    if waited.end is WaitEnd.REACHED and waited.job is not None:
+        times = waited.times(at_s)
+        return waited.job.phase_text, waited.job.name + (f" ({times})" if times else "")
+    return waited.end.value.replace("_", " "), waited.describe(at_s)
 
 
 _STATUS_COLOURS = {Status.DONE: "green", Status.SKIPPED: "dim"}
 
 
 def _outcome_line(status: Status, action: PlannedAction, detail: str, style: Style) -> str:
-    word = style.paint(f"{status.value.replace('_', ' '):<9}", _STATUS_COLOURS.get(status, "red"))
+    word = style.paint(f"{spell_status(status):<9}", _STATUS_COLOURS.get(status, "red"))
     name = action.after.name if action.after else action.before.name if action.before else action.key
     return printable_line(f"  {word} ", f"{action.action.value} {name}" + (f": {detail}" if detail else ""))
 

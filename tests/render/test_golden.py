@@ -155,7 +155,11 @@ def test_a_result() -> None:
         (
             Outcome(actions["create"], Status.DONE, job="id"),
             Outcome(actions["replace"], Status.TIMED_OUT, "replace is still Terminating after 600 s"),
-            Outcome(actions["update"], Status.FAILED, "the service refused: full (ModelArts.2815, HTTP 400)"),
+            Outcome(
+                actions["update"],
+                Status.FAILED,
+                "the service rejected the request: full (ModelArts.2815, HTTP 400)",
+            ),
             Outcome(actions["defer"], Status.SKIPPED, actions["defer"].detail),
         ),
         interrupted=True,

@@ -89,8 +89,8 @@ RUNS = (
                 "create",
                 "not_found",
                 "failed",
-                "the service refused: the resources that were asked for are sold out for now, please try "
-                "again later",
+                "the service rejected the request: the resources that were asked for are sold out for now, "
+                "please try again later",
                 code="ModelArts.2815",
             ),
             PastAction(
@@ -154,8 +154,8 @@ def test_a_difference() -> None:
 @pytest.mark.parametrize(
     ("digests", "said"),
     [
-        ("ab", "No field differs. Yet the digests do."),
-        ("aa", "No field differs. The same was started again."),
+        ("ab", "No field differs. But the digests do."),
+        ("aa", "No field differs. The same job was started again."),
     ],
 )
 def test_two_revisions_without_a_difference(digests: str, said: str) -> None:
