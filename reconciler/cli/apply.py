@@ -51,14 +51,14 @@ _OF_THE_PLAN = {
         default=None,
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Carry out this saved plan, as long as nothing has moved; no manifest is read.",
+        help="Apply this saved plan, unless anything has changed since; no manifest is read.",
     ),
     option(
         "--approve",
         "approved",
         default=None,
         metavar="DIGEST",
-        help="With --plan: refuse any other plan than the one with this digest.",
+        help="With --plan: refuse the plan unless it has this digest.",
     ),
     OUTPUT,
     YES,
@@ -82,7 +82,7 @@ def command(
 ) -> int:
     """Make the service match the manifest.
 
-    The plan is made anew and shown, and you are asked before anything is done. With --json stdout
+    The plan is recomputed and shown, and you are asked to confirm before anything is done. With --json stdout
     carries one event per line.
     """
     from reconciler import reconcile
@@ -98,7 +98,7 @@ def command(
         return apply_saved(plan_file, asked, approved=approved, **options)
     if approved is not None:
         with nothing_done(asked):
-            why = "only a saved plan has a digest that can be approved"
+            why = "only a saved plan has a digest to approve"
             raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
     planned = Options(allowances(allow, force=force, allow_empty=allow_empty))
     interrupt = Interrupt()
@@ -116,5 +116,5 @@ def _see_that_nothing_is_said_twice() -> None:
     source = click.get_current_context().get_parameter_source
     said = [name for option_, name in _OF_THE_PLAN.items() if source(option_) is ParameterSource.COMMANDLINE]
     if said:
-        why = f"{', '.join(said)}: the saved plan says that already"
-        raise WrongUsage(Diagnostic("not with --plan", why, "leave it out, or make a new plan"))
+        why = f"{', '.join(said)}: already set in the saved plan"
+        raise WrongUsage(Diagnostic("not with --plan", why, "omit it, or create a new plan"))

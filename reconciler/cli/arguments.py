@@ -42,7 +42,7 @@ def split_arguments(words: Sequence[str], has_key: HasKey, command: str) -> Argu
                 keys.append(word)
                 paths.remove(Path(word))
             elif not keys:
-                also = f"{word} is a path, and a key, too; for the key: reconciler {command} {word} ."
+                also = f"{word} is both a path and a key; for the key use: reconciler {command} {word} ."
                 console.say(printable(also))
     return Arguments(tuple(dict.fromkeys(keys)), tuple(paths))
 

@@ -32,7 +32,7 @@ BESIDE_JOBS: Sequence[Callable[[Any], Any]] = (
         multiple=True,
         metavar="PATH",
         type=click.Path(path_type=Path),
-        help="Where the stack is whose targets are meant; left out, here. Repeatable.",
+        help="Stack whose targets to use; default: the current directory. Repeatable.",
     ),
     *STACK[1:],
     TARGET_NAME,

@@ -70,7 +70,7 @@ def nothing_done(asked: Asked) -> Iterator[None]:
 def _words_of(error: BaseException) -> str:
     if isinstance(error, ReconcilerError):
         return "; ".join(diagnostic.what for diagnostic in error.diagnostics)
-    return "interrupted" if not isinstance(error, Exception) else "a failure of the system"
+    return "interrupted" if not isinstance(error, Exception) else "a system error"
 
 
 class Held(NamedTuple):
@@ -182,7 +182,7 @@ def _see_that_it_was_shown() -> None:
         Refused: nobody reads stdout.
     """
     if console.has_no_reader:
-        why = "the plan could not be shown: nobody reads stdout; nothing was changed"
+        why = "the plan could not be shown: stdout is closed; nothing was changed"
         raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
 
 
@@ -198,9 +198,9 @@ def confirm(question: str) -> None:
         Refused: the answer is no, or none (Ctrl-D), there is no terminal, or nobody sees it.
     """
     if not has_terminal():
-        raise Refused(Diagnostic("not confirmed", "there is no terminal to ask on", "add --yes"))
+        raise Refused(Diagnostic("not confirmed", "no terminal to ask for confirmation", "add --yes"))
     if not has_reader(sys.stderr):
-        why = "the question could not be shown: nobody reads stderr; nothing was changed"
+        why = "the prompt could not be shown: stderr is closed; nothing was changed"
         raise Refused(Diagnostic("not confirmed", why, "keep stderr open, or add --yes"))
     try:
         is_confirmed = click.confirm(console.clean(question), err=True)

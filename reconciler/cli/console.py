@@ -142,7 +142,9 @@ class Console:
             return
         except NotRegular as found:
             why = f"{found.filename} is {found.strerror}"
-            raise WrongUsage(Diagnostic("not a file", why, "name a regular file, or a new one")) from None
+            raise WrongUsage(
+                Diagnostic("not a regular file", why, "use a regular file, or a new one")
+            ) from None
 
 
 def _log_line(diagnostic: Diagnostic) -> dict[str, object]:

@@ -23,10 +23,10 @@ def command(
     timeout_s: float,
     **options: Any,
 ) -> int:
-    """Terminate what the stack owns. Records stay: they are the history.
+    """Terminate the jobs that the stack owns. Their records are kept, as history.
 
-    A protected job stays, blocked. With --only, or a PATH that does not cover the whole stack, only
-    what is in view ends.
+    Protected jobs are kept (blocked). With --only, or a PATH that does not cover the whole stack, only
+    the selected jobs are terminated.
     """
     from reconciler import reconcile
     from reconciler.core.record import RunKind

@@ -31,8 +31,8 @@ def command(
     """Check records, lock, credentials, endpoint, clock, project, permissions, duplicates, adoption
     candidates.
 
-    Nothing is changed, and no secret is shown. Exits 0 if all is well, 7 for what concerns credentials
-    and permissions, 8 if the service cannot be reached, and 1 for anything else.
+    Nothing is changed, and no secret is shown. Exits 0 if there is no problem, 7 for credentials
+    and permissions, 8 if the service cannot be reached, and 1 otherwise.
     """
     from reconciler.backends.clock import SystemClock
     from reconciler.cli.examining import Examination

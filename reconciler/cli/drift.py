@@ -18,8 +18,8 @@ from reconciler.core import exit_code
 def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int:
     """Show what changed on the service since the last apply.
 
-    Exits 0 without drift, 2 with drift, and 8 if too little could be read to judge. What changed in
-    the manifest is not drift, and listed apart as pending.
+    Exits 0 without drift, 2 with drift, and 8 if too little could be read to decide. Changes in
+    the manifest are not drift; they are listed separately as pending.
     """
     from reconciler import reconcile
 

@@ -25,7 +25,7 @@ def _check_host(ctx: click.Context, param: click.Parameter, value: str) -> str:
     except UnicodeError:
         is_name = False
     if not is_name:
-        raise click.BadParameter(f"{value!r} is neither an address nor the name of a host", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a valid address or host name", ctx, param)
     return value
 
 
@@ -44,57 +44,59 @@ def command() -> None:
             callback=_check_host,
             help="Address to listen on.",
         ),
-        option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 means any free one."),
+        option(
+            "--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on; 0 picks a free one."
+        ),
         option(
             "--data",
             type=click.Path(path_type=Path, dir_okay=False),
             default=None,
-            help="File that keeps the jobs; without it they are kept in memory.",
+            help="File to store the jobs in; default: in memory.",
         ),
-        option("--project-id", default=None, help="The only project there is; without it any will do."),
-        option("--token", default=None, help="The X-Auth-Token that is asked for."),
-        option("--access-key", default=None, help="With --secret-key: signatures are checked."),
+        option("--project-id", default=None, help="Only accept this project id; default: any."),
+        option("--token", default=None, help="Require this X-Auth-Token."),
+        option("--access-key", default=None, help="Access key; with --secret-key, requests must be signed."),
         option("--secret-key", default=None, help="The secret key of --access-key."),
         option(
             "--security-token",
             default=None,
-            help="The X-Security-Token of temporary credentials; without it any will do.",
+            help="Require this X-Security-Token of temporary credentials; default: any.",
         ),
         option(
             "--speed",
             type=FiniteRange(min=0, min_open=True, max=1_000_000),
             default=None,
-            help="How much faster than real time jobs live; 60 makes a second a minute.",
+            help="Speed-up factor for job time; with 60 a second counts as a minute.",
         ),
         option(
             "--cloud",
             type=click.Choice(["huawei", "otc"]),
             default="huawei",
             show_default=True,
-            help="Whose dialect it speaks.",
+            help="API variant to emulate.",
         ),
         option(
             "--strict",
             is_flag=True,
-            help="Refuse flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on "
-            "a public pool what needs a dedicated one.",
+            help="Reject flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on "
+            "public pools whatever requires a dedicated one.",
         ),
         option(
             "--item-offsets",
             is_flag=True,
-            help="Let the offset of a search count items, as some documents say; else pages.",
+            help="Count search offsets in items, as some documents say, instead of pages.",
         ),
         option(
             "--no-noise",
             is_flag=True,
-            help="Answer jobs as they were sent; else with the changes that the service makes.",
+            help="Return jobs as they were sent, without the changes that the service makes.",
         ),
         option(
             "--chaos",
             type=FiniteRange(0, 1),
             default=None,
             metavar="P",
-            help="Let this share of the requests fail at random, e.g. 0.05: answers 429, 500, 503 and 504, "
+            help="Fail this fraction of the requests at random, e.g. 0.05: status 429, 500, 503 and 504, "
             "connections closed before and after the effect.",
         ),
         option(
@@ -102,7 +104,7 @@ def command() -> None:
             type=int,
             default=0,
             show_default=True,
-            help="Where the chance of --chaos begins; the same seed fails the same requests.",
+            help="Random seed of --chaos; the same seed fails the same requests.",
         ),
     )
 )
@@ -167,7 +169,7 @@ def serve(
         emulator.serve(app, host, port, on_ready=ready)
     except OSError as error:
         reason = str(error.strerror or error).partition(" (while")[0]
-        fix = "choose another --port; 0 takes any free one" if error.errno == errno.EADDRINUSE else None
+        fix = "choose another --port; 0 picks a free one" if error.errno == errno.EADDRINUSE else None
         raise ReconcilerError(Diagnostic("cannot listen", f"{host}:{port}: {reason}", fix)) from error
     finally:
         store.close()

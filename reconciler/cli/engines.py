@@ -15,13 +15,13 @@ from reconciler.cli.options import option, with_options
 @click.command("engines")
 @with_options(
     WHERE,
-    option("--name", metavar="TEXT", default="", help="Only engines whose name or id holds this text."),
+    option("--name", metavar="TEXT", default="", help="Only engines whose name or id contains this text."),
     JSON,
 )
 def command(name: str, as_json: bool, **where: Any) -> None:
-    """List the preset engines of the target: what algorithm.engine.engine_id may be.
+    """List the preset engines of the target: valid values of algorithm.engine.engine_id.
 
-    --json gives all that the service tells of each.
+    --json prints everything the service returns about each.
     """
     from reconciler.render.listing import render_table
 

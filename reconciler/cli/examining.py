@@ -67,7 +67,7 @@ _PROBES = (
     ),
 )
 _GET_QUOTAS = "modelarts:trainJob:getQuotas"
-_NOT_ON_OTC = "Open Telekom Cloud has no such call"
+_NOT_ON_OTC = "not supported by Open Telekom Cloud"
 _OF_JOBS = ("duplicates", "adoption")
 #: What is checked once the service is there, in this order.
 _STEPS = (
@@ -119,11 +119,11 @@ class Examination:
                 yield from unchecked(rest, "the target cannot be opened")
             except ServiceError as failure:
                 yield of_failure("credentials", failure)
-                yield from unchecked(rest, "there are no credentials to ask with")
+                yield from unchecked(rest, "no credentials")
             except ManifestInvalid as invalid:
                 for said in invalid.diagnostics:
                     yield wrong("target", f"{said.what}: {said.why}", said.fix)
-                yield from unchecked(rest, "the target is not complete")
+                yield from unchecked(rest, "the target is incomplete")
             except OSError as error:
                 yield wrong("target", f"{error.filename}: {error.strerror or error}")
                 yield from unchecked(rest, "the target cannot be opened")
@@ -138,7 +138,7 @@ class Examination:
         listing = _list(backend)
         if isinstance(listing.problem, LoginRefused | IamUnreachable):
             yield of_failure("credentials", listing.problem)
-            yield from unchecked(_STEPS, "there is no token to ask with")
+            yield from unchecked(_STEPS, "no token")
             return
         yield well("credentials", self._credentials(backend))
         failure = listing.problem if isinstance(listing.problem, ServiceError) else None
@@ -146,32 +146,32 @@ class Examination:
             failure and not isinstance(failure, Unauthorized | Rejected)
         ):
             yield of_failure("endpoint", failure)
-            yield from unchecked(_from("clock"), "the service does not answer")
+            yield from unchecked(_from("clock"), "the service does not respond")
             return
-        yield well("endpoint", f"{backend.endpoint} answers")
+        yield well("endpoint", f"{backend.endpoint} responds")
         clock = self._of_clock(backend)
         yield clock
         if failure and clock.health is Health.WRONG:
             # Another signature that fails brings the key nearer to being locked.
-            yield from unchecked(_from("project"), "the clock comes first")
+            yield from unchecked(_from("project"), "fix the clock first")
         elif isinstance(failure, Unauthorized) and not is_missing_right(failure):
             yield from _shut_out(failure, _from("project"))
         elif isinstance(failure, Rejected):
             yield of_failure("endpoint", failure)
-            yield from unchecked(_from("project"), "this is not the service, as it seems")
+            yield from unchecked(_from("project"), "this does not look like the service")
         else:
             yield well("project", f"{backend.project_id}, from {self._project_source()}")
             yield from self._of_access(backend, listing)
 
     def _credentials(self, backend: ModelArtsBackend) -> str:
         if self._target.kind is TargetKind.LOCAL:
-            return "none are needed"
+            return "none required"
         found = backend.session.credentials
         return f"{found.what}, from {found.source}"
 
     def _of_clock(self, backend: ModelArtsBackend) -> Check:
         if self._target.kind is TargetKind.LOCAL:
-            return well("clock", "the emulator inside this process goes by this machine's")
+            return well("clock", "the in-process emulator uses this machine's clock")
         return of_clock(backend.session.skew_s)
 
     def _project_source(self) -> str:
@@ -184,7 +184,7 @@ class Examination:
         if isinstance(listing.problem, ServiceError):
             yield _denied(_LIST.name, _LIST.action, listing.problem)
         elif listing.problem:
-            yield wrong(_LIST.name, listing.problem, "run it again", Trouble.UNREACHABLE)
+            yield wrong(_LIST.name, listing.problem, "retry", Trouble.UNREACHABLE)
         else:
             yield well(_LIST.name, _LIST.action)
         job_id = listing.jobs[0].id if listing.jobs else ""
@@ -207,7 +207,7 @@ class Examination:
         stack = self._loaded.stack
         seen = backend.observe(stack.declared_keys)
         if seen.problem is not None:
-            yield wrong("the list", seen.problem, "run it again", Trouble.UNREACHABLE)
+            yield wrong("the list", seen.problem, "retry", Trouble.UNREACHABLE)
         for lost in seen.unreadable:
             name = lost.name or lost.id or "a job"
             yield wrong("the list", f"{name} cannot be read: {lost.why}", None, Trouble.UNREACHABLE)
@@ -228,7 +228,7 @@ def _shut_out(failure: Unauthorized, rest: Sequence[str]) -> Iterator[Check]:
     found = of_failure("authentication", failure)
     yield found
     yield from unchecked(
-        (name for name in rest if name != found.name), "the service does not let this account in"
+        (name for name in rest if name != found.name), "the service denies this account access"
     )
 
 
@@ -241,7 +241,7 @@ def _tried(probe: _Probe, backend: ModelArtsBackend, job_id: str) -> Check:
     if backend.cloud is Cloud.OTC and not probe.is_everywhere:
         return Check(probe.name, Health.UNCHECKED, _NOT_ON_OTC)
     if probe.needs_a_job and not job_id:
-        return Check(probe.name, Health.UNCHECKED, "the workspace has no job to try it on")
+        return Check(probe.name, Health.UNCHECKED, "the workspace has no job to test this with")
     try:
         probe.call(backend, job_id)
     except NotFound:
@@ -254,7 +254,7 @@ def _tried(probe: _Probe, backend: ModelArtsBackend, job_id: str) -> Check:
 def _denied(name: str, action: str, failure: ServiceError) -> Check:
     if is_missing_right(failure):
         found = of_failure(name, failure)
-        return wrong(name, found.detail, f"ask for a role that has {action}", Trouble.ACCESS)
+        return wrong(name, found.detail, f"ask for a role that includes {action}", Trouble.ACCESS)
     if isinstance(failure, Unauthorized):
         raise failure
     return of_failure(name, failure)

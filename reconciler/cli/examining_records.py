@@ -44,11 +44,11 @@ class RecordsExamination:
                 wrong("records", f"{said.what}: {said.why}", said.fix) for said in invalid.diagnostics
             )
             self._is_away = True
-            yield from unchecked(("history",), "the address of the store is not complete")
+            yield from unchecked(("history",), "the record store URL is incomplete")
             return
         yield self._opened(url)
         if self._is_away:
-            yield from unchecked(("history",), "the store is away")
+            yield from unchecked(("history",), "the record store is unavailable")
         else:
             is_shared = url is not None and not url.startswith("sqlite:")
             yield of_memory(is_local=self._target.kind is TargetKind.LOCAL, is_shared=is_shared)
@@ -75,7 +75,7 @@ class RecordsExamination:
     def of_lock(self, identity: TargetIdentity) -> Check:
         """See who holds the lock of the stack on this target."""
         if self._is_away:
-            return unchecked((LOCK,), "the store is away")[0]
+            return unchecked((LOCK,), "the record store is unavailable")[0]
         if self._store is None:
             return of_lock(None, 0.0)
         try:
@@ -98,7 +98,7 @@ def _problem_of(directory: Path) -> Check | None:
         with tempfile.TemporaryFile(dir=there):
             return None
     except OSError as error:
-        fix = f"{directory} has to be a directory that you can write"
+        fix = f"{directory} must be a writable directory"
         return wrong("records", f"{directory}: {error.strerror or error}", fix)
 
 

@@ -87,10 +87,10 @@ def report_fault(error: BaseException) -> ExitCode:
     report = "".join(traceback.format_exception(error))
     file = _write_report(f"reconciler {__version__}, Python {sys.version}\n\n{console.clean(report)}")
     if file is None:
-        fix = "please report it; the report could not be written, so run it again where TMPDIR has room"
+        fix = "please report it; the report could not be written: run again with a TMPDIR that has free space"
     else:
-        fix = f"please report it, with the file {file} (it holds no secrets)"
-    console.diagnostics([Diagnostic("a fault of ours", type(error).__name__, fix)])
+        fix = f"please report it with the file {file} (it contains no secrets)"
+    console.diagnostics([Diagnostic("internal error", type(error).__name__, fix)])
     return ExitCode.INTERNAL_ERROR
 
 

@@ -14,7 +14,7 @@ TOPICS = ("states", "fields")
 @click.argument("topic", metavar="[states|fields|FIELD]", default="states")
 @with_options()
 def command(topic: str) -> None:
-    """Print the legal transitions (states), or what a change of each field means (fields, or one FIELD)."""
+    """Print the state table (states), or what changing each field means (fields, or one FIELD)."""
     from reconciler.render import tables
 
     if topic == "states":
@@ -24,5 +24,5 @@ def command(topic: str) -> None:
     if text is None:
         near = tables.nearest_field(topic)
         hint = f' Did you mean "{near}"?' if near else ""
-        raise click.UsageError(f'"{topic}" is neither states, nor fields, nor a field of a job.{hint}')
+        raise click.UsageError(f'"{topic}" is not "states", "fields" or a field of a job.{hint}')
     console.result(text)

@@ -83,15 +83,15 @@ class TagType(OnePerLine):
 
 
 FILTERS: Sequence[Callable[[Any], Any]] = (
-    option("--name", metavar="TEXT", default=None, help="Only jobs whose name holds this text."),
-    option("--phase", "phases", multiple=True, type=PhaseType(), help="Only this phase; repeatable."),
-    option("--kind", "kinds", multiple=True, metavar="KIND", help="Only this kind; repeatable."),
-    option("--user", "users", multiple=True, metavar="ID", help="Only of this user; repeatable."),
+    option("--name", metavar="TEXT", default=None, help="Only jobs whose name contains this text."),
+    option("--phase", "phases", multiple=True, type=PhaseType(), help="Only jobs in this phase; repeatable."),
+    option("--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; repeatable."),
+    option("--user", "users", multiple=True, metavar="ID", help="Only jobs of this user; repeatable."),
     option(
         "--algorithm-name",
         metavar="TEXT",
         default=None,
-        help="Only of algorithms whose name holds this text.",
+        help="Only jobs whose algorithm name contains this text.",
     ),
     option(
         "--created-after",
@@ -99,10 +99,15 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
         metavar="TIME",
         type=MomentType(),
         default=None,
-        help="2026-11-21, 2026-11-21T08:00:00Z, or 2d: not longer ago than that.",
+        help="Only jobs created after TIME: 2026-11-21, 2026-11-21T08:00:00Z, or 2d (ago).",
     ),
     option(
-        "--created-before", "before", metavar="TIME", type=MomentType(), default=None, help="The other end."
+        "--created-before",
+        "before",
+        metavar="TIME",
+        type=MomentType(),
+        default=None,
+        help="Only jobs created before TIME.",
     ),
     option(
         "--filter",
@@ -110,8 +115,8 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
         multiple=True,
         metavar="KEY:OPERATOR:VALUE[,VALUE]",
         type=FilterType(),
-        help="Any condition of the service's search; operators: between, like, in, not. "
-        "A comma within a value is written \\,. Repeatable.",
+        help="Search condition of the service; operators: between, like, in, not. "
+        "Write a comma within a value as \\,. Repeatable.",
     ),
     option(
         "--tag",
@@ -119,7 +124,7 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
         multiple=True,
         metavar="KEY[=VALUE[,VALUE]]",
         type=TagType(),
-        help="Only with this tag, of the last 31 days unless --created-after is given; repeatable.",
+        help="Only jobs with this tag, of the last 31 days unless --created-after is given; repeatable.",
     ),
     option(
         "--host-ip",
@@ -129,8 +134,11 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
         help="Only jobs on this host, of the last 31 days unless --created-after is given; repeatable.",
     ),
     option(
-        "--train-type", type=click.Choice(["job", "ftjob"]), default=None, help="Custom or fine-tune jobs."
+        "--train-type",
+        type=click.Choice(["job", "ftjob"]),
+        default=None,
+        help="Only custom or fine-tune jobs.",
     ),
-    option("--unified", is_flag=True, help="Custom and fine-tune jobs together."),
-    option("--group-by", metavar="FIELD", default=None, help="What the service groups by."),
+    option("--unified", is_flag=True, help="Include both custom and fine-tune jobs."),
+    option("--group-by", metavar="FIELD", default=None, help="Field that the service groups by."),
 )

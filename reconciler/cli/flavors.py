@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     JSON,
 )
 def command(flavor_type: str | None, as_json: bool, **where: Any) -> None:
-    """List the flavors of the target's public pools: what spec.resource.flavor_id may be.
+    """List the flavors of the target's public pools: valid values of spec.resource.flavor_id.
 
-    --json gives all that the service tells of each.
+    --json prints everything the service returns about each.
     """
     from reconciler.render.listing import render_table
 

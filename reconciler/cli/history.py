@@ -48,7 +48,7 @@ class Asked(NamedTuple):
         type=click.IntRange(min=1),
         default=20,
         show_default=True,
-        help="So many runs and revisions, the newest.",
+        help="Maximum number of runs and revisions, newest first.",
     ),
     option(
         "--diff",
@@ -56,15 +56,15 @@ class Asked(NamedTuple):
         type=click.IntRange(min=1),
         default=None,
         metavar="A B",
-        help="What was declared differently for two revisions of KEY.",
+        help="Show the differences between the declarations of two revisions of KEY.",
     ),
-    option("--prune", is_flag=True, help="Delete what is old, after asking."),
+    option("--prune", is_flag=True, help="Delete old records, after asking."),
     option(
         "--older-than",
         "older_than_s",
         type=DurationType(),
         default=None,
-        help="With --prune: what ended longer ago than this.  [default: 90d]",
+        help="With --prune: delete records of what ended longer ago than this.  [default: 90d]",
     ),
     YES,
     JSON,
@@ -84,9 +84,9 @@ def command(
 ) -> int:
     """Show past applies, destroys, drift checks and revisions, newest first.
 
-    With KEY: its revisions, each with what was declared, its phases and how long it ran, and the runs
-    that did something about it. The first argument is KEY unless it is a path that exists. -v shows each
-    call. The service is not asked.
+    With KEY: its revisions, each with its declaration, phases and duration, and the runs
+    that acted on it. The first argument is KEY unless it is an existing path. -v shows each
+    call. The service is not contacted.
     """
     from reconciler.cli.opening import runtime
     from reconciler.connection import open_records_of
@@ -108,10 +108,10 @@ def command(
 
 def _see_that_it_fits(key: str | None, diff: tuple[int, int] | None, prune: bool) -> None:
     if prune and (key or diff):
-        why = "--prune deletes what is old of all keys, and shows nothing"
-        raise WrongUsage(Diagnostic("not with --prune", why, "leave KEY and --diff out"))
+        why = "--prune deletes old records of all keys and shows nothing"
+        raise WrongUsage(Diagnostic("not with --prune", why, "omit KEY and --diff"))
     if diff and not key:
-        why = "revisions are counted for each key"
+        why = "revisions are numbered per key"
         raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))
 
 
@@ -201,8 +201,8 @@ def _unknown_key(store: Records, place: RecordedStack, key: str) -> WrongUsage:
     known = sorted({*store.memory(place.scope).by_key, *_declared(place.loaded)})
     by_fold = {one.casefold(): one for one in known}
     near = get_close_matches(key.casefold(), by_fold, n=1)
-    why = f'"{key}" is no key of stack {place.scope.stack}, and nothing is recorded of it there'
-    fix = f'did you mean "{by_fold[near[0]]}"?' if near else "reconciler history shows what there is"
+    why = f'"{key}" is not a key of stack {place.scope.stack}, and has no records there'
+    fix = f'did you mean "{by_fold[near[0]]}"?' if near else "reconciler history lists the recorded keys"
     return WrongUsage(Diagnostic("unknown key", why, fix))
 
 
@@ -211,7 +211,7 @@ def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> PastR
     if found is None:
         there = ", ".join(str(one.number) for one in revisions) or "none"
         raise WrongUsage(
-            Diagnostic("no such revision", f"r{number} of {key} is not recorded; there is: {there}")
+            Diagnostic("no such revision", f"r{number} of {key} is not recorded; recorded: {there}")
         )
     return found
 
@@ -219,7 +219,9 @@ def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> PastR
 def _declared_for(one: PastRevision) -> Any:
     # An update of a job that keeps another digest tells what can be updated only.
     if one.declared is None or not one.declared.immutable:
-        why = f"what was declared for r{one.number} of {one.key} is not on record: pruned, or made elsewhere"
+        why = (
+            f"the declaration of r{one.number} of {one.key} is not on record: it was pruned or made elsewhere"
+        )
         raise NotRecorded(Diagnostic("not recorded", why))
     return one.declared
 

@@ -64,7 +64,7 @@ class Interrupt:
         def say() -> None:
             with suppress(BaseException):
                 # Not by way of sys.stderr: what lives on the terminal may hold it.
-                os.write(2, console.line(f"stopped at once; {in_flight_words(self.in_flight())}"))
+                os.write(2, console.line(f"stopped immediately; {in_flight_words(self.in_flight())}"))
             with suppress(BaseException):  # the reader has gone
                 self.last_words()
                 sys.stdout.flush()
@@ -89,7 +89,8 @@ class Interrupt:
             self.exit = ExitCode.LOCKED
         self.stop.set()
         console.say(
-            "error: the lock was lost: its lease ran out, or somebody broke it; no new action begins", "error"
+            "error: the lock was lost: its lease expired, or it was broken; no new actions will start",
+            "error",
         )
 
 
@@ -97,7 +98,7 @@ def in_flight_words(calls: list[str]) -> str:
     """What is not known of the calls that were sent and not answered."""
     if not calls:
         return "no call was in flight"
-    return f"in flight, and perhaps done: {', '.join(calls)}; the next plan shows what became of it"
+    return f"in flight, possibly completed: {', '.join(calls)}; the next plan shows the outcome"
 
 
 def _in_thread(say: Callable[[], None]) -> _thread.LockType:
@@ -121,7 +122,7 @@ def _in_thread(say: Callable[[], None]) -> _thread.LockType:
 
 def _say_that_it_stops() -> None:
     with suppress(Exception):
-        console.say("interrupted: no new action begins, the ones in flight finish; once more stops at once")
+        console.say("interrupted: finishing the actions in flight; interrupt again to stop immediately")
 
 
 @contextmanager

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _JOB = click.argument("job", metavar="JOB")
 _JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
-_TASK = option("--task", default=None, metavar="TASK", help="Which task; left out, the job's first.")
+_TASK = option("--task", default=None, metavar="TASK", help="Task of the job; default: the first one.")
 
 
 @click.group("jobs", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Call the service about single jobs: what it offers, and nothing more clever than that.
+    """Call the service's own operations on single jobs.
 
-    JOB is an id, a name, or a key of the stack: that means the key's newest revision, and goes before a
-    name. The stack, and its target, are those in the current directory, or in PATH.
+    JOB is an id, a name, or a key of the stack, which means its newest revision and takes precedence over a
+    name. The stack and its target are those of the current directory, or of PATH.
     """
 
 
@@ -43,7 +43,7 @@ def command() -> None:
     option("--sort", default="create_time", show_default=True, help="Field to sort by."),
     option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True, help="Order."),
     option(
-        "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="How many jobs at most."
+        "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of jobs."
     ),
     JSON,
 )
@@ -58,9 +58,9 @@ def list_(
     as_json: bool,
     **filters: Any,
 ) -> int:
-    """List the jobs of the workspace, the newest first, whoever's they are.
+    """List the jobs of the workspace, newest first, regardless of owner.
 
-    OWNER is the stack, key and revision that the job's marker names. --json gives the whole jobs.
+    OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
     """
     from reconciler.jobs.search import read, wanted
 
@@ -71,7 +71,7 @@ def list_(
     has_more = len(listing.jobs) > limit
     _show_list(there, listing, listing.jobs[:limit], now_s, has_more=has_more, as_json=as_json)
     if asked.looks_back:
-        console.say("The service looked at the last 31 days only; --created-after looks further back.")
+        console.say("The service searched the last 31 days only; use --created-after to go further back.")
     return _complete(listing)
 
 
@@ -95,9 +95,9 @@ def _show_list(
         return
     console.result(render_jobs(jobs, now_s, console.style(sys.stdout)))
     if has_more:
-        console.say(f"There are more than these {len(jobs)}; --limit shows more.")
+        console.say(f"Showing the first {len(jobs)}; raise --limit to see more.")
     elif not jobs and not listing.problem:
-        console.say("No job matches.")
+        console.say("No matching jobs.")
 
 
 def _complete(listing: Listing) -> ExitCode:
@@ -123,9 +123,9 @@ def _complete(listing: Listing) -> ExitCode:
 @command.command("show")
 @with_options(_JOB, WHERE, JSON)
 def show(job: str, as_json: bool, **where: Any) -> None:
-    """Show one job: all that the service tells of it, tokens and what the manifest calls sensitive aside.
+    """Show one job: the full service response, without tokens and sensitive values.
 
-    --json is the service's whole answer, fields that this program does not know included.
+    --json prints it as JSON, including fields that this program does not know.
     """
     from reconciler.render.listing import render_job
 
@@ -145,22 +145,22 @@ def show(job: str, as_json: bool, **where: Any) -> None:
     _JOB,
     WHERE,
     _TASK,
-    option("--lines", type=click.IntRange(min=0), default=None, help="Only so many lines, the last ones."),
-    option("--follow", "-f", is_flag=True, help="Go on until the job has ended."),
-    option("--url", is_flag=True, help="Print a link to the whole log; it works for five minutes."),
+    option("--lines", type=click.IntRange(min=0), default=None, help="Only the last N lines."),
+    option("--follow", "-f", is_flag=True, help="Follow the log until the job has ended."),
+    option("--url", is_flag=True, help="Print a link to the whole log, valid for five minutes."),
     JSON,
 )
 def logs(
     job: str, task: str | None, lines: int | None, follow: bool, url: bool, as_json: bool, **where: Any
 ) -> None:
-    """Print the log of a task: its end, 5 MB at most.
+    """Print the end of a task's log, at most 5 MB.
 
-    Whoever has the link of --url can read the log, without credentials.
+    Anyone with the link of --url can read the log without credentials.
     """
     from reconciler.cli import watching
 
     if url and (follow or lines is not None):
-        raise click.UsageError("--url prints a link only, so --follow and --lines do not go with it")
+        raise click.UsageError("--url only prints a link; it cannot be combined with --follow or --lines")
     with called(**where) as there:
         found = there.find(job)
         there.shown(found)  # a log may hold what the job was given
@@ -177,20 +177,33 @@ def logs(
 @with_options(
     _JOB,
     WHERE,
-    option("--level", type=click.Choice(["Info", "Warning", "Error"]), default=None, help="Only this level."),
-    option("--pattern", metavar="TEXT", default=None, help="Only events whose message holds this text."),
-    option("--source", default=None, help="Only from here: K8S, Job or Task (Open Telekom Cloud)."),
+    option(
+        "--level",
+        type=click.Choice(["Info", "Warning", "Error"]),
+        default=None,
+        help="Only events of this level.",
+    ),
+    option("--pattern", metavar="TEXT", default=None, help="Only events whose message contains this text."),
+    option(
+        "--source", default=None, help="Only events from this source: K8S, Job or Task (Open Telekom Cloud)."
+    ),
     option("--order", type=click.Choice(["desc", "asc"]), default="asc", show_default=True, help="Order."),
-    option("--since", metavar="TIME", type=MomentType(), default=None, help="Not older than this, e.g. 2h."),
-    option("--until", metavar="TIME", type=MomentType(), default=None, help="The other end."),
+    option("--since", metavar="TIME", type=MomentType(), default=None, help="Only events after TIME."),
+    option("--until", metavar="TIME", type=MomentType(), default=None, help="Only events before TIME."),
     option(
         "--offset",
         type=click.IntRange(min=0),
         default=0,
         show_default=True,
-        help="How many to leave out first.",
+        help="Number of events to skip.",
     ),
-    option("--limit", type=click.IntRange(min=1), default=500, show_default=True, help="How many at most."),
+    option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=500,
+        show_default=True,
+        help="Maximum number of events.",
+    ),
     JSON,
 )
 def events(
@@ -206,9 +219,9 @@ def events(
     as_json: bool,
     **where: Any,
 ) -> None:
-    """Print what happened to a job.
+    """Print the events of a job.
 
-    A time is 2026-11-21, 2026-11-21T08:00:00Z, or 2d: so long ago.
+    TIME is 2026-11-21, 2026-11-21T08:00:00Z, or 2d (two days ago).
     """
     from reconciler.jobs.search import event_times
     from reconciler.render.listing import render_table
@@ -226,13 +239,13 @@ def events(
     rows = [(event.time, event.level, event.source, event.message) for event in happened]
     console.result(render_table(("TIME", "LEVEL", "SOURCE", "MESSAGE"), rows, console.style(sys.stdout)))
     if not rows:
-        console.say("No event matches.")
+        console.say("No matching events.")
 
 
 @command.command("metrics")
 @with_options(_JOB, WHERE, _TASK, JSON)
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
-    """Print how busy a task's node was, in percent. --json has the value of every minute."""
+    """Print the node utilization of a task, in percent. --json prints the value of every minute."""
     from reconciler.cli import watching
     from reconciler.render.listing import render_table
 
@@ -248,7 +261,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     head = ("METRIC", "LAST", "MEAN", "MAX", "MINUTES")
     console.result(render_table(head, rows, console.style(sys.stdout)))
     if measured is None:
-        console.say(printable(f"{found.name} has no metrics yet: it is {found.phase_text}."))
+        console.say(printable(f"{found.name} has no metrics yet ({found.phase_text})."))
 
 
 @command.command("terminate")
@@ -256,8 +269,8 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
 def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
     """Terminate jobs, after asking.
 
-    A job that a stack owns is refused without --force: it belongs to its manifest. A protected one is
-    refused in any case. All jobs are checked before the first is touched.
+    Jobs owned by a stack are refused without --force: they belong to its manifest. Protected jobs are
+    always refused. All jobs are checked before the first one is touched.
     """
     from reconciler.cli.ending import terminate_all
 
@@ -269,10 +282,10 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
 @command.command("delete")
 @with_options(_JOBS, BESIDE_JOBS, YES, FORCE, JSON)
 def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
-    """Delete the records of jobs that have ended, logs and history with them, after asking.
+    """Delete the records of jobs that have ended, with their logs, after asking.
 
-    A job that a stack owns is refused without --force: its record is what says that it has run. All
-    jobs are checked before the first is touched.
+    Jobs owned by a stack are refused without --force: the record is the proof that the job has run. All
+    jobs are checked before the first one is touched.
     """
     from reconciler.cli.ending import delete_all
 
@@ -294,15 +307,19 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
         help="What to wait for.",
     ),
     option(
-        "--timeout", "timeout_s", type=DurationType(), default=None, help="How long; left out, without end."
+        "--timeout",
+        "timeout_s",
+        type=DurationType(),
+        default=None,
+        help="How long to wait; default: no limit.",
     ),
     JSON,
 )
 def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool, **where: Any) -> int:
     """Wait until all the jobs are running, completed, or ended.
 
-    Exits 0 when they are, 9 when the time is up, and 10 when one ended badly: Failed or Abnormal, and
-    Terminated unless it is the end that was waited for. Changes of phase are told on stderr.
+    Exits 0 when they are, 9 on timeout, and 10 if one ended badly: Failed or Abnormal, or
+    Terminated unless any end was waited for. Phase changes are reported on stderr.
     """
     from reconciler.cli.waiting import wait_for_all
     from reconciler.core.goal import Goal

@@ -302,7 +302,7 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
 def _count(waits: Sequence[Waited], goal: Goal) -> str:
     ends = Counter(waited.end.value for waited in waits)
     bad = sum(ends[end] for end in ("ended_badly", "superseded_elsewhere", "timed_out", "blocked"))
-    failed = f", {bad} cannot get there" if bad else ""
+    failed = f", {bad} failed" if bad else ""
     return f"{ends['reached']} of {len(waits)} jobs {goal.value}{failed}"
 
 

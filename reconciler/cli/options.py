@@ -46,7 +46,7 @@ class LeaseType(DurationType):
         """Read it."""
         seconds = super().convert(value, param, ctx)
         if seconds < 1:
-            self.fail("a lease lasts a second at least", param, ctx)
+            self.fail("a lease must be at least 1s", param, ctx)
         return seconds
 
 
@@ -57,7 +57,7 @@ class FiniteRange(click.FloatRange):
         """Read it."""
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value} is no number", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
@@ -188,37 +188,35 @@ COMMON: Sequence[Callable[[Any], Any]] = (
         "--verbose",
         count=True,
         default=0,
-        help="Say more; -vv also each request.",
+        help="Verbose output; -vv also logs each request.",
         **_eager("verbosity"),
     ),
     option(
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
-        help="Form of what goes to stderr.",
+        help="Log format on stderr.",
         **_eager("log_format"),
     ),
     option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
-        help="Colours; auto: on a terminal only.",
+        help="When to use colours; auto: only on a terminal.",
         **_eager("colour"),
     ),
-    option("--no-color", is_flag=True, expose_value=False, callback=_no_colour, help="No colours."),
+    option("--no-color", is_flag=True, expose_value=False, callback=_no_colour, help="Disable colours."),
 )
 
 STACK: Sequence[Callable[[Any], Any]] = (
     click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
-    option(
-        "--var", "variables", multiple=True, type=AssignmentType(), help="Value of a variable; repeatable."
-    ),
+    option("--var", "variables", multiple=True, type=AssignmentType(), help="Set a variable; repeatable."),
     option(
         "--var-file",
         "var_files",
         multiple=True,
         type=click.Path(path_type=Path),
-        help="YAML file with values of variables; repeatable.",
+        help="Read variables from a YAML file; repeatable.",
     ),
 )
 
@@ -226,10 +224,10 @@ RECORDS = option(
     "--records",
     default=None,
     metavar="URL",
-    help="Store of lock, journal and history: postgresql://… or sqlite:///…; left out, as the manifest says.",
+    help="Record store (lock, journal, history): postgresql://… or sqlite:///…; default: as in the manifest.",
 )
 
-TARGET_NAME = option("-t", "--target", default=None, metavar="NAME", help="Which of the manifest's targets.")
+TARGET_NAME = option("-t", "--target", default=None, metavar="NAME", help="Target of the manifest to use.")
 ONLY = option(
     "--only",
     multiple=True,
@@ -247,7 +245,7 @@ TARGET: Sequence[Callable[[Any], Any]] = (
         type=click.IntRange(1, 64),
         default=8,
         show_default=True,
-        help="How much is done at once.",
+        help="Maximum number of concurrent operations.",
     ),
     RECORDS,
     option(
@@ -264,7 +262,7 @@ LOCK: Sequence[Callable[[Any], Any]] = (
         type=LeaseType(),
         default="60s",
         show_default=True,
-        help="How long the lock outlives a holder who died.",
+        help="How long the lock is kept after its holder died.",
     ),
 )
 
@@ -289,7 +287,7 @@ WAIT = option(
     default=None,
     metavar="[running|completed]",
     type=GoalType(),
-    help="Then wait for every declared job to get there; retry, and start what needs others, on the way.",
+    help="Then wait until every declared job gets there; start retries and dependent jobs meanwhile.",
 )
 OUT = option(
     "--out",
@@ -297,18 +295,18 @@ OUT = option(
     default=None,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Save the plan, to be applied by `reconciler apply --plan FILE`.",
+    help="Save the plan, for `reconciler apply --plan FILE`.",
 )
 
 OUTPUT: Sequence[Callable[[Any], Any]] = (
-    option("--json", "as_json", is_flag=True, help="JSON on stdout; the same as -o json."),
+    option("--json", "as_json", is_flag=True, help="JSON on stdout; same as -o json."),
     option(
         "-o",
         "--output",
         "outputs",
         multiple=True,
         type=OutputType(),
-        help="Format, and file if not stdout; repeatable.",
+        help="Output format, and file unless stdout; repeatable.",
     ),
 )
 
@@ -318,9 +316,9 @@ TIMEOUT = option(
     type=DurationType(),
     default="10m",
     show_default=True,
-    help="How long to wait for a job, each.",
+    help="How long to wait for each job.",
 )
-YES = option("-y", "--yes", is_flag=True, help="Do not ask.")
+YES = option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 FORCE = option("--force", is_flag=True, help="Override safety guards.")
 GUARDS: Sequence[Callable[[Any], Any]] = (
     option(
@@ -328,14 +326,14 @@ GUARDS: Sequence[Callable[[Any], Any]] = (
         multiple=True,
         metavar="GUARD",
         type=GuardType(),
-        help="Let a guard pass: lost-work (or lost-work=KEY), terminations, reruns, found-nothing, empty; "
-        "repeatable. budget is accepted, and refuses nothing yet.",
+        help="Override one guard: lost-work (or lost-work=KEY), terminations, reruns, found-nothing, empty; "
+        "repeatable. budget is accepted but has no effect yet.",
     ),
     FORCE,
-    option("--allow-empty", is_flag=True, help="Allow a manifest without jobs; the same as --allow empty."),
+    option("--allow-empty", is_flag=True, help="Allow a manifest with no jobs; same as --allow empty."),
 )
-DETAILED = option("--detailed-exitcode", is_flag=True, help="Exit 2 if there is something to change.")
-SHOW_KEEP = option("--show-keep", is_flag=True, help="List the keys that are kept, too.")
+DETAILED = option("--detailed-exitcode", is_flag=True, help="Exit 2 if there are changes.")
+SHOW_KEEP = option("--show-keep", is_flag=True, help="Also list unchanged jobs.")
 
 
 def allowances(allow: Sequence[str], *, force: bool, allow_empty: bool) -> Allowances:

@@ -40,9 +40,9 @@ def command(
     records: str | None,
     **options: Any,
 ) -> int:
-    """Show what apply would do. Nothing is changed.
+    """Show what apply would do, without changing anything.
 
-    PATH is one or more manifest files or directories; left out, it is the current directory.
+    PATH is one or more manifest files or directories; default: the current directory.
     """
     from reconciler import reconcile
     from reconciler.core.planner import Options

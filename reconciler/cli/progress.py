@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.console import console
 from reconciler.cli.live import BusyLine, can_draw, display
 from reconciler.core.outcome import ApplyEvent, EventType
+from reconciler.core.plan import Action
 from reconciler.core.printable import printable
 
 if TYPE_CHECKING:
@@ -22,10 +23,16 @@ if TYPE_CHECKING:
 
 _WORDS = {
     EventType.ACTION_STARTED: "started",
-    EventType.ACTION_PROGRESS: "waiting",
-    EventType.ACTION_COMPLETED: "done",
+    EventType.ACTION_COMPLETED: "succeeded",
     EventType.ACTION_FAILED: "failed",
     EventType.ACTION_SKIPPED: "skipped",
+}
+#: What no apply starts, each with its word.
+_NOT_STARTED = {
+    Action.DEFER: "not started",
+    Action.BLOCKED: "blocked",
+    Action.CONFLICT: "conflict",
+    Action.UNKNOWN: "unknown",
 }
 _ENDS = frozenset({EventType.ACTION_COMPLETED, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED})
 #: Where lines stay, waiting is worth one of them each minute, in seconds.
@@ -107,7 +114,7 @@ class _Counting(Listener):
             self._failed.add(key)
         elif event.type is EventType.ACTION_COMPLETED:
             self._failed.discard(key)
-        if event.type in _WORDS:
+        if event.type in _WORDS or event.type is EventType.ACTION_PROGRESS:
             # When all are done there is only waiting, which a table shows.
             self.line.text = self._text(_line(event) if self._open else "")
 
@@ -118,8 +125,12 @@ class _Counting(Listener):
 
 
 def _line(event: ApplyEvent) -> str:
-    said = event.message or event.detail
+    said = event.message or event.detail or ""
     verb = event.action.value if event.action else ""
+    if event.type is EventType.ACTION_PROGRESS:
+        return printable(f"{event.key}: {said}")
+    if event.type is EventType.ACTION_SKIPPED and event.action in _NOT_STARTED:
+        return printable(f"{event.key}: {_NOT_STARTED[event.action]}, {said}")
     return printable(f"{verb} {event.key}: {_WORDS[event.type]}" + (f", {said}" if said else ""))
 
 

@@ -91,8 +91,8 @@ def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
         return
     shown = printable(console.redact(shown_address(options.records or "")))
     if not has_terminal():
-        why = f"the records are in {shown}, not in the stack's own store, and there is no terminal to ask on"
-        fix = "add --yes if that is right, or name the store: --records URL"
+        why = f"the records are in {shown}, not in the stack's own store; no terminal to ask on"
+        fix = "add --yes if this is correct, or pass the store: --records URL"
         raise Refused(Diagnostic("not confirmed", why, fix))
-    console.say(f"The plan has its records in {shown}, which is not the stack's own store.")
+    console.say(f"The plan keeps its records in {shown}, which is not the stack's own store.")
     confirm("Use that store?")

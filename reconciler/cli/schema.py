@@ -40,6 +40,6 @@ def schema(name: str) -> dict[str, Any]:
 @click.argument("name", type=click.Choice(NAMES), default="manifest")
 @with_options()
 def command(name: str) -> None:
-    """Print the JSON Schema of a document; manifest if none is named."""
+    """Print the JSON Schema of a document; default: manifest."""
 
     console.document(schema(name))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path))
 @with_options(OUTPUT, SHOW_KEEP)
 def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep: bool) -> int:
-    """Show a plan that `plan --out FILE` saved. Nothing is asked of the service.
+    """Show a plan that `plan --out FILE` saved. The service is not contacted.
 
-    Where applying it would look values up, or use another record store than the stack's own, that is
+    If applying it would look up values, or use another record store than the stack's own, that is
     shown first.
     """
     from reconciler.saved_plans import read_plan

@@ -33,7 +33,7 @@ _ELAPSED = {"queued_s", "ran_s"}
 @with_options(
     click.argument("words", nargs=-1, metavar="[KEY]... [PATH]..."),
     TARGET[1:],
-    option("--watch", is_flag=True, help="Show them again and again, until Ctrl-C."),
+    option("--watch", is_flag=True, help="Refresh until Ctrl-C."),
     JSON,
 )
 def command(
@@ -45,11 +45,11 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Show the stack's jobs now: revision, phase, times, nodes, last change, and what each waits for.
+    """Show the stack's jobs: revision, phase, times, nodes, last change, and what each is waiting for.
 
     The service is read once, and no lock is taken. An argument that exists, holds a / or ends in .yaml
-    or .yml is a PATH, any other one a KEY. --watch redraws a terminal; elsewhere it prints what changed,
-    once a minute at most. With --json each of these is one line. Exits 8 if something could not be read.
+    or .yml is a PATH, any other a KEY. --watch redraws a terminal; elsewhere it prints changes,
+    at most once a minute. With --json each update is one line. Exits 8 if something could not be read.
     """
     keys, paths = _arguments(words, variables, var_files)
     with opened(paths, variables, var_files, only=(*keys, *only), offline=True, **options) as context:

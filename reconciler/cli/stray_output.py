@@ -32,13 +32,13 @@ def _thread_failed(failed: threading.ExceptHookArgs) -> None:
 
 
 def _not_raised(failed: sys.UnraisableHookArgs) -> None:
-    _say_failure(failed.exc_value, failed.err_msg or "where nothing can be raised")
+    _say_failure(failed.exc_value, failed.err_msg or "in a destructor or callback")
 
 
 def _say_failure(error: BaseException | None, where: str) -> None:
     if error is None:
         return
-    console.say(f"error: a fault of ours, {printable(console.redact(f'{where}: {error!r}'))}", "error")
+    console.say(f"error: internal error: {printable(console.redact(f'{where}: {error!r}'))}", "error")
     if console.verbosity:
         said = console.redact("".join(traceback.format_exception(error)))
         console.say(printable_lines(said.rstrip("\n")), "debug")

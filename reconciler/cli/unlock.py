@@ -31,8 +31,8 @@ def command(
 ) -> int:
     """Break the lock of the stack on its target, after asking.
 
-    A dead holder's lock ends by itself. Whoever holds it and lives begins no new action from then on.
-    The service is not asked.
+    The lock of a dead process expires by itself. A live holder starts no new action once it is broken.
+    The service is not contacted.
     """
     from reconciler.cli.opening import load_stack, runtime
     from reconciler.connection import open_records_of
@@ -50,7 +50,7 @@ def command(
         broken = store.break_lock(place.scope, holder)
         if broken is None:
             _see_that_nobody_else_does(store.holder(place.scope))
-    console.result("The lock is broken.\n" if broken else "No lock is held any more.\n")
+    console.result("The lock is broken.\n" if broken else "The lock is no longer held.\n")
     return 0
 
 
@@ -62,7 +62,7 @@ def _told(place: RecordedStack, holder: Holder) -> str:
     return printable(
         f"Stack {place.scope.stack} on {place.scope.place} is locked by {holder.who} "
         f"({holder.command}) since {timestamp(holder.since_s)}, from {holder.where}; "
-        f"the lease ends in {left}, unless it is renewed."
+        f"the lease expires in {left} unless renewed."
     )
 
 
@@ -73,5 +73,5 @@ def _see_that_nobody_else_does(now: Holder | None) -> None:
         Refused: another one holds the lock by now.
     """
     if now is not None:
-        why = printable(f"{now.who} from {now.where} holds it by now; nothing was changed")
-        raise Refused(Diagnostic("the lock is another one", why, "run it again"))
+        why = printable(f"it is now held by {now.who} from {now.where}; nothing was changed")
+        raise Refused(Diagnostic("the lock has changed", why, "run it again"))

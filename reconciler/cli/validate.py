@@ -23,8 +23,8 @@ def command(
 ) -> int:
     """Check the manifest of a stack.
 
-    PATH is one or more manifest files or directories; left out, it is the current directory. Neither
-    the service nor credentials are needed, and a sensitive variable may be without a value.
+    PATH is one or more manifest files or directories; default: the current directory. Neither
+    the service nor credentials are needed, and sensitive variables may have no value.
     """
     from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 

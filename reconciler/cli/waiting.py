@@ -66,9 +66,9 @@ def _report(there: Called, watches: Sequence[JobWatch], *, as_json: bool) -> Non
         }
         documents.append(document)
         if not as_json:
-            ran = f", ran {spell(round(ran_s))}" if ran_s else ""
-            word = watch.result.replace("_", " ")
-            console.result(printable(f"{word}: {job.name} ({job.id}) is {job.phase_text}{ran}") + "\n")
+            ran = f" ({spell(round(ran_s))} elapsed)" if ran_s else ""
+            end = "" if watch.result == Judged.REACHED else f"{watch.result.replace('_', ' ')}: "
+            console.result(printable(f"{end}{job.name} {job.id}: {job.phase_text}{ran}") + "\n")
             _say_log(job, log)
     if as_json:
         console.document({"jobs": documents})
@@ -81,5 +81,5 @@ def show_end_of_log(backend: ModelArtsBackend, job: ObservedJob) -> None:
 
 def _say_log(job: ObservedJob, log: Sequence[str]) -> None:
     if log:
-        console.say(printable(f"The end of the log of {job.name}:"))
+        console.say(printable(f"Last lines of the log of {job.name}:"))
         console.say("\n".join(printable(f"  {line}") for line in log))

@@ -44,7 +44,7 @@ def print_log(there: Called, job: ObservedJob, task: str, lines: int | None, *, 
         return
     console.result(render_lines(shown))
     if has_gap and lines is None:
-        console.say("The beginning of the log is not shown; --url gives a link to all of it.")
+        console.say("The beginning of the log is not shown; use --url for a link to the whole log.")
 
 
 def redact_log(text: str, *, is_cut: bool) -> str:
@@ -67,7 +67,7 @@ def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_
             if not has_ended:
                 new = new.without_end(console.redact.held_back(new.text))
             if new.has_gap and lines is None:
-                console.say("A part of the log is not shown: it is longer than what the service shows.")
+                console.say("Part of the log is not shown: the service returns only its end.")
             text = redact_log(new.text, is_cut=new.has_gap)
             text = last_lines(text, lines) if is_first and lines is not None else text
             _print_part(text, as_json=as_json)
@@ -116,7 +116,7 @@ def metric_row(metric: Metric) -> tuple[str, ...]:
 
 
 def _say_none(job: ObservedJob, task: str) -> None:
-    console.say(printable(f"{job.name} has no log of {task} yet: it is {job.phase_text}."))
+    console.say(printable(f"{job.name} has no log of {task} yet ({job.phase_text})."))
 
 
 def _dump(document: Mapping[str, Any]) -> None:

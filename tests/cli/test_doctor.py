@@ -71,7 +71,7 @@ def test_all_is_well(reconciler: Reconciler, service: Service) -> None:
     found = checks(said)
     assert {name for name, check in found.items() if check["status"] != "ok"} == {"history"}
     assert found["records"]["detail"].endswith("records.sqlite3; nothing is recorded yet")
-    assert found["lock"]["detail"] == "nobody holds it"
+    assert found["lock"]["detail"] == "not held"
     assert found["credentials"]["detail"] == "token, from MODELARTS_AUTH_TOKEN"
     assert found["project"]["detail"] == "p1, from the target"
     assert found["quota"]["detail"] == "1 of 10000 job records"
@@ -92,7 +92,7 @@ def test_the_local_target_needs_nothing(reconciler: Reconciler) -> None:
     write(manifest("a"))
     said = reconciler("doctor", "--json")
     assert said.code == 0
-    assert checks(said)["credentials"]["detail"] == "none are needed"
+    assert checks(said)["credentials"]["detail"] == "none required"
 
 
 def test_what_otc_does_not_offer_is_no_fault(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_a_wrong_password_is_a_matter_of_the_credentials(
         told(
             reconciler(command),
             7,
-            "IAM refuses the login: no: ",
+            "IAM rejected the login: no: ",
             "fix: check OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME",
         )
     by_password.logins.clear()
@@ -221,7 +221,7 @@ def test_a_failing_signature_is_not_repeated(
 def test_the_wrong_project(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p2"))
     for command in ("plan", "doctor"):
-        told(reconciler(command), 7, "fix: the credentials are of another project", "ModelArts.2786")
+        told(reconciler(command), 7, "fix: the credentials belong to another project", "ModelArts.2786")
     assert wrong(reconciler("doctor", "--json")) == ["project"]
 
 
@@ -250,22 +250,22 @@ def test_a_clock_that_is_twenty_minutes_off(
     write(manifest("a", url=signed))
     clock.ahead_s = ahead_s
     for command in ("plan", "doctor"):
-        told(reconciler(command), 7, f"{word} the service's", "fix: set this machine's clock")
+        told(reconciler(command), 7, f"{word} the service's", "fix: synchronize this machine's clock")
     assert wrong(reconciler("doctor", "--json")) == ["clock"]
 
 
 @pytest.mark.parametrize(
     ("status", "code", "fix"),
     [
-        (403, "ModelArts.0206", "give credentials of this project"),
-        (403, "ModelArts.0210", "the credentials are of another project"),
+        (403, "ModelArts.0206", "use credentials of this project"),
+        (403, "ModelArts.0210", "the credentials belong to another project"),
         (403, "ModelArts.2785", "grant ModelArts an agency"),
-        (403, "APIGW.0310", "the account itself is restricted"),
-        (403, "APIG.0310", "the account itself is restricted"),
+        (403, "APIGW.0310", "the account is restricted"),
+        (403, "APIG.0310", "the account is restricted"),
         (401, "ModelArts.2784", "get a new token"),
         (403, "ModelArts.0203", "get a new token"),
-        (403, "ModelArts.4116", "the account itself is restricted"),
-        (403, "ModelArts.4118", "the account itself is restricted"),
+        (403, "ModelArts.4116", "the account is restricted"),
+        (403, "ModelArts.4118", "the account is restricted"),
         (401, "", None),
     ],
 )
@@ -299,7 +299,7 @@ def test_a_role_that_is_missing_says_nothing_of_other_calls(
     said = reconciler("doctor", "--json")
     assert said.code == 7
     assert wrong(said) == ["may list jobs"]
-    assert checks(said)["may list jobs"]["fix"] == "ask for a role that has modelarts:trainJob:list"
+    assert checks(said)["may list jobs"]["fix"] == "ask for a role that includes modelarts:trainJob:list"
     assert len(service.app.requests) == 5
 
 
@@ -328,7 +328,7 @@ def test_credentials_of_another_region(reconciler: Reconciler, service: Service,
     write(manifest("a", url=service.url))
     service.app.faults.add(Fault(Effect.ANSWER, count=None, status=401, code=code))
     for command in ("plan", "doctor"):
-        told(reconciler(command), 7, code, "or check the region of the target")
+        told(reconciler(command), 7, code, "the region of the target")
 
 
 def test_an_expired_token(reconciler: Reconciler, service: Service) -> None:
@@ -365,7 +365,7 @@ def test_a_right_that_is_missing(
     said = reconciler("doctor", "--json")
     assert said.code == 7
     assert wrong(said) == [name]
-    assert checks(said)[name]["fix"] == f"ask for a role that has {action}"
+    assert checks(said)[name]["fix"] == f"ask for a role that includes {action}"
     assert checks(said)["endpoint"]["status"] == "ok"
 
 
@@ -415,7 +415,7 @@ def test_another_store_is_named_and_tried(
         assert checks(said)["lock"] == {
             "name": "lock",
             "status": "not checked",
-            "detail": "the store is away",
+            "detail": "the record store is unavailable",
             "fix": None,
             "trouble": None,
         }
@@ -450,10 +450,10 @@ def test_who_holds_the_lock_is_a_note(reconciler: Reconciler, service: Service) 
     assert said.code == 0
     lock = checks(said)["lock"]
     assert lock["status"] == "note"
-    assert lock["detail"].startswith("alice on laptop, process 7 holds it for: apply, since 20")
-    assert lock["detail"].endswith("; it ends by itself in 60 s unless renewed")
+    assert lock["detail"].startswith("held by alice on laptop, process 7 since 20")
+    assert lock["detail"].endswith("; it expires in 60 s unless renewed")
     assert "reconciler unlock" in lock["fix"]
-    assert checks(reconciler("doctor", "--json"))["lock"]["detail"] == "nobody holds it"
+    assert checks(reconciler("doctor", "--json"))["lock"]["detail"] == "not held"
 
 
 def test_the_lock_needs_no_credentials_if_the_project_is_named(reconciler: Reconciler) -> None:
@@ -462,7 +462,7 @@ def test_the_lock_needs_no_credentials_if_the_project_is_named(reconciler: Recon
         assert checks(reconciler("doctor", "--json"))["lock"]["status"] == "note"
     write(manifest("a", url="http://127.0.0.1:9").replace(", project_id: p1", ""))
     unknown = checks(reconciler("doctor", "--json"))["lock"]
-    assert (unknown["status"], unknown["detail"]) == ("not checked", "there are no credentials to ask with")
+    assert (unknown["status"], unknown["detail"]) == ("not checked", "no credentials")
 
 
 @pytest.mark.parametrize(

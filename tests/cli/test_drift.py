@@ -113,7 +113,7 @@ def test_a_job_whose_record_was_deleted_is_missing_and_has_no_id(
     said = reconciler("drift", "--json")
     [entry] = said.document["drift"]
     assert (said.code, entry["class"], entry["job"]) == (2, "missing", None)
-    assert entry["detail"] == "declared, and no job of it exists; r1 was last seen as Running"
+    assert entry["detail"] == "declared, but no job exists; r1 was last seen as Running"
 
 
 def test_what_we_stopped_is_no_drift_and_pending_where_it_is_declared(

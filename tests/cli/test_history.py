@@ -92,8 +92,8 @@ def test_each_run_says_who_when_from_where_and_what(reconciler: Reconciler, two_
         rf"#3 drift: no drift, {at}, took [\d.]+ s\n    by \S+ on \S.*; manifest \w{{12}}$", drift
     )
     assert re.match(rf"#2 apply: complete, {at}, took [\d.]+ s\n", second)
-    assert second.splitlines()[2:] == ["      done      replace a"]
-    assert sorted(first.splitlines()[2:]) == ["      done      create a", "      done      create b"]
+    assert second.splitlines()[2:] == ["      succeeded replace a"]
+    assert sorted(first.splitlines()[2:]) == ["      succeeded create a", "      succeeded create b"]
     assert re.search(rf"process {os.getpid()}; plan [0-9a-f]{{12}}$", first.splitlines()[1])
     rows = [tuple(line.split()[:2]) for line in table.splitlines()]
     assert rows[:2] == [("KEY", "REVISION"), ("a", "r2")]
@@ -180,10 +180,10 @@ def test_a_run_that_died_says_so_and_its_open_call_is_shown(
     sql("UPDATE reconciler_lines SET ended_at_s = NULL, ok = NULL WHERE run_id = 2 AND line = 2")
     said = reconciler("history")
     assert re.search(r"^#2 apply: interrupted, 20\S+Z$", said.out, re.M)
-    assert "1 call has no answer on record; -v shows the calls" in said.out
+    assert "1 call has no recorded answer; use -v to list the calls" in said.out
     told = reconciler("history", "a", "-v").out
-    assert re.search(r"call update a 20\S+Z, took [\d.]+ s: done", told)
-    assert re.search(r"call terminate a 20\S+Z: no answer is on record", told)
+    assert re.search(r"call update a 20\S+Z, took [\d.]+ s: succeeded", told)
+    assert re.search(r"call terminate a 20\S+Z: no answer recorded", told)
     run = runs(reconciler("history", "--json"))[1]
     assert run["ended_at"] is run["duration_s"] is None
     assert run["result"] == "interrupted"
@@ -224,7 +224,7 @@ def test_of_a_key_each_revision_is_shown_with_what_was_declared(
     assert "        parameters:\n          lr: 0.01\n" in newest
     assert oldest.startswith("r1  a  Terminated\n    job ")
     assert "description: a of the test" in oldest
-    assert re.search(r"    created 20\S+Z(, \w+ 20\S+Z)*\n    first seen as: \w+ 20", oldest)
+    assert re.search(r"    created 20\S+Z(, \w+ 20\S+Z)*\n    first observed: \w+ 20", oldest)
     assert [first.splitlines()[0].split(",")[0], second.splitlines()[0].split(",")[0]] == [
         "#1 apply: complete",
         "#2 apply: complete",
@@ -254,7 +254,7 @@ def test_a_key_that_nobody_heard_of(reconciler: Reconciler, key: str, fix: str) 
     said = reconciler("history", key)
     assert said.code == 64
     assert said.out == ""
-    assert f'why: "{key}" is no key of stack test' in said.err
+    assert f'why: "{key}" is not a key of stack test' in said.err
     assert f"fix: {fix}" in said.err
 
 
@@ -292,7 +292,7 @@ def test_a_key_whose_code_lies_in_a_directory_of_its_name(reconciler: Reconciler
     reconciler("apply", "--yes")
     said = reconciler("history", "a", "--json")
     assert said.document["key"] is None
-    assert said.err == "a is a path, and a key, too; for the key: reconciler history a .\n"
+    assert said.err == "a is both a path and a key; for the key use: reconciler history a .\n"
     for words in (["a", "."], ["a", "jobs.yaml"], ["a", "a"]):
         said = reconciler("history", "--json", *words)
         assert (said.err, said.document["key"]) == ("", "a")
@@ -329,7 +329,7 @@ def test_diff_shows_the_fields_as_a_plan_does(reconciler: Reconciler, two_revisi
     [
         (["--diff", "1", "2"], 64, "--diff needs KEY"),
         (["jobs.yaml", "--diff", "1", "2"], 64, "--diff needs KEY"),
-        (["a", "--diff", "1", "3"], 64, "r3 of a is not recorded; there is: 1, 2"),
+        (["a", "--diff", "1", "3"], 64, "r3 of a is not recorded; recorded: 1, 2"),
         (["a", "--diff", "0", "1"], 64, "not in the range"),
         (["a", "--diff", "1"], 64, "requires 2 arguments"),
         (["a", "--prune"], 64, "not with --prune"),
@@ -349,8 +349,8 @@ def test_a_revision_whose_declaration_is_not_on_record(reconciler: Reconciler, t
     sql("UPDATE reconciler_revisions SET declared = NULL WHERE number = 1")
     said = reconciler("history", "a", "--diff", "1", "2")
     assert said.code == 1
-    assert "what was declared for r1 of a is not on record" in said.err
-    assert "what was declared when it was created is not on record" in reconciler("history", "a").out
+    assert "the declaration of r1 of a is not on record" in said.err
+    assert "its declaration is not on record" in reconciler("history", "a").out
 
 
 def test_a_key_that_was_renamed_keeps_its_past(reconciler: Reconciler, two_revisions: None) -> None:

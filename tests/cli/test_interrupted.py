@@ -72,7 +72,7 @@ def test_throttled_terminate_is_not_sent_after_the_signal(service: Service) -> N
     service.app.faults.add(throttled(STOP))
     code, err = interrupted(signal.SIGINT, lambda: asked(service, STOP) == 1, "destroy", "--yes")
     assert (code, asked(service, STOP)) == (130, 1), err
-    assert "a is marked as stopped, and was not terminated" in err
+    assert "a was marked as stopped, but not terminated" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT])

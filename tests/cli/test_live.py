@@ -52,7 +52,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 def test_sixty_jobs_on_thirty_rows_end_well(seen: Seen) -> None:
     assert seen.code == 0, seen.whole
-    assert [line for line in seen.last if line][-1] == f"Apply: {JOBS} done."
+    assert [line for line in seen.last if line][-1] == f"Applied: {JOBS} succeeded."
     assert not seen.cursor_is_hidden
 
 
@@ -75,10 +75,10 @@ def test_no_screen_shows_two_tables(seen: Seen) -> None:
 def test_nothing_that_was_drawn_in_place_stays(seen: Seen) -> None:
     assert [line for line in seen.whole if HEAD.match(line) or MORE.match(line) or COUNT.search(line)] == []
     planned = [line for line in seen.whole if line.startswith("  + create ")]
-    done = [line for line in seen.whole if line.startswith("  done ")]
-    reached = [line for line in seen.whole if line.startswith("  reached ")]
+    done = [line for line in seen.whole if line.startswith("  succeeded ")]
+    reached = [line for line in seen.whole if line.startswith("  Completed ")]
     assert len(planned) == len(done) == len(reached) == JOBS
-    assert all(line.startswith("  reached ") for line in seen.last[:-2] if line)
+    assert all(line.startswith("  Completed ") for line in seen.last[:-2] if line)
 
 
 def test_counters_count_jobs(seen: Seen) -> None:
@@ -220,35 +220,35 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_waiting_without_a_change_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     listener = _Lines()
     for at_s in range(0, 3600, 10):
-        listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=f"a is Running, queued 3 s, ran {at_s} s"))
-    assert written(capsys) == ["keep a: waiting, a is Running, queued 3 s, ran 0 s"]
+        listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=f"Running (3 s queued, {at_s} s elapsed)"))
+    assert written(capsys) == ["a: Running (3 s queued, 0 s elapsed)"]
 
 
 def test_changes_are_told_once_a_minute_at_most(capsys: pytest.CaptureFixture[str]) -> None:
     listener = _Lines()
     for at_s, phase in ((0, "Creating"), (10, "Pending"), (20, "Running"), (70, "Running"), (300, "Running")):
-        listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=f"a is {phase}"))
-    assert written(capsys) == ["keep a: waiting, a is Creating", "keep a: waiting, a is Running"]
+        listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=phase))
+    assert written(capsys) == ["a: Creating", "a: Running"]
 
 
 def test_changes_of_many_jobs_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     listener = _Lines()
     for at_s in (0, 60):
         for n in range(60):
-            listener(an_event(EventType.ACTION_PROGRESS, at_s + n / 60, f"j{n}", f"j{n} is {at_s}"))
-    assert written(capsys) == ["keep j0: waiting, j0 is 0", "keep j1: waiting, j1 is 0, and 59 more"]
+            listener(an_event(EventType.ACTION_PROGRESS, at_s + n / 60, f"j{n}", str(at_s)))
+    assert written(capsys) == ["j0: 0", "j1: 0, and 59 more"]
 
 
 def test_what_ended_is_told_at_once_and_waited_for_no_more(capsys: pytest.CaptureFixture[str]) -> None:
     listener = _Lines()
-    listener(an_event(EventType.ACTION_PROGRESS, 0, detail="a is Terminating"))
-    listener(an_event(EventType.ACTION_PROGRESS, 10, detail="a is Terminated"))
+    listener(an_event(EventType.ACTION_PROGRESS, 0, detail="Terminating"))
+    listener(an_event(EventType.ACTION_PROGRESS, 10, detail="Terminated"))
     listener(an_event(EventType.ACTION_COMPLETED, 11))
-    listener(an_event(EventType.ACTION_PROGRESS, 99, "b", "b is Pending"))
+    listener(an_event(EventType.ACTION_PROGRESS, 99, "b", "Pending"))
     assert written(capsys) == [
-        "keep a: waiting, a is Terminating",
-        "keep a: done",
-        "keep b: waiting, b is Pending",
+        "a: Terminating",
+        "keep a: succeeded",
+        "b: Pending",
     ]
 
 

@@ -60,7 +60,7 @@ def test_a_value_that_is_not_sensitive_is_needed_all_the_same(
     write(text.replace(", sensitive: true", "", 1))
     said = reconciler(*command.split())
     assert said.code == 65
-    assert 'nothing gives "token" a value' in said.err
+    assert '"token" has no value' in said.err
 
 
 def test_destroy_ends_the_jobs_without_a_secret(reconciler: Reconciler, service: Service) -> None:

@@ -52,8 +52,8 @@ def test_empty_key_is_wrong_use_and_never_every_key(reconciler: Reconciler, valu
     ("only", "why", "fix"),
     [
         ("trian", '"trian" is neither a declared nor an owned key of stack test', 'did you mean "train"?'),
-        ("train,x-*", 'no declared key of stack test matches "x-*"', "has to be named in full"),
-        ("gon*", 'no declared key of stack test matches "gon*"', "has to be named in full"),
+        ("train,x-*", 'no declared key of stack test matches "x-*"', "must be given in full"),
+        ("gon*", 'no declared key of stack test matches "gon*"', "must be given in full"),
     ],
 )
 def test_no_match_is_wrong_use(reconciler: Reconciler, only: str, why: str, fix: str) -> None:
@@ -74,7 +74,7 @@ def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler)
     for command in ("plan", "drift", "status"):
         said = reconciler(command, "stack/a.yaml", "--only", "b")
         assert said.code == 64, command
-        assert 'PATH does not cover "b", which stack/b.yaml declares' in said.err
+        assert 'PATH does not include "b", which stack/b.yaml declares' in said.err
     assert reconciler("destroy", "-y", "stack/a.yaml", "--only", "b").code == 64
     assert keys(reconciler("plan", "--json", "stack", "--only", "b")) == ["b"]
 
@@ -87,7 +87,7 @@ def test_number_left_out_is_always_shown(reconciler: Reconciler, command: str, o
     write(manifest("a", "b", "c"))
     reconciler("apply", "-y")
     said = reconciler(command, "--only", only)
-    assert f"{count} declared, and left out of this view" in said.out
+    assert f"{count} declared but not in view" in said.out
 
 
 @pytest.mark.parametrize(("others", "code"), [(5, 3), (11, 3), (12, 0)])

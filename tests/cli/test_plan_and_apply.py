@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_main_job(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(1, 0, 0, 0, 0)
-    assert "done      create a" in reconciler("apply", "--yes").out
+    assert "succeeded create a" in reconciler("apply", "--yes").out
     assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
     write(manifest("a", lr="0.01"))
     said = reconciler("plan")
@@ -144,8 +144,8 @@ def test_only_narrows_the_view_and_terminates_nothing_unseen(reconciler: Reconci
     write(manifest("a", "c"))
     said = reconciler("plan", "--only", "a")
     assert said.out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
-    assert "1 key is declared, and left out of this view" in said.out
-    assert "1 key is owned, and left alone" in said.out
+    assert "1 key is declared but not in view" in said.out
+    assert "1 key is owned but not in view; left alone" in said.out
     assert reconciler("plan", "--only", "b").code == 0  # owned, and declared no more
 
 

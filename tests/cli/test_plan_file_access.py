@@ -59,7 +59,7 @@ def link_to(name: str) -> Callable[[Path], None]:
         (pipe, "a pipe"),
         (bound_socket, "a socket"),
         (link_to("/dev/zero"), "a device"),
-        (link_to("nowhere"), "no file"),
+        (link_to("nowhere"), "file not found"),
         (link_to("odd.plan"), ""),
     ],
 )
@@ -117,12 +117,12 @@ def test_plan_that_others_can_write_is_not_applied(
     PLAN.chmod(mode)
     said = reconciler("apply", "--yes", "--plan", str(PLAN))
     assert said.code == 3
-    assert f"error: plan file that others can write\n  why: {PLAN} has mode {mode:04o}" in said.err
+    assert f"error: plan file writable by others\n  why: {PLAN} has mode {mode:04o}" in said.err
     assert f"chmod 600 {PLAN}" in said.err
     assert not Path(".reconciler/records.sqlite3").exists()
     shown = reconciler("show", str(PLAN))
     assert shown.code == 0
-    assert "warning: plan file that others can write" in shown.err
+    assert "warning: plan file writable by others" in shown.err
     PLAN.chmod(0o600)
     assert reconciler("apply", "--yes", "--plan", str(PLAN)).code == 0
 
@@ -135,7 +135,7 @@ def test_plan_that_others_can_read_is_a_warning(
     PLAN.chmod(mode)
     said = reconciler(*command.split(), str(PLAN))
     assert said.code == 0
-    assert "warning: plan file that others can read" in said.err
+    assert "warning: plan file readable by others" in said.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -160,7 +160,7 @@ def test_plan_of_another_user_is_not_applied(
     assert reconciler("show", str(PLAN)).code == 0
     said = reconciler("apply", "--yes", "--plan", str(PLAN))
     assert said.code == code
-    assert ("belongs to user 1234" in said.err) is (code == 3)
+    assert ("owned by user 1234" in said.err) is (code == 3)
 
 
 # ── JSON, and nothing else ─────────────────────────────────────────────────────────────────────────
@@ -177,32 +177,32 @@ def instead(pattern: str, text: str) -> Callable[[bytes], bytes]:
 
 NUMBER = r"(?<=\"line\": )\d+"
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "UTF-16": (lambda data: data.decode().encode("utf-16"), "is not UTF-8"),
-    "UTF-32": (lambda data: data.decode().encode("utf-32"), "is not UTF-8"),
-    "Latin-1": (lambda data: data.replace(b"train.py", b"tr\xe4in.py"), "is not UTF-8"),
-    "an encoded surrogate": (lambda data: data.replace(b"train.py", b"\xed\xa0\x80"), "is not UTF-8"),
-    "a mark of byte order": (lambda data: b"\xef\xbb\xbf" + data, "no JSON document"),
-    "a NUL byte": (lambda data: data.replace(b"train.py", b"tr\0in.py"), "no JSON document"),
-    "NUL bytes": (lambda data: b"\0" * len(data), "no JSON document"),
-    "nothing": (lambda data: b"", "no JSON document"),
-    "two documents": (lambda data: data * 2, "no JSON document"),
-    "NaN": (instead(NUMBER, "NaN"), "NaN is no number"),
-    "Infinity": (instead(NUMBER, "-Infinity"), "-Infinity is no number"),
-    "1e400": (instead(NUMBER, "1e400"), "1e400 is larger than any number"),
+    "UTF-16": (lambda data: data.decode().encode("utf-16"), "is not valid UTF-8"),
+    "UTF-32": (lambda data: data.decode().encode("utf-32"), "is not valid UTF-8"),
+    "Latin-1": (lambda data: data.replace(b"train.py", b"tr\xe4in.py"), "is not valid UTF-8"),
+    "an encoded surrogate": (lambda data: data.replace(b"train.py", b"\xed\xa0\x80"), "is not valid UTF-8"),
+    "a mark of byte order": (lambda data: b"\xef\xbb\xbf" + data, "not a valid JSON document"),
+    "a NUL byte": (lambda data: data.replace(b"train.py", b"tr\0in.py"), "not a valid JSON document"),
+    "NUL bytes": (lambda data: b"\0" * len(data), "not a valid JSON document"),
+    "nothing": (lambda data: b"", "not a valid JSON document"),
+    "two documents": (lambda data: data * 2, "not a valid JSON document"),
+    "NaN": (instead(NUMBER, "NaN"), "NaN is not a JSON number"),
+    "Infinity": (instead(NUMBER, "-Infinity"), "-Infinity is not a JSON number"),
+    "1e400": (instead(NUMBER, "1e400"), "1e400 is out of range for a number"),
     "400 digits": (instead(NUMBER, "9" * 400), "more than 300 digits"),
     "5000 digits": (instead(NUMBER, "-" + "9" * 5000), "more than 300 digits"),
-    "a key twice": (instead('"stack":', '"stack": "x", "stack":'), '"stack" stands twice'),
+    "a key twice": (instead('"stack":', '"stack": "x", "stack":'), '"stack" occurs twice'),
     "a key twice, spelled differently": (
-        instead('"options":', '"o\\u0070tions": {}, "options":'), '"options" stands twice'),
-    "a deep key twice": (instead('"line":', '"line": 1, "line":'), '"line" stands twice'),
-    "100000 levels": (lambda data: b'{"a":' * 100_000, "no JSON document"),
+        instead('"options":', '"o\\u0070tions": {}, "options":'), '"options" occurs twice'),
+    "a deep key twice": (instead('"line":', '"line": 1, "line":'), '"line" occurs twice'),
+    "100000 levels": (lambda data: b'{"a":' * 100_000, "not a valid JSON document"),
     "500 levels": (instead('"warnings": \\[', '"warnings": [' + "[" * 500 + "]" * 500), ""),
-    "half a pair": (instead('"stack": "', '"stack": "\\ud800'), "stack: half of a surrogate pair"),
-    "half a pair in a body": (instead("train.py", "\\udfff"), "half of a surrogate pair"),
-    "half a pair as a key": (instead('"source"', '"\\ud800": 1, "source"'), "half of a surrogate pair"),
-    "NUL": (instead('"stack": "', '"stack": "\\u0000'), "stack: a NUL character"),
-    "NUL in a key": (instead('"source"', '"\\u0000": 1, "source"'), "a NUL character"),
-    "NUL in a file name": (instead('"file": "', '"file": "\\u0000'), "a NUL character"),
+    "half a pair": (instead('"stack": "', '"stack": "\\ud800'), "stack: unpaired surrogate"),
+    "half a pair in a body": (instead("train.py", "\\udfff"), "unpaired surrogate"),
+    "half a pair as a key": (instead('"source"', '"\\ud800": 1, "source"'), "unpaired surrogate"),
+    "NUL": (instead('"stack": "', '"stack": "\\u0000'), "stack: NUL character"),
+    "NUL in a key": (instead('"source"', '"\\u0000": 1, "source"'), "NUL character"),
+    "NUL in a file name": (instead('"file": "', '"file": "\\u0000'), "NUL character"),
 }  # fmt: skip
 
 

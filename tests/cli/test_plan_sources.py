@@ -99,7 +99,7 @@ def test_show_lists_store_and_values_before_the_plan(reconciler: Reconciler, pla
     head, _, shown = said.out.partition("\n\n")
     assert head == (
         f"Root: .\nRecords: {records}\n"
-        "Values that are looked up:\n"
+        "Values to look up:\n"
         "  ${env.PGPASSWORD}\n"
         "  ${var.other} from the file values.yaml\n"
         "  ${var.third} from --var\n"

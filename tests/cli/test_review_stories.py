@@ -287,7 +287,7 @@ def test_a_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None
     for arguments in (["plan"], ["apply", "--yes"], ["drift"], ["jobs", "list"]):
         said = reconciler(*arguments)
         assert said.code == 1
-        assert "error: the file of the local target cannot be used\n  why: " in said.err
+        assert "error: cannot use the file of the local target\n  why: " in said.err
         assert "local.sqlite3: file is not a database\n  fix: remove " in said.err
     said = reconciler("doctor")
     assert said.code == 1
@@ -302,7 +302,7 @@ def test_a_local_store_that_breaks_later_is_said_to_be_broken(reconciler: Reconc
         file.execute("DROP TABLE jobs")
     said = reconciler("plan")
     assert said.code == 8
-    assert "the file of the local target cannot be used" in said.out
+    assert "cannot use the file of the local target" in said.out
     said = reconciler("jobs", "list")
     assert (said.code, said.out) == (1, "")
     assert "no such table: jobs\n  fix: remove " in said.err

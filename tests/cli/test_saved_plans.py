@@ -272,8 +272,8 @@ def test_it_is_carried_out_without_any_manifest(
     said = carry_out(reconciler)
     assert said.code == 0, said.err
     for what in ("replace change-r2", "update edit", "terminate gone", "create new"):
-        assert re.search(rf"^  done      {what}(: it is Terminat\w+)?$", said.out, re.M)
-    assert "Apply: 4 done." in said.out
+        assert re.search(rf"^  succeeded {what}(: now Terminat\w+)?$", said.out, re.M)
+    assert "Applied: 4 succeeded." in said.out
     assert named(service, "change-r2").body["algorithm"]["parameters"][0]["value"] == "0.2"
     assert named(service, "edit").body["metadata"]["description"].startswith("other words ")
     assert named(service, "gone").life.phase in ("Terminating", "Terminated")
@@ -432,7 +432,7 @@ def test_a_secret_given_by_var_has_to_be_given_again(reconciler: Reconciler, ser
     save(reconciler, "--var", f"token={SECRET}")
     said = carry_out(reconciler)
     assert said.code == 65
-    assert "was given by --var, and is not kept" in said.err
+    assert "was given by --var and is not stored" in said.err
     assert "fix: give --var token=VALUE" in said.err
     assert carry_out(reconciler, "--var", f"token={SECRET}").code == 0
 
@@ -446,7 +446,7 @@ def test_a_plan_without_new_bodies_needs_no_secret(
     write(with_token(manifest("a", url=service.url, more=TOKEN)))
     save(reconciler)
     monkeypatch.delenv("A_TOKEN")
-    assert "done      terminate b" in carry_out(reconciler).out
+    assert "succeeded terminate b" in carry_out(reconciler).out
 
 
 # ── stale ──────────────────────────────────────────────────────────────────────────────────────────
@@ -475,11 +475,11 @@ Move = Callable[[Service], object]
 MOVES: dict[str, tuple[Move, str]] = {
     "the job to be replaced has ended": (
         lambda s: s.store.set_phase(named(s, "change").id, "Completed"),
-        "change: change was Creating, and is Completed",
+        "change: change was Creating, now Completed",
     ),
     "the job to be updated has failed": (
         lambda s: s.store.set_phase(named(s, "edit").id, "Failed"),
-        "edit: edit was Creating, and is Failed",
+        "edit: edit was Creating, now Failed",
     ),
     "the job to be terminated is gone": (
         lambda s: s.store.delete("p1", s.store.set_phase(named(s, "gone").id, "Failed").id),
@@ -495,7 +495,7 @@ MOVES: dict[str, tuple[Move, str]] = {
     ),
     "the job to be kept has failed": (
         lambda s: s.store.set_phase(named(s, "same").id, "Failed"),
-        "same: same was Creating, and is Failed",
+        "same: same was Creating, now Failed",
     ),
     "another digest": (
         lambda s: s.store.edit(named(s, "change").id, other_digest),
@@ -503,7 +503,7 @@ MOVES: dict[str, tuple[Move, str]] = {
     ),
     "another active revision": (
         lambda s: s.store.create("p1", a_body("same-r2", "reconciler.test.same.r2.a000000000000")),
-        "same: same-r2 is there, which the plan does not know",
+        "same: same-r2 exists, which the plan does not know",
     ),
     "our job for the key that was to be created": (
         lambda s: s.store.create("p1", a_body("new", "reconciler.test.new.r1.a000000000000")),
@@ -528,7 +528,7 @@ def test_what_moved_makes_it_stale_and_nothing_is_done(
     assert said.code == 4, said.err
     assert said.out == ""
     assert f"why: {said_of_it}" in said.err
-    assert "fix: nothing was changed; make a new plan" in said.err
+    assert "fix: nothing was changed; create a new plan" in said.err
     assert changes(service) == []
     events = carry_out(reconciler, "--json")
     assert events.code == 4
@@ -567,8 +567,8 @@ def test_every_difference_is_listed(
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda saved: saved.update(reconciler_version="0.0.9"), "was made by reconciler 0.0.9, this is"),
-        (lambda saved: saved.update(reconciler_version="99.1.0"), "was made by reconciler 99.1.0"),
+        (lambda saved: saved.update(reconciler_version="0.0.9"), "was created by reconciler 0.0.9; this is"),
+        (lambda saved: saved.update(reconciler_version="99.1.0"), "was created by reconciler 99.1.0"),
         (lambda saved: saved["options"]["target"].update(project_id="p2"), "project p1"),
         (lambda saved: saved["target"].update(project_id="p2"), "project p2"),
         (lambda saved: saved["target"].update(workspace_id="7"), "workspace 7"),
@@ -599,7 +599,7 @@ def test_another_project_in_the_environment_makes_it_stale(
     monkeypatch.setenv("OS_PROJECT_ID", "p2")
     said = carry_out(reconciler)
     assert said.code == 4
-    assert re.search("it was made for .*, project p1, .*; this is .*, project p2, ", said.err)
+    assert re.search("it was created for .*, project p1, .*; this is .*, project p2, ", said.err)
     assert changes(service) == []
     monkeypatch.setenv("OS_PROJECT_ID", "p1")
     assert carry_out(reconciler).code == 0
@@ -628,11 +628,11 @@ def test_a_workspace_that_cannot_be_read_is_8(
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda text: text[: len(text) // 2], "no JSON document"),
-        (lambda text: "", "no JSON document"),
-        (lambda text: "[" * 100_000, "no JSON document"),
-        (lambda text: "[]", "not what `plan --out` wrote"),
-        (lambda text: "{}", "not what `plan --out` wrote"),
+        (lambda text: text[: len(text) // 2], "not a valid JSON document"),
+        (lambda text: "", "not a valid JSON document"),
+        (lambda text: "[" * 100_000, "not a valid JSON document"),
+        (lambda text: "[]", "it differs from what `plan --out` wrote"),
+        (lambda text: "{}", "it differs from what `plan --out` wrote"),
         (lambda text: text.replace('"actions"', '"notions"', 1), "actions"),
         (lambda text: text.replace('"action": "create"', '"action": "delete"', 1), "actions.0.action"),
         (lambda text: text.replace('"key"', '"kee"', 1), "actions.0.k"),
@@ -661,7 +661,7 @@ def test_the_output_of_plan_json_is_no_saved_plan(reconciler: Reconciler, servic
     reconciler("plan", "-o", f"json={PLAN}")
     for said in (carry_out(reconciler), reconciler("show", str(PLAN))):
         assert said.code == 65
-        assert "not what `plan --out` wrote" in said.err
+        assert "it differs from what `plan --out` wrote" in said.err
 
 
 @pytest.mark.parametrize("arguments", [["apply", "--yes", "--plan"], ["show"]])
@@ -723,7 +723,7 @@ def test_what_was_allowed_stays_allowed(reconciler: Reconciler, service: Service
     assert reconciler("apply", "--yes").code == 0
     write(manifest("k0", url=service.url))
     save(reconciler, *allowed)
-    assert "Apply: 5 done." in carry_out(reconciler).out
+    assert "Applied: 5 succeeded." in carry_out(reconciler).out
 
 
 @pytest.mark.parametrize(
@@ -761,7 +761,7 @@ def test_a_conflict_is_skipped_and_the_rest_is_done(reconciler: Reconciler, serv
     assert saved["summary"]["conflict"] == 1
     said = carry_out(reconciler)
     assert said.code == 3
-    assert "done      create b" in said.out
+    assert "succeeded create b" in said.out
     assert "skipped   conflict a" in said.out
 
 
@@ -780,7 +780,7 @@ def test_a_failed_action_stops_no_other(reconciler: Reconciler, service: Service
     )
     said = carry_out(reconciler)
     assert said.code == 5
-    assert "Apply: 1 done, 1 failed." in said.out
+    assert "Applied: 1 succeeded, 1 failed." in said.out
     assert len(service.store.jobs()) == 1
 
 

@@ -121,7 +121,7 @@ def test_without_a_history_the_creation_is_the_last_change(reconciler: Reconcile
 @pytest.mark.parametrize(
     ("phase", "kind", "said"),
     [
-        ("Creating", "queue", "the service to set it up"),
+        ("Creating", "queue", "the service to create it"),
         ("Pending", "queue", "its turn in the queue"),
         ("Terminating", "termination", "its termination"),
         ("Running", None, None),
@@ -263,7 +263,7 @@ def test_directory_of_a_keys_name_is_the_key_before_another_path(
     write(manifest("a", "b", url=service.url))
     write("import torch\n", "a/train.py")
     assert [one["key"] for one in rows(reconciler("status", "--json", "a", "."))] == ["a"]
-    assert "for the key: reconciler status a ." in reconciler("status", "a").err
+    assert "for the key use: reconciler status a ." in reconciler("status", "a").err
 
 
 # ── what it needs, and what it leaves alone ────────────────────────────────────────────────────────

@@ -51,18 +51,18 @@ def test_who_comes_second_is_told_who_since_when_from_where_and_how_long_yet(
         assert reconciler("plan").code == 0  # looking needs no lock
     assert said.code == 6
     assert said.out == ""
-    assert "error: the lock is held by somebody else" in said.err
+    assert "error: another process holds the lock" in said.err
     assert re.search(
-        r"why: stack test: bob on laptop, process 7 has held it since 20[\dT:-]+Z for: apply; "
-        r"it ends by itself in \d\d s unless renewed",
+        r"why: stack test: held by bob on laptop, process 7 since 20[\dT:-]+Z, for apply; "
+        r"it expires in \d\d s unless renewed",
         said.err,
     )
-    assert "fix: wait until that has ended; if that process is gone: reconciler unlock" in said.err
+    assert "fix: wait until it is released; if its process is gone: reconciler unlock" in said.err
 
 
 def test_the_page_shows_what_is_said(reconciler: Reconciler) -> None:
     page = (ROOT / "docs/records.md").read_text(encoding="utf-8")
-    [shown] = re.findall(r"```text\n(error: the lock is held .*?)```", page, re.S)
+    [shown] = re.findall(r"```text\n(error: another process holds .*?)```", page, re.S)
     write(manifest("a").replace("stack: test", "stack: vision"))
     with held_by("alice", stack="vision"):
         said = reconciler("apply", "--yes").err
@@ -109,7 +109,7 @@ def test_without_a_terminal_it_names_the_flag(reconciler: Reconciler) -> None:
         assert said.code == 3
         assert re.match(
             r"Stack test on local, project local, workspace 0 is locked by bob \(apply\) since 20[\dT:-]+Z, "
-            r"from laptop, process 7; the lease ends in \d\d s, unless it is renewed\.\n",
+            r"from laptop, process 7; the lease expires in \d\d s unless renewed\.\n",
             said.err,
         )
         assert "fix: add --yes" in said.err
@@ -155,7 +155,7 @@ def test_a_yes_is_for_the_holder_that_was_named(
     monkeypatch.setattr("reconciler.cli.unlock.confirm", meanwhile)
     said = reconciler("unlock")
     assert said.code == 3
-    assert "carol from laptop, process 7 holds it by now" in said.err
+    assert "carol from laptop, process 7; nothing was changed" in said.err
     assert "carol" in reconciler("apply", "--yes").err
     carol.__exit__(None, None, None)
 
@@ -176,7 +176,7 @@ def test_without_asking_too_only_the_lock_that_was_named_is_broken(
     monkeypatch.setattr(StoredRecords, "break_lock", late)
     said = reconciler("unlock", "--yes")
     assert (said.code, said.out) == (3, "")
-    assert "carol from laptop, process 7 holds it by now; nothing was changed" in said.err
+    assert "carol from laptop, process 7; nothing was changed" in said.err
     assert "carol" in reconciler("apply", "--yes").err
     carol.__exit__(None, None, None)
 
@@ -256,7 +256,7 @@ def test_an_apply_whose_lock_is_broken_begins_nothing_more(reconciler: Reconcile
         out, err = other.communicate()
     # Whether the heartbeat notices first, or a call that was about to be made.
     assert other.returncode == 6, err
-    assert "the lock is lost" in out + err or "the lock was lost" in out + err
+    assert "the lock was lost" in out + err or "the lock was lost" in out + err
     assert len(service.store.jobs()) < 3  # what was in flight has finished
     service.app.faults.clear()
     assert reconciler("apply", "--yes").code == 0

@@ -12,10 +12,9 @@ from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 
 UPDATE = "ChangeTrainingJobDescription"
-BELIEVED = "the service does not report spec.notification; it is taken to be as it was last sent"
+BELIEVED = "the service does not report spec.notification; assuming the value last sent"
 UNRECORDED = (
-    "the service does not report spec.notification; "
-    "no record says what was sent: it is taken to be as declared"
+    "the service does not report spec.notification; no record of what was sent; assuming the declared value"
 )
 
 

@@ -39,12 +39,12 @@ MAY = {
 NEVER_WRITTEN: Mapping[str, str] = {
     "bytes": "x'ff00'",
     "no bytes": "x''",
-    "half of a surrogate pair": "CAST(x'eda080' AS TEXT)",
+    "unpaired surrogate": "CAST(x'eda080' AS TEXT)",
     "bytes that are no UTF-8": "CAST(x'fffe61' AS TEXT)",
 }
 MAYBE_WRITTEN: Mapping[str, str] = {
     "NULL": "NULL",
-    "no text": "''",
+    "no message": "''",
     "a word": "'nonsense'",
     "a negative number": "-5",
     "zero": "0",

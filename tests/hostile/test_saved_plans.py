@@ -1,6 +1,6 @@
 """Plan files that somebody damaged or edited, with checksums that fit or not: shown, applied, or refused.
 
-Never a fault of ours, never a secret, and no call that the file itself does not show.
+Never internal error, never a secret, and no call that the file itself does not show.
 """
 
 from __future__ import annotations

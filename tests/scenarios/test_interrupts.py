@@ -117,7 +117,7 @@ def test_what_was_skipped_is_listed_for_people_too(
     assert run.code == EXITS[name]
     assert "no new action begins, the ones in flight finish; once more stops at once" in run.err
     assert f"skipped   create new: {INTERRUPTED}" in run.out
-    assert "done      terminate" in run.out
+    assert "succeeded terminate" in run.out
     assert "Apply interrupted: " in run.out
 
 
@@ -138,7 +138,7 @@ def test_the_second_signal_stops_at_once_and_says_what_was_done(
     assert {how: many for how, many in last["summary"].items() if many} == _told(run)
     assert _told(run)["done"] > 0
     call = {"Cha": "update", "Sto": "terminate", "Cre": "create"}[operation[:3]]
-    in_flight = f"in flight, and perhaps done: {call} {request.split()[1]}"
+    in_flight = f"in flight, possibly completed: {call} {request.split()[1]}"
     assert in_flight in run.err
     assert in_flight in last["message"]
     assert _result_of_newest_run(place) == ""

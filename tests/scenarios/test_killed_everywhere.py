@@ -1,4 +1,4 @@
-"""`kill -9` at any moment of an apply: nothing starts twice, and the next apply does the rest.
+"""`kill -9` at any moment of an apply: nothing starts twice, and the next apply completes it.
 
 How kill points are counted: an undisturbed run of the real command line writes down every moment that it
 passes, which are two for each request (right before it is sent, right after its answer came) and two for

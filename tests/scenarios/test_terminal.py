@@ -152,7 +152,7 @@ def test_two_interrupts_stop_at_once_say_what_is_in_flight_and_leave_a_clean_ter
     terminal.type(CTRL_C)
     assert terminal.end() == 130
     assert time.monotonic() - began_s < 2.5
-    assert "in flight, and perhaps done: create a, create b" in " ".join(terminal.text.split())
+    assert "in flight, possibly completed: create a, create b" in " ".join(terminal.text.split())
     see_that_the_terminal_is_usable(terminal)
 
 

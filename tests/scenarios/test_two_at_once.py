@@ -72,7 +72,7 @@ def test_of_two_with_one_record_store_one_waits_for_another_day(
         if codes == [0, 6]:
             refused += 1
             (winner, _), (_, loser) = sorted([first, second], key=lambda one: one[1].code)
-            assert "the lock is held by somebody else" in loser.err
+            assert "another process holds the lock" in loser.err
             assert f"process {winner} has held it since" in loser.err
         service.store.clock.advance(seconds=60)
         assert service.changes(homes[0]) == []
