@@ -115,7 +115,7 @@ def test_what_was_skipped_is_listed_for_people_too(
     moment = next(m for m in world.moments if m.startswith(f"{BEFORE} StopTrainingJob"))
     run = zygote.run(place.home, *APPLY, accidents=[Accident(moment, name)])
     assert run.code == EXITS[name]
-    assert "no new action begins, the ones in flight finish; once more stops at once" in run.err
+    assert "finishing the actions in flight; interrupt again to stop immediately" in run.err
     assert f"skipped   create new: {INTERRUPTED}" in run.out
     assert "succeeded terminate" in run.out
     assert "Apply interrupted: " in run.out

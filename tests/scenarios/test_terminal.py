@@ -116,8 +116,8 @@ def test_one_interrupt_ends_the_wait_and_leaves_a_clean_terminal(waiting: Termin
     waiting.type(CTRL_C)
     assert waiting.end() == 130
     assert time.monotonic() - began_s < 2.5
-    assert "no new action begins" in waiting.text
-    assert "Apply interrupted: 3 done." in waiting.text
+    assert "finishing the actions in flight" in waiting.text
+    assert "Apply interrupted: 3 succeeded." in waiting.text
     assert waiting.screen.cursor.x == 0
     lines = [line for line in waiting.text.splitlines() if "is Pending" in line or "is Running" in line]
     assert len(lines) == 3, "how each stands is said once"
@@ -147,7 +147,7 @@ def test_two_interrupts_stop_at_once_say_what_is_in_flight_and_leave_a_clean_ter
     terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
     terminal.read(lambda: terminal.raw.count(b"sending") == 2)
     terminal.type(CTRL_C)
-    terminal.read(lambda: "once more stops at once" in terminal.text)
+    terminal.read(lambda: "interrupt again to stop immediately" in terminal.text)
     began_s = time.monotonic()
     terminal.type(CTRL_C)
     assert terminal.end() == 130
