@@ -247,7 +247,7 @@ def test_variable_of_plain_type_is_its_text(tmp_path: Path, value: object, text:
 
 
 @pytest.mark.parametrize(
-    "variables", [["v=1"], {1: "a"}, {"v": None}, {"v": [1]}, {"v": {}}, {"v": object()}], ids=repr
+    "variables", [["v=1"], {1: "a"}, {"v": None}, {"v": [1]}, {"v": {}}, {"v": object}], ids=repr
 )
 def test_variable_that_no_text_stands_for_is_wrong_usage(tmp_path: Path, variables: Any) -> None:
     with pytest.raises(WrongUsage, match="invalid variables"):
