@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,13 @@ import pytest
 #: Under this name a test records what it counted: `record_property("figure", [what, how many])`.
 FIGURE = "figure"
 _PERSONAL = ("RECONCILER_", "HUAWEICLOUD_", "HW_", "OS_", "MODELARTS_")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_are_heard() -> None:
+    """A shell starts what it puts in the background with SIGINT ignored, and its children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -159,7 +159,7 @@ def test_store_of_somebody_else_is_not_asked_without_a_yes(
     said = reconciler("apply", "--plan", str(PLAN))
     assert said.code == 3
     assert f"postgresql://me:${{env.A_TOKEN}}@127.0.0.1:{foreign.port}/r" in said.err
-    assert "there is no terminal" in said.err
+    assert "no terminal to ask on" in said.err
     assert "add --yes" in said.err
     assert foreign.connections == 0
     assert len(service.app.requests) == 0
