@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from reconciler.backends.asked import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.reported import JobPage, ReportedJob
-    from reconciler.backends.told import (
+    from reconciler.backends.responses import (
         Engine,
         Event,
         Events,
@@ -103,7 +103,7 @@ _NAMES_BY_MODULE = {
         "JobPage",
         "ReportedJob",
     ),
-    "backends.told": (
+    "backends.responses": (
         "Engine",
         "Event",
         "Events",

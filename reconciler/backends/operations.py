@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.backends import told
+from reconciler.backends import responses
 from reconciler.backends.content import Budget
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.session import Answer
@@ -51,7 +51,7 @@ class Operations:
         start_time: str | None = None,
         end_time: str | None = None,
         source: str | None = None,
-    ) -> told.Events:
+    ) -> responses.Events:
         """Return a page of events. `limit` is 1 to 100 (50), `level` Info, Error or Warning.
 
         `start_time` and `end_time` go together, in RFC 3339. `source` (K8S, Job, Task) is known to Open
@@ -72,28 +72,28 @@ class Operations:
             "end_time": end_time,
             "source": source,
         }
-        return _read(told.Events, self._get(f"{self._job(job_id)}/events", query))
+        return _read(responses.Events, self._get(f"{self._job(job_id)}/events", query))
 
-    def tasks(self, job_id: str, schedule_count: int | None = None) -> tuple[told.Task, ...]:
+    def tasks(self, job_id: str, schedule_count: int | None = None) -> tuple[responses.Task, ...]:
         """Return the tasks of the nth scheduling (None: the last one), and where they ran."""
         self._only_on_huawei("tasks")
         answer = self._get(f"{self._job(job_id)}/tasks", {"schedule_count": schedule_count})
-        return _read(tuple[told.Task, ...], answer)
+        return _read(tuple[responses.Task, ...], answer)
 
-    def stages(self, job_id: str) -> told.Stages:
+    def stages(self, job_id: str) -> responses.Stages:
         """Return the stages of each run."""
         self._only_on_huawei("stages")
-        return _read(told.Stages, self._get(f"{self._job(job_id)}/stages"))
+        return _read(responses.Stages, self._get(f"{self._job(job_id)}/stages"))
 
-    def log_preview(self, job_id: str, task_id: str) -> told.LogPreview | None:
+    def log_preview(self, job_id: str, task_id: str) -> responses.LogPreview | None:
         """Return the end of a task's log, or None while there is none. A task is e.g. `worker-0`."""
-        return self._read_or_wait(told.LogPreview, f"{self._task(job_id, task_id)}/logs/preview")
+        return self._read_or_wait(responses.LogPreview, f"{self._task(job_id, task_id)}/logs/preview")
 
     def log_url(self, job_id: str, task_id: str, *, download: bool = False) -> str | None:
         """Return a link to a task's whole log, or None while there is none."""
         kind = "application/octet-stream" if download else "text/plain"
         path = f"{self._task(job_id, task_id)}/logs/url"
-        link = self._read_or_wait(told.LogUrl, path, headers={"Content-Type": kind})
+        link = self._read_or_wait(responses.LogUrl, path, headers={"Content-Type": kind})
         return link.obs_url if link else None
 
     def log_lines(
@@ -104,49 +104,49 @@ class Operations:
         base_line: str | None = None,
         lines: int | None = None,
         order: str | None = None,
-    ) -> told.LogLines | None:
+    ) -> responses.LogLines | None:
         """Return 1 to 500 (50) lines of a task's log from `base_line` on, or None while there is none."""
         self._only_on_huawei("logs by line")
         query = {"base_line": base_line, "lines": lines, "order": order}
         path = f"{self._job(job_id)}/logs/{_segment(task_id)}"
-        return self._read_or_wait(told.LogLines, path, query)
+        return self._read_or_wait(responses.LogLines, path, query)
 
-    def metrics(self, job_id: str, task_id: str) -> tuple[told.Metric, ...] | None:
+    def metrics(self, job_id: str, task_id: str) -> tuple[responses.Metric, ...] | None:
         """Return how busy a task's node was, minute by minute, or None while nobody knows."""
         path = f"{self._job(job_id)}/metrics/{_segment(task_id)}"
-        found = self._read_or_wait(told.Metrics, path)
+        found = self._read_or_wait(responses.Metrics, path)
         return found.metrics if found else None
 
     # ── what the target offers ─────────────────────────────────────────────────────────────────
 
-    def flavors(self, flavor_type: str | None = None) -> tuple[told.Flavor, ...]:
+    def flavors(self, flavor_type: str | None = None) -> tuple[responses.Flavor, ...]:
         """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
         return self.flavor_list(flavor_type).flavors
 
-    def flavor_list(self, flavor_type: str | None = None) -> told.Flavors:
+    def flavor_list(self, flavor_type: str | None = None) -> responses.Flavors:
         """Return the same with the number that there are."""
         answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
-        return _read(told.Flavors, answer)
+        return _read(responses.Flavors, answer)
 
-    def engines(self) -> tuple[told.Engine, ...]:
+    def engines(self) -> tuple[responses.Engine, ...]:
         """Return the preset engines."""
         return self.engine_list().items
 
-    def engine_list(self) -> told.Engines:
+    def engine_list(self) -> responses.Engines:
         """Return the same with the number that there are."""
-        return _read(told.Engines, self._get(f"{self._root}/training-job-engines"))
+        return _read(responses.Engines, self._get(f"{self._root}/training-job-engines"))
 
-    def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[told.Quota, ...]:
+    def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[responses.Quota, ...]:
         """Return how many job records there may be, and are."""
         self._only_on_huawei("quotas")
         answer = self._get(f"{self._root}/training-quotas", {"resource": resource, "user_id": user_id})
-        return _read(told.Quotas, answer).quotas
+        return _read(responses.Quotas, answer).quotas
 
     # ── tags ───────────────────────────────────────────────────────────────────────────────────
 
     def tags(self, job_id: str) -> dict[str, str]:
         """Return the tags of a job."""
-        found = _read(told.Tags, self._get(self._tags_of(job_id)))
+        found = _read(responses.Tags, self._get(self._tags_of(job_id)))
         return {tag.key: tag.value for tag in found.tags}
 
     def add_tags(self, job_id: str, tags: Mapping[str, str]) -> None:
@@ -170,7 +170,7 @@ class Operations:
         offset = 0
         while True:
             answer = self._get(f"{self._tags}/tags", {"limit": TAG_PAGE, "offset": offset})
-            page = _read(told.ProjectTags, answer).tags
+            page = _read(responses.ProjectTags, answer).tags
             fresh = {tag.key: tag.values for tag in page if tag.key not in found}
             found |= fresh
             if len(page) < TAG_PAGE or not fresh:
@@ -179,7 +179,7 @@ class Operations:
 
     def tagged(
         self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
-    ) -> tuple[told.TaggedJob, ...]:
+    ) -> tuple[responses.TaggedJob, ...]:
         """Return all jobs of the workspace with these tags: all keys, for each one of its values.
 
         No value for a key means any. With `name` only jobs whose name holds that text; `without_any`
@@ -187,14 +187,14 @@ class Operations:
         """
         self._only_on_huawei("tags")
         asked = self._tag_search(tags, name, without_any)
-        found: dict[str, told.TaggedJob] = {}
+        found: dict[str, responses.TaggedJob] = {}
         offset, budget = 0, Budget()
         while True:
             query = {"limit": TAG_PAGE, "offset": offset}
             path = f"{self._tags}/resource-instances/filter"
             answer = self._ask(path, asked, query)
             budget.take(answer.content)
-            page = _read(told.TaggedJobs, answer).resources
+            page = _read(responses.TaggedJobs, answer).resources
             fresh = {job.resource_id: job for job in page if job.resource_id not in found}
             found |= fresh
             if len(page) < TAG_PAGE or not fresh:
@@ -208,7 +208,7 @@ class Operations:
         self._only_on_huawei("tags")
         asked = self._tag_search(tags, name, without_any)
         answer = self._ask(f"{self._tags}/resource-instances/count", asked)
-        return _read(told.TaggedCount, answer).total_count
+        return _read(responses.TaggedCount, answer).total_count
 
     def _tag_search(
         self, tags: Mapping[str, Sequence[str]], name: str | None, without_any: bool

@@ -12,7 +12,7 @@ from reconciler.cli.console import console
 from reconciler.cli.options import option, with_options
 
 if TYPE_CHECKING:
-    from reconciler.backends.told import Accelerators, Capacity, Flavor
+    from reconciler.backends.responses import Accelerators, Capacity, Flavor
 
 
 @click.command("flavors")

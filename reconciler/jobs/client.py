@@ -10,7 +10,7 @@ from reconciler.backends.answers import find_oddity
 from reconciler.backends.jobs import Found
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.reported import ReportedJob
-from reconciler.backends.told import Event, Metric
+from reconciler.backends.responses import Event, Metric
 from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.endpoints import tokens_of, without_tokens

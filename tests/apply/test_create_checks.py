@@ -205,10 +205,10 @@ def test_catalog_that_cannot_be_asked_says_nothing_and_is_warned_of_once(target:
 def test_list_with_gaps_proves_nothing(target: Target, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from pydantic import TypeAdapter
 
-    from reconciler.backends import told
+    from reconciler.backends import responses
     from reconciler.backends.operations import Operations
 
-    listed = TypeAdapter(told.Flavors).validate_json(text)
+    listed = TypeAdapter(responses.Flavors).validate_json(text)
     monkeypatch.setattr(Operations, "flavor_list", lambda *_: listed)
     target.service.run(good())
     assert the_only(target.replace(resource(flavor_id="modelarts.vm.cpu.8u"))).status is Status.DONE

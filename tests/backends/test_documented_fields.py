@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from reconciler.backends import told
+from reconciler.backends import responses
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.reported import JobPage, ReportedJob
 from reconciler.core.desired import JobBody, NodeSelectorTerm, PreferredTerm
@@ -271,19 +271,19 @@ OTHERS: dict[str, Any] = {
     "JobSearches": MESSAGES["search"],
     "JobActionType": MESSAGES["terminate"],
     "JobUpdateRequestBody": MESSAGES["update"],
-    "ListTrainingJobEventsResponse": told.Events,
-    "TaskIP": told.Task,
-    "ListTrainingJobStagesResponse": told.Stages,
-    "ShowTrainingJobLogsPreviewResponse": told.LogPreview,
-    "ShowTrainingJobLogsFromAomResponse": told.LogLines,
-    "ShowTrainingJobMetricsResponse": told.Metrics,
-    "ShowTrainingJobFlavorsResponse": told.Flavors,
-    "ShowTrainingJobEnginesResponse": told.Engines,
-    "ShowTrainingQuotasResponse": told.Quotas,
-    "ShowTrainJobTagsResponse": told.Tags,
-    "ListTrainingJobTagsResponse": told.ProjectTags,
-    "ListTrainingJobsByTagsResponse": told.TaggedJobs,
-    "CountTrainingJobsByTagsResponse": told.TaggedCount,
+    "ListTrainingJobEventsResponse": responses.Events,
+    "TaskIP": responses.Task,
+    "ListTrainingJobStagesResponse": responses.Stages,
+    "ShowTrainingJobLogsPreviewResponse": responses.LogPreview,
+    "ShowTrainingJobLogsFromAomResponse": responses.LogLines,
+    "ShowTrainingJobMetricsResponse": responses.Metrics,
+    "ShowTrainingJobFlavorsResponse": responses.Flavors,
+    "ShowTrainingJobEnginesResponse": responses.Engines,
+    "ShowTrainingQuotasResponse": responses.Quotas,
+    "ShowTrainJobTagsResponse": responses.Tags,
+    "ListTrainingJobTagsResponse": responses.ProjectTags,
+    "ListTrainingJobsByTagsResponse": responses.TaggedJobs,
+    "CountTrainingJobsByTagsResponse": responses.TaggedCount,
 }
 
 

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from reconciler.backends.lenient import Count, Lenient, Number, Texts
 from reconciler.backends.reported.algorithm import Algorithm, Label, TaskAlgorithm
 from reconciler.backends.reported.spec import LogExportPath, Spec, TaskResource
-from reconciler.backends.told import Task
+from reconciler.backends.responses import Task
 from reconciler.core.observed import ObservedJob
 from reconciler.core.spelling import one_spelling
 

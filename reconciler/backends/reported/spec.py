@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from reconciler.backends.lenient import Count, Lenient, Number, Texts
-from reconciler.backends.told import Billing, FlavorInfo
+from reconciler.backends.responses import Billing, FlavorInfo
 
 
 class FlavorDetail(Lenient):
