@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         load,
         load_plan,
     )
-    from reconciler.backends.asked import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.reported import JobPage, ReportedJob
+    from reconciler.backends.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.responses import (
         Engine,
         Event,
@@ -92,7 +92,7 @@ _NAMES_BY_MODULE = {
         "load",
         "load_plan",
     ),
-    "backends.asked": (
+    "backends.request_models": (
         "Filter",
         "Search",
         "SearchBody",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import reconciler
-from reconciler.backends.asked import SearchBody
 from reconciler.backends.jobs import Jobs
 from reconciler.backends.modelarts import HUAWEI_ONLY, ModelArtsBackend
 from reconciler.backends.operations import Operations
+from reconciler.backends.request_models import SearchBody
 from reconciler.cli import cli
 from reconciler.cli.running import run
 from reconciler.emulator.routes import ROUTES, Route

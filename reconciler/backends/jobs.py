@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from reconciler.backends.answers import find_oddity
-from reconciler.backends.asked import ActionBody, Search, SearchBody, UpdateBody
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import page_of
 from reconciler.backends.reported import JobPage, ReportedJob
+from reconciler.backends.request_models import ActionBody, Search, SearchBody, UpdateBody
 from reconciler.core.body import create_body, with_identity
 from reconciler.core.desired import JobBody
 from reconciler.core.marks import Cloud

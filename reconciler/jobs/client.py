@@ -28,7 +28,7 @@ from reconciler.jobs.wait import JobWatch, watch_all
 from reconciler.render.json import redacted
 
 if TYPE_CHECKING:
-    from reconciler.backends.asked import Filter, TagFilter
+    from reconciler.backends.request_models import Filter, TagFilter
     from reconciler.core.observed import ObservedJob
     from reconciler.core.secret import Redactor
     from reconciler.reconcile import Context

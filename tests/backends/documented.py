@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.backends.asked import ActionBody, SearchBody, UpdateBody
 from reconciler.backends.reported import JobPage, ReportedJob
+from reconciler.backends.request_models import ActionBody, SearchBody, UpdateBody
 
 MESSAGES: Mapping[str, type[BaseModel]] = {
     "search": SearchBody,
