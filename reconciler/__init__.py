@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         load,
         load_plan,
     )
-    from reconciler.backends.reported import JobPage, ReportedJob
+    from reconciler.backends.job_models import JobPage, ReportedJob
     from reconciler.backends.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.responses import (
         Engine,
@@ -99,7 +99,7 @@ _NAMES_BY_MODULE = {
         "TagFilter",
         "UpdateBody",
     ),
-    "backends.reported": (
+    "backends.job_models": (
         "JobPage",
         "ReportedJob",
     ),

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from reconciler.backends.answers import find_oddity
+from reconciler.backends.job_models import JobPage, ReportedJob
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import page_of
-from reconciler.backends.reported import JobPage, ReportedJob
 from reconciler.backends.request_models import ActionBody, Search, SearchBody, UpdateBody
 from reconciler.core.body import create_body, with_identity
 from reconciler.core.desired import JobBody

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.backends.answers import find_oddity
+from reconciler.backends.job_models import ReportedJob
 from reconciler.backends.jobs import Found
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.reported import ReportedJob
 from reconciler.backends.responses import Event, Metric
 from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage

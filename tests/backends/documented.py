@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.backends.reported import JobPage, ReportedJob
+from reconciler.backends.job_models import JobPage, ReportedJob
 from reconciler.backends.request_models import ActionBody, SearchBody, UpdateBody
 
 MESSAGES: Mapping[str, type[BaseModel]] = {

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from reconciler.backends.job_models.algorithm import Algorithm, Label, TaskAlgorithm
+from reconciler.backends.job_models.spec import LogExportPath, Spec, TaskResource
 from reconciler.backends.lenient import Count, Lenient, Number, Texts
-from reconciler.backends.reported.algorithm import Algorithm, Label, TaskAlgorithm
-from reconciler.backends.reported.spec import LogExportPath, Spec, TaskResource
 from reconciler.backends.responses import Task
 from reconciler.core.observed import ObservedJob
 from reconciler.core.spelling import one_spelling
