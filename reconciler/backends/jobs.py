@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Self
 
-from reconciler.backends.answers import find_oddity
 from reconciler.backends.job_models import JobPage, ReportedJob
+from reconciler.backends.job_parser import find_oddity
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import page_of
 from reconciler.backends.request_models import ActionBody, Search, SearchBody, UpdateBody

@@ -12,8 +12,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from reconciler.backends.answers import read_job
 from reconciler.backends.content import Budget
+from reconciler.backends.job_parser import read_job
 from reconciler.backends.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
 from reconciler.backends.session import Answer, Session
 from reconciler.backends.waiting import Repeat

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from reconciler.backends.answers import find_oddity
 from reconciler.backends.job_models import ReportedJob
+from reconciler.backends.job_parser import find_oddity
 from reconciler.backends.jobs import Found
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.responses import Event, Metric
