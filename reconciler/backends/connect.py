@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from reconciler.backends.clock import SystemClock
+from reconciler.backends.credential_chain import Surroundings, find_credentials
 from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials
 from reconciler.backends.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.session import Network, Session
 from reconciler.backends.waiting import RateLimiter
-from reconciler.backends.ways import Surroundings, find_credentials
 from reconciler.core.address import endpoint_problem, is_loopback
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.marks import Cloud

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.backends.connect import connect
+from reconciler.backends.credential_chain import Surroundings, find_credentials
 from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials, StaticToken
 from reconciler.backends.iam import IamUnreachable, Login, LoginRefused, PasswordToken
 from reconciler.backends.inprocess import WsgiAdapter
 from reconciler.backends.request import Request, query_of
 from reconciler.backends.session import Session
 from reconciler.backends.signing import AccessKey
-from reconciler.backends.ways import Surroundings, find_credentials
 from reconciler.core.ports import Unauthorized
 from reconciler.core.stack import Target
 from reconciler.emulator.server import running

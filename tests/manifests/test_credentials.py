@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.backends import connect, iam, ways
+from reconciler.backends import connect, credential_chain, iam
 from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, OPTIONS, PASSWORD, TOKENS
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.stack import VariableSource
@@ -26,7 +26,7 @@ ADDRESSES = (
 
 
 def test_the_table_has_every_variable_that_the_backends_read_and_that_is_no_address() -> None:
-    source = "".join(inspect.getsource(module) for module in (ways, connect, iam))
+    source = "".join(inspect.getsource(module) for module in (credential_chain, connect, iam))
     named = set(re.findall(r'"((?:HUAWEICLOUD|HW|OS|MODELARTS)_[A-Z_]+)"', source))
     assert {name for name in named if re.search("AK|SK|KEY|TOKEN|PASSWORD|SECRET", name)} <= CREDENTIAL_NAMES
     assert not named.intersection((*TOKENS, PASSWORD, *(name for names in ACCESS_KEYS for name in names)))
