@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.waiting import Repeat
+from reconciler.backends.retry import Repeat
 from reconciler.core.catalog import EngineOffer
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import Rejected

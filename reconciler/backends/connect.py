@@ -12,8 +12,8 @@ from reconciler.backends.credential_chain import Surroundings, find_credentials
 from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials
 from reconciler.backends.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.retry import RateLimiter
 from reconciler.backends.session import Network, Session
-from reconciler.backends.waiting import RateLimiter
 from reconciler.core.address import endpoint_problem, is_loopback
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.marks import Cloud

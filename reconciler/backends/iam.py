@@ -13,8 +13,8 @@ from typing import Any
 
 from reconciler.backends.credentials import sendable
 from reconciler.backends.request import Request
+from reconciler.backends.retry import Repeat
 from reconciler.backends.session import Answer, Session
-from reconciler.backends.waiting import Repeat
 from reconciler.core.ports import Clock, Rejected, Secrets, ServiceError, Unauthorized, Unreachable
 
 _WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from reconciler.backends import responses
 from reconciler.backends.content import Budget
 from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.retry import Repeat
 from reconciler.backends.session import Answer
-from reconciler.backends.waiting import Repeat
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected
 

@@ -28,7 +28,7 @@ from reconciler.backends.credentials import Credentials
 from reconciler.backends.deadline import PunctualAdapter
 from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.backends.request import JSON, Request, json_bytes, query_of
-from reconciler.backends.waiting import Backoff, RateLimiter, Repeat
+from reconciler.backends.retry import Backoff, RateLimiter, Repeat
 from reconciler.core.duration import spell
 from reconciler.core.ports import (
     Clock,

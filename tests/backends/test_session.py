@@ -21,8 +21,8 @@ import urllib3
 
 from reconciler.backends.credentials import Anonymous, StaticToken
 from reconciler.backends.inprocess import WsgiAdapter
+from reconciler.backends.retry import Backoff, RateLimiter, Repeat
 from reconciler.backends.session import Network, Session
-from reconciler.backends.waiting import Backoff, RateLimiter, Repeat
 from reconciler.core.ports import (
     Rejected,
     ServerError,
