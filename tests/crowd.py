@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from reconciler import reconcile
+from reconciler.backends.observe import Filter, NeedsAbsence, observe
 from reconciler.backends.paging import PAGE_SIZE, Page, PageReader
-from reconciler.backends.workspace import Filter, NeedsAbsence, observe
 from reconciler.core.body import manifest_form
 from reconciler.core.marks import Cloud
 from reconciler.core.normal import by_name, canonical, split

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.backends.content import Budget
 from reconciler.backends.job_parser import read_job
+from reconciler.backends.observe import Filter, NeedsAbsence, named, observe
 from reconciler.backends.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
 from reconciler.backends.retry import Repeat
 from reconciler.backends.session import Answer, Session
-from reconciler.backends.workspace import Filter, NeedsAbsence, named, observe
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ports import (

@@ -9,8 +9,8 @@ import pytest
 
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
+from reconciler.backends.observe import Filter
 from reconciler.backends.paging import Page
-from reconciler.backends.workspace import Filter
 from reconciler.core.observed import Observation
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.app import Application, create_app
