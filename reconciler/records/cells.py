@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Boolean, Dialect, Double, Integer, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from reconciler.core.identity import DIGEST_PATTERN
-from reconciler.records.away import Damaged
+from reconciler.records.errors import Damaged
 
 #: No time or duration that the service may say is longer; seconds.
 _LONGEST_S = 1e30

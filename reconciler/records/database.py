@@ -29,8 +29,8 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
 from reconciler.records import HasNow, schema
 from reconciler.records.address import Address
-from reconciler.records.away import UNWRITABLE, away, too_new
 from reconciler.records.cells import damaged
+from reconciler.records.errors import UNWRITABLE, away, too_new
 from reconciler.records.integrity import check_file
 
 #: How long somebody else's write is waited for.

@@ -19,7 +19,6 @@ from sqlalchemy import (
     text,
 )
 
-from reconciler.records.away import Damaged
 from reconciler.records.cells import (
     DigestCell,
     IdCell,
@@ -31,6 +30,7 @@ from reconciler.records.cells import (
     TruthCell,
     damaged,
 )
+from reconciler.records.errors import Damaged
 
 METADATA = MetaData()
 

@@ -24,9 +24,9 @@ from reconciler.core.record import (
 )
 from reconciler.records import HasNow
 from reconciler.records.address import Address, parse_address
-from reconciler.records.away import away
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
+from reconciler.records.errors import away
 from reconciler.records.examination import check_everything
 from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal

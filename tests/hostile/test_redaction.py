@@ -35,7 +35,7 @@ from reconciler.core.secret import REDACTED, Redactor
 from reconciler.manifests import load
 from reconciler.manifests.document import shorten
 from reconciler.records.address import parse_address
-from reconciler.records.away import Damaged, away
+from reconciler.records.errors import Damaged, away
 from reconciler.records.texts import Texts
 from reconciler.render.json import dump, redacted
 from reconciler.render.listing import render_lines, render_table
