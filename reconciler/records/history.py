@@ -29,7 +29,7 @@ from reconciler.core.phase import parse_phase
 from reconciler.core.record import Memory, PastRevision, Scope
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
-from reconciler.records.looking import News, Place
+from reconciler.records.observation_changes import News, Place
 from reconciler.records.schema import LINES, REVISIONS, RUNS, SCOPES
 from reconciler.records.texts import read_declared, read_phases
 
