@@ -34,7 +34,7 @@ from reconciler.records.lifeline import remove_if_dead
 from reconciler.records.liveness import Liveness
 from reconciler.records.lock import Heartbeat, Lease, Locks
 from reconciler.records.observation_changes import news
-from reconciler.records.past import read_last_changes, read_runs
+from reconciler.records.runs import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
 from reconciler.records.store_file import has_content
 from reconciler.records.texts import Texts
