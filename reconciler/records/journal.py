@@ -13,7 +13,7 @@ from reconciler.core.outcome import Outcome, Status
 from reconciler.core.plan import After, Before
 from reconciler.core.record import Call, Declared, Ended, RecordsUnavailable, Step, StepEnd
 from reconciler.records.database import Database
-from reconciler.records.gathering import Entry, Gathering
+from reconciler.records.group_commit import Entry, Gathering
 from reconciler.records.history import declared_now, in_order, move
 from reconciler.records.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
