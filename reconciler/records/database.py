@@ -172,7 +172,7 @@ def _sqlite(address: Address) -> Engine:
 
 
 def _postgresql(address: Address) -> Engine:
-    from reconciler.records.impatient import connect
+    from reconciler.records.postgres import connect
 
     engine = create_engine(
         address.url,

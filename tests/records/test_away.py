@@ -16,7 +16,7 @@ from sqlalchemy import text
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.secret import Redactor
-from reconciler.records import database, impatient, open_records
+from reconciler.records import database, open_records, postgres
 from reconciler.records.recorded_revisions import read_revisions
 from tests.records import server
 from tests.records.places import (
@@ -238,7 +238,7 @@ def test_a_database_that_does_not_exist(postgresql: Path, clock: FileClock) -> N
 
 def test_a_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     records = on_postgresql.open()
-    monkeypatch.setattr(impatient, "ANSWER_S", 0.1)
+    monkeypatch.setattr(postgres, "ANSWER_S", 0.1)
     with pytest.raises(RecordsUnavailable) as away, records._database.reading() as connection:
         connection.execute(text("SELECT pg_sleep(30)"))
     assert "no answer within 0.1 s" in str(away.value)
@@ -260,7 +260,7 @@ def test_a_server_that_restarted_is_there_again(on_postgresql: Place, postgresql
 def test_a_row_that_somebody_else_holds_is_not_waited_for(
     on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impatient, "ROW_S", 0.1)
+    monkeypatch.setattr(postgres, "ROW_S", 0.1)
     first, second = on_postgresql.open(), on_postgresql.open()
     with first.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = first.begin(a_run())
