@@ -36,7 +36,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/plan.py", "write"): "a plan file without secrets",
     ("cli/running.py", "open"): "the null device",
     ("cli/live.py", "print"): "what the console cleaned, above what is drawn",
-    ("records/lifeline.py", "open"): "a lock file, which stays empty",
+    ("records/process_lock.py", "open"): "a lock file, which stays empty",
     ("records/store_file.py", "open"): "a database file, to be read",
     ("records/store.py", "open"): "the database file, made empty",
     ("records/store.py", "write"): "observations that the store redacts",

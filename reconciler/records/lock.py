@@ -17,7 +17,7 @@ from reconciler.core.plan import timestamp
 from reconciler.core.printable import printable
 from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
 from reconciler.records.database import Database
-from reconciler.records.lifeline import Lifeline, seize
+from reconciler.records.process_lock import Lifeline, seize
 from reconciler.records.schema import LOCKS
 from reconciler.records.texts import Texts
 

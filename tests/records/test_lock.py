@@ -8,7 +8,7 @@ from contextlib import ExitStack, nullcontext
 import pytest
 
 from reconciler.core.record import LockHeld, LockLost, RecordsUnavailable
-from reconciler.records import lifeline
+from reconciler.records import process_lock
 from reconciler.records.lock import Heartbeat, Lease
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW
@@ -279,7 +279,7 @@ def test_a_holder_of_another_boot_may_be_alive_elsewhere(
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         _die(theirs)
-        monkeypatch.setattr(lifeline, "_boot_id", lambda: "another-boot")
+        monkeypatch.setattr(process_lock, "_boot_id", lambda: "another-boot")
         assert ours.holder(SCOPE) is not None
         with pytest.raises(LockHeld):
             _locked(ours)
@@ -288,7 +288,7 @@ def test_a_holder_of_another_boot_may_be_alive_elsewhere(
 def test_a_machine_without_a_boot_id_waits_for_the_lease(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifeline, "_boot_id", lambda: "")
+    monkeypatch.setattr(process_lock, "_boot_id", lambda: "")
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         with pytest.raises(LockHeld):

@@ -84,9 +84,9 @@ def test_a_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> Non
     import os
 
     with sqlite.open().locked(SCOPE, BOB, lease_s=LEASE_S, on_lost=nothing_lost):
-        from reconciler.records import lifeline
+        from reconciler.records import process_lock
 
-        (held,) = lifeline._held
+        (held,) = process_lock._held
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
