@@ -168,7 +168,7 @@ def apply(
     """Carry a plan out, each call between two lines of the journal, if there is one."""
     from reconciler.apply.create_checks import CreateChecks  # a plan needs none of it
     from reconciler.apply.executor import Execution
-    from reconciler.records.none import NoJournal
+    from reconciler.records.null import NoJournal
 
     recording = context.recording
     execution = Execution(

@@ -163,7 +163,7 @@ class Recording:
         return open_records(url, clock=self.clock, redact=self.redact, create=create)
 
     def _nothing(self, away: RecordsUnavailable) -> Records:
-        from reconciler.records.none import NoRecords
+        from reconciler.records.null import NoRecords
 
         self.warn(f"{away}; continuing without lock, journal and history")
         return NoRecords()

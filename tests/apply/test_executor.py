@@ -19,7 +19,7 @@ from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Status
 from reconciler.core.plan import Action
 from reconciler.core.record import LockLost, Step
 from reconciler.emulator import Effect, Fault
-from reconciler.records.none import NoJournal
+from reconciler.records.null import NoJournal
 from tests.apply.service import CREATE, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job, a_stack, absent
 

@@ -17,7 +17,7 @@ from reconciler.core.ports import Records
 from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
-from reconciler.records.none import NoRecords
+from reconciler.records.null import NoRecords
 from reconciler.render import render_drift, render_plan
 from reconciler.render.history import render_history
 from reconciler.render.json import dump

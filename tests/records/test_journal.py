@@ -24,7 +24,7 @@ from reconciler.core.record import (
 )
 from reconciler.core.secret import SecretText
 from reconciler.records.journal import StoredJournal
-from reconciler.records.none import NoRecords
+from reconciler.records.null import NoRecords
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW
 from tests.records.places import (
