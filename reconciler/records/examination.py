@@ -8,7 +8,7 @@ from reconciler.records.cells import damaged
 from reconciler.records.history import read_revision
 from reconciler.records.integrity import check_pragma
 from reconciler.records.schema import LINES, METADATA, REVISIONS, RUNS
-from reconciler.records.texts import read_declared, read_summary
+from reconciler.records.serialization import read_declared, read_summary
 
 
 def check_everything(connection: Connection) -> None:

@@ -31,7 +31,7 @@ from reconciler.records.cells import damaged
 from reconciler.records.database import Database
 from reconciler.records.observation_changes import News, Place
 from reconciler.records.schema import LINES, REVISIONS, RUNS, SCOPES
-from reconciler.records.texts import read_declared, read_phases
+from reconciler.records.serialization import read_declared, read_phases
 
 #: So many keys are asked about in one statement.
 _AT_ONCE = 500

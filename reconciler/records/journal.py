@@ -17,7 +17,7 @@ from reconciler.records.group_commit import Entry, Gathering
 from reconciler.records.history import declared_now, in_order, move
 from reconciler.records.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
-from reconciler.records.texts import Texts, plain
+from reconciler.records.serialization import Texts, plain
 
 
 class Move(Enum):

@@ -19,7 +19,7 @@ from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailabl
 from reconciler.records.database import Database
 from reconciler.records.process_lock import Lifeline, seize
 from reconciler.records.schema import LOCKS
-from reconciler.records.texts import Texts
+from reconciler.records.serialization import Texts
 
 _FREE: dict[str, Any] = {"token": "", "lifeline": ""}
 

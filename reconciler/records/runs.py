@@ -14,7 +14,7 @@ from reconciler.records.database import Database
 from reconciler.records.history import is_scope
 from reconciler.records.liveness import running
 from reconciler.records.schema import LINES, OUTCOMES, RUNS, SCOPES
-from reconciler.records.texts import read_summary
+from reconciler.records.serialization import read_summary
 
 
 def read_runs(

@@ -36,8 +36,8 @@ from reconciler.records.observation_changes import news
 from reconciler.records.process_lock import remove_if_dead
 from reconciler.records.runs import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
+from reconciler.records.serialization import Texts
 from reconciler.records.store_file import has_content
-from reconciler.records.texts import Texts
 
 
 class StoredRecords:

@@ -36,7 +36,7 @@ from reconciler.manifests import load
 from reconciler.manifests.document import shorten
 from reconciler.records.address import parse_address
 from reconciler.records.errors import Damaged, away
-from reconciler.records.texts import Texts
+from reconciler.records.serialization import Texts
 from reconciler.render.json import dump, redacted
 from reconciler.render.listing import render_lines, render_table
 from tests.hostile.sizes import RecordProperty, count_tried, some

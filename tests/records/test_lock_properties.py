@@ -17,8 +17,8 @@ from reconciler.records.address import parse_address
 from reconciler.records.database import Database
 from reconciler.records.journal import StoredJournal
 from reconciler.records.lock import Lease, Locks
+from reconciler.records.serialization import Texts
 from reconciler.records.store import StoredRecords
-from reconciler.records.texts import Texts
 from tests.builders import NOW
 from tests.records.places import ALICE, LEASE_S, SCOPE, a_run, a_step
 
