@@ -103,7 +103,7 @@ def records_url(
         return given or declared()
     if given:
         from reconciler.manifests.records import passwords_in
-        from reconciler.records.address import parse_address
+        from reconciler.records.url import parse_address
 
         runtime.redactor.learn(passwords_in(given))
         parse_address(given)

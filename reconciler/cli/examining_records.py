@@ -54,7 +54,7 @@ class RecordsExamination:
             yield of_memory(is_local=self._target.kind is TargetKind.LOCAL, is_shared=is_shared)
 
     def _opened(self, url: str | None) -> Check:
-        from reconciler.records.address import parse_address
+        from reconciler.records.url import parse_address
 
         file = self._loaded.root / NAME / DATABASE if url is None else parse_address(url).path
         place = f"this machine's file {file}" if file or url is None else parse_address(url).shown

@@ -28,10 +28,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
 from reconciler.records import HasNow, schema
-from reconciler.records.address import Address
 from reconciler.records.cells import damaged
 from reconciler.records.errors import UNWRITABLE, away, too_new
 from reconciler.records.integrity import check_file
+from reconciler.records.url import Address
 
 #: How long somebody else's write is waited for.
 _BUSY_S = 5.0

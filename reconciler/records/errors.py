@@ -11,8 +11,8 @@ from sqlalchemy import exc
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.printable import printable
 from reconciler.core.record import RecordsUnavailable
-from reconciler.records.address import Address
 from reconciler.records.store_file import UNREACHABLE, UNREADABLE
+from reconciler.records.url import Address
 
 UNWRITABLE = "the record store cannot be written"
 TOO_NEW = "the record store needs a newer reconciler"

@@ -23,7 +23,6 @@ from reconciler.core.record import (
     Scope,
 )
 from reconciler.records import HasNow
-from reconciler.records.address import Address, parse_address
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
 from reconciler.records.errors import away
@@ -38,6 +37,7 @@ from reconciler.records.runs import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
 from reconciler.records.serialization import Texts
 from reconciler.records.store_file import has_content
+from reconciler.records.url import Address, parse_address
 
 
 class StoredRecords:

@@ -34,9 +34,9 @@ from reconciler.core.printable import INVISIBLE, printable, visible
 from reconciler.core.secret import REDACTED, Redactor
 from reconciler.manifests import load
 from reconciler.manifests.document import shorten
-from reconciler.records.address import parse_address
 from reconciler.records.errors import Damaged, away
 from reconciler.records.serialization import Texts
+from reconciler.records.url import parse_address
 from reconciler.render.json import dump, redacted
 from reconciler.render.listing import render_lines, render_table
 from tests.hostile.sizes import RecordProperty, count_tried, some

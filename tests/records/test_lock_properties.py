@@ -13,12 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sqlalchemy import event
 
 from reconciler.core.record import LockHeld, LockLost
-from reconciler.records.address import parse_address
 from reconciler.records.database import Database
 from reconciler.records.journal import StoredJournal
 from reconciler.records.lock import Lease, Locks
 from reconciler.records.serialization import Texts
 from reconciler.records.store import StoredRecords
+from reconciler.records.url import parse_address
 from tests.builders import NOW
 from tests.records.places import ALICE, LEASE_S, SCOPE, a_run, a_step
 

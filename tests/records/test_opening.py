@@ -17,9 +17,9 @@ from sqlalchemy import inspect, text
 from reconciler.core.diagnostic import WrongUsage
 from reconciler.core.record import LockHeld, RecordsUnavailable
 from reconciler.records import open_records
-from reconciler.records.address import parse_address
 from reconciler.records.database import Database
 from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
+from reconciler.records.url import parse_address
 from tests.builders import NOW
 from tests.records.places import ALICE, DECLARED, LEASE_S, SCOPE, Place, a_run, nothing_lost
 
