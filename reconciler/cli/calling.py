@@ -54,7 +54,7 @@ class Called(NamedTuple):
 
         From then on the values that were taken out are in no output, in logs and events neither.
         """
-        from reconciler.core.endpoints import without_tokens
+        from reconciler.core.token_redaction import without_tokens
 
         body, values = self.secrets.hide(job, without_tokens(job.body))
         console.redact.learn(values)
@@ -96,7 +96,7 @@ def called(
 
 def learn_tokens(job: ObservedJob) -> None:
     """Keep the tokens of a job's endpoints out of every output."""
-    from reconciler.core.endpoints import tokens_of
+    from reconciler.core.token_redaction import tokens_of
 
     if tokens := tokens_of(job.body):
         console.redact.learn(tokens)

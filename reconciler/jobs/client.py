@@ -13,13 +13,13 @@ from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.responses import Event, Metric
 from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
-from reconciler.core.endpoints import tokens_of, without_tokens
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.goal import Goal, Judged
 from reconciler.core.logtail import last_lines
 from reconciler.core.observed import Unreadable
 from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.core.ports import ServiceError, UnreadableAnswer
+from reconciler.core.token_redaction import tokens_of, without_tokens
 from reconciler.jobs.actions import check_allowed, terminate
 from reconciler.jobs.logs import first_task, follow_log, read_events
 from reconciler.jobs.lookup import find_job
