@@ -14,8 +14,8 @@ from reconciler.backends.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.retry import RateLimiter
 from reconciler.backends.session import Network, Session
-from reconciler.core.address import endpoint_problem, is_loopback
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.endpoint_url import endpoint_problem, is_loopback
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import Clock, RequestListener
 from reconciler.core.stack import Target
