@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping
 
 from reconciler.core.digest import is_known
 from reconciler.core.draft import Draft, Situation
+from reconciler.core.existing_job_rules import Present, declared_then
 from reconciler.core.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision, Standing, Stranger
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason
-from reconciler.core.present import Present, declared_then
 from reconciler.core.record import PastRevision
 from reconciler.core.stack import DesiredJob, ReplaceOrder
 

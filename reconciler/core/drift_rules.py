@@ -19,11 +19,11 @@ from reconciler.core.digest import is_known
 from reconciler.core.draft import Situation
 from reconciler.core.drift_entry import Drift, DriftClass, Pending
 from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
+from reconciler.core.existing_job_rules import declared_then
 from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
 from reconciler.core.phase import RULES, Operation, Phase, may
 from reconciler.core.plan import Change, PlanWarning, timestamp
 from reconciler.core.planner import Look
-from reconciler.core.present import declared_then
 from reconciler.core.retry import stopped_itself
 from reconciler.core.stack import DesiredJob
 
