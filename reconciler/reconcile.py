@@ -13,9 +13,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.core.action_builder import Situation
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.draft import Situation
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.outcome import Result
 from reconciler.core.ownership import sort_by_key

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.core.action_builder import before_of
 from reconciler.core.diagnostic import ReconcilerError
-from reconciler.core.draft import before_of
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, WaitEnd, skipped

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from reconciler.core.action_builder import Draft, Situation
 from reconciler.core.digest import is_known
-from reconciler.core.draft import Draft, Situation
 from reconciler.core.existing_job_rules import Present, declared_then
 from reconciler.core.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed import ObservedJob

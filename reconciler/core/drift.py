@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from reconciler.core.draft import Situation
+from reconciler.core.action_builder import Situation
 from reconciler.core.drift_entry import Drift as Drift
 from reconciler.core.drift_entry import DriftClass as DriftClass
 from reconciler.core.drift_entry import Pending as Pending

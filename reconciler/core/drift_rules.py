@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from reconciler.core.action_builder import Situation
 from reconciler.core.decide import newest, rename_clash
 from reconciler.core.diff import changes_between
 from reconciler.core.digest import is_known
-from reconciler.core.draft import Situation
 from reconciler.core.drift_entry import Drift, DriftClass, Pending
 from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
 from reconciler.core.existing_job_rules import declared_then

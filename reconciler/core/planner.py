@@ -8,9 +8,9 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import NamedTuple
 
+from reconciler.core.action_builder import Situation
 from reconciler.core.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.decide import decide, needs_details, newest, rests_on_absence
-from reconciler.core.draft import Situation
 from reconciler.core.guards import Proposal, refusals
 from reconciler.core.guards import warnings as guard_warnings
 from reconciler.core.mutable import unreported_paths

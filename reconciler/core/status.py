@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from reconciler.core.action_builder import Situation
 from reconciler.core.decide import newest
-from reconciler.core.draft import Situation
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase

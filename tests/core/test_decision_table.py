@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.action_builder import Situation
 from reconciler.core.allowance import Allowances
-from reconciler.core.draft import Situation
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.draft import Situation
+from reconciler.core.action_builder import Situation
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.draft import Situation
+from reconciler.core.action_builder import Situation
 from reconciler.core.drift import make_drift_report
 from reconciler.core.identity import Marker, parse_description
 from reconciler.core.observed import Observation, ObservedJob

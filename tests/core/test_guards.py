@@ -342,7 +342,7 @@ def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
 
 
 def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
-    from reconciler.core.draft import Situation
+    from reconciler.core.action_builder import Situation
     from reconciler.core.observed import Observation
     from reconciler.core.ownership import sort_by_key
     from reconciler.core.planner import Look

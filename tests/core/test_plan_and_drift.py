@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from reconciler.core.draft import Situation
+from reconciler.core.action_builder import Situation
 from reconciler.core.drift import make_drift_report
 from reconciler.core.ownership import KeyView
 from reconciler.core.phase import Phase

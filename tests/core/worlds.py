@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from reconciler.core.action_builder import Situation
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.draft import Situation
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.plan import Plan
