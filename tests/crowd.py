@@ -12,8 +12,8 @@ from reconciler import reconcile
 from reconciler.backends.observe import Filter, NeedsAbsence, observe
 from reconciler.backends.paging import PAGE_SIZE, Page, PageReader
 from reconciler.core.body import manifest_form
+from reconciler.core.canonical import by_name, canonical, split
 from reconciler.core.marks import Cloud
-from reconciler.core.normal import by_name, canonical, split
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Plan

@@ -20,12 +20,12 @@ from reconciler.backends.session import MAX_SKEW_S
 from reconciler.cli import cli
 from reconciler.core.allowance import Guard
 from reconciler.core.body import OWN_KEYS
+from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.drift import DriftClass
 from reconciler.core.duration import parse_duration
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
-from reconciler.core.normal import mutable_paths, walk_rules
 from reconciler.core.outcome import EventType
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import ACTIONS, Action, Plan, Reason, last_line

@@ -7,11 +7,11 @@ from typing import Any
 
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.body import with_identity
+from reconciler.core.canonical import Canonical, by_name
 from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.marks import Cloud
 from reconciler.core.masking import mask
 from reconciler.core.mutable import mutable_part, renewed_marker, update_body
-from reconciler.core.normal import Canonical, by_name
 from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeGuard
 
-from reconciler.core.normal import Rule, rules, scalar
+from reconciler.core.canonical import Rule, rules, scalar
 from reconciler.core.scalar import plain, scalar_text, text_released_as
 from reconciler.core.secret import SecretText
 

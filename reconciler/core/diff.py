@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from reconciler.core.canonical import Canonical, Rule, SecretName, member_rule, rules
 from reconciler.core.digest import RERUN
-from reconciler.core.normal import Canonical, Rule, SecretName, member_rule, rules
 from reconciler.core.plan import Change
 from reconciler.core.reconstruction import is_by_reference
 from reconciler.core.secret import REDACTED

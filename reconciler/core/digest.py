@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from reconciler.core.body import manifest_form
-from reconciler.core.normal import Canonical, canonical, split
+from reconciler.core.canonical import Canonical, canonical, split
 from reconciler.core.scalar import walk_texts
 from reconciler.core.secret import as_released
 

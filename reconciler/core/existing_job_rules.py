@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.action_builder import Draft
 from reconciler.core.body import manifest_form
+from reconciler.core.canonical import Canonical, canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details, unreported_among
 from reconciler.core.digest import CURRENT, digest_of, is_known
 from reconciler.core.mutable import MutableChanges, mutable_changes
-from reconciler.core.normal import Canonical, canonical, split
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase

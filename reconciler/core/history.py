@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
+from reconciler.core.canonical import mutable_paths
 from reconciler.core.diff import changes_between, spell_path
-from reconciler.core.normal import mutable_paths
 from reconciler.core.plan import Change, Frozen, Head, TargetIdentity, timestamp
 from reconciler.core.record import Memory, PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from reconciler.core.canonical import walk_rules
 from reconciler.core.diff import spell_path
 from reconciler.core.expression import Reference, parts_of
-from reconciler.core.normal import walk_rules
 from reconciler.core.plan import Change
 from reconciler.core.secret import REDACTED
 from reconciler.core.secret_detection import looks_secret

@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from reconciler.core.canonical import Canonical, SecretName, canonical, mutable_paths, rule_at, scalar
 from reconciler.core.diff import changes_between
 from reconciler.core.identity import Description, Marker
 from reconciler.core.marks import Cloud
-from reconciler.core.normal import Canonical, SecretName, canonical, mutable_paths, rule_at, scalar
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.plan import Change, PlanWarning

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from reconciler.core.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, merge
+from reconciler.core.canonical import Rule, rules
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.digest import CURRENT, covered_by, digest_of
 from reconciler.core.identity import room_for_description
-from reconciler.core.normal import Rule, rules
 from reconciler.core.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, JobEntry, Lifecycle

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from reconciler.core.canonical import by_name
 from reconciler.core.mutable import mutable_part
-from reconciler.core.normal import by_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.record import Memory, PastRevision

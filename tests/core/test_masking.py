@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.canonical import by_name
 from reconciler.core.digest import CURRENT
 from reconciler.core.masking import LOOKS_SECRET, mask
-from reconciler.core.normal import by_name
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Change
 from reconciler.core.secret import REDACTED, SecretText

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.body import manifest_form
-from reconciler.core.normal import canonical, mutable_paths, walk_rules
+from reconciler.core.canonical import canonical, mutable_paths, walk_rules
 from reconciler.core.plan import Action, PlannedAction, Reason
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.body import manifest_form
+from reconciler.core.canonical import canonical
 from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.normal import canonical
 from reconciler.core.plan import Plan, PlannedAction
 from reconciler.core.saved import SavedOptions, StalePlan, movements, read
 from reconciler.core.seal import CHECKSUM, seal_of_action, seal_of_options

@@ -7,8 +7,8 @@ import string
 
 import pytest
 
+from reconciler.core.canonical import walk_rules
 from reconciler.core.masking import _name_of
-from reconciler.core.normal import walk_rules
 from reconciler.core.secret_detection import is_secret_name, looks_secret
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
