@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reconciler.core.action_builder import Draft
+from reconciler.core.aliases import one_spelling
 from reconciler.core.body import manifest_form
 from reconciler.core.canonical import Canonical, canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details, unreported_among
@@ -25,7 +26,6 @@ from reconciler.core.plan import (
 )
 from reconciler.core.reconstruction import declared_for
 from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
-from reconciler.core.spelling import one_spelling
 from reconciler.core.stack import DesiredJob, OnChange
 
 Row = tuple[PlannedAction, list[PlanWarning]]

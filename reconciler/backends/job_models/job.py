@@ -18,8 +18,8 @@ from reconciler.backends.job_models.algorithm import Algorithm, Label, TaskAlgor
 from reconciler.backends.job_models.spec import LogExportPath, Spec, TaskResource
 from reconciler.backends.lenient import Count, Lenient, Number, Texts
 from reconciler.backends.responses import Task
+from reconciler.core.aliases import one_spelling
 from reconciler.core.observed import ObservedJob
-from reconciler.core.spelling import one_spelling
 
 
 class ExperimentReference(Lenient):
