@@ -15,7 +15,7 @@ from reconciler.cli.options import RECORDS, with_options
 from reconciler.core.exit_code import ExitCode
 
 if TYPE_CHECKING:
-    from reconciler.core.checkup import Check
+    from reconciler.core.doctor import Check
 
 
 @click.command("doctor")
@@ -60,7 +60,7 @@ def _spelled(place: Mapping[str, str | None]) -> str:
 
 
 def _exit(checks: Sequence[Check]) -> ExitCode:
-    from reconciler.core.checkup import Health, Trouble
+    from reconciler.core.doctor import Health, Trouble
 
     troubles = {check.trouble for check in checks if check.health is Health.WRONG}
     table = {

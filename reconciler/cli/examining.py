@@ -14,7 +14,8 @@ from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import Listing
 from reconciler.cli.examining_records import LOCK, RecordsExamination, known_identity
 from reconciler.cli.opening import runtime
-from reconciler.core.checkup import (
+from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.doctor import (
     Check,
     Health,
     Trouble,
@@ -27,7 +28,6 @@ from reconciler.core.checkup import (
     well,
     wrong,
 )
-from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import Clock, NotFound, Rejected, ServiceError, Unauthorized

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from reconciler.cli.opening import runtime
 from reconciler.connection import open_recording, records_url
-from reconciler.core.checkup import Check, of_lock, of_memory, unchecked, well, wrong
 from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.doctor import Check, of_lock, of_memory, unchecked, well, wrong
 from reconciler.core.plan import TargetIdentity
 from reconciler.core.ports import Clock, Records
 from reconciler.core.record import RecordsUnavailable, Scope

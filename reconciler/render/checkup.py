@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from reconciler.core.checkup import Check, Health
+from reconciler.core.doctor import Check, Health
 from reconciler.core.printable import printable
 from reconciler.render.style import PLAIN, Style
 
