@@ -26,7 +26,7 @@ from reconciler.core.ports import (
     UnreadableAnswer,
     WrongPhase,
 )
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 
 #: How much of a body that is not JSON is quoted, and of a message, in characters.
 _QUOTED = 120

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reconciler.cli.console import console
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _SUFFIXES = (".yaml", ".yml")

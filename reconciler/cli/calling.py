@@ -12,7 +12,7 @@ import click
 from reconciler.cli.console import console
 from reconciler.cli.opening import load_stack, runtime
 from reconciler.cli.options import STACK, TARGET_NAME, option
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.printable import printable, visible
+from reconciler.core.sanitize import printable, visible
 from reconciler.core.secret import Redactor
 from reconciler.files import NotRegular, write_file
 

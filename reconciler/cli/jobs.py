@@ -13,7 +13,7 @@ from reconciler.cli.console import console
 from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.jobs.logs import first_task, read_events
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.console import console
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.manifests import LoadedStack

@@ -16,7 +16,7 @@ from reconciler.cli.console import console
 from reconciler.cli.live import BusyLine, can_draw, display
 from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.plan import Action
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan

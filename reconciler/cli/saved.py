@@ -13,7 +13,7 @@ from reconciler.cli.console import console
 from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.opening import runtime
 from reconciler.core.diagnostic import Diagnostic, Refused
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.saved_plans import Values, read_plan
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reconciler.cli.console import console
-from reconciler.core.printable import printable, printable_lines
+from reconciler.core.sanitize import printable, printable_lines
 
 if TYPE_CHECKING:
     from logging import LogRecord

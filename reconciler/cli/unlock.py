@@ -12,7 +12,7 @@ from reconciler.cli.carrying_out import confirm
 from reconciler.cli.console import console
 from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, with_options
 from reconciler.core.diagnostic import Diagnostic, Refused
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack

@@ -12,7 +12,7 @@ from reconciler.cli.live import can_draw, live_table
 from reconciler.cli.watching import end_of_log
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.goal import Goal, Judged
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.jobs.wait import JobWatch, watch_all
 
 if TYPE_CHECKING:

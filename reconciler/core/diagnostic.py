@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 
 
 class Severity(StrEnum):

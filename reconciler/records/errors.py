@@ -9,8 +9,8 @@ from typing import NamedTuple
 from sqlalchemy import exc
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.printable import printable
 from reconciler.core.record import RecordsUnavailable
+from reconciler.core.sanitize import printable
 from reconciler.records.store_file import UNREACHABLE, UNREADABLE
 from reconciler.records.url import Address
 

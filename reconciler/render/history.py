@@ -17,7 +17,7 @@ from reconciler.core.history import (
     HistoryStep,
 )
 from reconciler.core.outcome import spell_status
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.render.listing import render_table, render_tree
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.text import render_change, render_head

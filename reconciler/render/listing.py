@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.core.duration import spell
 from reconciler.core.observed import ObservedJob
 from reconciler.core.plan import timestamp
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.render.style import PLAIN, Style
 
 NOTHING = "-"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from reconciler.core.expression import Reference, parts_of
 from reconciler.core.plan import Plan
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.core.saved import SavedOptions
 from reconciler.core.stack import VariableSource
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from reconciler.core.duration import spell
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.core.status import JobStatus, LastChange, StatusReport, WaitKind
 from reconciler.render.listing import render_table
 from reconciler.render.style import PLAIN, Style

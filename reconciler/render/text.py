@@ -11,7 +11,7 @@ from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.groups import Group, fold, spell_work
 from reconciler.core.outcome import Result, Status, Waited, WaitEnd, spell_status
 from reconciler.core.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.core.secret import show
 from reconciler.render.style import COLOURS, PLAIN, Style, View
 

@@ -15,7 +15,7 @@ from reconciler.core.diagnostic import WrongUsage
 from reconciler.core.duration import parse_duration, spell
 from reconciler.core.order import in_order, rank
 from reconciler.core.plan import Action
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.core.secret import REDACTED, Redactor, SecretText, show
 from reconciler.core.selection import narrow
 from tests.builders import a_job, a_stack, seen

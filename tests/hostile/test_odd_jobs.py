@@ -26,7 +26,7 @@ from reconciler.backends.credentials import Anonymous
 from reconciler.backends.session import Session
 from reconciler.core.plan import Action, Plan
 from reconciler.core.ports import UnreadableAnswer
-from reconciler.core.printable import printable
+from reconciler.core.sanitize import printable
 from reconciler.emulator.server import running
 from reconciler.render import render_drift, render_plan
 from reconciler.render.json import dump

@@ -30,7 +30,7 @@ from reconciler.cli.watching import redact_log
 from reconciler.core.decoding import INVISIBLE_BYTES
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.logtail import last_lines, unseen
-from reconciler.core.printable import INVISIBLE, printable, visible
+from reconciler.core.sanitize import INVISIBLE, printable, visible
 from reconciler.core.secret import REDACTED, Redactor
 from reconciler.manifests import load
 from reconciler.manifests.document import shorten
