@@ -11,10 +11,10 @@ from typing import NamedTuple
 from reconciler.core.action_builder import Situation
 from reconciler.core.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.decide import decide, needs_details, newest, rests_on_absence
+from reconciler.core.dependencies import held_back
 from reconciler.core.guards import Proposal, refusals
 from reconciler.core.guards import warnings as guard_warnings
 from reconciler.core.mutable import unreported_paths
-from reconciler.core.needs import held_back
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership
 from reconciler.core.phase import Phase
