@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from werkzeug.routing import Map, Rule
 
-from reconciler.emulator import control, jobs, offers, tagging, watching
+from reconciler.emulator import catalog_routes, control, jobs, tagging, watching
 from reconciler.emulator.calls import Answer, Call
 
 EVERYWHERE = frozenset({"huawei", "otc"})
@@ -38,9 +38,9 @@ ROUTES = (
     Route("DeleteTrainingJob", "DELETE", _JOB, jobs.delete),
     Route("BatchDeleteTrainingJob", "POST", f"{_BASE}/training-jobs/batch-delete", jobs.delete_many, HUAWEI),
     Route("ValidateTrainingJobName", "GET", f"{_BASE}/training-job-names", jobs.check_name, HUAWEI),
-    Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", offers.flavors),
-    Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", offers.engines),
-    Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", offers.quotas, HUAWEI),
+    Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", catalog_routes.flavors),
+    Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", catalog_routes.engines),
+    Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", catalog_routes.quotas, HUAWEI),
     Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", watching.events),
     Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", watching.tasks, HUAWEI),
     Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", watching.stages, HUAWEI),
@@ -61,10 +61,10 @@ MORE_ROUTES = (
         "ShowTrainingFlavorMaxAvailableResource",
         "GET",
         f"{_BASE}/training-pool-flavors",
-        offers.pool_flavor,
+        catalog_routes.pool_flavor,
         HUAWEI,
     ),
-    Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", offers.change_quotas, HUAWEI),
+    Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", catalog_routes.change_quotas, HUAWEI),
     Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", watching.route_plan, HUAWEI),
 )
 """Operations that `reconciler` offers to nobody; the first it asks itself, before it replaces a job."""
