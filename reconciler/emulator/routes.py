@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from werkzeug.routing import Map, Rule
 
-from reconciler.emulator import catalog_routes, control, jobs, tagging, watching
+from reconciler.emulator import catalog_routes, control, jobs, logs_events, tagging
 from reconciler.emulator.calls import Answer, Call
 
 EVERYWHERE = frozenset({"huawei", "otc"})
@@ -41,13 +41,15 @@ ROUTES = (
     Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", catalog_routes.flavors),
     Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", catalog_routes.engines),
     Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", catalog_routes.quotas, HUAWEI),
-    Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", watching.events),
-    Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", watching.tasks, HUAWEI),
-    Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", watching.stages, HUAWEI),
-    Route("ShowTrainingJobLogsPreview", "GET", f"{_JOB}/tasks/<task_id>/logs/preview", watching.log_preview),
-    Route("ShowObsUrlOfTrainingJobLogs", "GET", f"{_JOB}/tasks/<task_id>/logs/url", watching.log_url),
-    Route("ShowTrainingJobLogsFromAom", "GET", f"{_JOB}/logs/<task_id>", watching.log_lines, HUAWEI),
-    Route("ShowTrainingJobMetrics", "GET", f"{_JOB}/metrics/<task_id>", watching.metrics),
+    Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", logs_events.events),
+    Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", logs_events.tasks, HUAWEI),
+    Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", logs_events.stages, HUAWEI),
+    Route(
+        "ShowTrainingJobLogsPreview", "GET", f"{_JOB}/tasks/<task_id>/logs/preview", logs_events.log_preview
+    ),
+    Route("ShowObsUrlOfTrainingJobLogs", "GET", f"{_JOB}/tasks/<task_id>/logs/url", logs_events.log_url),
+    Route("ShowTrainingJobLogsFromAom", "GET", f"{_JOB}/logs/<task_id>", logs_events.log_lines, HUAWEI),
+    Route("ShowTrainingJobMetrics", "GET", f"{_JOB}/metrics/<task_id>", logs_events.metrics),
     Route("CreateTrainJobTags", "POST", f"{_TAGS}/<job_id>/tags/create", tagging.create, HUAWEI),
     Route("DeleteTrainJobTags", "DELETE", f"{_TAGS}/<job_id>/tags/delete", tagging.delete, HUAWEI),
     Route("ShowTrainJobTags", "GET", f"{_TAGS}/<job_id>/tags", tagging.show, HUAWEI),
@@ -65,7 +67,7 @@ MORE_ROUTES = (
         HUAWEI,
     ),
     Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", catalog_routes.change_quotas, HUAWEI),
-    Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", watching.route_plan, HUAWEI),
+    Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", logs_events.route_plan, HUAWEI),
 )
 """Operations that `reconciler` offers to nobody; the first it asks itself, before it replaces a job."""
 
