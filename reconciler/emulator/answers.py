@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.emulator import catalogue, forms
+from reconciler.emulator import catalogue, variants
 from reconciler.emulator.lifecycle import Life
 
 AI_PROJECT = "default-ai-project"
@@ -44,8 +44,8 @@ def job(
     metadata |= {"id": identity.id, "create_time": identity.create_ms}
     if noise:
         _add_noise(answer, identity)
-        if forms.is_other(identity.id):
-            forms.respell_filled(answer)
+        if variants.is_other(identity.id):
+            variants.respell_filled(answer)
     for path in unreported:
         _hide(answer, path)
     return answer

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from werkzeug.datastructures import Headers
 
-from reconciler.emulator import forms
+from reconciler.emulator import variants
 from reconciler.emulator.answers import dumps
 from reconciler.emulator.records import Job
 from reconciler.emulator.store import Store
@@ -47,7 +47,7 @@ class Call:
         if not (job.is_respelled and self.cloud == "otc"):
             return job.text
         told = json.loads(job.text)
-        forms.respell_declared(told)
+        variants.respell_declared(told)
         return dumps(told)
 
 

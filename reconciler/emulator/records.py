@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.emulator import answers, catalogue, forms
+from reconciler.emulator import answers, catalogue, variants
 from reconciler.emulator.lifecycle import Life, Step
 
 Body = dict[str, Any]
@@ -40,7 +40,7 @@ class Job:
     def status(self) -> dict[str, Any]:
         """The status, as the service answers it."""
         status = answers.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
-        return forms.respell_status(status) if self.is_respelled else status
+        return variants.respell_status(status) if self.is_respelled else status
 
     @property
     def text(self) -> str:
@@ -63,7 +63,7 @@ def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
         head=row["head"],
         tail=row["tail"],
         body_text=row["body"],
-        is_respelled=noise and forms.is_other(row["id"]),
+        is_respelled=noise and variants.is_other(row["id"]),
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reconciler.emulator import answers, forms, lifecycle
+from reconciler.emulator import answers, lifecycle, variants
 from reconciler.emulator.clock import Clock
 from reconciler.emulator.database import Database, SharedClock
 from reconciler.emulator.errors import Refused, job_not_found
@@ -100,7 +100,7 @@ class Store:
             if self.count(project) >= self.quota:
                 raise Refused("ModelArts.2815", f"The quota of job-num, {self.quota}, is used up.")
             self._check_experiment(project, metadata.get("training_experiment_reference") or {})
-            job_id = forms.number_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
+            job_id = variants.number_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
             row = life_columns(lifecycle.born(create_ms, self.durations, fate))
             row |= {
                 "id": job_id,

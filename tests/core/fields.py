@@ -15,7 +15,7 @@ from typing import Any
 from reconciler.core.body import with_identity
 from reconciler.core.observed import ObservedJob
 from reconciler.core.stack import DesiredJob
-from reconciler.emulator import answers, forms
+from reconciler.emulator import answers, variants
 from reconciler.emulator.errors import Refused
 from reconciler.emulator.validation import check_job
 from tests.builders import ENTRY, a_job, seen
@@ -24,12 +24,12 @@ FORMS = ("first", "second", "second on OTC")
 
 
 def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
-    """The job with the details that the service answers; `form` as documented in `emulator/forms.py`."""
+    """The job with the details that the service answers; `form` as documented in `emulator/variants.py`."""
     number = "2" if form == "first" else "1"
     identity = answers.Identity("0" * 35 + number, 1_700_000_000_000, "me")
     told = answers.job(_sent(job), identity)
     if form == "second on OTC":
-        forms.respell_declared(told)
+        variants.respell_declared(told)
     return seen(job, body=told, **more)
 
 
