@@ -17,7 +17,7 @@ from reconciler.jobs.wait import JobWatch, watch_all
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts import ModelArtsBackend
-    from reconciler.cli.calling import Called
+    from reconciler.cli.service_session import Called
     from reconciler.core.observed import ObservedJob
 
 LOG_LINES = 20
