@@ -23,7 +23,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("api.py", "getLogger"): "the log of the Python API, whose lines it redacts",
     ("api.py", "write"): "a plan file without secrets",
     ("cli/__init__.py", "echo"): "the help",
-    ("cli/carrying_out.py", "confirm"): "a question that the console cleaned, or our own words",
+    ("cli/execution.py", "confirm"): "a question that the console cleaned, or our own words",
     ("cli/ending.py", "confirm"): "our own function",
     ("cli/history.py", "confirm"): "our own function",
     ("cli/saved.py", "confirm"): "our own function",
@@ -77,7 +77,7 @@ def test_every_exception_is_needed() -> None:
 
 def test_search_finds_what_it_looks_for() -> None:
     found = {(place, name) for place, name, _ in _calls()}
-    assert {("cli/console.py", "write"), ("cli/carrying_out.py", "confirm")} <= found
+    assert {("cli/console.py", "write"), ("cli/execution.py", "confirm")} <= found
 
 
 @pytest.mark.parametrize("stream", sorted(STREAMS))

@@ -64,7 +64,7 @@ def delete_all(
 def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
     if yes:
         return
-    from reconciler.cli.carrying_out import confirm
+    from reconciler.cli.execution import confirm
     from reconciler.core.sanitize import printable
 
     for job in jobs:

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli.carrying_out import Asked, carry_out, confirm, has_terminal, held, nothing_done
 from reconciler.cli.console import console
+from reconciler.cli.execution import Asked, carry_out, confirm, has_terminal, held, nothing_done
 from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.opening import runtime
 from reconciler.core.diagnostic import Diagnostic, Refused

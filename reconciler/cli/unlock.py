@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.cli.carrying_out import confirm
 from reconciler.cli.console import console
+from reconciler.cli.execution import confirm
 from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, with_options
 from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.sanitize import printable
