@@ -24,7 +24,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("api.py", "write"): "a plan file without secrets",
     ("cli/__init__.py", "echo"): "the help",
     ("cli/execution.py", "confirm"): "a question that the console cleaned, or our own words",
-    ("cli/ending.py", "confirm"): "our own function",
+    ("cli/job_actions.py", "confirm"): "our own function",
     ("cli/history.py", "confirm"): "our own function",
     ("cli/saved.py", "confirm"): "our own function",
     ("cli/terminal_signals.py", "write"): "a fixed sequence",

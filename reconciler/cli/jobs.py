@@ -272,7 +272,7 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
     Jobs owned by a stack are refused without --force: they belong to its manifest. Protected jobs are
     always refused. All jobs are checked before the first one is touched.
     """
-    from reconciler.cli.ending import terminate_all
+    from reconciler.cli.job_actions import terminate_all
 
     with called(**where) as there:
         found = there.find_all(jobs)
@@ -287,7 +287,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
     Jobs owned by a stack are refused without --force: the record is the proof that the job has run. All
     jobs are checked before the first one is touched.
     """
-    from reconciler.cli.ending import delete_all
+    from reconciler.cli.job_actions import delete_all
 
     with called(**where) as there:
         found = there.find_all(jobs)
