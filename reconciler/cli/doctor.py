@@ -35,7 +35,7 @@ def command(
     and permissions, 8 if the service cannot be reached, and 1 otherwise.
     """
     from reconciler.backends.clock import SystemClock
-    from reconciler.cli.examining import Examination
+    from reconciler.cli.doctor_checks import Examination
     from reconciler.cli.opening import load_stack
     from reconciler.render import checkup
 
