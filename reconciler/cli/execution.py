@@ -160,7 +160,7 @@ def _execute(
     hold: Held,
     options: Options,
 ) -> Result:
-    from reconciler.cli.live import live_table
+    from reconciler.cli.wait_table import live_table
     from reconciler.rollout import Rollout
 
     interrupt = hold.interrupt

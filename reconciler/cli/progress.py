@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from reconciler.cli.console import console
-from reconciler.cli.live import BusyLine, can_draw, display
+from reconciler.cli.wait_table import BusyLine, can_draw, display
 from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.plan import Action
 from reconciler.core.sanitize import printable

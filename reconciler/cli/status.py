@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.live import RANKS, LiveTable, Row, can_draw, display
 from reconciler.cli.opening import opened
 from reconciler.cli.options import TARGET, option, with_options
 from reconciler.cli.reading import reading
 from reconciler.cli.service_session import JSON
+from reconciler.cli.wait_table import RANKS, LiveTable, Row, can_draw, display
 from reconciler.core.exit_code import ExitCode
 
 if TYPE_CHECKING:

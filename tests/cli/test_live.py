@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from reconciler.cli import reading as reading_module
 from reconciler.cli.console import console
-from reconciler.cli.live import BusyLine, Display, LiveTable, Row, can_draw, display, fit
 from reconciler.cli.progress import _Lines, progress
 from reconciler.cli.reading import Reading
+from reconciler.cli.wait_table import BusyLine, Display, LiveTable, Row, can_draw, display, fit
 from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.plan import Action, Plan, timestamp
 from reconciler.emulator import Store

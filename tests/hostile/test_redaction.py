@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.backends.errors import failure_of, harmless
-from reconciler.cli import live, stray_output
+from reconciler.cli import stray_output, wait_table
 from reconciler.cli.console import console
 from reconciler.cli.exits import of_exception
 from reconciler.cli.watching import redact_log
@@ -150,7 +150,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
         "stderr", lambda: console.diagnostics([Diagnostic("a problem", text, text, path=text)])
     ),
     "stderr, a problem as JSON": _json_diagnostic,
-    "a live table": live._safe,
+    "a live table": wait_table._safe,
     "a prompt": lambda text: console.clean(f"Delete {text}?"),
     "a report": lambda text: _report(RuntimeError(f"cannot be: {text}")),
     "an error of the service": _error_body,
