@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from reconciler.cli.context import opened
 from reconciler.cli.execution import Asked, carry_out, held, nothing_done
 from reconciler.cli.interrupts import Interrupt, abortable
-from reconciler.cli.opening import opened
 from reconciler.cli.options import (
     GUARDS,
     LOCK,

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from reconciler.cli.context import opened
 from reconciler.cli.execution import Asked, carry_out, held, nothing_done
 from reconciler.cli.interrupts import Interrupt, abortable
-from reconciler.cli.opening import opened
 from reconciler.cli.options import LOCK, OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
 
 

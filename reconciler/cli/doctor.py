@@ -35,8 +35,8 @@ def command(
     and permissions, 8 if the service cannot be reached, and 1 otherwise.
     """
     from reconciler.backends.clock import SystemClock
+    from reconciler.cli.context import load_stack
     from reconciler.cli.doctor_checks import Examination
-    from reconciler.cli.opening import load_stack
     from reconciler.render import checkup
 
     loaded = load_stack(paths, variables, var_files, offline=True)

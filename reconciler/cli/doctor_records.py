@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.cli.opening import runtime
+from reconciler.cli.context import runtime
 from reconciler.connection import open_recording, records_url
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.doctor import Check, of_lock, of_memory, unchecked, well, wrong

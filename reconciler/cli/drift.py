@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reconciler.cli.opening import opened
+from reconciler.cli.context import opened
 from reconciler.cli.options import OUTPUT, TARGET, OutputSpec, with_options
 from reconciler.cli.showing import show_drift, wanted
 from reconciler.core import exit_code

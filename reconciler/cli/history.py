@@ -88,7 +88,7 @@ def command(
     that acted on it. The first argument is KEY unless it is an existing path. -v shows each
     call. The service is not contacted.
     """
-    from reconciler.cli.opening import runtime
+    from reconciler.cli.context import runtime
     from reconciler.connection import open_records_of
 
     loaded, key = _opened(words, variables, var_files, target, records)
@@ -127,7 +127,7 @@ def _opened(
 ) -> tuple[LoadedStack, str | None]:
     """Load the stack, and say which of the words is the key: the first one, if any is."""
     from reconciler.cli.arguments import split_arguments
-    from reconciler.cli.opening import load_stack
+    from reconciler.cli.context import load_stack
 
     def has_key(paths: Sequence[Path], key: str) -> bool:
         return _knows(load_stack(paths, variables, var_files, offline=True), key, target, records)
@@ -139,7 +139,7 @@ def _opened(
 
 
 def _knows(loaded: LoadedStack, key: str, target: str | None, records: str | None) -> bool:
-    from reconciler.cli.opening import runtime
+    from reconciler.cli.context import runtime
     from reconciler.connection import open_records_of
 
     if key in _declared(loaded):

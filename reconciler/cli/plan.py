@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.opening import opened
+from reconciler.cli.context import opened
 from reconciler.cli.options import (
     DETAILED,
     GUARDS,

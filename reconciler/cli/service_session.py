@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.opening import load_stack, runtime
+from reconciler.cli.context import load_stack, runtime
 from reconciler.cli.options import STACK, TARGET_NAME, option
 from reconciler.core.sanitize import printable
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.opening import opened
+from reconciler.cli.context import opened
 from reconciler.cli.options import TARGET, option, with_options
 from reconciler.cli.reading import reading
 from reconciler.cli.service_session import JSON
@@ -66,7 +66,7 @@ def _arguments(
     words: Sequence[str], variables: Sequence[tuple[str, str]], var_files: Sequence[Path]
 ) -> Arguments:
     from reconciler.cli.arguments import split_arguments
-    from reconciler.cli.opening import load_stack
+    from reconciler.cli.context import load_stack
 
     def has_key(paths: Sequence[Path], key: str) -> bool:
         return key in load_stack(paths, variables, var_files, offline=True).stack.whole

@@ -34,7 +34,7 @@ def command(
     The lock of a dead process expires by itself. A live holder starts no new action once it is broken.
     The service is not contacted.
     """
-    from reconciler.cli.opening import load_stack, runtime
+    from reconciler.cli.context import load_stack, runtime
     from reconciler.connection import open_records_of
 
     loaded = load_stack(paths, variables, var_files, offline=True)

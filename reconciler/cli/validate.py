@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from reconciler.cli.console import console
-from reconciler.cli.opening import load_stack
+from reconciler.cli.context import load_stack
 from reconciler.cli.options import STACK, option, with_options
 from reconciler.core.exit_code import ExitCode
 
