@@ -23,8 +23,8 @@ import click
 
 from docs.stories import Story
 from reconciler.cli import cli
+from reconciler.cli.entrypoint import run
 from reconciler.cli.lazy import COMMANDS
-from reconciler.cli.running import run
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/reference")

@@ -22,7 +22,7 @@ from uuid import NAMESPACE_URL, uuid5
 from reconciler import run_metadata
 from reconciler.backends.clock import SystemClock
 from reconciler.cli import cli
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from reconciler.emulator import database
 from reconciler.recording import Origin
 

@@ -15,7 +15,7 @@ from reconciler.backends.modelarts import HUAWEI_ONLY, ModelArtsBackend
 from reconciler.backends.operations import Operations
 from reconciler.backends.request_models import SearchBody
 from reconciler.cli import cli
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from reconciler.emulator.routes import ROUTES, Route
 
 PAGES = Path(__file__).parents[1] / "docs"

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from docs.generate import generate
 from docs.stories import Story, WentWrong
 from reconciler.cli import cli
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from reconciler.core.exit_code import ExitCode
 
 ROOT = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ jobs:
 _PROBE = """\
 import sys
 from reconciler.cli import cli
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 code = run(cli, sys.argv[1:])
 sys.stdout.flush()
 print(*sys.modules, sep="\\n", file=sys.stderr)

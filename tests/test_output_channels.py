@@ -34,7 +34,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/exits.py", "open"): "the null device",
     ("cli/interrupts.py", "write"): "a line that the console made, and a fixed sequence",
     ("cli/plan.py", "write"): "a plan file without secrets",
-    ("cli/running.py", "open"): "the null device",
+    ("cli/entrypoint.py", "open"): "the null device",
     ("cli/wait_table.py", "print"): "what the console cleaned, above what is drawn",
     ("records/process_lock.py", "open"): "a lock file, which stays empty",
     ("records/store_file.py", "open"): "a database file, to be read",
@@ -49,7 +49,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("files.py", "write"): "the file that the console writes",
 }
 #: Streams are named where a style or a terminal is asked for; only here are they written to, or replaced.
-WRITES_STREAMS = frozenset({"cli/console.py", "cli/running.py", "cli/interrupts.py", "cli/wait_table.py"})
+WRITES_STREAMS = frozenset({"cli/console.py", "cli/entrypoint.py", "cli/interrupts.py", "cli/wait_table.py"})
 
 
 def _calls() -> Iterator[tuple[str, str, int]]:

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from docs.stories import commands
 from reconciler.backends.known_secrets import FILE_VARIABLE
 from reconciler.cli import cli
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.plan import ACTIONS
 

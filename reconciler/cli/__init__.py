@@ -29,6 +29,6 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line, and exit with a code of docs/cli.md, "Exit codes"."""
-    from reconciler.cli import running
+    from reconciler.cli import entrypoint
 
-    running.main(cli)
+    entrypoint.main(cli)

@@ -21,7 +21,7 @@ from reconciler import (
     load_plan,
 )
 from reconciler.cli import cli
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from tests.api.conftest import ENVIRON, Service, job, manifest
 
 GROWING = ("created_at", "elapsed", "lost_node_hours", "cost")

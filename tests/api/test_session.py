@@ -32,7 +32,7 @@ from reconciler import (
     load_plan,
 )
 from reconciler.cli import cli
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from reconciler.core.outcome import EventType
 from reconciler.core.plan import PlannedAction
 from reconciler.emulator import Effect, Fault

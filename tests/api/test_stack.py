@@ -26,7 +26,7 @@ from reconciler import (
     load,
 )
 from reconciler.cli import cli
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from tests.api.conftest import ENVIRON, Service, job, manifest
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.cli import cli
 from reconciler.cli.console import console
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from reconciler.core.secret import Redactor
 from reconciler.emulator import Application, ManualClock, Store, create_app, running
 

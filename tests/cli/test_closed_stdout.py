@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.cli import cli
 from reconciler.cli.console import Console
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Service, manifest, write
 

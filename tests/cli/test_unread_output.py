@@ -15,8 +15,8 @@ import pytest
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.cli import cli, jobs
 from reconciler.cli.console import console
+from reconciler.cli.entrypoint import run
 from reconciler.cli.lazy import COMMANDS
-from reconciler.cli.running import run
 from reconciler.emulator import Job, ManualClock, Store, create_app, running
 from reconciler.emulator.records import Body
 from tests.cli.conftest import manifest, write

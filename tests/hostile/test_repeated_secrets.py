@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.cli import cli
 from reconciler.cli.console import console
-from reconciler.cli.running import run
+from reconciler.cli.entrypoint import run
 from reconciler.core.secret import REDACTED, Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.apply.service import SharedTime
