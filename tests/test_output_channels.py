@@ -26,7 +26,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/execution.py", "confirm"): "a question that the console cleaned, or our own words",
     ("cli/job_actions.py", "confirm"): "our own function",
     ("cli/history.py", "confirm"): "our own function",
-    ("cli/saved.py", "confirm"): "our own function",
+    ("cli/apply_plan_file.py", "confirm"): "our own function",
     ("cli/terminal_signals.py", "write"): "a fixed sequence",
     ("cli/unlock.py", "confirm"): "our own function",
     ("cli/console.py", "write"): "the console",

@@ -93,7 +93,7 @@ def command(
     if plan_file is not None:
         with nothing_done(asked):
             _see_that_nothing_is_said_twice()
-        from reconciler.cli.saved import apply_saved
+        from reconciler.cli.apply_plan_file import apply_saved
 
         return apply_saved(plan_file, asked, approved=approved, **options)
     if approved is not None:
