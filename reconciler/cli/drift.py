@@ -9,7 +9,7 @@ import click
 
 from reconciler.cli.context import opened
 from reconciler.cli.options import OUTPUT, TARGET, OutputSpec, with_options
-from reconciler.cli.showing import show_drift, wanted
+from reconciler.cli.output import show_drift, wanted
 from reconciler.core import exit_code
 
 

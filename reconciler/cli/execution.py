@@ -14,8 +14,8 @@ from reconciler.cli import exits
 from reconciler.cli.console import console, has_reader
 from reconciler.cli.interrupts import Interrupt, in_flight_words, interruptible
 from reconciler.cli.options import OutputSpec
+from reconciler.cli.output import show_plan, wanted
 from reconciler.cli.progress import json_lines, progress
-from reconciler.cli.showing import show_plan, wanted
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Refused
 from reconciler.core.planner import NO_OPTIONS, Options

@@ -22,7 +22,7 @@ from reconciler.cli.options import (
     allowances,
     with_options,
 )
-from reconciler.cli.showing import show_digest, show_plan, wanted
+from reconciler.cli.output import show_digest, show_plan, wanted
 from reconciler.core import exit_code
 
 

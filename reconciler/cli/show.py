@@ -10,7 +10,7 @@ import click
 
 from reconciler.cli.console import console
 from reconciler.cli.options import OUTPUT, SHOW_KEEP, OutputSpec, with_options
-from reconciler.cli.showing import show_digest, show_plan, wanted
+from reconciler.cli.output import show_digest, show_plan, wanted
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan
