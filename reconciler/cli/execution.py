@@ -145,7 +145,7 @@ def _show_ends_of_logs(context: Context, result: Result) -> None:
     if not badly:
         return
     from reconciler.backends.modelarts import ModelArtsBackend
-    from reconciler.cli.waiting import show_end_of_log
+    from reconciler.cli.wait import show_end_of_log
 
     assert isinstance(context.target.backend, ModelArtsBackend), "every kind of target speaks this API"
     for job in badly:

@@ -321,7 +321,7 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     Exits 0 when they are, 9 on timeout, and 10 if one ended badly: Failed or Abnormal, or
     Terminated unless any end was waited for. Phase changes are reported on stderr.
     """
-    from reconciler.cli.waiting import wait_for_all
+    from reconciler.cli.wait import wait_for_all
     from reconciler.core.goal import Goal
 
     with called(**where) as there:
