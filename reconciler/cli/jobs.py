@@ -157,7 +157,7 @@ def logs(
 
     Anyone with the link of --url can read the log without credentials.
     """
-    from reconciler.cli import watching
+    from reconciler.cli import logs
 
     if url and (follow or lines is not None):
         raise click.UsageError("--url only prints a link; it cannot be combined with --follow or --lines")
@@ -166,11 +166,11 @@ def logs(
         there.shown(found)  # a log may hold what the job was given
         task = task or first_task(found)
         if url:
-            watching.print_url(there, found, task, as_json=as_json)
+            logs.print_url(there, found, task, as_json=as_json)
         elif follow:
-            watching.follow(there, found, task, lines, as_json=as_json)
+            logs.follow(there, found, task, lines, as_json=as_json)
         else:
-            watching.print_log(there, found, task, lines, as_json=as_json)
+            logs.print_log(there, found, task, lines, as_json=as_json)
 
 
 @command.command("events")
@@ -246,7 +246,7 @@ def events(
 @with_options(_JOB, WHERE, _TASK, JSON)
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     """Print the node utilization of a task, in percent. --json prints the value of every minute."""
-    from reconciler.cli import watching
+    from reconciler.cli import logs
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
@@ -257,7 +257,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
         told = None if measured is None else {metric.metric: metric.value for metric in measured}
         console.document({"job": found.id, "task": task, "metrics": told})
         return
-    rows = [watching.metric_row(metric) for metric in measured or ()]
+    rows = [logs.metric_row(metric) for metric in measured or ()]
     head = ("METRIC", "LAST", "MEAN", "MAX", "MINUTES")
     console.result(render_table(head, rows, console.style(sys.stdout)))
     if measured is None:

@@ -26,7 +26,7 @@ from reconciler.backends.errors import failure_of, harmless
 from reconciler.cli import stray_output, wait_table
 from reconciler.cli.console import console
 from reconciler.cli.exits import of_exception
-from reconciler.cli.watching import redact_log
+from reconciler.cli.logs import redact_log
 from reconciler.core.decoding import INVISIBLE_BYTES
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.logtail import last_lines, unseen
