@@ -24,7 +24,7 @@ import click
 from docs.stories import Story
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
-from reconciler.cli.lazy import COMMANDS
+from reconciler.cli.registry import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/reference")

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from reconciler.cli import cli
-from reconciler.cli.lazy import COMMANDS
+from reconciler.cli.registry import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reconciler"

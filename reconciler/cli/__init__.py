@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from reconciler.cli.lazy import LazyGroup
+from reconciler.cli.registry import LazyGroup
 from reconciler.version import __version__
 
 

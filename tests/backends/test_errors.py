@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reconciler.backends.errors import failure_of, harmless, read_error
 from reconciler.cli import cli
-from reconciler.cli.lazy import COMMANDS
+from reconciler.cli.registry import COMMANDS
 from reconciler.core.ports import (
     NameTaken,
     NotFound,

@@ -16,7 +16,7 @@ from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.cli import cli, jobs
 from reconciler.cli.console import console
 from reconciler.cli.entrypoint import run
-from reconciler.cli.lazy import COMMANDS
+from reconciler.cli.registry import COMMANDS
 from reconciler.emulator import Job, ManualClock, Store, create_app, running
 from reconciler.emulator.records import Body
 from tests.cli.conftest import manifest, write
