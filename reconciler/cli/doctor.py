@@ -37,7 +37,7 @@ def command(
     from reconciler.backends.clock import SystemClock
     from reconciler.cli.context import load_stack
     from reconciler.cli.doctor_checks import Examination
-    from reconciler.render import checkup
+    from reconciler.render import doctor
 
     loaded = load_stack(paths, variables, var_files, offline=True)
     name, chosen = loaded.target(target)
@@ -45,10 +45,10 @@ def command(
     checks = list(examination.checks())
     if as_json:
         head: dict[str, object] = {"stack": loaded.stack.name, "target": examination.place}
-        console.document(checkup.document(head, checks))
+        console.document(doctor.document(head, checks))
     else:
         head_line = f"Stack {loaded.stack.name} on {_spelled(examination.place)}"
-        console.result(checkup.render_text(head_line, checks, console.style(sys.stdout)))
+        console.result(doctor.render_text(head_line, checks, console.style(sys.stdout)))
     return _exit(checks)
 
 
