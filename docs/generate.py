@@ -21,7 +21,7 @@ from unittest import mock
 
 import click
 
-from docs.stories import Story
+from docs.doc_runner import Story
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS

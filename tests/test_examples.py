@@ -10,8 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
+from docs.doc_runner import Story, WentWrong
 from docs.generate import generate
-from docs.stories import Story, WentWrong
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.core.exit_code import ExitCode

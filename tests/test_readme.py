@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from docs.stories import commands
+from docs.doc_runner import commands
 from reconciler.backends.known_secrets import FILE_VARIABLE
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
