@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.scenarios.every_action import World, a_world
-from tests.scenarios.zygote import Zygote
+from tests.scenarios.fork_server import Zygote
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,8 @@ from reconciler.core.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
 from reconciler.record_directory import NAME as RECORDS
 from reconciler.targets import LOCAL_PROJECT
+from tests.scenarios.fork_server import Zygote
 from tests.scenarios.hooks import AFTER, BEFORE
-from tests.scenarios.zygote import Zygote
 
 STACK = "every"
 APPLY = ("apply", "--yes", "--parallelism", "1")

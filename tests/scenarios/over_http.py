@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from reconciler.emulator import Application, Durations, Job, ManualClock, Store, create_app, running
 from tests.apply.service import Gate
 from tests.scenarios.every_action import ACTIVE, marker_of
-from tests.scenarios.zygote import Run, Started, Zygote
+from tests.scenarios.fork_server import Run, Started, Zygote
 
 PROJECT = "p1"
 TOKEN = "tell-nobody-1"

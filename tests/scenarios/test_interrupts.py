@@ -25,8 +25,8 @@ from tests.scenarios.every_action import (
     World,
     see_that_the_next_apply_does_the_rest,
 )
+from tests.scenarios.fork_server import Run, Zygote
 from tests.scenarios.hooks import BEFORE, HUNG, Accident
-from tests.scenarios.zygote import Run, Zygote
 
 RecordProperty = Callable[[str, object], None]
 EXITS = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}

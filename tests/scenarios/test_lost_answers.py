@@ -25,6 +25,7 @@ from tests.scenarios.every_action import (
     changes,
     see_that_it_ended_well,
 )
+from tests.scenarios.fork_server import Zygote
 from tests.scenarios.hooks import (
     BEFORE,
     GARBLED,
@@ -36,7 +37,6 @@ from tests.scenarios.hooks import (
     Accident,
 )
 from tests.scenarios.over_http import a_service, entry
-from tests.scenarios.zygote import Zygote
 
 RecordProperty = Callable[[str, object], None]
 CHUNKS = 6

@@ -22,8 +22,8 @@ from tests.scenarios.every_action import (
     see_that_none_is_there_twice,
     see_that_the_next_apply_does_the_rest,
 )
+from tests.scenarios.fork_server import Zygote
 from tests.scenarios.hooks import AFTER, KILL, Accident
-from tests.scenarios.zygote import Zygote
 
 RecordProperty = Callable[[str, object], None]
 CHUNKS = 2

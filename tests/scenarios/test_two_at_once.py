@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.scenarios.every_action import APPLY
+from tests.scenarios.fork_server import Run, Zygote
 from tests.scenarios.over_http import Service, a_service, entry
-from tests.scenarios.zygote import Run, Zygote
 
 RecordProperty = Callable[[str, object], None]
 #: So many rounds each, in so many parts for several workers.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.scenarios.every_action import APPLY
+from tests.scenarios.fork_server import Run, Zygote
 from tests.scenarios.over_http import Service, a_service, entry
-from tests.scenarios.zygote import Run, Zygote
 
 WAIT = (*APPLY[:2], "--wait", "completed", "--timeout", "10000h", "--json")
 

@@ -1,4 +1,4 @@
-"""The command line as real processes, many of them, quickly: `python -m tests.scenarios.zygote`.
+"""The command line as real processes, many of them, quickly: `python -m tests.scenarios.fork_server`.
 
 A zygote imports the whole program once and then forks a child for each run: the child is a process of its
 own, which can be killed, and does not pay for the imports. It has no threads when it forks. Each line on
@@ -50,7 +50,7 @@ class Zygote:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.scenarios.zygote"],
+            [sys.executable, "-m", "tests.scenarios.fork_server"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
