@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.retry import Repeat
+from reconciler.backends.retry import RetryPolicy
 from reconciler.core.catalog import EngineOffer
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import Rejected
@@ -51,7 +51,7 @@ class ServiceCatalog:
         query = {"pool_id": pool_id, "flavor_id": flavor_id}
         path = f"/v2/{self._backend.project_id}/training-pool-flavors"
         try:
-            self._backend.session.call("GET", path, query=query, repeat=Repeat.SAFE)
+            self._backend.session.call("GET", path, query=query, repeat=RetryPolicy.SAFE)
         except Rejected as refusal:
             if refusal.code in _POOL_REFUSED:
                 return refusal

@@ -22,7 +22,7 @@ class Overdue(OSError):
     """An answer did not end in time. No TimeoutError: urllib3 would tell of its own limit instead."""
 
 
-class PunctualAdapter(HTTPAdapter):
+class DeadlineAdapter(HTTPAdapter):
     """Gives each answer `longest_s` seconds, from the moment when the request has been sent.
 
     `has_begun` says of the last request whether any of it may have left: what its failure means rests on
@@ -50,7 +50,7 @@ class PunctualAdapter(HTTPAdapter):
         return pool
 
 
-def _punctual(connection: type, adapter: PunctualAdapter, longest_s: float) -> Any:
+def _punctual(connection: type, adapter: DeadlineAdapter, longest_s: float) -> Any:
     """The same class of connections; the answers of a proxy to CONNECT are read in the same way."""
 
     class Response(http.client.HTTPResponse):

@@ -13,7 +13,7 @@ from typing import Any
 
 from reconciler.backends.credentials import sendable
 from reconciler.backends.request import Request
-from reconciler.backends.retry import Repeat
+from reconciler.backends.retry import RetryPolicy
 from reconciler.backends.session import Answer, Session
 from reconciler.core.ports import Clock, Rejected, Secrets, ServiceError, Unauthorized, Unreachable
 
@@ -127,7 +127,7 @@ class PasswordToken:
                 "/auth/tokens",
                 query={"nocatalog": "true"},
                 body=self._login.body(),
-                repeat=Repeat.SAFE,
+                repeat=RetryPolicy.SAFE,
             )
         except Unauthorized as refusal:
             raise _refused(refusal, f"check {_WHAT_IAM_LOOKS_AT}") from None

@@ -16,7 +16,7 @@ from reconciler.backends.content import Budget
 from reconciler.backends.job_parser import read_job
 from reconciler.backends.observe import Filter, NeedsAbsence, named, observe
 from reconciler.backends.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
-from reconciler.backends.retry import Repeat
+from reconciler.backends.retry import RetryPolicy
 from reconciler.backends.session import Answer, Session
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
@@ -206,7 +206,9 @@ class ModelArtsBackend:
             Rejected: also if the cloud does not know one of these fields; then nothing was sent.
         """
         self._check_search(body)
-        return self.session.call("POST", f"{self._root}/training-job-searches", body=body, repeat=Repeat.SAFE)
+        return self.session.call(
+            "POST", f"{self._root}/training-job-searches", body=body, repeat=RetryPolicy.SAFE
+        )
 
     def _check_search(self, asked: Mapping[str, Any]) -> None:
         if self.cloud is not Cloud.OTC:
@@ -222,7 +224,7 @@ class ModelArtsBackend:
         query = {"job_name": name, "workspace_id": self.workspace_id}
         try:
             answer = self.session.call(
-                "GET", f"{self._root}/training-job-names", query=query, repeat=Repeat.SAFE
+                "GET", f"{self._root}/training-job-names", query=query, repeat=RetryPolicy.SAFE
             )
         except Unauthorized:
             raise
@@ -243,7 +245,7 @@ class ModelArtsBackend:
             NotFound: there is none with that id.
             UnreadableAnswer: the answer is not about this job, or lacks what we need.
         """
-        answer = self.session.call("GET", self.path_of(job_id), repeat=Repeat.SAFE)
+        answer = self.session.call("GET", self.path_of(job_id), repeat=RetryPolicy.SAFE)
         job = _job(answer)
         if job.id != job_id:
             raise answer.unreadable(f"requested job {job_id}, but got a different one")
@@ -271,7 +273,9 @@ class ModelArtsBackend:
         Raises:
             NotFound: there is no such job.
         """
-        self.session.call("PUT", self.path_of(job_id), body=dict(changes), repeat=Repeat.SAFE, changes=True)
+        self.session.call(
+            "PUT", self.path_of(job_id), body=dict(changes), repeat=RetryPolicy.SAFE, changes=True
+        )
 
     def terminate(self, job_id: str) -> None:
         """Ask for the end of a job; it is Terminating from then on.
@@ -286,7 +290,7 @@ class ModelArtsBackend:
         """Ask for an action on a job; the answer is the job, as it is from then on. Raises as `terminate`."""
         # A second one finds the job Terminating, and is refused (WrongPhase): the caller reads again.
         path = f"{self.path_of(job_id)}/actions"
-        return self.session.call("POST", path, body=action, repeat=Repeat.SAFE, changes=True)
+        return self.session.call("POST", path, body=action, repeat=RetryPolicy.SAFE, changes=True)
 
     def delete(self, job_id: str) -> None:
         """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
@@ -294,7 +298,7 @@ class ModelArtsBackend:
         Raises:
             NotFound: there is no such job.
         """
-        self.session.call("DELETE", self.path_of(job_id), repeat=Repeat.WITHOUT_EFFECT, changes=True)
+        self.session.call("DELETE", self.path_of(job_id), repeat=RetryPolicy.WITHOUT_EFFECT, changes=True)
 
     def path_of(self, job_id: str) -> str:
         """Return the path of a job.

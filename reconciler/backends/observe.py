@@ -32,12 +32,12 @@ def named(name: str) -> Filter:
     return {"key": "name", "operator": "like", "value": [name]}
 
 
-class _TooDear(Exception):
+class _BudgetExceeded(Exception):
     """The other way of reading may be cheaper."""
 
 
 @dataclass
-class _Purse:
+class _RequestBudget:
     """Counts requests of all threads, up to a limit (None: there is none).
 
     `whole` is how many jobs the workspace has, and `least` what a page of each search costs.
@@ -54,7 +54,7 @@ class _Purse:
     def page(self, offset: int, filters: Sequence[Filter]) -> Page:
         with self._lock:
             if self.limit is not None and self.spent >= self.limit:
-                raise _TooDear
+                raise _BudgetExceeded
             self.spent += 1
         page = self.fetch(offset, filters)
         if offset == 0:
@@ -72,7 +72,7 @@ class _Purse:
             with self._lock:
                 self._promised += page.matching // PAGE_SIZE
                 if self.least + self._promised > self.limit:
-                    raise _TooDear
+                    raise _BudgetExceeded
 
 
 def observe(
@@ -103,16 +103,16 @@ def observe(
     spent = 0
     if price is None:
         # As far as the searches would cost, a scan costs no more than twice the better choice.
-        purse = _Purse(fetch, dear)
+        purse = _RequestBudget(fetch, dear)
         try:
             return _scan(purse.page, reader, first)
-        except _TooDear:
+        except _BudgetExceeded:
             spent = purse.spent
     # Jobs may be many under few names, so the searches are given up half-way to the price of the scan.
-    purse = _Purse(fetch, None if price is None else price // 2, first.total, least=1 + len(searches))
+    purse = _RequestBudget(fetch, None if price is None else price // 2, first.total, least=1 + len(searches))
     try:
         partial = _filtered(purse, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
-    except (_TooDear, Rejected):
+    except (_BudgetExceeded, Rejected):
         return _after("filtered searches", spent + purse.spent, _scan(fetch, reader, first))
     if spent:
         partial = _after("full scan", spent, partial)
@@ -131,7 +131,9 @@ def _scan(fetch: Fetch, reader: PageReader, first: Page | None) -> Observation:
     return _observation(listing, 0, "full scan")
 
 
-def _filtered(purse: _Purse, reader: PageReader, searches: Sequence[str], *, is_slow: bool) -> Observation:
+def _filtered(
+    purse: _RequestBudget, reader: PageReader, searches: Sequence[str], *, is_slow: bool
+) -> Observation:
     def read(filters: Sequence[Filter]) -> Listing:
         return reader.read(lambda offset: purse.page(offset, filters))
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from reconciler.backends import responses
 from reconciler.backends.content import Budget
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.retry import Repeat
+from reconciler.backends.retry import RetryPolicy
 from reconciler.backends.session import Answer
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected
@@ -153,14 +153,14 @@ class Operations:
         """Give a job tags; a key that it has gets the new value."""
         body = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
         self._backend.session.call(
-            "POST", f"{self._tags_of(job_id)}/create", body=body, repeat=Repeat.SAFE, changes=True
+            "POST", f"{self._tags_of(job_id)}/create", body=body, repeat=RetryPolicy.SAFE, changes=True
         )
 
     def remove_tags(self, job_id: str, keys: Iterable[str]) -> None:
         """Take tags off a job."""
         body = {"tags": [{"key": key} for key in keys]}
         self._backend.session.call(
-            "DELETE", f"{self._tags_of(job_id)}/delete", body=body, repeat=Repeat.SAFE, changes=True
+            "DELETE", f"{self._tags_of(job_id)}/delete", body=body, repeat=RetryPolicy.SAFE, changes=True
         )
 
     def project_tags(self) -> dict[str, tuple[str, ...]]:
@@ -241,7 +241,7 @@ class Operations:
                 "POST",
                 f"{self._root}/training-jobs/batch-delete",
                 body={"jobs": jobs[begin : begin + BATCH]},
-                repeat=Repeat.WITHOUT_EFFECT,
+                repeat=RetryPolicy.WITHOUT_EFFECT,
             )
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────
@@ -260,11 +260,11 @@ class Operations:
     def _get(
         self, path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        return self._backend.session.call("GET", path, query=query, headers=headers, repeat=Repeat.SAFE)
+        return self._backend.session.call("GET", path, query=query, headers=headers, repeat=RetryPolicy.SAFE)
 
     def _ask(self, path: str, body: Mapping[str, Any], query: Mapping[str, Any] | None = None) -> Answer:
         """A search: a POST that changes nothing."""
-        return self._backend.session.call("POST", path, body=body, query=query, repeat=Repeat.SAFE)
+        return self._backend.session.call("POST", path, body=body, query=query, repeat=RetryPolicy.SAFE)
 
     def _read_or_wait(
         self,

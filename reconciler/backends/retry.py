@@ -13,7 +13,7 @@ from enum import Enum
 from reconciler.core.ports import ServerError, ServiceError, Throttled, Unanswered, Unreachable
 
 
-class Repeat(Enum):
+class RetryPolicy(Enum):
     """When a request may be sent again by itself."""
 
     NEVER = "create: a second call could start the work twice"
@@ -41,7 +41,7 @@ class Backoff:
     longest_retry_after_s: float = 60.0
 
     def wait_s(
-        self, failure: ServiceError, attempt: int, repeat: Repeat, chance: Callable[[], float]
+        self, failure: ServiceError, attempt: int, repeat: RetryPolicy, chance: Callable[[], float]
     ) -> float | None:
         """Return how long to wait before attempt number `attempt` + 1, or None to give up."""
         if not _may_repeat(failure, repeat):
@@ -55,12 +55,12 @@ class Backoff:
         return max(wanted, step * (0.5 + 0.5 * chance()))
 
 
-def _may_repeat(failure: ServiceError, repeat: Repeat) -> bool:
-    if repeat is Repeat.NEVER:
+def _may_repeat(failure: ServiceError, repeat: RetryPolicy) -> bool:
+    if repeat is RetryPolicy.NEVER:
         return False
     if isinstance(failure, Throttled | Unreachable):
         return True
-    if repeat is Repeat.WITHOUT_EFFECT:
+    if repeat is RetryPolicy.WITHOUT_EFFECT:
         return False
     return isinstance(failure, Unanswered) or (
         isinstance(failure, ServerError) and failure.status in _PASSING

@@ -25,10 +25,10 @@ from requests.structures import CaseInsensitiveDict
 from reconciler.backends.clock import SystemClock
 from reconciler.backends.content import parse, read_content
 from reconciler.backends.credentials import Credentials
-from reconciler.backends.deadline import PunctualAdapter
+from reconciler.backends.deadline import DeadlineAdapter
 from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.backends.request import JSON, Request, json_bytes, query_of
-from reconciler.backends.retry import Backoff, RateLimiter, Repeat
+from reconciler.backends.retry import Backoff, RateLimiter, RetryPolicy
 from reconciler.core.duration import spell
 from reconciler.core.ports import (
     Clock,
@@ -99,7 +99,7 @@ class Network:
 
     def adapter(self) -> BaseAdapter:
         """Return a transport whose answers end in time."""
-        return PunctualAdapter(self.answer_timeout_s)
+        return DeadlineAdapter(self.answer_timeout_s)
 
 
 def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
@@ -191,7 +191,7 @@ class Session:
         body: Any = None,
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        repeat: Repeat = Repeat.NEVER,
+        repeat: RetryPolicy = RetryPolicy.NEVER,
         changes: bool = False,
     ) -> Answer:
         """Send a request and return its answer of 2xx; `path` is encoded, `body` goes out as JSON.
@@ -234,7 +234,7 @@ class Session:
     def _redact(self, text: str) -> str:
         return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
 
-    def _insist(self, request: Request, repeat: Repeat, *, changes: bool) -> Answer:
+    def _insist(self, request: Request, repeat: RetryPolicy, *, changes: bool) -> Answer:
         attempt, requests_sent, has_renewed = 1, 0, False
         while True:
             requests_sent += 1

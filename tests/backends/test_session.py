@@ -21,7 +21,7 @@ import urllib3
 
 from reconciler.backends.credentials import Anonymous, StaticToken
 from reconciler.backends.inprocess import WsgiAdapter
-from reconciler.backends.retry import Backoff, RateLimiter, Repeat
+from reconciler.backends.retry import Backoff, RateLimiter, RetryPolicy
 from reconciler.backends.session import Network, Session
 from reconciler.core.ports import (
     Rejected,
@@ -93,7 +93,7 @@ def test_netrc_adds_no_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_listener_is_told_of_each_request() -> None:
     told: list[tuple[str, str, int | None]] = []
     session = a_session(Canned((503, ""), JSON_OK), listener=lambda m, p, s, seconds: told.append((m, p, s)))
-    session.call("GET", "/x", query={"a": 1}, repeat=Repeat.SAFE)
+    session.call("GET", "/x", query={"a": 1}, repeat=RetryPolicy.SAFE)
     assert told == [("GET", "/x", 503), ("GET", "/x", 200)]
 
 
@@ -105,7 +105,7 @@ def test_redirect_is_never_followed(status: int) -> None:
     app = Canned((status, "", {"Location": "http://elsewhere.invalid/\x1b[2J"}))
     with running(app) as url, Session(url, StaticToken(TOKEN, "T"), clock=StoppedClock()) as session:
         with pytest.raises(UnreadableAnswer, match=r"elsewhere\.invalid") as failure:
-            session.call("GET", "/x", repeat=Repeat.SAFE)
+            session.call("GET", "/x", repeat=RetryPolicy.SAFE)
         assert "\x1b" not in str(failure.value)
     assert len(app.environs) == 1
 
@@ -340,34 +340,34 @@ def test_application_that_raises_is_a_lost_answer() -> None:
 def test_waits_double_and_hold_some_chance() -> None:
     clock = StoppedClock()
     with pytest.raises(ServerError):
-        a_session(Canned((503, "")), clock=clock).call("GET", "/x", repeat=Repeat.SAFE)
+        a_session(Canned((503, "")), clock=clock).call("GET", "/x", repeat=RetryPolicy.SAFE)
     assert clock.slept == [0.5, 1.0, 2.0, 4.0]
     failure = ServerError("x", status=503)
-    assert Backoff().wait_s(failure, 1, Repeat.SAFE, lambda: 0.0) == 0.25
+    assert Backoff().wait_s(failure, 1, RetryPolicy.SAFE, lambda: 0.0) == 0.25
 
 
 def test_answer_counts_its_requests() -> None:
-    answer = a_session(Canned((503, ""), (502, ""), JSON_OK)).call("GET", "/x", repeat=Repeat.SAFE)
+    answer = a_session(Canned((503, ""), (502, ""), JSON_OK)).call("GET", "/x", repeat=RetryPolicy.SAFE)
     assert answer.requests == 3
 
 
 @pytest.mark.parametrize(
     ("status", "repeat", "requests"),
     [
-        (503, Repeat.SAFE, 5),
-        (408, Repeat.SAFE, 5),
-        (501, Repeat.SAFE, 1),
-        (400, Repeat.SAFE, 1),
-        (409, Repeat.SAFE, 1),
-        (401, Repeat.SAFE, 1),
-        (429, Repeat.SAFE, 5),
-        (429, Repeat.WITHOUT_EFFECT, 5),
-        (503, Repeat.WITHOUT_EFFECT, 1),
-        (503, Repeat.NEVER, 1),
-        (429, Repeat.NEVER, 1),
+        (503, RetryPolicy.SAFE, 5),
+        (408, RetryPolicy.SAFE, 5),
+        (501, RetryPolicy.SAFE, 1),
+        (400, RetryPolicy.SAFE, 1),
+        (409, RetryPolicy.SAFE, 1),
+        (401, RetryPolicy.SAFE, 1),
+        (429, RetryPolicy.SAFE, 5),
+        (429, RetryPolicy.WITHOUT_EFFECT, 5),
+        (503, RetryPolicy.WITHOUT_EFFECT, 1),
+        (503, RetryPolicy.NEVER, 1),
+        (429, RetryPolicy.NEVER, 1),
     ],
 )
-def test_requests_for(status: int, repeat: Repeat, requests: int) -> None:
+def test_requests_for(status: int, repeat: RetryPolicy, requests: int) -> None:
     app = Canned((status, ""))
     with pytest.raises(ServiceError):
         a_session(app).call("POST", "/x", repeat=repeat)
@@ -381,7 +381,7 @@ def test_unreachable_service_is_given_up_sooner() -> None:
         Session(url, Anonymous(), clock=clock, chance=lambda: 1.0) as session,
         pytest.raises(Unreachable),
     ):
-        session.call("GET", "/x", repeat=Repeat.SAFE)
+        session.call("GET", "/x", repeat=RetryPolicy.SAFE)
     assert clock.slept == [0.5, 1.0]
 
 
@@ -393,10 +393,10 @@ def test_retry_after_is_honoured_unless_it_is_too_long(
     clock = StoppedClock()
     session = a_session(Canned((status, "", {"Retry-After": retry_after}), JSON_OK), clock=clock)
     if slept:
-        session.call("GET", "/x", repeat=Repeat.SAFE)
+        session.call("GET", "/x", repeat=RetryPolicy.SAFE)
     else:
         with pytest.raises(Throttled if status == 429 else ServerError):
-            session.call("GET", "/x", repeat=Repeat.SAFE)
+            session.call("GET", "/x", repeat=RetryPolicy.SAFE)
     assert clock.slept == slept
 
 

@@ -52,12 +52,12 @@ Send = Callable[..., requests.Response]
 
 def install(accidents: Sequence[Accident], log: str | None, clock_url: str | None) -> None:
     """Watch the requests and the writes of this process, and let its clock run without waiting."""
-    from reconciler.backends.deadline import PunctualAdapter
+    from reconciler.backends.deadline import DeadlineAdapter
     from reconciler.backends.inprocess import WsgiAdapter
     from reconciler.records.database import Database
 
     watch = _Watch(accidents, log)
-    for adapter in (WsgiAdapter, PunctualAdapter):
+    for adapter in (WsgiAdapter, DeadlineAdapter):
         _watch_requests(adapter, watch)
     _watch_writes(Database, watch)
     do_not_sleep(clock_url)
