@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed import Observation, ObservedJob
@@ -76,9 +76,9 @@ class Context(NamedTuple):
         """What the lock and the records are about."""
         return Scope.of(self.loaded.stack.name, self.target.identity)
 
-    def situation(self, allowances: Allowances = NO_ALLOWANCES) -> Situation:
+    def situation(self, allowances: Allowances = NO_ALLOWANCES) -> PlanContext:
         """What is the same for every key, as of now."""
-        return Situation(
+        return PlanContext(
             stack=self.loaded.stack.name,
             workspace_id=self.target.identity.workspace_id,
             cloud=self.target.cloud,
@@ -220,7 +220,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
 
 
-def observe(context: Context, situation: Situation, *, with_details: bool = False) -> tuple[Stack, Look]:
+def observe(context: Context, situation: PlanContext, *, with_details: bool = False) -> tuple[Stack, Look]:
     """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
 
     Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
@@ -243,7 +243,7 @@ def observe(context: Context, situation: Situation, *, with_details: bool = Fals
 class _Reader:
     """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
 
-    def __init__(self, context: Context, situation: Situation, *, with_details: bool) -> None:
+    def __init__(self, context: Context, situation: PlanContext, *, with_details: bool) -> None:
         self._context, self._stack = context, context.loaded.stack
         self._situation, self._with_details = situation, with_details
         self._history = _History(context)

@@ -32,7 +32,7 @@ from reconciler.core.stack import Declared, DesiredJob, Limits, ReplaceOrder
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class PlanContext:
     """What is the same for every key: whose stack, which cloud, what time it is, what was allowed.
 
     `destroys` says that every job is to end because somebody asked for just that.
@@ -53,7 +53,7 @@ class Draft:
 
     view: KeyView
     desired: DesiredJob | None
-    situation: Situation
+    situation: PlanContext
     latest: Revision | None
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from reconciler.core.action_builder import Draft, Situation
+from reconciler.core.action_builder import Draft, PlanContext
 from reconciler.core.digest import is_known
 from reconciler.core.existing_job_rules import Present, declared_then
 from reconciler.core.identity import MAX_NAME, parse_remote_name
@@ -63,7 +63,7 @@ def decide(
     view: KeyView,
     desired: DesiredJob | None,
     ownership: Ownership,
-    situation: Situation,
+    situation: PlanContext,
     details: Mapping[str, ObservedJob],
 ) -> Decision:
     """Choose the actions for one key.

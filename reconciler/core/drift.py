@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.drift_entry import Drift as Drift
 from reconciler.core.drift_entry import DriftClass as DriftClass
 from reconciler.core.drift_entry import Pending as Pending
@@ -55,7 +55,7 @@ class DriftReport(Head):
         return document
 
 
-def needs_whole_list(stack: Stack, look: Look, situation: Situation) -> bool:
+def needs_whole_list(stack: Stack, look: Look, situation: PlanContext) -> bool:
     """Whether a report rests on a job not being there, so that a filtered look is not enough."""
     return any(rests_on_absence(key, stack.jobs.get(key), look, situation) for key in stack.jobs)
 
@@ -63,7 +63,7 @@ def needs_whole_list(stack: Stack, look: Look, situation: Situation) -> bool:
 def make_drift_report(
     stack: Stack,
     look: Look,
-    situation: Situation,
+    situation: PlanContext,
     target: TargetIdentity,
     *,
     manifest_digest: str,

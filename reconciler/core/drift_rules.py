@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.decide import newest, rename_clash
 from reconciler.core.diff import changes_between
 from reconciler.core.digest import is_known
@@ -38,7 +38,7 @@ class Findings(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def check_key(key: str, desired: DesiredJob | None, look: Look, situation: Situation) -> Findings:
+def check_key(key: str, desired: DesiredJob | None, look: Look, situation: PlanContext) -> Findings:
     """Compare one key with what was left.
 
     `desired` is None for a key that no file declares.
@@ -51,7 +51,7 @@ def check_key(key: str, desired: DesiredJob | None, look: Look, situation: Situa
     return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
 
 
-def rests_on_absence(key: str, desired: DesiredJob | None, look: Look, situation: Situation) -> bool:
+def rests_on_absence(key: str, desired: DesiredJob | None, look: Look, situation: PlanContext) -> bool:
     """Whether what is to be said of a key rests on a job not being there, so that searches are not enough."""
     return _KeyCheck(key, desired, look.view(key, desired), look, situation).rests_on_absence
 
@@ -71,7 +71,7 @@ class _KeyCheck:
     desired: DesiredJob | None
     view: KeyView
     look: Look
-    situation: Situation
+    situation: PlanContext
 
     @property
     def declared(self) -> DesiredJob | None:

@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.decide import decide, needs_details, newest, rests_on_absence
 from reconciler.core.dependencies import held_back
@@ -150,7 +150,9 @@ def _is_as_declared(
     return is_reported and latest.job.is_active and phase is not Phase.TERMINATING
 
 
-def needs_whole_list(stack: Stack, look: Look, situation: Situation, *, asked: Collection[str] = ()) -> bool:
+def needs_whole_list(
+    stack: Stack, look: Look, situation: PlanContext, *, asked: Collection[str] = ()
+) -> bool:
     """Whether a decision rests on a job not being there, so that a filtered look is not enough.
 
     What a decision needs is asked before it is decided, never after: a partial look that would start a
@@ -167,7 +169,7 @@ def needs_whole_list(stack: Stack, look: Look, situation: Situation, *, asked: C
 def make_plan(
     stack: Stack,
     look: Look,
-    situation: Situation,
+    situation: PlanContext,
     target: TargetIdentity,
     *,
     manifest_digest: str,
@@ -215,7 +217,7 @@ class _Decided(NamedTuple):
 
 
 def _decide_all(
-    stack: Stack, look: Look, situation: Situation
+    stack: Stack, look: Look, situation: PlanContext
 ) -> tuple[list[PlannedAction], list[PlanWarning]]:
     decisions = _decisions(stack, look, situation)
     actions: list[PlannedAction] = []
@@ -226,7 +228,7 @@ def _decide_all(
     return actions, warnings
 
 
-def _decisions(stack: Stack, look: Look, situation: Situation) -> dict[str, _Decided]:
+def _decisions(stack: Stack, look: Look, situation: PlanContext) -> dict[str, _Decided]:
     """Decide each key, what it needs before it; hold back what needs another key.
 
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
@@ -263,7 +265,7 @@ def _unproven(action: PlannedAction) -> PlannedAction:
 def make_destroy_plan(
     stack: Stack,
     look: Look,
-    situation: Situation,
+    situation: PlanContext,
     target: TargetIdentity,
     *,
     manifest_digest: str,

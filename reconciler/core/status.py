@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.decide import newest
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
@@ -122,7 +122,7 @@ class StatusReport(Head):
 
 
 def make_status(
-    stack: Stack, look: Look, plan: Plan, situation: Situation, changes: Mapping[str, PastChange]
+    stack: Stack, look: Look, plan: Plan, situation: PlanContext, changes: Mapping[str, PastChange]
 ) -> StatusReport:
     """Put together what was seen and what the plan of that moment says, for each key in view.
 
@@ -160,7 +160,7 @@ class _Key(NamedTuple):
     view: KeyView
     entry: DesiredJob | None
     actions: list[PlannedAction]
-    situation: Situation
+    situation: PlanContext
     change: PastChange | None
 
     @property

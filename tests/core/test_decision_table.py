@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import Allowances
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
@@ -73,7 +73,7 @@ def plan_for(
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(observation, STACK, declared)
     known = {job.id: job for job in jobs} if details is None else details
-    situation = Situation(STACK, cloud=cloud, at_s=NOW, limits=stack.limits, allowances=allowances)
+    situation = PlanContext(STACK, cloud=cloud, at_s=NOW, limits=stack.limits, allowances=allowances)
     return make_plan(
         stack,
         Look(ownership, known, memory=memory),

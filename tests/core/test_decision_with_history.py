@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
@@ -419,7 +419,7 @@ def test_a_plan_that_would_create_nothing_is_not_refused() -> None:
 def test_destroy_is_exempt() -> None:
     stack = a_stack(NEW)
     look = a_look(stack, memory=KNOWN)
-    plan = make_destroy_plan(stack, look, Situation(STACK), TARGET, manifest_digest="", version="0")
+    plan = make_destroy_plan(stack, look, PlanContext(STACK), TARGET, manifest_digest="", version="0")
     assert not plan.refusals
     assert plan.actions == ()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
@@ -22,7 +22,7 @@ from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, see
 
 def report(stack: Stack, *jobs: ObservedJob, cloud: Cloud = Cloud.HUAWEI, **observation: Any) -> DriftReport:
     ownership = sort_by_key(Observation(jobs, **observation), STACK, stack.declared_keys)
-    situation = Situation(STACK, cloud=cloud, at_s=NOW)
+    situation = PlanContext(STACK, cloud=cloud, at_s=NOW)
     return make_drift_report(
         stack, Look(ownership, {}), situation, TARGET, manifest_digest="sha256:0", version="0"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
@@ -30,7 +30,7 @@ def report(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Drif
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     look = Look(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
     return make_drift_report(
-        stack, look, Situation(STACK, at_s=NOW), TARGET, manifest_digest="sha256:0", version="0"
+        stack, look, PlanContext(STACK, at_s=NOW), TARGET, manifest_digest="sha256:0", version="0"
     )
 
 

@@ -58,7 +58,7 @@ def was(key: str, **said: Any) -> ObservedJob:
     return seen(replace(a_job("new"), key=key), **said)
 
 
-class Situation(NamedTuple):
+class PlanContext(NamedTuple):
     """A stack, what is there, and the action of its first key."""
 
     action: Action
@@ -77,8 +77,8 @@ class Situation(NamedTuple):
         return plan_for(self.stack, *self.jobs, memory=self.memory)
 
 
-def one(action: Action, reason: Reason, desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> Situation:
-    return Situation(action, reason, a_stack(desired), jobs, **more)
+def one(action: Action, reason: Reason, desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> PlanContext:
+    return PlanContext(action, reason, a_stack(desired), jobs, **more)
 
 
 WIPED = was("old", description="mine now")
@@ -155,7 +155,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
 }
 
 
-def saved(situation: Situation) -> dict[str, Any]:
+def saved(situation: PlanContext) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(json.dumps(document(situation.plan, OPTIONS)))
     return data
 
@@ -232,7 +232,7 @@ def _effect(action: PlannedAction) -> Any:
     )
 
 
-def outcome(data: dict[str, Any], situation: Situation) -> list[Any] | None:
+def outcome(data: dict[str, Any], situation: PlanContext) -> list[Any] | None:
     """What the plan would do; None if nothing is done because it is invalid or stale."""
     try:
         plan = read(data, "plan.json", VERSION, strict=True).plan

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.drift import make_drift_report
 from reconciler.core.identity import Marker, parse_description
 from reconciler.core.observed import Observation, ObservedJob
@@ -316,7 +316,7 @@ def test_an_unreadable_job_of_the_old_key_makes_the_new_one_unknown() -> None:
 def drift_classes(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> list[str]:
     look = a_look(stack, *jobs, memory=memory)
     report = make_drift_report(
-        stack, look, Situation(STACK, at_s=NOW), TARGET, manifest_digest="", version="0"
+        stack, look, PlanContext(STACK, at_s=NOW), TARGET, manifest_digest="", version="0"
     )
     return [item.class_.value for item in report.drift]
 
@@ -386,7 +386,7 @@ def test_old_name_that_is_used_again_without_a_history_is_created_behind_the_ren
 
 def destroy(stack: Stack, *jobs: ObservedJob) -> Plan:
     look = a_look(stack, *jobs)
-    return make_destroy_plan(stack, look, Situation(STACK), TARGET, manifest_digest="", version="0")
+    return make_destroy_plan(stack, look, PlanContext(STACK), TARGET, manifest_digest="", version="0")
 
 
 def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Look:

@@ -342,7 +342,7 @@ def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
 
 
 def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
-    from reconciler.core.action_builder import Situation
+    from reconciler.core.action_builder import PlanContext
     from reconciler.core.observed import Observation
     from reconciler.core.ownership import sort_by_key
     from reconciler.core.planner import Look
@@ -361,7 +361,7 @@ def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
         a_job("released", lifecycle={"protect": False}),
     )
     look = Look(sort_by_key(Observation(tuple(jobs)), "vision", stack.declared_keys), {})
-    plan = make_destroy_plan(stack, look, Situation("vision"), TARGET, manifest_digest="", version="0")
+    plan = make_destroy_plan(stack, look, PlanContext("vision"), TARGET, manifest_digest="", version="0")
     by_action = {a: [x.key for x in plan.actions if x.action is a] for a in Action}
     assert by_action[Action.TERMINATE] == [str(n) for n in range(6)]
     assert by_action[Action.BLOCKED] == ["declared", "marked", "released"]

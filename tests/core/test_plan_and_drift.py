@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.drift import make_drift_report
 from reconciler.core.ownership import KeyView
 from reconciler.core.phase import Phase
@@ -17,7 +17,7 @@ from tests.core.worlds import World, worlds
 @given(worlds())
 def test_plan_and_drift_agree(world: World) -> None:
     report = make_drift_report(
-        world.stack, world.look, Situation(STACK, at_s=NOW), TARGET, manifest_digest="sha256:0", version="0"
+        world.stack, world.look, PlanContext(STACK, at_s=NOW), TARGET, manifest_digest="sha256:0", version="0"
     )
     is_known = world.look.memory.problem is None
     ending = {key for key, job in world.stack.jobs.items() if _is_ending(world.look.view(key, job))}

@@ -20,7 +20,7 @@ from reconciler.core.seal import CHECKSUM, seal_of_action, seal_of_options
 from reconciler.render.style import View
 from reconciler.render.text import render_plan
 from tests.builders import NOW
-from tests.core.test_edited_plans import SITUATIONS, VERSION, Situation, changed, edits, saved
+from tests.core.test_edited_plans import SITUATIONS, VERSION, PlanContext, changed, edits, saved
 from tests.hostile.sizes import FUZZ, RecordProperty, count_tried
 
 RESEALED = "edits of saved plans, with checksums that fit"
@@ -41,7 +41,7 @@ def resealed(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def accepted(document: dict[str, Any], situation: Situation) -> Plan | None:
+def accepted(document: dict[str, Any], situation: PlanContext) -> Plan | None:
     """The plan as it would be applied; None if it is invalid or stale."""
     try:
         plan = read(document, "plan.json", VERSION, strict=True).plan

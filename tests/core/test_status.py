@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
@@ -35,7 +35,7 @@ def status_of(
     look = Look(
         sort_by_key(Observation(jobs, tuple(unreadable)), STACK, names), {job.id: job for job in jobs}
     )
-    situation = Situation(stack=STACK, at_s=NOW)
+    situation = PlanContext(stack=STACK, at_s=NOW)
     plan = make_plan(stack, look, situation, TARGET, manifest_digest="sha256:0", version="0")
     return make_status(stack, look, plan, situation, {change.key: change for change in changes})
 

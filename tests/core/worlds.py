@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from reconciler.core.action_builder import Situation
+from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
@@ -38,7 +38,7 @@ class World:
         return make_plan(
             self.stack,
             self.look,
-            Situation(STACK, at_s=NOW, allowances=self.allowances),
+            PlanContext(STACK, at_s=NOW, allowances=self.allowances),
             TARGET,
             manifest_digest="sha256:0",
             version="0",
