@@ -12,7 +12,7 @@ from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.marks import Cloud
 from reconciler.core.masking import mask
 from reconciler.core.mutable import mutable_part, renewed_marker, update_body
-from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
+from reconciler.core.ownership import ConflictingJob, KeyView, Revision, Standing
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import (
     ACTIONS,
@@ -108,7 +108,7 @@ class Draft:
         detail = f'phase "{revision.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
         return self.plain(Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
 
-    def name_taken(self, stranger: Stranger) -> PlannedAction:
+    def name_taken(self, stranger: ConflictingJob) -> PlannedAction:
         way_out = "its stack must release it" if stranger.standing is Standing.FOREIGN else "adopt it"
         detail = (
             f"{stranger.job.name} is taken by job {stranger.job.id} ({stranger.why}); "
@@ -138,7 +138,7 @@ class Draft:
         change = Change(path="marker.key", before=revision.marker.key, after=marker.key)
         return self._rewrite(revision, marker, Reason.RENAMED, detail, (change,))
 
-    def restored(self, stranger: Stranger, past: PastRevision) -> PlannedAction:
+    def restored(self, stranger: ConflictingJob, past: PastRevision) -> PlannedAction:
         """Write the marker again on a job of ours that has lost it."""
         assert self.desired is not None
         protected = self.desired.lifecycle.protect is True

@@ -13,7 +13,7 @@ from reconciler.core.digest import is_known
 from reconciler.core.existing_job_rules import Present, declared_then
 from reconciler.core.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ownership import KeyView, Ownership, Revision, Standing, Stranger
+from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, Revision, Standing
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason
 from reconciler.core.record import PastRevision
@@ -178,7 +178,7 @@ def _unreadable(view: KeyView, ownership: Ownership) -> str | None:
     return view.unreadable[0].why if view.unreadable else None
 
 
-def _in_conflict(draft: Draft) -> list[Stranger]:
+def _in_conflict(draft: Draft) -> list[ConflictingJob]:
     """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
 
     So the revisions of two stacks never interleave.
@@ -188,7 +188,7 @@ def _in_conflict(draft: Draft) -> list[Stranger]:
     return sorted(found, key=lambda stranger: stranger.number)
 
 
-def _as_ours(view: KeyView, stranger: Stranger) -> PastRevision | None:
+def _as_ours(view: KeyView, stranger: ConflictingJob) -> PastRevision | None:
     """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
     if stranger.standing is not Standing.UNMANAGED or stranger.job.phase in (None, Phase.TERMINATING):
         return None

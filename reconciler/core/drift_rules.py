@@ -20,7 +20,7 @@ from reconciler.core.digest import is_known
 from reconciler.core.drift_entry import Drift, DriftClass, Pending
 from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
 from reconciler.core.existing_job_rules import declared_then
-from reconciler.core.ownership import KeyView, Revision, Standing, Stranger
+from reconciler.core.ownership import ConflictingJob, KeyView, Revision, Standing
 from reconciler.core.phase import RULES, Operation, Phase, may
 from reconciler.core.plan import Change, PlanWarning, timestamp
 from reconciler.core.planner import Look
@@ -194,7 +194,7 @@ class _KeyCheck:
                     }
                 )
 
-    def _whose(self, stranger: Stranger) -> str:
+    def _whose(self, stranger: ConflictingJob) -> str:
         if self.view.past_of(stranger.job.id) is not None:
             return f"{stranger.job.name} is known from history; its marker was removed"
         return f"{stranger.job.name} has a name of this key but no valid marker ({stranger.why})"

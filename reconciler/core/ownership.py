@@ -46,7 +46,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class ConflictingJob:
     """A job that is not ours and has one of the key's remote names."""
 
     job: ObservedJob
@@ -72,7 +72,7 @@ class KeyView:
     key: str
     stack: str = ""
     owned: list[Revision] = field(default_factory=list)
-    strangers: list[Stranger] = field(default_factory=list)
+    strangers: list[ConflictingJob] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     highest_name: int = 0
     remembered: tuple[PastRevision, ...] = ()
@@ -130,7 +130,7 @@ class KeyView:
         remembered = tuple(sorted(past, key=lambda revision: revision.number))
         known = {stranger.job.id for stranger in self.strangers}
         lost = [
-            Stranger(unmanaged[r.job], r.number, Standing.UNMANAGED)
+            ConflictingJob(unmanaged[r.job], r.number, Standing.UNMANAGED)
             for r in remembered
             if r.job in unmanaged and r.job not in known
         ]
@@ -220,7 +220,7 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
             if number > 1 or (whose is Standing.OWNED and not is_own):
                 seen.highest_name = max(seen.highest_name, number)
             if whose is not Standing.OWNED:
-                seen.strangers.append(Stranger(job, number, whose))
+                seen.strangers.append(ConflictingJob(job, number, whose))
     for seen in views.values():
         seen.owned.sort(
             key=lambda revision: (revision.number, revision.job.created_at_s or 0, revision.job.id)
