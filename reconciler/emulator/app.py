@@ -19,7 +19,7 @@ from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
 from reconciler.emulator.calls import Answer, Call, answer
-from reconciler.emulator.control import Dials, Reins, RequestLog, Served, check_caller
+from reconciler.emulator.control import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, spoil
 from reconciler.emulator.keylock import KeyLock
@@ -56,14 +56,14 @@ class Settings:
 class Application:
     """The emulated service. Tests direct and read `store`, `faults`, `requests` and `dials`."""
 
-    def __init__(self, store: Store, settings: Settings, faults: Faults, dials: Dials) -> None:
+    def __init__(self, store: Store, settings: Settings, faults: Faults, dials: ControlSettings) -> None:
         self.store = store
         self.settings = settings
         self.faults = faults
         self.requests = RequestLog()
         self.dials = dials
         self.key_lock = KeyLock()
-        self._reins = Reins(store, faults, self.requests, dials)
+        self._reins = Control(store, faults, self.requests, dials)
         self._map = route_map(settings.cloud, with_control=settings.control)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -278,4 +278,4 @@ def create_app(
         now=now or Settings.now,
         sleep=sleep,
     )
-    return Application(store, settings, Faults(*faults), Dials(offset_counts))
+    return Application(store, settings, Faults(*faults), ControlSettings(offset_counts))

@@ -57,7 +57,7 @@ class RequestLog(deque[Served]):
 
 
 @dataclass
-class Dials:
+class ControlSettings:
     """What can be set while the application serves. `offset_counts`: pages or items."""
 
     offset_counts: str = "pages"
@@ -68,27 +68,27 @@ class Dials:
 
 
 @dataclass(frozen=True)
-class Reins:
+class Control:
     """What the control API holds of an application."""
 
     store: Store
     faults: Faults
     requests: RequestLog
-    dials: Dials
+    dials: ControlSettings
 
 
-Handler = Callable[[Reins, Mapping[str, Any], bytes], Answer]
+Handler = Callable[[Control, Mapping[str, Any], bytes], Answer]
 
 
-def _show_jobs(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_jobs(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
     return answer(200, {"jobs": [_summary(job) for job in reins.store.jobs()]})
 
 
-def _show_clock(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_clock(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
     return answer(200, {"now_ms": reins.store.clock.now_ms()})
 
 
-def _advance(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
+def _advance(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
     seconds = _object(data).get("advance_s")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         raise invalid("advance_s must be a number of seconds, zero or more")
@@ -96,7 +96,7 @@ def _advance(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
     return _show_clock(reins, path, data)
 
 
-def _set_phase(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
+def _set_phase(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
     body = _object(data)
     phase, secondary = body.get("phase"), body.get("secondary_phase")
     if not isinstance(phase, str) or not isinstance(secondary, str | None):
@@ -104,28 +104,28 @@ def _set_phase(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
     return answer(200, _summary(reins.store.set_phase(path["job_id"], phase, secondary)))
 
 
-def _hold(reins: Reins, path: Mapping[str, Any], _data: bytes) -> Answer:
+def _hold(reins: Control, path: Mapping[str, Any], _data: bytes) -> Answer:
     return answer(200, _summary(reins.store.hold(path["job_id"])))
 
 
-def _release(reins: Reins, path: Mapping[str, Any], _data: bytes) -> Answer:
+def _release(reins: Control, path: Mapping[str, Any], _data: bytes) -> Answer:
     return answer(200, _summary(reins.store.release(path["job_id"])))
 
 
-def _show_requests(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_requests(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
     return answer(200, {"requests": [served._asdict() for served in list(reins.requests)]})
 
 
-def _forget_requests(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _forget_requests(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
     reins.requests.clear()
     return Answer(204)
 
 
-def _show_faults(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_faults(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
     return answer(200, {"faults": [asdict(fault) for fault in reins.faults]})
 
 
-def _add_faults(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
+def _add_faults(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
     body = read_json(data)
     try:
         if isinstance(body, dict) and "chaos" in body:
@@ -137,18 +137,18 @@ def _add_faults(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
     return _show_faults(reins, path, data)
 
 
-def _clear_faults(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _clear_faults(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
     reins.faults.clear()
     return Answer(204)
 
 
-def _show_settings(reins: Reins, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_settings(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
     return answer(200, asdict(reins.dials))
 
 
-def _set(reins: Reins, path: Mapping[str, Any], data: bytes) -> Answer:
+def _set(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
     try:
-        wanted = Dials(**{**asdict(reins.dials), **_object(data)})
+        wanted = ControlSettings(**{**asdict(reins.dials), **_object(data)})
     except (ValueError, TypeError):
         raise invalid("the one setting is offset_counts: pages or items") from None
     reins.dials.offset_counts = wanted.offset_counts
