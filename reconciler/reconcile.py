@@ -22,8 +22,8 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.plan import Plan
 from reconciler.core.planner import (
     NO_OPTIONS,
-    Look,
     Options,
+    Snapshot,
     details_needed,
     make_destroy_plan,
     make_plan,
@@ -94,7 +94,7 @@ def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
     return made
 
 
-def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Look]:
+def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Snapshot]:
     """The same, with what the plan rests on."""
     situation = context.situation(options.allowances)
     stack, look = observe(context, situation, with_details=True)
@@ -214,13 +214,15 @@ def check_preconditions(context: Context, plan: Plan) -> None:
     if seen.problem is not None:
         raise ServiceError(f"cannot verify the plan: {seen.problem}")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
-    look = Look(ownership, memory=_History(context).memory)
+    look = Snapshot(ownership, memory=_History(context).memory)
     if moved := movements(plan, look, context.target.clock.now()):
         fix = "nothing was changed; create a new plan"
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
 
 
-def observe(context: Context, situation: PlanContext, *, with_details: bool = False) -> tuple[Stack, Look]:
+def observe(
+    context: Context, situation: PlanContext, *, with_details: bool = False
+) -> tuple[Stack, Snapshot]:
     """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
 
     Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
@@ -275,9 +277,9 @@ class _Reader:
 
         return report_needs_whole_list(stack, look, self._situation)
 
-    def look(self, observation: Observation) -> Look:
+    def look(self, observation: Observation) -> Snapshot:
         """What was observed, and what the decisions about it rest on besides."""
-        look = Look(sort_by_key(observation, self._stack.name, self.names), self._details, self._gone)
+        look = Snapshot(sort_by_key(observation, self._stack.name, self.names), self._details, self._gone)
         # A report on drift needs what was last applied, whatever is declared now.
         if not self._with_details or rests_on_memory(self._stack, look, self._history.recorded):
             look = look._replace(memory=self._history.memory)
@@ -292,14 +294,14 @@ class _Reader:
             look = look._replace(details=self._details, gone=self._gone)
         return look
 
-    def _needed(self, look: Look) -> tuple[str, ...]:
+    def _needed(self, look: Snapshot) -> tuple[str, ...]:
         try:
             stack = narrow(self._stack, self._context.only, look.ownership.owned_keys)
         except WrongUsage:
             return ()
         return details_needed(stack, look)
 
-    def record(self, look: Look) -> None:
+    def record(self, look: Snapshot) -> None:
         """Write down how the owned revisions were seen, if the store does not have it yet."""
         seen = [revision for view in look.ownership.views.values() for revision in view.owned]
         recording = self._context.recording

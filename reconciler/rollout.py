@@ -21,7 +21,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, WaitEnd, skipped
 from reconciler.core.phase import parse_phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count
-from reconciler.core.planner import NO_OPTIONS, Look, Options
+from reconciler.core.planner import NO_OPTIONS, Options, Snapshot
 from reconciler.core.ports import NotFound, ServiceError
 from reconciler.core.record import Ended, LockHeld, RecordsUnavailable, RunKind
 from reconciler.core.supersession import Followed, Standing, Verdict, judge_followed, may_start
@@ -170,7 +170,7 @@ class _Wait:
         self.result = _joined(self.result, Result(tuple(blocked)))
         return replace(self.result, waits=waits, interrupted=self.rollout.stop.is_set())
 
-    def _take_a_step(self, plan: Plan, look: Look) -> tuple[bool, Plan, Look]:
+    def _take_a_step(self, plan: Plan, look: Snapshot) -> tuple[bool, Plan, Snapshot]:
         """Take the lock, plan anew, and do what is due then; whether anything was done, and the newest plan.
 
         Where somebody else holds the lock, or the store is away, the next look tries again.
@@ -208,7 +208,7 @@ class _Wait:
                     followed = Followed(outcome.job, after=action.after)
                 self._followed[action.key] = followed
 
-    def _due(self, plan: Plan, look: Look) -> list[PlannedAction]:
+    def _due(self, plan: Plan, look: Snapshot) -> list[PlannedAction]:
         """What is to be started now: a retry, or what waited for another key; see first what is ours."""
         own = _own_actions(plan, self._keys)
         self._unseen.clear()
@@ -216,7 +216,7 @@ class _Wait:
             self._see_whose_it_is(key, action, look)
         return [action for action in own.values() if self._is_due(action)]
 
-    def _see_whose_it_is(self, key: str, action: PlannedAction, look: Look) -> None:
+    def _see_whose_it_is(self, key: str, action: PlannedAction, look: Snapshot) -> None:
         """Follow what was announced; what somebody else ended or replaced is not waited for any more."""
         if key in self._over or key in self.failed:
             return
@@ -252,7 +252,7 @@ class _Wait:
             return Verdict(Standing.UNSEEN)
         return Verdict(Standing.SUPERSEDED, None, f"{job.name} no longer carries our marker")
 
-    def _look(self, *, is_to_act: bool = False) -> tuple[Plan, Look]:
+    def _look(self, *, is_to_act: bool = False) -> tuple[Plan, Snapshot]:
         """What is there now, and what the rules make of it; a saved plan has no manifest to ask.
 
         Where nothing is about to be done, a history that cannot be read makes keys unknown, and that is all.
@@ -281,7 +281,7 @@ class _Wait:
 
     # --- how each wait stands
 
-    def _judged(self, own: Mapping[str, PlannedAction], look: Look) -> tuple[Waited, ...]:
+    def _judged(self, own: Mapping[str, PlannedAction], look: Snapshot) -> tuple[Waited, ...]:
         """How the wait for each key stands, by its own action; what a key needs is judged before it."""
         found: dict[str, Waited | None] = {}
 
@@ -402,14 +402,14 @@ def _joined(first: Result, more: Result) -> Result:
     )
 
 
-def _job_of(action: PlannedAction, look: Look) -> ObservedJob | None:
+def _job_of(action: PlannedAction, look: Snapshot) -> ObservedJob | None:
     if action.before is None:
         return None
     owned = look.view_of(action.key, action.former_keys).owned
     return next((r.job for r in owned if r.job.id == action.before.id), None)
 
 
-def _as_seen(plan: Plan, look: Look) -> Plan:
+def _as_seen(plan: Plan, look: Snapshot) -> Plan:
     """A saved plan's keys as they are now: the job that was kept or made, or what stood in its way."""
     actions = []
     for action in plan.actions:

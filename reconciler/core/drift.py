@@ -15,7 +15,7 @@ from reconciler.core.drift_entry import DriftClass as DriftClass
 from reconciler.core.drift_entry import Pending as Pending
 from reconciler.core.drift_rules import check_key, rests_on_absence
 from reconciler.core.plan import Head, PlanWarning, TargetIdentity, few_of_a_kind, timestamp
-from reconciler.core.planner import Look, about_the_look, keys_in_view, keys_owned_in_view
+from reconciler.core.planner import Snapshot, about_the_look, keys_in_view, keys_owned_in_view
 from reconciler.core.secret import show
 from reconciler.core.stack import Stack
 
@@ -55,14 +55,14 @@ class DriftReport(Head):
         return document
 
 
-def needs_whole_list(stack: Stack, look: Look, situation: PlanContext) -> bool:
+def needs_whole_list(stack: Stack, look: Snapshot, situation: PlanContext) -> bool:
     """Whether a report rests on a job not being there, so that a filtered look is not enough."""
     return any(rests_on_absence(key, stack.jobs.get(key), look, situation) for key in stack.jobs)
 
 
 def make_drift_report(
     stack: Stack,
-    look: Look,
+    look: Snapshot,
     situation: PlanContext,
     target: TargetIdentity,
     *,

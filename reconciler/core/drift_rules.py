@@ -23,7 +23,7 @@ from reconciler.core.existing_job_rules import declared_then
 from reconciler.core.ownership import ConflictingJob, KeyView, Revision, Standing
 from reconciler.core.phase import RULES, Operation, Phase, may
 from reconciler.core.plan import Change, PlanWarning, timestamp
-from reconciler.core.planner import Look
+from reconciler.core.planner import Snapshot
 from reconciler.core.retry import stopped_itself
 from reconciler.core.stack import DesiredJob
 
@@ -38,7 +38,7 @@ class Findings(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def check_key(key: str, desired: DesiredJob | None, look: Look, situation: PlanContext) -> Findings:
+def check_key(key: str, desired: DesiredJob | None, look: Snapshot, situation: PlanContext) -> Findings:
     """Compare one key with what was left.
 
     `desired` is None for a key that no file declares.
@@ -51,7 +51,7 @@ def check_key(key: str, desired: DesiredJob | None, look: Look, situation: PlanC
     return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
 
 
-def rests_on_absence(key: str, desired: DesiredJob | None, look: Look, situation: PlanContext) -> bool:
+def rests_on_absence(key: str, desired: DesiredJob | None, look: Snapshot, situation: PlanContext) -> bool:
     """Whether what is to be said of a key rests on a job not being there, so that searches are not enough."""
     return _KeyCheck(key, desired, look.view(key, desired), look, situation).rests_on_absence
 
@@ -70,7 +70,7 @@ class _KeyCheck:
     key: str
     desired: DesiredJob | None
     view: KeyView
-    look: Look
+    look: Snapshot
     situation: PlanContext
 
     @property

@@ -43,7 +43,7 @@ class Options(NamedTuple):
 NO_OPTIONS = Options()
 
 
-class Look(NamedTuple):
+class Snapshot(NamedTuple):
     """What was seen: everything observed, sorted by key, and the details that were asked for.
 
     `gone` are jobs that the service listed and then did not know any more; `memory` is what the history
@@ -92,7 +92,7 @@ def keys_owned_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
     return tuple(sorted(owners | others))
 
 
-def details_needed(stack: Stack, look: Look) -> tuple[str, ...]:
+def details_needed(stack: Stack, look: Snapshot) -> tuple[str, ...]:
     """The ids of the jobs whose details the decisions need, sorted by key."""
     needed = (
         needs_details(look.view(key, job), job, look.ownership)
@@ -114,7 +114,9 @@ def keys_with_upstream(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
     return tuple(sorted(keys))
 
 
-def rests_on_memory(stack: Stack, look: Look, recorded: Mapping[RevisionId, RecordedRevision] | None) -> bool:
+def rests_on_memory(
+    stack: Stack, look: Snapshot, recorded: Mapping[RevisionId, RecordedRevision] | None
+) -> bool:
     """Whether the history store could change a decision; it cannot where all is as declared.
 
     `recorded` is what the store has of each revision, or None where that is not known. An unchanged plan
@@ -132,7 +134,7 @@ def rests_on_memory(stack: Stack, look: Look, recorded: Mapping[RevisionId, Reco
 
 
 def _is_as_declared(
-    look: Look, key: str, desired: DesiredJob | None, newest_recorded: Mapping[str, int]
+    look: Snapshot, key: str, desired: DesiredJob | None, newest_recorded: Mapping[str, int]
 ) -> bool:
     if desired is None or desired.is_absent:
         return True  # what is to be absent is judged by what is there
@@ -151,7 +153,7 @@ def _is_as_declared(
 
 
 def needs_whole_list(
-    stack: Stack, look: Look, situation: PlanContext, *, asked: Collection[str] = ()
+    stack: Stack, look: Snapshot, situation: PlanContext, *, asked: Collection[str] = ()
 ) -> bool:
     """Whether a decision rests on a job not being there, so that a filtered look is not enough.
 
@@ -168,7 +170,7 @@ def needs_whole_list(
 
 def make_plan(
     stack: Stack,
-    look: Look,
+    look: Snapshot,
     situation: PlanContext,
     target: TargetIdentity,
     *,
@@ -217,7 +219,7 @@ class _Decided(NamedTuple):
 
 
 def _decide_all(
-    stack: Stack, look: Look, situation: PlanContext
+    stack: Stack, look: Snapshot, situation: PlanContext
 ) -> tuple[list[PlannedAction], list[PlanWarning]]:
     decisions = _decisions(stack, look, situation)
     actions: list[PlannedAction] = []
@@ -228,7 +230,7 @@ def _decide_all(
     return actions, warnings
 
 
-def _decisions(stack: Stack, look: Look, situation: PlanContext) -> dict[str, _Decided]:
+def _decisions(stack: Stack, look: Snapshot, situation: PlanContext) -> dict[str, _Decided]:
     """Decide each key, what it needs before it; hold back what needs another key.
 
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
@@ -264,7 +266,7 @@ def _unproven(action: PlannedAction) -> PlannedAction:
 
 def make_destroy_plan(
     stack: Stack,
-    look: Look,
+    look: Snapshot,
     situation: PlanContext,
     target: TargetIdentity,
     *,
@@ -317,7 +319,7 @@ def _is_complete(actions: list[PlannedAction], ownership: Ownership) -> bool:
     return nothing_unknown and ownership.problem is None and not ownership.unattributed
 
 
-def about_the_look(stack: Stack, look: Look) -> tuple[PlanWarning, ...]:
+def about_the_look(stack: Stack, look: Snapshot) -> tuple[PlanWarning, ...]:
     """Say what is not in view, and what could not be read or asked."""
     warnings = [*partial_view(stack, look.ownership), *unread(look.ownership)]
     if look.memory.problem is not None:

@@ -23,7 +23,7 @@ from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.plan_file import unreadable_texts
-from reconciler.core.planner import Look
+from reconciler.core.planner import Snapshot
 from reconciler.core.saved_checks import contradictions, miscounted
 from reconciler.core.seal import CHECKSUM, broken, seal_of_action, seal_of_options, without_seals
 from reconciler.core.secret import save
@@ -210,7 +210,7 @@ _KEPT_ALL_THE_SAME = frozenset(
 )
 
 
-def movements(plan: Plan, look: Look, at_s: float) -> tuple[str, ...]:
+def movements(plan: Plan, look: Snapshot, at_s: float) -> tuple[str, ...]:
     """Compare each action's precondition with what is there at `at_s`; what moved, for people, by key."""
     found: list[str] = []
     known = {action.before.id for action in plan.actions if action.before}

@@ -19,7 +19,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Frozen, Head, Plan, PlannedAction, PlanWarning, Reason, timestamp
-from reconciler.core.planner import Look, keys_owned_in_view
+from reconciler.core.planner import Snapshot, keys_owned_in_view
 from reconciler.core.record import Call, PastChange
 from reconciler.core.secret import show
 from reconciler.core.stack import DesiredJob, Stack
@@ -122,7 +122,7 @@ class StatusReport(Head):
 
 
 def make_status(
-    stack: Stack, look: Look, plan: Plan, situation: PlanContext, changes: Mapping[str, PastChange]
+    stack: Stack, look: Snapshot, plan: Plan, situation: PlanContext, changes: Mapping[str, PastChange]
 ) -> StatusReport:
     """Put together what was seen and what the plan of that moment says, for each key in view.
 

@@ -11,7 +11,7 @@ from reconciler.core.decide import newest
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed import Observation
 from reconciler.core.ownership import sort_by_key
-from reconciler.core.planner import Look
+from reconciler.core.planner import Snapshot
 from reconciler.core.ports import NotFound, Rejected, ServiceError
 from reconciler.core.selection import nearest
 
@@ -67,7 +67,7 @@ def _by_key(stack: Stack, backend: ModelArtsBackend, key: str, *, is_declared: b
     keys = frozenset({key, *(desired.formerly if desired else ())})
 
     def look_at(seen: Observation) -> KeyView:
-        return Look(sort_by_key(seen, stack.name, keys)).view(key, desired)
+        return Snapshot(sort_by_key(seen, stack.name, keys)).view(key, desired)
 
     def owns_nothing(seen: Observation) -> bool:
         return is_declared and not look_at(seen).owned

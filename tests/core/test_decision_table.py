@@ -20,7 +20,7 @@ from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planner import Look, Options, make_plan
+from reconciler.core.planner import Options, Snapshot, make_plan
 from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
@@ -76,7 +76,7 @@ def plan_for(
     situation = PlanContext(STACK, cloud=cloud, at_s=NOW, limits=stack.limits, allowances=allowances)
     return make_plan(
         stack,
-        Look(ownership, known, memory=memory),
+        Snapshot(ownership, known, memory=memory),
         situation,
         TARGET,
         manifest_digest="sha256:0",

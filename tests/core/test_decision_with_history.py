@@ -15,7 +15,7 @@ from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
-from reconciler.core.planner import Look, details_needed, make_destroy_plan, rests_on_memory
+from reconciler.core.planner import Snapshot, details_needed, make_destroy_plan, rests_on_memory
 from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import Stack
@@ -43,9 +43,9 @@ NEW = a_job()
 BEFORE = a_job(**OLD)
 
 
-def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Look:
+def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Snapshot:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    return Look(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
+    return Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
 
 
 # --- the newest revision has aged out of the service

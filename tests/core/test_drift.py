@@ -14,7 +14,7 @@ from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
-from reconciler.core.planner import Look
+from reconciler.core.planner import Snapshot
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
@@ -24,7 +24,7 @@ def report(stack: Stack, *jobs: ObservedJob, cloud: Cloud = Cloud.HUAWEI, **obse
     ownership = sort_by_key(Observation(jobs, **observation), STACK, stack.declared_keys)
     situation = PlanContext(STACK, cloud=cloud, at_s=NOW)
     return make_drift_report(
-        stack, Look(ownership, {}), situation, TARGET, manifest_digest="sha256:0", version="0"
+        stack, Snapshot(ownership, {}), situation, TARGET, manifest_digest="sha256:0", version="0"
     )
 
 

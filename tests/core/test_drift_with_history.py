@@ -13,7 +13,7 @@ from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import timestamp
-from reconciler.core.planner import Look
+from reconciler.core.planner import Snapshot
 from reconciler.core.record import NO_MEMORY, Memory, PastRevision
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
@@ -28,7 +28,7 @@ QUEUED: dict[str, Any] = {"spec__schedule_policy": {"priority": 2}}
 
 def report(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> DriftReport:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    look = Look(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
+    look = Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
     return make_drift_report(
         stack, look, PlanContext(STACK, at_s=NOW), TARGET, manifest_digest="sha256:0", version="0"
     )

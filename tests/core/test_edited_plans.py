@@ -21,7 +21,7 @@ from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planner import Look
+from reconciler.core.planner import Snapshot
 from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.saved import SavedOptions, StalePlan, document, movements, read
 from reconciler.core.saved_checks import SHAPES
@@ -68,9 +68,9 @@ class PlanContext(NamedTuple):
     memory: Memory = NO_MEMORY
 
     @property
-    def look(self) -> Look:
+    def look(self) -> Snapshot:
         declared = self.stack.declared_keys | frozenset(self.stack.jobs) | self.stack.former_keys
-        return Look(sort_by_key(Observation(self.jobs), STACK, declared), memory=self.memory)
+        return Snapshot(sort_by_key(Observation(self.jobs), STACK, declared), memory=self.memory)
 
     @property
     def plan(self) -> Plan:

@@ -16,7 +16,7 @@ from reconciler.core.order import in_order
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planner import Look, make_destroy_plan
+from reconciler.core.planner import Snapshot, make_destroy_plan
 from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob, Stack
@@ -389,6 +389,6 @@ def destroy(stack: Stack, *jobs: ObservedJob) -> Plan:
     return make_destroy_plan(stack, look, PlanContext(STACK), TARGET, manifest_digest="", version="0")
 
 
-def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Look:
+def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Snapshot:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    return Look(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
+    return Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)

@@ -345,7 +345,7 @@ def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
     from reconciler.core.action_builder import PlanContext
     from reconciler.core.observed import Observation
     from reconciler.core.ownership import sort_by_key
-    from reconciler.core.planner import Look
+    from reconciler.core.planner import Snapshot
 
     jobs = [seen(a_job(str(n)), ran_s=30 * HOUR, node_count=8) for n in range(6)]
     jobs += [
@@ -360,7 +360,7 @@ def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
         a_job("declared", lifecycle={"protect": True}),
         a_job("released", lifecycle={"protect": False}),
     )
-    look = Look(sort_by_key(Observation(tuple(jobs)), "vision", stack.declared_keys), {})
+    look = Snapshot(sort_by_key(Observation(tuple(jobs)), "vision", stack.declared_keys), {})
     plan = make_destroy_plan(stack, look, PlanContext("vision"), TARGET, manifest_digest="", version="0")
     by_action = {a: [x.key for x in plan.actions if x.action is a] for a in Action}
     assert by_action[Action.TERMINATE] == [str(n) for n in range(6)]

@@ -18,7 +18,7 @@ from reconciler.core.observed import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
-from reconciler.core.planner import Look, details_needed, rests_on_memory
+from reconciler.core.planner import Snapshot, details_needed, rests_on_memory
 from reconciler.core.saved import movements
 from reconciler.core.scalar import spelled
 from reconciler.core.stack import DesiredJob
@@ -91,7 +91,7 @@ def test_job_that_version_0_1_0_made_is_kept(entry: dict[str, Any], phase: Phase
 def test_unchanged_plan_of_such_a_job_asks_neither_details_nor_history() -> None:
     desired = a_job(**SPELLED)
     stack, job = a_stack(desired), seen(made_by_0_1_0(desired))
-    look = Look(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
+    look = Snapshot(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
     assert details_needed(stack, look) == ()
     assert not rests_on_memory(stack, look, {})
 
@@ -134,7 +134,7 @@ def test_update_leaves_such_a_job_its_digest_and_records_what_it_covers() -> Non
 def test_saved_plan_that_would_create_under_the_old_digest_is_stale() -> None:
     stack = a_stack(a_job())
     plan = plan_for(stack)
-    look = Look(sort_by_key(Observation(()), STACK, stack.declared_keys))
+    look = Snapshot(sort_by_key(Observation(()), STACK, stack.declared_keys))
     assert movements(plan, look, NOW) == ()
     [action] = plan.actions
     assert action.after is not None

@@ -17,7 +17,7 @@ from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan
-from reconciler.core.planner import Look
+from reconciler.core.planner import Snapshot
 from reconciler.core.record import NO_MEMORY, Memory
 from reconciler.core.saved import SavedOptions, SavedPlan, StalePlan, document, movements, read
 from reconciler.core.scalar import spelled
@@ -194,9 +194,9 @@ def a_look(
     *jobs: ObservedJob,
     memory: Memory = NO_MEMORY,
     unreadable: tuple[Unreadable, ...] = (),
-) -> Look:
+) -> Snapshot:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    return Look(sort_by_key(Observation(jobs, unreadable), STACK, declared), memory=memory)
+    return Snapshot(sort_by_key(Observation(jobs, unreadable), STACK, declared), memory=memory)
 
 
 def moved(

@@ -11,7 +11,7 @@ from reconciler.core.action_builder import PlanContext
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
-from reconciler.core.planner import Look, make_plan
+from reconciler.core.planner import Snapshot, make_plan
 from reconciler.core.record import PastChange
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob
@@ -32,7 +32,7 @@ def status_of(
 ) -> StatusReport:
     stack = narrow(a_stack(*entries), only, [job.marker.key for job in jobs if job.marker])
     names = frozenset(job.key for job in entries) | {old for job in entries for old in job.formerly}
-    look = Look(
+    look = Snapshot(
         sort_by_key(Observation(jobs, tuple(unreadable)), STACK, names), {job.id: job for job in jobs}
     )
     situation = PlanContext(stack=STACK, at_s=NOW)

@@ -12,7 +12,7 @@ from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.plan import Plan
-from reconciler.core.planner import Look, Options, make_plan
+from reconciler.core.planner import Options, Snapshot, make_plan
 from reconciler.core.record import Memory
 from reconciler.core.scalar import spelled
 from reconciler.core.secret import SecretText
@@ -30,7 +30,7 @@ class World:
     """A stack, what is there, and what the store remembers."""
 
     stack: Stack
-    look: Look
+    look: Snapshot
     allowances: Allowances = NO_ALLOWANCES
 
     def plan(self) -> Plan:
@@ -143,6 +143,6 @@ def worlds(draw: st.DrawFn) -> World:
     details = {job.id: job for job in there if draw(st.integers(0, 9))}
     return World(
         stack,
-        Look(ownership, details, memory=memory),
+        Snapshot(ownership, details, memory=memory),
         allowances=Allowances.of(force=draw(st.booleans()), allow_empty=True),
     )
