@@ -32,9 +32,9 @@ from reconciler.core.planner import (
 )
 from reconciler.core.ports import Backend, Journal, NotFound, ServiceError, Unauthorized
 from reconciler.core.record import (
-    NO_MEMORY,
+    NO_HISTORY,
     Ended,
-    Memory,
+    HistorySnapshot,
     RecordedRevision,
     RecordsUnavailable,
     RevisionId,
@@ -334,7 +334,7 @@ class _History:
         return recording.recorded_revisions(self._context.scope) if recording else {}
 
     @cached_property
-    def memory(self) -> Memory:
+    def memory(self) -> HistorySnapshot:
         """All that it knows.
 
         Raises:
@@ -342,7 +342,7 @@ class _History:
         """
         recording = self._context.recording
         if recording is None:
-            return NO_MEMORY
+            return NO_HISTORY
         memory = recording.memory(self._context.scope)
         if memory.problem is not None and self._context.is_applied:
             raise RecordsUnavailable(

@@ -19,10 +19,10 @@ from reconciler.core.plan import Plan, without_growing
 from reconciler.core.ports import Clock, Journal, Records
 from reconciler.core.record import (
     LEASE_S,
-    NO_MEMORY,
+    NO_HISTORY,
     Ended,
+    HistorySnapshot,
     Holder,
-    Memory,
     RecordedRevision,
     RecordsUnavailable,
     RevisionId,
@@ -77,19 +77,19 @@ class Recording:
     def _origin(self) -> Origin:
         return self.origin()
 
-    def memory(self, scope: Scope) -> Memory:
+    def memory(self, scope: Scope) -> HistorySnapshot:
         """What the store knows of a scope. Where it cannot be read, that is said in the answer.
 
         A store that is there and cannot be read is not an empty one, unless somebody says to work without.
         """
         try:
             records = self.reading()
-            return records.memory(scope) if records else NO_MEMORY
+            return records.memory(scope) if records else NO_HISTORY
         except RecordsUnavailable as away:
             if not self.goes_on_without:
-                return Memory(problem=str(away), fix=away.diagnostics[0].fix)
+                return HistorySnapshot(problem=str(away), fix=away.diagnostics[0].fix)
             self.warn(f"{away}; working without records")
-            return NO_MEMORY
+            return NO_HISTORY
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
         """What the store has of each revision, if that can be told cheaply: the file beside the manifest."""

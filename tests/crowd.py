@@ -19,7 +19,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Options
 from reconciler.core.ports import Backend, NotFound
-from reconciler.core.record import Memory, PastRevision, Scope
+from reconciler.core.record import HistorySnapshot, PastRevision, Scope
 from reconciler.core.stack import Declared, Stack
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
@@ -108,7 +108,7 @@ def _answer(job: ObservedJob) -> dict[str, Any]:
     }
 
 
-def as_recorded(jobs: Iterable[ObservedJob], stack: str) -> Memory:
+def as_recorded(jobs: Iterable[ObservedJob], stack: str) -> HistorySnapshot:
     """What a history store has of the owned ones of these jobs, each declared as it stands there."""
     by_key: dict[str, list[PastRevision]] = {}
     for job in jobs:
@@ -131,11 +131,13 @@ def as_recorded(jobs: Iterable[ObservedJob], stack: str) -> Memory:
                 stopped=marker.stopped,
             )
             by_key.setdefault(marker.key, []).append(past)
-    return Memory({key: tuple(sorted(past, key=lambda one: one.number)) for key, past in by_key.items()})
+    return HistorySnapshot(
+        {key: tuple(sorted(past, key=lambda one: one.number)) for key, past in by_key.items()}
+    )
 
 
 def context_of(
-    stack: Stack, workspace: Workspace, memory: Memory | None, cloud: Cloud = Cloud.HUAWEI
+    stack: Stack, workspace: Workspace, memory: HistorySnapshot | None, cloud: Cloud = Cloud.HUAWEI
 ) -> Context:
     """A stack on a workspace, beside a history that knows this; None: beside none."""
     nothing: Mapping[str, Any] = {}
@@ -148,13 +150,13 @@ def context_of(
 
 @dataclass
 class _Recorded:
-    memory_: Memory
+    memory_: HistorySnapshot
     clock: Any = field(default_factory=lambda: SimpleNamespace(now=lambda: NOW))
 
     def note(self, *run: object) -> None:
         pass
 
-    def memory(self, scope: Scope) -> Memory:
+    def memory(self, scope: Scope) -> HistorySnapshot:
         return self.memory_
 
     def recorded_revisions(self, scope: Scope) -> None:
@@ -167,7 +169,7 @@ class _Recorded:
 def plan_among_foreign_jobs(
     stack: Stack,
     jobs: Sequence[ObservedJob],
-    memory: Memory | None,
+    memory: HistorySnapshot | None,
     cloud: Cloud,
     options: Options,
 ) -> Plan:

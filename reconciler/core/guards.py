@@ -12,7 +12,7 @@ from types import MappingProxyType
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason, lost_sum
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import OnChange, Stack
 
 
@@ -28,7 +28,7 @@ class Proposal:
     actions: Sequence[PlannedAction]
     active_jobs: int = 0
     owns_nothing: bool = False
-    memory: Memory = NO_MEMORY
+    memory: HistorySnapshot = NO_HISTORY
 
     @property
     def starting(self) -> int:

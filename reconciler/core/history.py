@@ -14,7 +14,7 @@ from pydantic import Field
 from reconciler.core.canonical import mutable_paths
 from reconciler.core.diff import changes_between, spell_path
 from reconciler.core.plan import Change, Frozen, Head, TargetIdentity, timestamp
-from reconciler.core.record import Memory, PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.record import HistorySnapshot, PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
 
 
@@ -150,7 +150,7 @@ def make_history(
     )
 
 
-def newest(memory: Memory, limit: int) -> Sequence[PastRevision]:
+def newest(memory: HistorySnapshot, limit: int) -> Sequence[PastRevision]:
     """The revisions of any key that began last."""
     every = (one for revisions in memory.by_key.values() for one in revisions)
     return sorted(every, key=_age, reverse=True)[:limit]

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from reconciler.core.identity import Marker, parse_remote_name
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
-from reconciler.core.record import Memory, PastRevision
+from reconciler.core.record import HistorySnapshot, PastRevision
 
 
 class Standing(StrEnum):
@@ -164,7 +164,7 @@ class Ownership:
         """What was seen of a key; empty if nothing was."""
         return self.views.get(key) or KeyView(key, self.stack)
 
-    def remembered(self, memory: Memory, keys: Collection[str]) -> list[PastRevision]:
+    def remembered(self, memory: HistorySnapshot, keys: Collection[str]) -> list[PastRevision]:
         """What the history store knows of these keys, each job once and as the key's that it is by now."""
         found = {r.job: r for key in keys for r in memory.by_key.get(key, ())}
         return [r for r in found.values() if (self.key_by_job.get(r.job) or memory.key_of(r.job)) in keys]

@@ -30,7 +30,7 @@ from reconciler.core.plan import (
     lost_sum,
     timestamp,
 )
-from reconciler.core.record import NO_MEMORY, Memory, RecordedRevision, RevisionId
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Lifecycle, Stack
 
 
@@ -53,7 +53,7 @@ class Snapshot(NamedTuple):
     ownership: Ownership
     details: Mapping[str, ObservedJob] = MappingProxyType({})
     gone: frozenset[str] = frozenset()
-    memory: Memory = NO_MEMORY
+    memory: HistorySnapshot = NO_HISTORY
 
     def view(self, key: str, desired: DesiredJob | None = None) -> KeyView:
         """What was seen of a key and of those it had before, without the jobs that are gone."""

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from reconciler.core.record import (
         Declared,
         Ended,
+        HistorySnapshot,
         Holder,
-        Memory,
         PastChange,
         PastRevision,
         PastRun,
@@ -290,7 +290,7 @@ class Records(Protocol):
         """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any."""
         ...
 
-    def memory(self, scope: Scope) -> Memory:
+    def memory(self, scope: Scope) -> HistorySnapshot:
         """What is known of a scope."""
         ...
 

@@ -278,7 +278,7 @@ class PastRevision:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class HistorySnapshot:
     """What the store knows of a stack on a target.
 
     `by_key` holds the revisions of each key, oldest first. `elsewhere` are the other targets under
@@ -299,7 +299,7 @@ class Memory:
         """The key whose job this was last: one that was renamed is remembered under both its keys."""
         return self._key_by_job.get(job_id)
 
-    def limited_to(self, revisions: Collection[RevisionId]) -> Memory:
+    def limited_to(self, revisions: Collection[RevisionId]) -> HistorySnapshot:
         """The same without any other revision."""
         by_key = {
             key: tuple(one for one in of_key if RevisionId(key, one.number) in revisions)
@@ -359,7 +359,7 @@ def _last_written(revision: PastRevision) -> tuple[float, bool]:
     return math.inf if revision.seen_at_s is None else revision.seen_at_s, is_renamed
 
 
-NO_MEMORY = Memory()
+NO_HISTORY = HistorySnapshot()
 
 
 @dataclass(frozen=True, slots=True)

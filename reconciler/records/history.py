@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Insert
 
 from reconciler.core.phase import parse_phase
-from reconciler.core.record import Memory, PastRevision, Scope
+from reconciler.core.record import HistorySnapshot, PastRevision, Scope
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
 from reconciler.records.observation_changes import News, Place
@@ -43,7 +43,7 @@ class History:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def memory(self, scope: Scope) -> Memory:
+    def memory(self, scope: Scope) -> HistorySnapshot:
         """What is known of a scope."""
         of_stack = select(*SCOPES.c["stack", "host", "project_id", "workspace_id"])
         of_stack = of_stack.where(SCOPES.c.stack == scope.stack)
@@ -58,7 +58,9 @@ class History:
         elsewhere = sorted(
             found.place for found in scopes if found != scope and not (found.is_local or scope.is_local)
         )
-        return Memory({key: _oldest_first(past) for key, past in sorted(by_key.items())}, tuple(elsewhere))
+        return HistorySnapshot(
+            {key: _oldest_first(past) for key, past in sorted(by_key.items())}, tuple(elsewhere)
+        )
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """The revisions of one key, oldest first."""

@@ -9,11 +9,11 @@ from itertools import count
 from reconciler.core.outcome import Outcome
 from reconciler.core.ownership import Revision
 from reconciler.core.record import (
-    NO_MEMORY,
+    NO_HISTORY,
     Declared,
     Ended,
+    HistorySnapshot,
     Holder,
-    Memory,
     PastChange,
     PastRevision,
     PastRun,
@@ -69,9 +69,9 @@ class NoRecords:
         """Open a journal that nobody will read."""
         return NoJournal()
 
-    def memory(self, scope: Scope) -> Memory:
+    def memory(self, scope: Scope) -> HistorySnapshot:
         """Nothing: who goes on without a history decides as if there were none."""
-        return NO_MEMORY
+        return NO_HISTORY
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
         """Forget it."""

@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, delete, func, insert, select
 
 from reconciler.core.ownership import Revision
 from reconciler.core.record import (
+    HistorySnapshot,
     Holder,
-    Memory,
     PastChange,
     PastRevision,
     PastRun,
@@ -101,7 +101,7 @@ class StoredRecords:
             self._database, self._texts, run_id, scope_id, partial(self._leases.get, run.scope), liveness.end
         )
 
-    def memory(self, scope: Scope) -> Memory:
+    def memory(self, scope: Scope) -> HistorySnapshot:
         """What is known of a scope."""
         self._find(scope)
         return self._history.memory(scope)

@@ -10,7 +10,7 @@ from reconciler.core.canonical import by_name
 from reconciler.core.mutable import mutable_part
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
-from reconciler.core.record import Memory, PastRevision
+from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import Declared, DesiredJob
 from tests.builders import seen
 
@@ -55,10 +55,12 @@ def past(
     )
 
 
-def a_memory(*revisions: PastRevision, elsewhere: tuple[str, ...] = (), problem: str | None = None) -> Memory:
+def a_memory(
+    *revisions: PastRevision, elsewhere: tuple[str, ...] = (), problem: str | None = None
+) -> HistorySnapshot:
     """A store that knows these revisions."""
     by_key: Mapping[str, list[PastRevision]] = defaultdict(list)
     for revision in revisions:
         by_key[revision.key].append(revision)
     ordered = {key: tuple(sorted(known, key=lambda r: r.number)) for key, known in sorted(by_key.items())}
-    return Memory(ordered, elsewhere, problem)
+    return HistorySnapshot(ordered, elsewhere, problem)

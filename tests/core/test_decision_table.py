@@ -21,7 +21,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import Options, Snapshot, make_plan
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.crowd import as_recorded, plan_among_foreign_jobs
@@ -61,12 +61,12 @@ def plan_for(
     cloud: Cloud = Cloud.HUAWEI,
     force: bool = False,
     allow: tuple[str, ...] = (),
-    memory: Memory = NO_MEMORY,
+    memory: HistorySnapshot = NO_HISTORY,
 ) -> Plan:
     allowances = Allowances.of(allow, force=force)
     could_read = is_whole and problem is None and details is None and not unreadable
     if _AROUND.get() is not Around.NOTHING and could_read:
-        if _AROUND.get() is Around.FOREIGN and memory is NO_MEMORY:
+        if _AROUND.get() is Around.FOREIGN and memory is NO_HISTORY:
             memory = as_recorded(jobs, STACK)
         return plan_among_foreign_jobs(stack, jobs, memory, cloud, Options(allowances))
     observation = Observation(jobs, unreadable, is_whole, problem)

@@ -16,7 +16,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.planner import Snapshot, details_needed, make_destroy_plan, rests_on_memory
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import Stack
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, an_entry, seen
@@ -43,7 +43,7 @@ NEW = a_job()
 BEFORE = a_job(**OLD)
 
 
-def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Snapshot:
+def a_look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTORY) -> Snapshot:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     return Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
 
@@ -384,14 +384,14 @@ KNOWN, ELSEWHERE = (
     [
         (KNOWN, [], True),
         (ELSEWHERE, [], False),  # the first apply to a second target
-        (NO_MEMORY, [], False),
+        (NO_HISTORY, [], False),
         (KNOWN, [seen(a_job("b"))], False),
         (ELSEWHERE, [seen(a_job("b"), phase=DONE)], False),
         (KNOWN, [seen(a_job("b"), stack="other")], True),
     ],
 )
 def test_a_plan_that_finds_nothing_of_a_known_stack_and_would_create_is_refused(
-    memory: Memory, jobs: list[ObservedJob], is_refused: bool
+    memory: HistorySnapshot, jobs: list[ObservedJob], is_refused: bool
 ) -> None:
     stack = a_stack(NEW, a_job("b"))
     plan = plan_for(stack, *jobs, memory=memory)
@@ -427,7 +427,7 @@ def test_destroy_is_exempt() -> None:
 # --- a store that is away, and one that need not be asked
 
 
-UNREADABLE = Memory(problem="records are away: no route to host")
+UNREADABLE = HistorySnapshot(problem="records are away: no route to host")
 
 
 @pytest.mark.parametrize(

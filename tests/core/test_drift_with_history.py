@@ -14,7 +14,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import timestamp
 from reconciler.core.planner import Snapshot
-from reconciler.core.record import NO_MEMORY, Memory, PastRevision
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
@@ -26,7 +26,7 @@ ENDS = ("Completed", "Failed", "Terminated", "Abnormal")
 QUEUED: dict[str, Any] = {"spec__schedule_policy": {"priority": 2}}
 
 
-def report(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> DriftReport:
+def report(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTORY) -> DriftReport:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     look = Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
     return make_drift_report(
@@ -92,7 +92,7 @@ def test_modified_is_told_against_what_was_last_applied(
 
 def test_without_a_history_it_is_told_against_what_is_declared() -> None:
     ahead = a_stack(a_job(description="declared anew"))
-    for memory in (NO_MEMORY, a_memory(past(APPLIED, 1, R, is_declared_known=False))):
+    for memory in (NO_HISTORY, a_memory(past(APPLIED, 1, R, is_declared_known=False))):
         [item] = report(ahead, seen(APPLIED), memory=memory).drift
         said = 'differs from what is declared: description "declared anew" -> "applied"'
         assert (item.class_.value, item.detail) == ("modified", said)
@@ -140,8 +140,8 @@ OTHER = a_job("b")
     ("memory", "drift", "pending"),
     [
         # nobody knows whether the stack ever had it
-        (NO_MEMORY, ["missing"], []),
-        (Memory(problem="away"), ["unknown"], []),
+        (NO_HISTORY, ["missing"], []),
+        (HistorySnapshot(problem="away"), ["unknown"], []),
         (a_memory(elsewhere=("other.example",)), ["missing"], []),
         # looks were recorded, and no apply
         (a_memory(past(OTHER, 1, R, is_declared_known=False)), ["missing"], []),
@@ -164,7 +164,7 @@ OTHER = a_job("b")
         (a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], []),
     ],
 )
-def test_what_is_not_there(memory: Memory, drift: list[str], pending: list[str]) -> None:
+def test_what_is_not_there(memory: HistorySnapshot, drift: list[str], pending: list[str]) -> None:
     found = report(a_stack(APPLIED, OTHER), seen(OTHER), memory=memory)
     assert classes(found) == drift
     assert [item.key for item in found.pending] == pending
@@ -213,7 +213,7 @@ def test_a_manifest_that_is_ahead_is_pending_with_a_history_too() -> None:
 
 
 def test_a_store_that_is_away_is_said() -> None:
-    [warning] = report(a_stack(APPLIED), seen(APPLIED), memory=Memory(problem="no route")).warnings
+    [warning] = report(a_stack(APPLIED), seen(APPLIED), memory=HistorySnapshot(problem="no route")).warnings
     assert warning.what == "the history could not be read"
 
 
@@ -303,7 +303,7 @@ def test_a_description_with_a_secret_is_compared_by_its_value() -> None:
     ("memory", "job", "drift", "pending"),
     [
         # nobody knows of an apply
-        (NO_MEMORY, {}, ["orphaned"], 0),
+        (NO_HISTORY, {}, ["orphaned"], 0),
         (a_memory(past(a_job("b"), 1, R)), {}, ["orphaned"], 0),
         # it was seen, and never declared by an apply that is on record
         (a_memory(past(APPLIED, 1, R, is_declared_known=False)), {}, ["orphaned"], 0),
@@ -316,12 +316,12 @@ def test_a_description_with_a_secret_is_compared_by_its_value() -> None:
         (a_memory(past(APPLIED, 1, R)), {"phase": "Completed"}, [], 0),
         (a_memory(past(APPLIED, 1, R)), {"phase": "Terminating", "stopped": True, "ended_s_ago": 60}, [], 0),
         # nobody can say
-        (Memory(problem="away"), {}, ["unknown"], 0),
-        (Memory(problem="away"), {"phase": "Completed"}, [], 0),
+        (HistorySnapshot(problem="away"), {}, ["unknown"], 0),
+        (HistorySnapshot(problem="away"), {"phase": "Completed"}, [], 0),
     ],
 )
 def test_what_is_not_declared(
-    entry: DesiredJob | None, memory: Memory, job: dict[str, Any], drift: list[str], pending: int
+    entry: DesiredJob | None, memory: HistorySnapshot, job: dict[str, Any], drift: list[str], pending: int
 ) -> None:
     stack = a_stack(OTHER, *([entry] if entry else []))
     found = report(stack, seen(OTHER), seen(APPLIED, **job), memory=memory)
@@ -341,7 +341,7 @@ def test_two_jobs_of_a_removed_entry_wait_once_and_are_a_duplicate() -> None:
 # --- a history that cannot be read
 
 
-AWAY = Memory(problem="away")
+AWAY = HistorySnapshot(problem="away")
 
 
 @pytest.mark.parametrize(

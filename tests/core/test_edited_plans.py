@@ -22,7 +22,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import Snapshot
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved import SavedOptions, StalePlan, document, movements, read
 from reconciler.core.saved_checks import SHAPES
 from reconciler.core.secret import SecretText
@@ -65,7 +65,7 @@ class PlanContext(NamedTuple):
     reason: Reason
     stack: Stack
     jobs: tuple[ObservedJob, ...] = ()
-    memory: Memory = NO_MEMORY
+    memory: HistorySnapshot = NO_HISTORY
 
     @property
     def look(self) -> Snapshot:

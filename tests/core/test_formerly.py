@@ -17,7 +17,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import Snapshot, make_destroy_plan
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
@@ -313,7 +313,7 @@ def test_an_unreadable_job_of_the_old_key_makes_the_new_one_unknown() -> None:
 # --- drift
 
 
-def drift_classes(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> list[str]:
+def drift_classes(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTORY) -> list[str]:
     look = a_look(stack, *jobs, memory=memory)
     report = make_drift_report(
         stack, look, PlanContext(STACK, at_s=NOW), TARGET, manifest_digest="", version="0"
@@ -324,7 +324,7 @@ def drift_classes(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) 
 @pytest.mark.parametrize("remembers", [True, False])
 def test_a_renaming_that_waits_to_be_applied_is_no_drift(remembers: bool) -> None:
     of_old = replace(a_job("new"), key="old")
-    memory = a_memory(past(of_old, 1, R)) if remembers else NO_MEMORY
+    memory = a_memory(past(of_old, 1, R)) if remembers else NO_HISTORY
     assert drift_classes(a_stack(renamed()), was(), memory=memory) == []
 
 
@@ -367,7 +367,7 @@ def test_an_old_name_that_is_used_again_begins_anew() -> None:
     memory = a_memory(past(of_old, 1, DONE, job=job), past(of_new, 1, DONE, job=job))
     stack = a_stack(of_new, of_old)
     for there in ([job], []):
-        with_it, without = (plan_for(stack, *there, memory=m).actions[1] for m in (memory, NO_MEMORY))
+        with_it, without = (plan_for(stack, *there, memory=m).actions[1] for m in (memory, NO_HISTORY))
         assert with_it == without
     assert lines(plan_for(stack, memory=memory)) == [
         (Action.KEEP, Reason.AGED_OUT, None, "old"),
@@ -389,6 +389,6 @@ def destroy(stack: Stack, *jobs: ObservedJob) -> Plan:
     return make_destroy_plan(stack, look, PlanContext(STACK), TARGET, manifest_digest="", version="0")
 
 
-def a_look(stack: Stack, *jobs: ObservedJob, memory: Memory = NO_MEMORY) -> Snapshot:
+def a_look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTORY) -> Snapshot:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     return Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)

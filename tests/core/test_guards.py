@@ -11,7 +11,7 @@ from reconciler.core.groups import fold
 from reconciler.core.observed import ObservedJob
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import make_destroy_plan
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
     stack: Stack
     jobs: list[ObservedJob]
-    memory: Memory = NO_MEMORY
+    memory: HistorySnapshot = NO_HISTORY
 
     def plan(self, **allowed: Any) -> Plan:
         """What is planned for it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.core.history import changes_of, newest
-from reconciler.core.record import Memory, PastRevision
+from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import Declared
 from tests.builders import NOW
 
@@ -14,11 +14,11 @@ def a_revision(number: int, key: str = "a", **more: Any) -> PastRevision:
     return PastRevision(key, number, key, "id", "a1", **{"phase_text": "Completed", **more})
 
 
-def a_memory(*revisions: PastRevision) -> Memory:
+def a_memory(*revisions: PastRevision) -> HistorySnapshot:
     by_key: dict[str, tuple[PastRevision, ...]] = {}
     for one in revisions:
         by_key[one.key] = (*by_key.get(one.key, ()), one)
-    return Memory(by_key)
+    return HistorySnapshot(by_key)
 
 
 def test_the_newest_began_last_and_what_nobody_looked_at_began_just_now() -> None:

@@ -11,7 +11,7 @@ import pytest
 from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, last_line
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, a_job, a_stack, absent, seen
@@ -301,10 +301,11 @@ def test_an_upstream_out_of_view_that_changed_is_compared_like_any_other() -> No
 
 
 @pytest.mark.parametrize(
-    ("memory", "up"), [(NO_MEMORY, STARTS), (Memory(problem="away"), (Action.UNKNOWN, Reason.UNREADABLE))]
+    ("memory", "up"),
+    [(NO_HISTORY, STARTS), (HistorySnapshot(problem="away"), (Action.UNKNOWN, Reason.UNREADABLE))],
 )
 def test_without_a_history_an_upstream_that_aged_out_is_made_again_first_or_unknown(
-    memory: Memory, up: tuple[Action, Reason]
+    memory: HistorySnapshot, up: tuple[Action, Reason]
 ) -> None:
     found = decisions(a_stack(UP, needing()), memory=memory)
     assert found == {"up": up, "down": WAITS if up == STARTS else up}

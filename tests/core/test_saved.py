@@ -18,7 +18,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan
 from reconciler.core.planner import Snapshot
-from reconciler.core.record import NO_MEMORY, Memory
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved import SavedOptions, SavedPlan, StalePlan, document, movements, read
 from reconciler.core.scalar import spelled
 from reconciler.core.secret import SecretText, show
@@ -105,7 +105,7 @@ def test_plan_of_an_edit_holds_where_nothing_moved(
     now: DesiredJob, then: DesiredJob, phase: Phase, is_recorded: bool
 ) -> None:
     stack, job = a_stack(now), seen(then, phase=phase)
-    memory = a_memory(past(then, 1, phase, job=job)) if is_recorded else NO_MEMORY
+    memory = a_memory(past(then, 1, phase, job=job)) if is_recorded else NO_HISTORY
     assert plan_for(stack, job, memory=memory).to_execute
     assert moved(stack, [job], [job], memory) == ()
 
@@ -192,7 +192,7 @@ def test_another_format_is_refused() -> None:
 def a_look(
     stack: Stack,
     *jobs: ObservedJob,
-    memory: Memory = NO_MEMORY,
+    memory: HistorySnapshot = NO_HISTORY,
     unreadable: tuple[Unreadable, ...] = (),
 ) -> Snapshot:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
@@ -200,7 +200,7 @@ def a_look(
 
 
 def moved(
-    stack: Stack, then: list[ObservedJob], now: list[ObservedJob], memory: Memory = NO_MEMORY
+    stack: Stack, then: list[ObservedJob], now: list[ObservedJob], memory: HistorySnapshot = NO_HISTORY
 ) -> tuple[str, ...]:
     """What moved for the plan that was made `then`."""
     plan = there_and_back(plan_for(stack, *then, memory=memory)).plan

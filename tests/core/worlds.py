@@ -13,7 +13,7 @@ from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Options, Snapshot, make_plan
-from reconciler.core.record import Memory
+from reconciler.core.record import HistorySnapshot
 from reconciler.core.scalar import spelled
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
@@ -137,7 +137,7 @@ def worlds(draw: st.DrawFn) -> World:
         if draw(st.integers(0, 3)):
             there.append(job)
     unreadable = (Unreadable("status is missing", name="down-r9"),) if draw(st.integers(0, 9)) == 9 else ()
-    memory = draw(st.sampled_from([a_memory(*remembered), a_memory(), Memory(problem="away")]))
+    memory = draw(st.sampled_from([a_memory(*remembered), a_memory(), HistorySnapshot(problem="away")]))
     names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(Observation(tuple(there), unreadable), STACK, names)
     details = {job.id: job for job in there if draw(st.integers(0, 9))}

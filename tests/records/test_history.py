@@ -12,7 +12,7 @@ from sqlalchemy import event
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action
-from reconciler.core.record import Call, Ended, Memory, Prunable, StepEnd
+from reconciler.core.record import Call, Ended, HistorySnapshot, Prunable, StepEnd
 from reconciler.records.store import StoredRecords
 from tests.builders import HOUR, NOW
 from tests.records.places import (
@@ -46,7 +46,7 @@ def _statements(records: StoredRecords) -> Iterator[list[str]]:
 
 def test_nothing_is_known_of_a_stack_at_first(place: Place) -> None:
     memory = place.open().memory(SCOPE)
-    assert memory == Memory()
+    assert memory == HistorySnapshot()
     assert not memory.knows_stack
 
 

@@ -12,7 +12,7 @@ from reconciler.core.canonical import SecretName
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.plan import Action
 from reconciler.core.record import (
-    NO_MEMORY,
+    NO_HISTORY,
     Call,
     Declared,
     Ended,
@@ -382,7 +382,7 @@ def test_without_records_everything_goes_on() -> None:
         journal.outcome(done(), None)
         journal.end(Ended(NOW, "complete", {}))
     assert journal.problem is None
-    assert records.memory(SCOPE) == NO_MEMORY
+    assert records.memory(SCOPE) == NO_HISTORY
     assert (records.holder(SCOPE), records.break_lock(SCOPE)) == (None, None)
     assert (list(records.runs(SCOPE)), list(records.revisions(SCOPE, "a")), records.prune(SCOPE, NOW)) == (
         [],

@@ -35,7 +35,7 @@ from reconciler.core.outcome import Result, Status, WaitEnd
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.planner import NO_OPTIONS, Options
-from reconciler.core.record import NO_MEMORY, Memory, PastRevision, RunKind, Scope
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
 from reconciler.core.saved import SavedOptions, StalePlan
 from reconciler.core.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind
 from reconciler.emulator import Job, chaos
@@ -581,7 +581,7 @@ class World(RuleBasedStateMachine):
 
     # --- what holds of a plan
 
-    def _see_that_it_is_sound(self, plan: Plan, memory: Memory) -> None:
+    def _see_that_it_is_sound(self, plan: Plan, memory: HistorySnapshot) -> None:
         entries = self._manifest
         former = {old for entry in entries.values() for old in entry.formerly}
         assert not former & {action.key for action in plan.actions}, "an old key is the new one's"
@@ -599,7 +599,7 @@ class World(RuleBasedStateMachine):
                 is_done = newest.phase is Phase.COMPLETED and newest.digest == action.after.digest
                 assert not is_done, "finished work stays finished"
 
-    def _past_of(self, key: str, entry: Entry, memory: Memory) -> list[PastRevision]:
+    def _past_of(self, key: str, entry: Entry, memory: HistorySnapshot) -> list[PastRevision]:
         """What the store knows of a key; a job that bears another key by now is not one of it."""
         keys = (key, *entry.formerly)
         now = {job.id: self._key(job) for job in self._ours()}
@@ -659,7 +659,7 @@ class World(RuleBasedStateMachine):
         self._see_that_it_was_journaled()
         self.lost -= {job.id for job in self._ours()}
 
-    def _running_as_declared(self, entries: Entries, memory: Memory) -> dict[str, set[str]]:
+    def _running_as_declared(self, entries: Entries, memory: HistorySnapshot) -> dict[str, set[str]]:
         """The jobs of each key that run with the declared digest; one of them must go on."""
         found: dict[str, set[str]] = {}
         for key, entry in entries.items():
@@ -720,8 +720,8 @@ class World(RuleBasedStateMachine):
     def _scope(self) -> Scope:
         return Scope.of(STACK, TARGET)
 
-    def _memory(self) -> Memory:
-        return NO_MEMORY if self.recording is None else self.recording.memory(self._scope)
+    def _memory(self) -> HistorySnapshot:
+        return NO_HISTORY if self.recording is None else self.recording.memory(self._scope)
 
     def _all_remembered(self) -> list[PastRevision]:
         return [past for of_key in self._memory().by_key.values() for past in of_key]
