@@ -33,11 +33,11 @@ from reconciler.core.planner import (
 from reconciler.core.ports import Backend, Journal, NotFound, ServiceError, Unauthorized
 from reconciler.core.record import (
     NO_HISTORY,
-    Ended,
     HistorySnapshot,
     RecordedRevision,
     RecordsUnavailable,
     RevisionId,
+    RunEnd,
     RunKind,
     Scope,
     is_recorded,
@@ -141,7 +141,7 @@ def drift(context: Context) -> DriftReport:
     )
     if context.recording:
         counts = {name.value: count for name, count in report.summary.items() if count}
-        ended = Ended(context.recording.clock.now(), report.word, {**counts, "pending": len(report.pending)})
+        ended = RunEnd(context.recording.clock.now(), report.word, {**counts, "pending": len(report.pending)})
         context.recording.note(context.scope, RunKind.DRIFT, ended, report.manifest_digest)
     return report
 

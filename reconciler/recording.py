@@ -20,13 +20,13 @@ from reconciler.core.ports import Clock, Journal, Records
 from reconciler.core.record import (
     LEASE_S,
     NO_HISTORY,
-    Ended,
     HistorySnapshot,
     Holder,
     RecordedRevision,
     RecordsUnavailable,
     RevisionId,
     Run,
+    RunEnd,
     RunKind,
     Scope,
 )
@@ -222,7 +222,7 @@ class Recording:
         journal = self.writing().begin(run)
         return _Forgiving(journal, self.warn) if self.goes_on_without else journal
 
-    def note(self, scope: Scope, kind: RunKind, ended: Ended, digest: str) -> None:
+    def note(self, scope: Scope, kind: RunKind, ended: RunEnd, digest: str) -> None:
         """Write down a run that changed nothing, if there is a store."""
         try:
             if self.reading():
@@ -296,7 +296,7 @@ class _Forgiving:
         """Write an outcome."""
         self._journal.outcome(outcome, declared)
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: RunEnd) -> None:
         """Close the run."""
         self._journal.end(ended)
 

@@ -23,7 +23,7 @@ from reconciler.core.phase import parse_phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planner import NO_OPTIONS, Options, Snapshot
 from reconciler.core.ports import NotFound, ServiceError
-from reconciler.core.record import Ended, LockHeld, RecordsUnavailable, RunKind
+from reconciler.core.record import LockHeld, RecordsUnavailable, RunEnd, RunKind
 from reconciler.core.supersession import Followed, Standing, Verdict, judge_followed, may_start
 from reconciler.reconcile import Context
 from reconciler.recording import plan_digest
@@ -72,7 +72,7 @@ class Rollout:
         self._end(journal, result)
         if journal is None and (recording := self.context.recording):
             word = "refused" if plan.refusals else "nothing to do"
-            ended = Ended(recording.clock.now(), word, result.summary, result.outcomes)
+            ended = RunEnd(recording.clock.now(), word, result.summary, result.outcomes)
             recording.note(self.context.scope, self.kind, ended, plan_digest(plan))
         return result
 
@@ -81,7 +81,7 @@ class Rollout:
             recording = self.context.recording
             # The run began by the clock of the records; the target may have one of its own.
             now_s = (recording or self.context.target).clock.now()
-            journal.end(Ended(now_s, result.word, result.summary, result.outcomes))
+            journal.end(RunEnd(now_s, result.word, result.summary, result.outcomes))
             if journal.problem and recording:
                 recording.warn(f"not everything could be recorded: {journal.problem}")
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from reconciler.core.ownership import Revision
     from reconciler.core.record import (
         Declared,
-        Ended,
         HistorySnapshot,
         Holder,
         PastChange,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
         PastRun,
         Prunable,
         Run,
+        RunEnd,
         Scope,
         Step,
         StepEnd,
@@ -255,7 +255,7 @@ class Journal(Protocol):
         """Write down what became of an action; `declared` is that of the job it made or changed."""
         ...
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: RunEnd) -> None:
         """Close the run."""
         ...
 

@@ -374,7 +374,7 @@ class Prunable:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEnd:
     """How a run ended, with what became of its actions."""
 
     at_s: float

@@ -11,7 +11,7 @@ from sqlalchemy import Executable, bindparam, case, func, insert, update
 
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.plan import After, Before
-from reconciler.core.record import Call, Declared, Ended, RecordsUnavailable, Step, StepEnd
+from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, Step, StepEnd
 from reconciler.records.database import Database
 from reconciler.records.group_commit import Entry, Gathering
 from reconciler.records.history import declared_now, in_order, move
@@ -137,7 +137,7 @@ class StoredJournal:
         at = {"at_key": formerly, "at_number": job.revision, "of_job": plain(job.id)}
         return {"of_scope": self._scope_id, **at, "to_key": key, "to_number": job.revision}
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: RunEnd) -> None:
         """Close the run; outcomes that were not told one by one are written now."""
         untold = [outcome for outcome in ended.outcomes if _identity(outcome) not in self._told]
         end = {

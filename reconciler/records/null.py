@@ -11,7 +11,6 @@ from reconciler.core.ownership import Revision
 from reconciler.core.record import (
     NO_HISTORY,
     Declared,
-    Ended,
     HistorySnapshot,
     Holder,
     PastChange,
@@ -19,6 +18,7 @@ from reconciler.core.record import (
     PastRun,
     Prunable,
     Run,
+    RunEnd,
     Scope,
     Step,
     StepEnd,
@@ -43,7 +43,7 @@ class NoJournal:
     def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
         """Forget it."""
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: RunEnd) -> None:
         """Forget it."""
 
 

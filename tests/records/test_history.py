@@ -12,7 +12,7 @@ from sqlalchemy import event
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action
-from reconciler.core.record import Call, Ended, HistorySnapshot, Prunable, StepEnd
+from reconciler.core.record import Call, HistorySnapshot, Prunable, RunEnd, StepEnd
 from reconciler.records.store import StoredRecords
 from tests.builders import HOUR, NOW
 from tests.records.places import (
@@ -344,7 +344,7 @@ def test_several_thousand_new_revisions_find_their_lines(place: Place) -> None:
 def _ended_run(records: StoredRecords, at_s: float) -> None:
     journal = records.begin(a_run(at_s=at_s))
     journal.before(a_step())
-    journal.end(Ended(at_s + 1, "complete", {}, (Outcome(an_action(), Status.FAILED),)))
+    journal.end(RunEnd(at_s + 1, "complete", {}, (Outcome(an_action(), Status.FAILED),)))
 
 
 def test_runs_that_ended_before_are_deleted_with_their_lines(place: Place) -> None:

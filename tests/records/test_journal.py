@@ -15,10 +15,10 @@ from reconciler.core.record import (
     NO_HISTORY,
     Call,
     Declared,
-    Ended,
     PastAction,
     PastStep,
     RecordsUnavailable,
+    RunEnd,
     RunKind,
     StepEnd,
 )
@@ -58,7 +58,7 @@ def test_a_run_reads_back_as_it_was_written(place: Place) -> None:
     place.advance(2)
     journal.after(line, StepEnd(ok=True, job="job-a", request_id="req-1"))
     journal.outcome(done(), DECLARED)
-    journal.end(Ended(NOW + 4, "complete", {"done": 1}))
+    journal.end(RunEnd(NOW + 4, "complete", {"done": 1}))
     (run,) = place.open().runs(SCOPE)
     assert (run.kind, run.who, run.where, run.command) == ("apply", "alice", "laptop", "apply")
     assert (run.commit, run.plan_digest, run.at_s, run.ended_at_s) == ("c0ffee", "d1", NOW, NOW + 4)
@@ -87,7 +87,7 @@ def test_run_goes_on_until_it_ends_or_its_store_is_closed(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     assert words(place) == ["running"]
-    journal.end(Ended(NOW + 1, "complete", {}))
+    journal.end(RunEnd(NOW + 1, "complete", {}))
     assert words(place) == ["complete"]
     records.begin(a_run(at_s=NOW + 2))
     assert words(place) == ["running", "complete"]
@@ -120,7 +120,7 @@ def test_run_leaves_no_file_behind(sqlite: Place) -> None:
     journal = records.begin(a_run())
     [file] = sqlite.path.parent.glob("*.run-*")
     assert file.stat().st_mode & 0o777 == 0o600
-    journal.end(Ended(NOW + 1, "complete", {}))
+    journal.end(RunEnd(NOW + 1, "complete", {}))
     assert sorted(sqlite.path.parent.glob("*.run-*")) == before == []
 
 
@@ -171,7 +171,7 @@ def test_what_was_not_told_one_by_one_is_written_at_the_end_once(place: Place) -
     journal = records.begin(a_run())
     journal.outcome(done(), DECLARED)
     left = Outcome(an_action("b"), Status.SKIPPED, "interrupted before it started")
-    journal.end(Ended(NOW, "interrupted", {"done": 1, "skipped": 1}, (done(), left)))
+    journal.end(RunEnd(NOW, "interrupted", {"done": 1, "skipped": 1}, (done(), left)))
     (run,) = records.runs(SCOPE)
     assert [(action.key, action.status, action.detail) for action in run.actions] == [
         ("a", "done", ""),
@@ -205,7 +205,7 @@ def test_runs_are_read_newest_first_by_scope_by_key_and_no_more_than_asked(place
     for number, key in enumerate(["a", "b", "a"]):
         journal = records.begin(a_run(at_s=NOW + number))
         journal.before(a_step(an_action(key)))
-        journal.end(Ended(NOW + number, "complete", {}, (Outcome(an_action("c"), Status.SKIPPED),)))
+        journal.end(RunEnd(NOW + number, "complete", {}, (Outcome(an_action("c"), Status.SKIPPED),)))
     records.begin(a_run(ELSEWHERE))
     records.begin(a_run(at_s=NOW + 9, kind=RunKind.DRIFT))
     assert [run.at_s - NOW for run in records.runs(SCOPE)] == [9, 2, 1, 0]
@@ -247,7 +247,7 @@ def test_what_comes_after_the_call_is_forgiven_and_remembered(journal: StoredJou
     assert journal.problem is not None
     assert "cannot be reached" in journal.problem
     journal.outcome(done(), DECLARED)
-    journal.end(Ended(NOW, "complete", {}))
+    journal.end(RunEnd(NOW, "complete", {}))
 
 
 def test_an_interrupted_write_passes_for_written_with_nobody(
@@ -291,7 +291,7 @@ def test_no_secret_reaches_the_files(sqlite: Place) -> None:
         journal.after(line, StepEnd(ok=False, code=SECRET, message=f"bad token {SECRET}", request_id=SECRET))
         journal.outcome(replace(done(), detail=f"said {SECRET}"), declared)
         assert SECRET.encode() not in _everything_written(sqlite)
-        journal.end(Ended(NOW, "complete", {}, (Outcome(an_action("b"), Status.FAILED, message=SECRET),)))
+        journal.end(RunEnd(NOW, "complete", {}, (Outcome(an_action("b"), Status.FAILED, message=SECRET),)))
     records.close()
     written = _everything_written(sqlite)
     assert SECRET.encode() not in written
@@ -380,7 +380,7 @@ def test_without_records_everything_goes_on() -> None:
         assert [journal.before(a_step()), journal.before(a_step())] == [1, 2]
         journal.after(1, StepEnd(ok=True))
         journal.outcome(done(), None)
-        journal.end(Ended(NOW, "complete", {}))
+        journal.end(RunEnd(NOW, "complete", {}))
     assert journal.problem is None
     assert records.memory(SCOPE) == NO_HISTORY
     assert (records.holder(SCOPE), records.break_lock(SCOPE)) == (None, None)
