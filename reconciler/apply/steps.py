@@ -47,7 +47,7 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
 PROGRESS_EVERY_S = 10.0
 
 
-class Ended(Exception):
+class ActionEnded(Exception):
     """The action ends here, otherwise than by success."""
 
     def __init__(self, status: Status, detail: str, job: str | None = None) -> None:
@@ -91,7 +91,7 @@ class Steps:
         try:
             job, detail = do(action)
             return Outcome(action, Status.DONE, detail, job=job)
-        except Ended as end:
+        except ActionEnded as end:
             met = _met_before(end)
             return Outcome(
                 action,
@@ -140,7 +140,7 @@ class Steps:
             return None
         verdict = may(Operation.CREATE_NEXT, job.phase)
         if not verdict:
-            raise Ended(Status.CONFLICT, f"{job.name} is {job.phase_text} again: {verdict.why}", job.id)
+            raise ActionEnded(Status.CONFLICT, f"{job.name} is {job.phase_text} again: {verdict.why}", job.id)
         digest = action.after.digest if action.after else None
         if job.marker is None or digest is None or not is_of_same_form(job.marker.digest, digest):
             return None
@@ -194,7 +194,7 @@ class Steps:
             failure, is_held = second, None
         if is_held is None:
             said = f"{failure.message}; it is unknown whether {name} was created"
-            raise Ended(Status.UNKNOWN, said) from failure
+            raise ActionEnded(Status.UNKNOWN, said) from failure
         return None
 
     def _settled(self, action: PlannedAction, name: str) -> tuple[str, str] | None:
@@ -204,14 +204,14 @@ class Steps:
             if job.name == name and self._is_ours(job, action):
                 return job.id, "already created"
         if found:
-            raise Ended(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
+            raise ActionEnded(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
         return None
 
     def _holder(self, action: PlannedAction, name: str) -> tuple[str, str]:
         """The job that holds a name which is known to be held."""
         if found := self._settled(action, name):
             return found
-        raise Ended(Status.CONFLICT, f"{name} is held by a job that this account cannot see")
+        raise ActionEnded(Status.CONFLICT, f"{name} is held by a job that this account cannot see")
 
     def _is_held(self, name: str) -> bool | None:
         """Whether a job has the name, seen or not; None if it could not be found out.
@@ -250,7 +250,7 @@ class Steps:
         self._see_that_the_flags_stand(action, job)
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:
-            raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
+            raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
         body = legal_now(action.desired or {}, job.phase, self._cloud)
         failure = None
         try:
@@ -262,7 +262,7 @@ class Steps:
         if missing and failure:
             raise failure
         if missing:
-            raise Ended(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
+            raise ActionEnded(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
         unseen = ", ".join(".".join(path) for path in unreported_paths(body, job))
         return job.id, f"{unseen} sent; the service does not report it" if unseen else ""
 
@@ -272,9 +272,11 @@ class Steps:
         if action.reason is Reason.MARKER_RESTORED:
             return
         if marker is None or Flags(marker.protected, marker.stopped) != planned:
-            raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id)
+            raise ActionEnded(
+                Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id
+            )
         if takes_back_the_stop(action) and _has_ended(job):
-            raise Ended(Status.CONFLICT, f"{job.name} is now {job.phase_text}, as requested", job.id)
+            raise ActionEnded(Status.CONFLICT, f"{job.name} is now {job.phase_text}, as requested", job.id)
 
     # --- terminate
 
@@ -295,7 +297,7 @@ class Steps:
                 if _is_ending(job):
                     return job
                 if not (verdict := may(Operation.TERMINATE, job.phase)):
-                    raise Ended(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
+                    raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
                 self._mark_stopped(action, job)
                 self._backend.terminate(job.id)
                 return self._look(action)
@@ -367,18 +369,18 @@ class Steps:
         """
         try:
             return self._create_next(action)
-        except Ended as end:
-            raise Ended(end.status, _none_left(old, action, end), _id(action)) from _met_before(end)
+        except ActionEnded as end:
+            raise ActionEnded(end.status, _none_left(old, action, end), _id(action)) from _met_before(end)
         except Interrupted:
             raise
         except ServiceError as failure:
             why = failure.diagnostics[0]
             status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
-            refused = Ended(status, f"{why.what}: {why.why}")
-            raise Ended(status, _none_left(old, action, refused), _id(action)) from failure
+            refused = ActionEnded(status, f"{why.what}: {why.why}")
+            raise ActionEnded(status, _none_left(old, action, refused), _id(action)) from failure
         except RecordsUnavailable as away:
-            unsent = Ended(Status.FAILED, f"{away}; it was not sent")
-            raise Ended(unsent.status, _none_left(old, action, unsent), _id(action)) from away
+            unsent = ActionEnded(Status.FAILED, f"{away}; it was not sent")
+            raise ActionEnded(unsent.status, _none_left(old, action, unsent), _id(action)) from away
 
     def _replace_create_first(self, action: PlannedAction) -> tuple[str, str]:
         with suppress(NotFound):
@@ -386,7 +388,9 @@ class Steps:
         job_id, detail = self._create_next(action)
         job = self._wait(action, self._backend.details(job_id), _stands_or_has_ended)
         if job.phase not in (Phase.RUNNING, Phase.COMPLETED):
-            raise Ended(Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job is kept", job.id)
+            raise ActionEnded(
+                Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job is kept", job.id
+            )
         self._end(action)
         return job_id, detail
 
@@ -401,11 +405,13 @@ class Steps:
         if action.reason is Reason.MARKER_RESTORED and marker is None:
             return job
         if marker is None or marker.stack != self._stack or marker.key not in (action.key, action.formerly):
-            raise Ended(Status.CONFLICT, f"{job.name} no longer carries our marker", job.id)
+            raise ActionEnded(Status.CONFLICT, f"{job.name} no longer carries our marker", job.id)
         if (marker.revision, marker.digest) != (before.revision, before.digest):
-            raise Ended(Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id)
+            raise ActionEnded(
+                Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id
+            )
         if action.traits.stops_a_job and marker.protected:
-            raise Ended(Status.CONFLICT, f"{job.name} has been protected in the meantime", job.id)
+            raise ActionEnded(Status.CONFLICT, f"{job.name} has been protected in the meantime", job.id)
         return job
 
     def _wait(
@@ -424,7 +430,7 @@ class Steps:
             now = self._clock.now()
             if now - began >= self._timeout_s:
                 said = f"{job.name} is still {job.phase_text} after {self._timeout_s:g} s"
-                raise Ended(Status.TIMED_OUT, said, job.id)
+                raise ActionEnded(Status.TIMED_OUT, said, job.id)
             if now - told >= PROGRESS_EVERY_S:
                 told = now
                 self._tell_progress(action, job)
@@ -443,13 +449,13 @@ class Steps:
             self._clock.sleep(seconds)
 
 
-def _met_before(end: Ended) -> ServiceError | None:
+def _met_before(end: ActionEnded) -> ServiceError | None:
     """The failure that led to an end: a name that is taken, say, by whom the look after it showed."""
     met = end.__cause__ or (None if end.__suppress_context__ else end.__context__)
     return met if isinstance(met, ServiceError) else None
 
 
-def _none_left(old: ObservedJob | None, action: PlannedAction, end: Ended) -> str:
+def _none_left(old: ObservedJob | None, action: PlannedAction, end: ActionEnded) -> str:
     """What became of both revisions of a replace whose create failed."""
     assert action.before is not None
     assert action.after is not None
