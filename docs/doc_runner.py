@@ -24,7 +24,7 @@ from reconciler.backends.clock import SystemClock
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.emulator import database
-from reconciler.recording import Origin
+from reconciler.recording import RunMetadata
 
 BEGIN_S = 1_795_000_000.0
 _BLOCKS = re.compile(
@@ -67,8 +67,8 @@ class Story:
         world.enter_context(mock.patch.dict(os.environ, RECONCILER_LEASE="1000h"))
         return world
 
-    def _origin(self, root: Path, environ: object, command: str) -> Origin:
-        return Origin("alice", "laptop, process 4711", self._command, "3b1f0c64a7d2" + "0" * 28)
+    def _origin(self, root: Path, environ: object, command: str) -> RunMetadata:
+        return RunMetadata("alice", "laptop, process 4711", self._command, "3b1f0c64a7d2" + "0" * 28)
 
     def _now(self) -> float:
         return self._now_s

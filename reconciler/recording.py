@@ -43,7 +43,7 @@ DATABASE = "records.sqlite3"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RunMetadata:
     """Who runs this, where, with which command, from which commit of the manifests; "" for unknown."""
 
     who: str = ""
@@ -65,7 +65,7 @@ class Recording:
     root: Path
     clock: Clock
     redact: Callable[[str], str] = str
-    origin: Callable[[], Origin] = Origin
+    origin: Callable[[], RunMetadata] = RunMetadata
     lease_s: float = LEASE_S
     goes_on_without: bool = False
     warn: Callable[[str], None] = lambda _: None
@@ -74,7 +74,7 @@ class Recording:
     _opened: Records | None = field(default=None, init=False, repr=False)
 
     @cached_property
-    def _origin(self) -> Origin:
+    def _origin(self) -> RunMetadata:
         return self.origin()
 
     def memory(self, scope: Scope) -> HistorySnapshot:

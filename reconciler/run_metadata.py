@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
-from reconciler.recording import Origin
+from reconciler.recording import RunMetadata
 
 #: Variables in which CI systems say who started the job, and for which commit; the first that is set.
 _WHO = ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_REQUESTEDFOR", "BUILD_USER_ID")
@@ -18,9 +18,9 @@ _COMMIT = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILD_SOURCEVERSION", "GIT_COMMIT")
 _RUN = ("CI_JOB_URL", "BUILD_URL")
 
 
-def origin(root: Path, environ: Mapping[str, str], command: str = "") -> Origin:
+def origin(root: Path, environ: Mapping[str, str], command: str = "") -> RunMetadata:
     """Find it out; what cannot be found out is ""."""
-    return Origin(_who(environ), _where(environ), command, _commit(root, environ))
+    return RunMetadata(_who(environ), _where(environ), command, _commit(root, environ))
 
 
 def _first(names: tuple[str, ...], environ: Mapping[str, str]) -> str:
