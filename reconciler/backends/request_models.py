@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 AtMostTen = Field(max_length=10)
 
 
-class Asked(BaseModel):
+class RequestModel(BaseModel):
     """A part of a request: an unknown name is a typo."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -25,7 +25,7 @@ class Asked(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-class Filter(Asked):
+class Filter(RequestModel):
     """One condition of a search. Keys are the service's: name, create_time, phase, kind, user_id…
 
     `between` takes two times in RFC 3339, at most 31 days apart.
@@ -36,14 +36,14 @@ class Filter(Asked):
     value: Annotated[tuple[str, ...], AtMostTen]
 
 
-class TagFilter(Asked):
+class TagFilter(RequestModel):
     """A tag that a job must have, with one of the values; no value means any (Huawei only)."""
 
     key: str
     values: Annotated[tuple[str, ...], AtMostTen] = ()
 
 
-class Search(Asked):
+class Search(RequestModel):
     """Which jobs, in which order; all conditions must hold.
 
     With tags or addresses the service looks at 31 days only: the last ones, or those that a filter of
@@ -73,52 +73,52 @@ class SearchBody(Search):
     workspace_id: str | None = None
 
 
-class ActionBody(Asked):
+class ActionBody(RequestModel):
     """What is to be done with a job. The service knows `restart` too, and documents nothing of it."""
 
     action_type: Literal["terminate"]
 
 
-class SchedulePolicyUpdate(Asked):
+class SchedulePolicyUpdate(RequestModel):
     """How the job queues."""
 
     priority: Annotated[int | None, Field(ge=1, le=3)] = None
     preemptible: bool | None = None
 
 
-class NotificationUpdate(Asked):
+class NotificationUpdate(RequestModel):
     """Who is told of what."""
 
     topic_urn: str | None = None
     events: tuple[str, ...] | None = None
 
 
-class SpecUpdate(Asked):
+class SpecUpdate(RequestModel):
     """How the job runs on."""
 
     schedule_policy: SchedulePolicyUpdate | None = None
     notification: NotificationUpdate | None = None
 
 
-class SshUpdate(Asked):
+class SshUpdate(RequestModel):
     """Key pairs that may log in."""
 
     key_pair_names: tuple[str, ...] | None = None
 
 
-class EndpointsUpdate(Asked):
+class EndpointsUpdate(RequestModel):
     """Access to the running job."""
 
     ssh: SshUpdate | None = None
 
 
-class MetadataUpdate(Asked):
+class MetadataUpdate(RequestModel):
     """Switches of a running job. `annotation` is singular here, and jupyter-lab/enable its only key."""
 
     annotation: dict[str, str] | None = None
 
 
-class UpdateBody(Asked):
+class UpdateBody(RequestModel):
     """What is to be changed on a job; an empty description clears it. OTC knows `description` alone."""
 
     description: Annotated[str | None, Field(max_length=256)] = None
