@@ -29,7 +29,7 @@ class NotRecorded(ReconcilerError):
     """What was asked for was never written down."""
 
 
-class Asked(NamedTuple):
+class HistoryRequest(NamedTuple):
     """What a person wants to see. `key` is None for all keys."""
 
     key: str | None
@@ -96,7 +96,7 @@ def command(
     with open_records_of(loaded, target, records, runtime()) as place:
         if prune:
             return _prune(place, PRUNED_AFTER_S if older_than_s is None else older_than_s, yes, as_json)
-        report = _report(place, Asked(key, limit, diff))
+        report = _report(place, HistoryRequest(key, limit, diff))
     if as_json:
         console.document(report.model_dump(mode="json"))
     else:
@@ -159,7 +159,7 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
 # --- showing
 
 
-def _report(place: RecordedStack, asked: Asked) -> HistoryReport:
+def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
     from reconciler.core.history import HistoryDiff, changes_of, make_history, newest
     from reconciler.core.masking import mask
     from reconciler.version import __version__
