@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from reconciler.cli.context import opened
-from reconciler.cli.execution import Asked, carry_out, held, nothing_done
+from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
 from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.options import (
     GUARDS,
@@ -89,7 +89,7 @@ def command(
     from reconciler.core.planner import Options
     from reconciler.core.record import RunKind
 
-    asked = Asked("Apply this plan?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
+    asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
     if plan_file is not None:
         with nothing_done(asked):
             _see_that_nothing_is_said_twice()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.console import console
 from reconciler.cli.context import runtime
-from reconciler.cli.execution import Asked, carry_out, confirm, has_terminal, held, nothing_done
+from reconciler.cli.execution import ApplyRequest, carry_out, confirm, has_terminal, held, nothing_done
 from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.sanitize import printable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.reconcile import Context
 
 
-def apply_saved(file: Path, asked: Asked, **given: Any) -> int:
+def apply_saved(file: Path, asked: ApplyRequest, **given: Any) -> int:
     """Carry a saved plan out. No manifest is read. `given` are the options of the command line.
 
     Raises:

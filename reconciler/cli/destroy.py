@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from reconciler.cli.context import opened
-from reconciler.cli.execution import Asked, carry_out, held, nothing_done
+from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
 from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.options import LOCK, OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
 
@@ -31,7 +31,7 @@ def command(
     from reconciler import reconcile
     from reconciler.core.record import RunKind
 
-    asked = Asked("Terminate these jobs?", RunKind.DESTROY, outputs, as_json, yes, timeout_s)
+    asked = ApplyRequest("Terminate these jobs?", RunKind.DESTROY, outputs, as_json, yes, timeout_s)
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reconciler.recording import StackLock
 
 
-class Asked(NamedTuple):
+class ApplyRequest(NamedTuple):
     """What the person who carries a plan out asked for. `goal` is what to wait for in the end."""
 
     question: str
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
 
 @contextmanager
-def nothing_done(asked: Asked) -> Iterator[None]:
+def nothing_done(asked: ApplyRequest) -> Iterator[None]:
     """Where getting ready fails, say as the last event that nothing was done: readers wait for it."""
     try:
         yield
@@ -97,7 +97,9 @@ def held(context: Context, interrupt: Interrupt) -> Iterator[Held]:
         lock.release()
 
 
-def carry_out(context: Context, plan: Plan, asked: Asked, hold: Held, options: Options = NO_OPTIONS) -> int:
+def carry_out(
+    context: Context, plan: Plan, asked: ApplyRequest, hold: Held, options: Options = NO_OPTIONS
+) -> int:
     """Show the plan, ask, do it, and say what became of it. Returns the exit code.
 
     With JSON on stdout the lines there are events; the plan is then shown in files only.
@@ -155,7 +157,7 @@ def _show_ends_of_logs(context: Context, result: Result) -> None:
 def _execute(
     context: Context,
     plan: Plan,
-    asked: Asked,
+    asked: ApplyRequest,
     stream: EventStream,
     hold: Held,
     options: Options,
