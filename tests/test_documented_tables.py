@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.backends.connect import endpoint_of
-from reconciler.backends.credential_chain import Surroundings, find_credentials
+from reconciler.backends.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.errors import CODES, RENEW_ON
 from reconciler.backends.operations import BATCH, TAG_PAGE
 from reconciler.backends.paging import PAGE_SIZE
@@ -190,7 +190,7 @@ def _source_of(environ: Mapping[str, str]) -> str:
 
         return Iam()
 
-    return find_credentials(Surroundings(environ, open_iam)).source
+    return find_credentials(CredentialContext(environ, open_iam)).source
 
 
 def test_symbols_and_colours_are_those_of_the_text() -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from reconciler.backends.clock import SystemClock
-from reconciler.backends.credential_chain import Surroundings, find_credentials
+from reconciler.backends.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials
 from reconciler.backends.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.modelarts import ModelArtsBackend
@@ -81,7 +81,7 @@ def connect(
 
     endpoint = endpoint_of(target, environ)
     credentials = find_credentials(
-        Surroundings(
+        CredentialContext(
             environ,
             open_iam,
             clock,

@@ -20,7 +20,7 @@ from reconciler.core.ports import Clock
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CredentialContext:
     """What the ways look at. `open_iam` makes a session to OS_AUTH_URL; `halves` is what was half there."""
 
     environ: Mapping[str, str]
@@ -36,10 +36,10 @@ class Surroundings:
         return next((value for name in names if (value := self.environ.get(name, "").strip())), None)
 
 
-def _access_key(names: AccessKeyNames) -> Callable[[Surroundings], Credentials | None]:
+def _access_key(names: AccessKeyNames) -> Callable[[CredentialContext], Credentials | None]:
     ak_name, sk_name, token_name = names
 
-    def way(around: Surroundings) -> Credentials | None:
+    def way(around: CredentialContext) -> Credentials | None:
         access_key, secret_key = around.get(ak_name), around.get(sk_name)
         if access_key and secret_key:
             token = around.get(token_name) if token_name else None
@@ -52,14 +52,14 @@ def _access_key(names: AccessKeyNames) -> Callable[[Surroundings], Credentials |
     return way
 
 
-def _token(around: Surroundings) -> Credentials | None:
+def _token(around: CredentialContext) -> Credentials | None:
     for source in TOKENS:
         if token := around.get(source):
             return StaticToken(token, source)
     return None
 
 
-def _password(around: Surroundings) -> Credentials | None:
+def _password(around: CredentialContext) -> Credentials | None:
     wanted = {
         "OS_AUTH_URL": around.get("OS_AUTH_URL"),
         "OS_USERNAME": around.get("OS_USERNAME"),
@@ -81,7 +81,7 @@ def _password(around: Surroundings) -> Credentials | None:
     return PasswordToken(login, around.open_iam(url), around.clock, "OS_USERNAME")
 
 
-def _file(around: Surroundings) -> Credentials | None:
+def _file(around: CredentialContext) -> Credentials | None:
     named = around.get(FILE_VARIABLE)
     path = credentials_file(around.environ)
     if path is None:
@@ -115,7 +115,7 @@ def _file(around: Surroundings) -> Credentials | None:
     )
 
 
-WAYS: tuple[Callable[[Surroundings], Credentials | None], ...] = (
+WAYS: tuple[Callable[[CredentialContext], Credentials | None], ...] = (
     *map(_access_key, ACCESS_KEYS),
     _token,
     _password,
@@ -123,7 +123,7 @@ WAYS: tuple[Callable[[Surroundings], Credentials | None], ...] = (
 )
 
 
-def find_credentials(around: Surroundings) -> Credentials:
+def find_credentials(around: CredentialContext) -> Credentials:
     """Return the first credentials found.
 
     Raises:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.backends.connect import connect
-from reconciler.backends.credential_chain import Surroundings, find_credentials
+from reconciler.backends.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials, StaticToken
 from reconciler.backends.iam import IamUnreachable, Login, LoginRefused, PasswordToken
 from reconciler.backends.inprocess import WsgiAdapter
@@ -36,7 +36,9 @@ LOGIN = {
 
 
 def found(environ: dict[str, str], profile: str | None = None) -> Credentials:
-    return find_credentials(Surroundings(environ, lambda url: Session(url, Anonymous()), profile=profile))
+    return find_credentials(
+        CredentialContext(environ, lambda url: Session(url, Anonymous()), profile=profile)
+    )
 
 
 @pytest.mark.parametrize(
