@@ -53,7 +53,7 @@ class Durations:
     deleting: float = 0
 
 
-class Step(NamedTuple):
+class LifecycleStep(NamedTuple):
     """One phase still to come, and when it begins (ms)."""
 
     at_ms: int
@@ -78,11 +78,11 @@ class Life:
 
     phase: str
     secondary: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LifecycleStep, ...] = ()
     started_ms: int = 0
     ended_ms: int = 0
     held_ms: int = 0
-    past: tuple[Step, ...] = ()
+    past: tuple[LifecycleStep, ...] = ()
 
     @property
     def next_ms(self) -> int | None:
@@ -97,7 +97,7 @@ class Life:
             life = life.enter(step.phase, step.secondary, due, life.steps[1:])
         return life
 
-    def enter(self, phase: str, secondary: str, at_ms: int, steps: tuple[Step, ...]) -> Life:
+    def enter(self, phase: str, secondary: str, at_ms: int, steps: tuple[LifecycleStep, ...]) -> Life:
         """Return the life in another phase from `at_ms` on."""
         started, ended = self.started_ms, self.ended_ms
         if phase == "Running":
@@ -107,7 +107,7 @@ class Life:
         elif phase in {"Creating", "Pending"} and self.phase not in {"Running", "Creating", "Pending"}:
             # A job that is queued again out of Running keeps its start; one that is restarted begins anew.
             started, ended = 0, 0
-        past = (*self.past, Step(at_ms, phase, secondary))
+        past = (*self.past, LifecycleStep(at_ms, phase, secondary))
         return dataclasses.replace(
             self,
             phase=phase,
@@ -175,7 +175,7 @@ class Life:
 
 def born(now_ms: int, durations: Durations, fate: Fate) -> Life:
     """Return the life of a job that is created now."""
-    first = Step(now_ms, "Creating", "Creating")
+    first = LifecycleStep(now_ms, "Creating", "Creating")
     return Life("Creating", "Creating", _steps_after("Creating", now_ms, durations, fate), past=(first,))
 
 
@@ -206,7 +206,7 @@ def _run_ms(text: str | None, durations: Durations) -> int:
     return round(seconds * 1000)
 
 
-def _steps_after(phase: str, now_ms: int, durations: Durations, fate: Fate) -> tuple[Step, ...]:
+def _steps_after(phase: str, now_ms: int, durations: Durations, fate: Fate) -> tuple[LifecycleStep, ...]:
     if phase == "Terminating":
         return _chain(now_ms, [(durations.terminating * 1000, "Terminated")])
     ahead = [
@@ -218,9 +218,9 @@ def _steps_after(phase: str, now_ms: int, durations: Durations, fate: Fate) -> t
     return _chain(now_ms, ahead[order.index(phase) :]) if phase in order else ()
 
 
-def _chain(now_ms: int, spans: list[tuple[float, str]]) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _chain(now_ms: int, spans: list[tuple[float, str]]) -> tuple[LifecycleStep, ...]:
+    steps: list[LifecycleStep] = []
     for span_ms, phase in spans:
         now_ms += round(span_ms)
-        steps.append(Step(now_ms, phase, SECONDARY[phase]))
+        steps.append(LifecycleStep(now_ms, phase, SECONDARY[phase]))
     return tuple(steps)

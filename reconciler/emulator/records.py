@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.emulator import answers, catalogue, variants
-from reconciler.emulator.lifecycle import Life, Step
+from reconciler.emulator.lifecycle import Life, LifecycleStep
 
 Body = dict[str, Any]
 
@@ -104,8 +104,8 @@ def read_life(row: Any) -> Life:
     )
 
 
-def _steps(text: str) -> tuple[Step, ...]:
-    return tuple(Step(*step) for step in json.loads(text))
+def _steps(text: str) -> tuple[LifecycleStep, ...]:
+    return tuple(LifecycleStep(*step) for step in json.loads(text))
 
 
 def life_columns(life: Life) -> dict[str, Any]:
