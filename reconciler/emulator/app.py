@@ -18,7 +18,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
-from reconciler.emulator.calls import Answer, Call, answer
+from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.control import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, spoil
@@ -147,9 +147,9 @@ class _Serving:
             raise Refused(fault.code, fault.message, status=fault.status)
         return Answer(given.status, spoil(effect, given.text)) if effect else given
 
-    def call(self, path: Any, data: bytes) -> Call:
+    def call(self, path: Any, data: bytes) -> ReceivedCall:
         settings = self.app.settings
-        return Call(
+        return ReceivedCall(
             store=self.app.store,
             path=path,
             query=self.query(),

@@ -16,7 +16,7 @@ from reconciler.emulator.store import Store
 
 
 @dataclass(frozen=True)
-class Call:
+class ReceivedCall:
     """What an operation is given. `path` holds the variable parts of the URL, `query` its parameters.
 
     `counts_items`: the offset of a search counts items, not pages; `shift`: the list moved, see `Search`.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from reconciler.emulator import shapes
-from reconciler.emulator.calls import Answer, Call, answer
+from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.catalogue import ENGINES, FLAVORS, POOL_FLAVORS, check_flavor, check_pool, flavor
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.store import USER_ID
@@ -20,7 +20,7 @@ _QUOTAS = {
 """What can be limited, and between which numbers. Only job-num has an effect here."""
 
 
-def flavors(call: Call) -> Answer:
+def flavors(call: ReceivedCall) -> Answer:
     """ShowTrainingJobFlavors: 200, those of one `flavor_type` or all."""
     kind = call.query.get("flavor_type")
     if kind not in {None, "", "CPU", "GPU", "Ascend"}:
@@ -31,14 +31,14 @@ def flavors(call: Call) -> Answer:
     return answer(200, {"total_count": len(found), "flavors": found})
 
 
-def engines(call: Call) -> Answer:
+def engines(call: ReceivedCall) -> Answer:
     """ShowTrainingJobEngines: 200."""
     accepted = {name: _generic(name) for name in _accepted(call, _engines_of)}
     listed = ENGINES | {name: one for name, one in accepted.items() if name not in ENGINES}
     return answer(200, {"total": len(listed), "items": list(listed.values())})
 
 
-def _accepted(call: Call, names_in: Callable[[dict[str, Any]], Iterable[Any]]) -> list[str]:
+def _accepted(call: ReceivedCall, names_in: Callable[[dict[str, Any]], Iterable[Any]]) -> list[str]:
     """What jobs were created with that no list has: a catalogue that is not strict offers what it took."""
     if call.strict_catalogue:
         return []
@@ -66,7 +66,7 @@ def _generic(engine_id: str) -> dict[str, Any]:
     return {"engine_id": engine_id, "engine_name": engine_id, "engine_version": engine_id}
 
 
-def pool_flavor(call: Call) -> Answer:
+def pool_flavor(call: ReceivedCall) -> Answer:
     """ShowTrainingFlavorMaxAvailableResource: 200, what a pool has left for one node of a flavor."""
     pool_id, flavor_id = call.query.get("pool_id"), call.query.get("flavor_id")
     if not pool_id:
@@ -78,7 +78,7 @@ def pool_flavor(call: Call) -> Answer:
     return answer(200, {"cpu_core_num": 24 * cards, "mem_size": 96 * cards})
 
 
-def quotas(call: Call) -> Answer:
+def quotas(call: ReceivedCall) -> Answer:
     """ShowTrainingQuotas: 200, the number of jobs that may be kept and are."""
     if call.query.get("resource") not in {None, "", "job-num"}:
         raise Refused("ModelArts.2764", f"resource {call.query['resource']} has no quota.")
@@ -86,7 +86,7 @@ def quotas(call: Call) -> Answer:
     return answer(200, {"quotas": [{"resource": "job-num", "quota": call.store.quota, "used": used}]})
 
 
-def change_quotas(call: Call) -> Answer:
+def change_quotas(call: ReceivedCall) -> Answer:
     """ModifyTrainingQuotas: 200 and what was asked for. It lasts as long as the store is open."""
     asked = shapes.read(call.body, shapes.QUOTAS)
     quotas = asked.get("quotas") or []

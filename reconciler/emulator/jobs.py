@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.emulator import shapes, validation
 from reconciler.emulator.answers import AI_PROJECT, dumps
-from reconciler.emulator.calls import Answer, Call, answer
+from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.records import Job
 from reconciler.emulator.searching import read_search
@@ -15,7 +15,7 @@ from reconciler.emulator.searching import read_search
 _UPDATE_ANNOTATION = "jupyter-lab/enable"
 
 
-def create(call: Call) -> Answer:
+def create(call: ReceivedCall) -> Answer:
     """CreateTrainingJob: 201 and the whole job, whose `user_name` is still empty."""
     body = shapes.read(call.body, shapes.JOB)
     validation.check_job(body, strict_catalogue=call.strict_catalogue)
@@ -24,7 +24,7 @@ def create(call: Call) -> Answer:
     return Answer(201, call.text(job).replace(named, '"user_name":""', 1))
 
 
-def search(call: Call) -> Answer:
+def search(call: ReceivedCall) -> Answer:
     """ListTrainingJobs: 200 and a page of whole jobs."""
     body = shapes.read(call.body, shapes.SEARCH)
     asked = replace(
@@ -50,12 +50,12 @@ def search(call: Call) -> Answer:
     return Answer(200, f'{dumps(frame)[:-1]},"items":[{items}]}}')
 
 
-def show(call: Call) -> Answer:
+def show(call: ReceivedCall) -> Answer:
     """ShowTrainingJobDetails: 200 and the whole job."""
     return Answer(200, call.text(call.store.get(call.project, call.job_id)))
 
 
-def update(call: Call) -> Answer:
+def update(call: ReceivedCall) -> Answer:
     """ChangeTrainingJobDescription: 200 without a body. A field that is absent is left alone."""
     asked = shapes.read(call.body, shapes.UPDATE)
     if call.cloud == "otc" and (others := asked.keys() - {"description"}):
@@ -100,7 +100,7 @@ def _merge(body: dict[str, Any], asked: dict[str, Any], annotations: dict[str, s
         metadata["annotations"] = (metadata.get("annotations") or {}) | annotations
 
 
-def act(call: Call) -> Answer:
+def act(call: ReceivedCall) -> Answer:
     """StopTrainingJob: 202 and the whole job: terminating, or beginning anew after its end."""
     action = shapes.read(call.body, shapes.ACTION).get("action_type")
     actions = {"terminate": call.store.terminate, "restart": call.store.restart}
@@ -109,13 +109,13 @@ def act(call: Call) -> Answer:
     return Answer(202, call.text(actions[action](call.project, call.job_id)))
 
 
-def delete(call: Call) -> Answer:
+def delete(call: ReceivedCall) -> Answer:
     """DeleteTrainingJob: 202 without a body; allowed in every phase."""
     call.store.delete(call.project, call.job_id)
     return Answer(202)
 
 
-def delete_many(call: Call) -> Answer:
+def delete_many(call: ReceivedCall) -> Answer:
     """BatchDeleteTrainingJob: 202; at most 100 jobs of one workspace, all or none."""
     jobs = shapes.read(call.body, shapes.BATCH).get("jobs") or []
     if not 1 <= len(jobs) <= 100:
@@ -129,7 +129,7 @@ def delete_many(call: Call) -> Answer:
     return answer(202, {})
 
 
-def check_name(call: Call) -> Answer:
+def check_name(call: ReceivedCall) -> Answer:
     """ValidateTrainingJobName: 200, `is_duplicate`."""
     name = call.query.get("job_name")
     validation.check_name(name)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from werkzeug.routing import Map, Rule
 
 from reconciler.emulator import catalog_routes, control, jobs, logs_events, tagging
-from reconciler.emulator.calls import Answer, Call
+from reconciler.emulator.calls import Answer, ReceivedCall
 
 EVERYWHERE = frozenset({"huawei", "otc"})
 HUAWEI = frozenset({"huawei"})
@@ -25,7 +25,7 @@ class Route(NamedTuple):
     operation: str
     method: str
     path: str
-    handler: Callable[[Call], Answer]
+    handler: Callable[[ReceivedCall], Answer]
     clouds: frozenset[str] = EVERYWHERE
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from reconciler.emulator import shapes
-from reconciler.emulator.calls import Answer, Call, answer
+from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.searching import Condition, check_tags_differ, name_contains, tagged
 from reconciler.emulator.validation import check_workspace
@@ -15,7 +15,7 @@ _KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
 _VALUE = re.compile(r"[\w .:=+\-@/]{0,255}")
 
 
-def create(call: Call) -> Answer:
+def create(call: ReceivedCall) -> Answer:
     """CreateTrainJobTags: 204; a key that is there gets the new value."""
     tags = _tags(call)
     for tag in tags:
@@ -25,26 +25,26 @@ def create(call: Call) -> Answer:
     return Answer(204)
 
 
-def delete(call: Call) -> Answer:
+def delete(call: ReceivedCall) -> Answer:
     """DeleteTrainJobTags: 204; keys that are not there are no error."""
     call.store.untag(call.project, call.job_id, [tag["key"] for tag in _tags(call)])
     return Answer(204)
 
 
-def show(call: Call) -> Answer:
+def show(call: ReceivedCall) -> Answer:
     """ShowTrainJobTags: 200, the tags of one job."""
     tags = call.store.tags(call.project, call.job_id)
     return answer(200, {"tags": [{"key": key, "value": value} for key, value in tags.items()]})
 
 
-def show_all(call: Call) -> Answer:
+def show_all(call: ReceivedCall) -> Answer:
     """ListTrainingJobTags: 200, the tags of all jobs of the project, by key."""
     limit, offset = _page(call, 1000)
     values_by_key = list(call.store.tag_values(call.project).items())[offset : offset + limit]
     return answer(200, {"tags": [{"key": key, "values": values} for key, values in values_by_key]})
 
 
-def search(call: Call) -> Answer:
+def search(call: ReceivedCall) -> Answer:
     """ListTrainingJobsByTags: 200, the jobs that match, with their tags."""
     limit, offset = _page(call, 1000)
     jobs = call.store.tagged(call.project, *_conditions(call))
@@ -63,19 +63,19 @@ def search(call: Call) -> Answer:
     return answer(200, {"resources": resources, "total_count": len(jobs)})
 
 
-def count(call: Call) -> Answer:
+def count(call: ReceivedCall) -> Answer:
     """CountTrainingJobsByTags: 200, how many jobs match."""
     return answer(200, {"total_count": len(call.store.tagged(call.project, *_conditions(call)))})
 
 
-def _tags(call: Call) -> list[dict[str, Any]]:
+def _tags(call: ReceivedCall) -> list[dict[str, Any]]:
     tags = shapes.read(call.body, shapes.TAGS).get("tags") or []
     if not tags or not all(tag.get("key") for tag in tags):
         raise invalid("tags must hold tags with a key")
     return list(tags)
 
 
-def _conditions(call: Call) -> list[Condition]:
+def _conditions(call: ReceivedCall) -> list[Condition]:
     body = shapes.read(call.body, shapes.TAG_QUERY)
     check_workspace(body.get("workspace_id"), strict=call.strict_catalogue)
     check_tags_differ(body.get("tags") or ())
@@ -95,7 +95,7 @@ def _conditions(call: Call) -> list[Condition]:
     return found
 
 
-def _page(call: Call, most: int) -> tuple[int, int]:
+def _page(call: ReceivedCall, most: int) -> tuple[int, int]:
     try:
         limit, offset = int(call.query.get("limit") or most), int(call.query.get("offset") or 0)
     except ValueError:
