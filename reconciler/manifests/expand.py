@@ -19,7 +19,7 @@ from reconciler.core.secret import SecretText, as_released
 from reconciler.manifests import budget
 from reconciler.manifests.budget import Budget, BudgetExceeded
 from reconciler.manifests.document import shorten
-from reconciler.manifests.positions import Step
+from reconciler.manifests.positions import PathStep
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, is_utf8, not_utf8, refused_credential
 
@@ -215,8 +215,8 @@ def _not_an_expression(reference: Reference, *, in_job: bool) -> NotExpanded:
 
 
 def problems_in(
-    tree: Any, expander: Expander, steps: tuple[Step, ...] = ()
-) -> Iterator[tuple[tuple[Step, ...], Problem]]:
+    tree: Any, expander: Expander, steps: tuple[PathStep, ...] = ()
+) -> Iterator[tuple[tuple[PathStep, ...], Problem]]:
     """Yield every expression without a value, with the path of the text that holds it."""
     if isinstance(tree, dict):
         for key, value in tree.items():
@@ -238,7 +238,9 @@ def problems_in(
                 yield steps, error.problem
 
 
-def credentials_in(tree: Any, steps: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Problem]]:
+def credentials_in(
+    tree: Any, steps: tuple[PathStep, ...] = ()
+) -> Iterator[tuple[tuple[PathStep, ...], Problem]]:
     """Yield every expression that names one of our own credentials, though nothing may expand it yet."""
     if isinstance(tree, dict | list):
         for step, value in tree.items() if isinstance(tree, dict) else enumerate(tree):

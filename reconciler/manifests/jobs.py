@@ -21,7 +21,7 @@ from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.merge import Entry
-from reconciler.manifests.positions import Member, Step, location_of_key
+from reconciler.manifests.positions import Member, PathStep, location_of_key
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
 
 #: What an absent entry may say without declaring a body.
@@ -111,7 +111,7 @@ class JobReader:
         return True
 
     def _origin(self, entry: Entry, *, with_defaults: bool = True) -> Origin:
-        places: list[tuple[Document, tuple[Step, ...]]] = [(entry.document, entry.steps)]
+        places: list[tuple[Document, tuple[PathStep, ...]]] = [(entry.document, entry.steps)]
         if with_defaults:
             places += [(document, ("defaults",)) for document, _ in self.defaults]
         return Origin(tuple(places))
@@ -294,7 +294,7 @@ def _raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
             yield from _raw_types(value, rule, origin, ("raw", name))
 
 
-def _raw_types(value: Any, rule: Rule, origin: Origin, steps: tuple[Step, ...]) -> Iterator[Diagnostic]:
+def _raw_types(value: Any, rule: Rule, origin: Origin, steps: tuple[PathStep, ...]) -> Iterator[Diagnostic]:
     if value is None:
         return
     if rule.item is not None:
@@ -304,7 +304,7 @@ def _raw_types(value: Any, rule: Rule, origin: Origin, steps: tuple[Step, ...]) 
             yield _raw_type(origin, steps, value, "a list")
             return
         for index, item in enumerate(value):
-            step: Step = Member(index, None) if steps[-1] in NAMED_LISTS else index
+            step: PathStep = Member(index, None) if steps[-1] in NAMED_LISTS else index
             if rule.item.members:
                 yield from _raw_types(item, rule.item, origin, (*steps, step))
     elif rule.members:
@@ -316,5 +316,5 @@ def _raw_types(value: Any, rule: Rule, origin: Origin, steps: tuple[Step, ...]) 
                 yield from _raw_types(value[name], member, origin, (*steps, name))
 
 
-def _raw_type(origin: Origin, steps: tuple[Step, ...], value: Any, kind: str) -> Diagnostic:
+def _raw_type(origin: Origin, steps: tuple[PathStep, ...], value: Any, kind: str) -> Diagnostic:
     return origin.diagnose(steps, "wrong type", f"expected {kind}, got {found(value)}")

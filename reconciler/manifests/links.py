@@ -12,7 +12,7 @@ from reconciler.core.identity import key_problem
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import shorten
 from reconciler.manifests.merge import Entry
-from reconciler.manifests.positions import Step, diagnose, location_of_key
+from reconciler.manifests.positions import PathStep, diagnose, location_of_key
 from reconciler.manifests.problems import Unexpanded
 from reconciler.manifests.suggestions import Names
 
@@ -24,7 +24,7 @@ class Link(NamedTuple):
 
     entry: Entry
     key: str
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
 
     def diagnose(self, what: str, why: str, fix: str | None = None) -> Diagnostic:
         """A problem with what is named."""

@@ -12,7 +12,7 @@ from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, Manifest
 from reconciler.manifests.document import Document, shorten
-from reconciler.manifests.positions import Member, Step, diagnose, location_of_key
+from reconciler.manifests.positions import Member, PathStep, diagnose, location_of_key
 from reconciler.manifests.problems import NAMED_LISTS, found
 from reconciler.manifests.suggestions import did_you_mean
 
@@ -31,7 +31,7 @@ class Entry:
     value: Any
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[PathStep, ...]:
         """Its path in the file."""
         return (self.section, self.name)
 
@@ -191,7 +191,7 @@ def _unite(
     into: dict[str, Any],
     tree: Mapping[str, Any],
     document: Document,
-    steps: tuple[Step, ...],
+    steps: tuple[PathStep, ...],
     earlier: Sequence[Document],
 ) -> Iterator[Diagnostic]:
     """Merge a tree into another, and yield where both say something, and not the same."""
@@ -211,7 +211,7 @@ def _unite_named(
     into: list[Any],
     items: list[Any],
     document: Document,
-    steps: tuple[Step, ...],
+    steps: tuple[PathStep, ...],
     earlier: Sequence[Document],
 ) -> Iterator[Diagnostic]:
     by_name = {item["name"]: item for item in into}
@@ -246,12 +246,12 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _disagreement(entry: Entry, first: Document, *, show_line: bool = True) -> Diagnostic:
-    steps: tuple[Step, ...] = (entry.section,) if entry.section == entry.name else entry.steps
+    steps: tuple[PathStep, ...] = (entry.section,) if entry.section == entry.name else entry.steps
     return _disagree(entry.document, steps, [first], show_line=show_line)
 
 
 def _disagree(
-    document: Document, steps: tuple[Step, ...], earlier: Sequence[Document], *, show_line: bool = True
+    document: Document, steps: tuple[PathStep, ...], earlier: Sequence[Document], *, show_line: bool = True
 ) -> Diagnostic:
     from reconciler.manifests.positions import find
 

@@ -19,11 +19,11 @@ class Member(NamedTuple):
     name: str | None
 
 
-Step = str | int | Member
-Steps = Sequence[Step]
+PathStep = str | int | Member
+Steps = Sequence[PathStep]
 
 
-class Place(NamedTuple):
+class NodePosition(NamedTuple):
     """The nodes at the end of a path: `key` and `value`, or those of the last step that is in the file.
 
     `found` is how many steps of the path the file has.
@@ -34,25 +34,25 @@ class Place(NamedTuple):
     found: int
 
 
-def find(document: Document, steps: Steps) -> Place:
+def find(document: Document, steps: Steps) -> NodePosition:
     """Follow a path through a file as far as it goes."""
     key, node = None, document.root
     for count, step in enumerate(steps):
         if node is None:
-            return Place(key, node, count)
+            return NodePosition(key, node, count)
         if step == "name" and count and isinstance(steps[count - 1], Member) and key is not node:
             # In the mapping form the key is the name.
-            return Place(key, key, len(steps))
+            return NodePosition(key, key, len(steps))
         if _is_scalar(node):
             # `lr: 0.1` stands for {name: lr, value: 0.1}, and `${var.x}` for whatever it holds.
             stands_for_all = "${" in node.value or (count > 0 and isinstance(steps[count - 1], Member))
-            return Place(key, node, len(steps) if stands_for_all else count)
+            return NodePosition(key, node, len(steps) if stands_for_all else count)
         child = _child(document, node, step)
         if child is None:
-            return Place(key, node, count)
+            return NodePosition(key, node, count)
         # An item of a list has no key: what is missing in it is told at the item itself.
         key, node = child
-    return Place(key, node, len(steps))
+    return NodePosition(key, node, len(steps))
 
 
 def _is_scalar(node: Any) -> bool:
@@ -63,7 +63,7 @@ def _is_mapping(node: Any) -> bool:
     return bool(node.value) and isinstance(node.value[0], tuple)
 
 
-def _child(document: Document, node: Any, step: Step) -> tuple[Any, Any] | None:
+def _child(document: Document, node: Any, step: PathStep) -> tuple[Any, Any] | None:
     if _is_mapping(node):
         return _member(document, node, step.name if isinstance(step, Member) else str(step))
     if isinstance(step, str):
@@ -122,7 +122,9 @@ class Token(NamedTuple):
     length: int
 
 
-def token_at(place: Place, *, at_key: bool = False, text: str | None = None, document: Document) -> Token:
+def token_at(
+    place: NodePosition, *, at_key: bool = False, text: str | None = None, document: Document
+) -> Token:
     """What to point at: the key, or the value if it is one that can be seen.
 
     With `text`, the first place in the value that says just that.

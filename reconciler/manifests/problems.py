@@ -13,7 +13,7 @@ from reconciler.core.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.scalar import is_boolean, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document, shorten
-from reconciler.manifests.positions import Member, Step, Steps, diagnose, find, spell
+from reconciler.manifests.positions import Member, PathStep, Steps, diagnose, find, spell
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.variables import CREDENTIAL, refused_credential
 
@@ -30,7 +30,7 @@ class Unexpanded(str):
 class Origin:
     """Where a merged value may come from: files with the path in each, the winning one first."""
 
-    places: tuple[tuple[Document, tuple[Step, ...]], ...]
+    places: tuple[tuple[Document, tuple[PathStep, ...]], ...]
 
     def diagnose(
         self, steps: Steps, what: str, why: str = "", fix: str | None = None, **more: Any
@@ -44,7 +44,7 @@ class Origin:
         _, prefix = self._of(steps)
         return spell((*prefix, *steps)[: len(prefix) + len(steps) - up])
 
-    def _of(self, steps: Steps) -> tuple[Document, tuple[Step, ...]]:
+    def _of(self, steps: Steps) -> tuple[Document, tuple[PathStep, ...]]:
         for document, prefix in self.places:
             path = (*prefix, *steps)
             if find(document, path).found == len(path):
@@ -260,9 +260,9 @@ def _is_placeholder(value: Any, kind: str) -> bool:
     return not value.has_value
 
 
-def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[Step, ...]:
+def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[PathStep, ...]:
     """Turn pydantic's path into one that finds its way in mapping forms too."""
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     for part in loc:
         below = _below(tree, part)
         if isinstance(part, int) and steps and steps[-1] in NAMED_LISTS:
