@@ -104,7 +104,7 @@ def _name_of(document: Document, item: Any) -> str | None:
     return found[1].value if found and _is_scalar(found[1]) else None
 
 
-def spell(steps: Steps) -> str:
+def format_path(steps: Steps) -> str:
     """A path as people read it: `algorithm.parameters.lr`, `spec.volumes[0].nfs`."""
     text = ""
     for step in steps:
@@ -176,7 +176,9 @@ def diagnose(
     line, column, length = token_at(place, at_key=at_key or not is_there, text=text, document=document)
     snippet: Snippet | None = document.snippet(line, column, length) if show_line else None
     location = document.location(line, column)
-    return Diagnostic(what, why, fix, location, spell(steps) if path is None else path, snippet, severity)
+    return Diagnostic(
+        what, why, fix, location, format_path(steps) if path is None else path, snippet, severity
+    )
 
 
 def location_of_key(document: Document, steps: Steps) -> Location:

@@ -13,7 +13,7 @@ from reconciler.core.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.scalar import is_boolean, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document, shorten
-from reconciler.manifests.positions import Member, PathStep, Steps, diagnose, find, spell
+from reconciler.manifests.positions import Member, PathStep, Steps, diagnose, find, format_path
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.variables import CREDENTIAL, refused_credential
 
@@ -42,7 +42,7 @@ class Origin:
     def path(self, steps: Steps, up: int = 0) -> str:
         """A path in the file that says it, as people read it; `up` levels above."""
         _, prefix = self._of(steps)
-        return spell((*prefix, *steps)[: len(prefix) + len(steps) - up])
+        return format_path((*prefix, *steps)[: len(prefix) + len(steps) - up])
 
     def _of(self, steps: Steps) -> tuple[Document, tuple[PathStep, ...]]:
         for document, prefix in self.places:
