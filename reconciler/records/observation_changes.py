@@ -15,7 +15,7 @@ _LATE_S = 3600.0
 _MOST = 2**31 - 1
 
 
-class Place(NamedTuple):
+class RevisionPlace(NamedTuple):
     """Key and number of a revision."""
 
     key: str
@@ -40,14 +40,14 @@ class News(NamedTuple):
     undeclared: set[str]
 
 
-def news(known: Mapping[Place, Known], seen: Iterable[Revision], at_s: float) -> News:
+def news(known: Mapping[RevisionPlace, Known], seen: Iterable[Revision], at_s: float) -> News:
     """Compare a look with what is known.
 
     A job that stands under another key or number now has been renamed (`formerly`): it takes its past along.
     """
     # Of two jobs that claim one revision the younger is meant.
     by_place = {
-        Place(one.marker.key, one.number): one
+        RevisionPlace(one.marker.key, one.number): one
         for one in sorted(seen, key=lambda one: one.job.created_at_s or 0.0)
     }
     place_by_job = {row.job: place for place, row in known.items() if place not in by_place}
@@ -69,7 +69,7 @@ def news(known: Mapping[Place, Known], seen: Iterable[Revision], at_s: float) ->
     return found
 
 
-def _now(place: Place, one: Revision) -> dict[str, Any]:
+def _now(place: RevisionPlace, one: Revision) -> dict[str, Any]:
     """The columns that a look fills."""
     job = one.job
     return {
