@@ -39,7 +39,7 @@ from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.merge import Entry, MergedManifest, merge_files
 from reconciler.manifests.positions import diagnose
 from reconciler.manifests.problems import Origin, diagnostics, found
-from reconciler.manifests.records import Records, looks_like_passwords
+from reconciler.manifests.records import RecordsSetting, looks_like_passwords
 from reconciler.manifests.targets import Targets, default_problem
 from reconciler.manifests.variables import (
     NAME,
@@ -81,7 +81,7 @@ class LoadedStack:
     records_reference: str | None = None
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
     _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
-    _records: Records = field(default_factory=Records, repr=False, compare=False)
+    _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)
 
     def target(self, name: str | None = None) -> tuple[str, Target]:
         """Return a target with its name; left out, the manifest's default.
@@ -298,11 +298,11 @@ class _Loading:
         }
         return {name: source for name, source in found.items() if source is not None}
 
-    def _records(self, values: Values, environ: Mapping[str, str]) -> Records:
+    def _records(self, values: Values, environ: Mapping[str, str]) -> RecordsSetting:
         document = self._merged.records_at
         if document is None:
-            return Records()
-        return Records(document, document.tree["records"], values, environ, self._files.root)
+            return RecordsSetting()
+        return RecordsSetting(document, document.tree["records"], values, environ, self._files.root)
 
     def _stack(
         self, jobs: Mapping[str, DesiredJob], limits: Limits, warnings: tuple[Diagnostic, ...]

@@ -30,7 +30,7 @@ _LOOKS_LIKE_PASSWORD = re.compile(r"//[^\s/:@]*:([^\s@]+)@")
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordsSetting:
     """The URL of a stack's record store, as one of its files says it; empty if none does."""
 
     document: Document | None = None
