@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from reconciler import reconcile
-from reconciler.backends.observe import Filter, NeedsAbsence, observe
+from reconciler.backends.observe import NeedsAbsence, SearchFilter, observe
 from reconciler.backends.paging import PAGE_SIZE, Page, PageReader
 from reconciler.core.body import manifest_form
 from reconciler.core.canonical import by_name, canonical, split
@@ -55,7 +55,7 @@ class Workspace:
     scanned: int = 0
     detailed: list[str] = field(default_factory=list)
 
-    def page(self, offset: int, filters: Sequence[Filter]) -> Page:
+    def page(self, offset: int, filters: Sequence[SearchFilter]) -> Page:
         """Answer one page of a search."""
         self.requests += 1
         self.scanned += not filters
@@ -78,7 +78,7 @@ class Workspace:
         raise NotFound("no such job")
 
 
-def _matches(job: ObservedJob, condition: Filter) -> bool:
+def _matches(job: ObservedJob, condition: SearchFilter) -> bool:
     if condition["key"] == "phase":
         return job.phase_text in condition["value"]
     return any(name.casefold() in job.name.casefold() for name in condition["value"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.backends.content import Budget
 from reconciler.backends.job_parser import read_job
-from reconciler.backends.observe import Filter, NeedsAbsence, named, observe
+from reconciler.backends.observe import NeedsAbsence, SearchFilter, named, observe
 from reconciler.backends.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
 from reconciler.backends.retry import RetryPolicy
 from reconciler.backends.session import Answer, Session
@@ -118,7 +118,7 @@ class ModelArtsBackend:
         budget = Budget()
         with self.reading() as tell_jobs:
 
-            def fetch(offset: int, filters: Sequence[Filter]) -> Page:
+            def fetch(offset: int, filters: Sequence[SearchFilter]) -> Page:
                 page = self._page(offset, filters, budget)
                 tell_jobs(len(page.items))
                 return page
@@ -145,7 +145,7 @@ class ModelArtsBackend:
 
     def search(
         self,
-        filters: Sequence[Filter] = (),
+        filters: Sequence[SearchFilter] = (),
         *,
         order: str = "asc",
         sort_by: str = "create_time",
@@ -180,7 +180,11 @@ class ModelArtsBackend:
         return not isinstance(told, str) or told in {"", self.workspace_id}
 
     def _page(
-        self, offset: int, filters: Sequence[Filter], budget: Budget, asked: Mapping[str, Any] = _NOTHING
+        self,
+        offset: int,
+        filters: Sequence[SearchFilter],
+        budget: Budget,
+        asked: Mapping[str, Any] = _NOTHING,
     ) -> Page:
         body: dict[str, Any] = {
             "offset": offset,

@@ -19,15 +19,19 @@ from reconciler.core.phase import ACTIVE
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 
 #: A condition of the service's search: `key`, `operator` (between, like, in, not), `value` (a list of text).
-Filter = Mapping[str, Any]
+SearchFilter = Mapping[str, Any]
 #: Fetches one page of a search.
-Fetch = Callable[[int, Sequence[Filter]], Page]
+Fetch = Callable[[int, Sequence[SearchFilter]], Page]
 NeedsAbsence = Callable[[Observation], bool]
 
-ACTIVE_ONLY: Filter = {"key": "phase", "operator": "in", "value": sorted(phase.value for phase in ACTIVE)}
+ACTIVE_ONLY: SearchFilter = {
+    "key": "phase",
+    "operator": "in",
+    "value": sorted(phase.value for phase in ACTIVE),
+}
 
 
-def named(name: str) -> Filter:
+def named(name: str) -> SearchFilter:
     """Return the condition for a name; it also finds names that merely contain this one."""
     return {"key": "name", "operator": "like", "value": [name]}
 
@@ -51,7 +55,7 @@ class _RequestBudget:
     _promised: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def page(self, offset: int, filters: Sequence[Filter]) -> Page:
+    def page(self, offset: int, filters: Sequence[SearchFilter]) -> Page:
         with self._lock:
             if self.limit is not None and self.spent >= self.limit:
                 raise _BudgetExceeded
@@ -134,10 +138,10 @@ def _scan(fetch: Fetch, reader: PageReader, first: Page | None) -> Observation:
 def _filtered(
     purse: _RequestBudget, reader: PageReader, searches: Sequence[str], *, is_slow: bool
 ) -> Observation:
-    def read(filters: Sequence[Filter]) -> Listing:
+    def read(filters: Sequence[SearchFilter]) -> Listing:
         return reader.read(lambda offset: purse.page(offset, filters))
 
-    conditions: list[Sequence[Filter]] = [(ACTIVE_ONLY,), *((named(name),) for name in searches)]
+    conditions: list[Sequence[SearchFilter]] = [(ACTIVE_ONLY,), *((named(name),) for name in searches)]
     if is_slow:
         listings = list(at_once(read, conditions, WIDTH))
     else:

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.observe import Filter
+from reconciler.backends.observe import SearchFilter
 from reconciler.backends.paging import Page
 from reconciler.core.observed import Observation
 from reconciler.core.ports import Unauthorized
@@ -84,7 +84,7 @@ def test_how_many_a_search_finds_is_a_hint_for_its_price_only(
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         fetch = backend._page
 
-        def telling(offset: int, filters: Sequence[Filter], *more: Any) -> Page:
+        def telling(offset: int, filters: Sequence[SearchFilter], *more: Any) -> Page:
             page = fetch(offset, filters, *more)
             return page._replace(matching=told(page)) if filters else page
 
