@@ -15,7 +15,7 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 
 
 class Overdue(OSError):
@@ -91,7 +91,7 @@ class _Punctual(io.RawIOBase):
             except TimeoutError:
                 if time.monotonic() < self._ends_at_s:
                     raise
-        raise Overdue(f"the response was not complete after {spell(self._longest_s)}")
+        raise Overdue(f"the response was not complete after {format_duration(self._longest_s)}")
 
     def close(self) -> None:
         if not self.closed:

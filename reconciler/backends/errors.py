@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.backends.content import parse
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.ports import (
     NameTaken,
     NotFound,
@@ -228,7 +228,7 @@ def failure_of(
     if status >= 500 and meaning.failure is not Throttled:
         # A code must not make a call look harmless that a broken server may have carried out.
         meaning = Meaning(ServerError, meaning.fix)
-    wish = f"; the service asks to retry after {spell(retry_after_s)}" if retry_after_s else ""
+    wish = f"; the service asks to retry after {format_duration(retry_after_s)}" if retry_after_s else ""
     return meaning.failure(
         error.message + wish,
         code=error.code,

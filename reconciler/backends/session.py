@@ -29,7 +29,7 @@ from reconciler.backends.deadline import DeadlineAdapter
 from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.backends.request import JSON, Request, json_bytes, query_of
 from reconciler.backends.retry import Backoff, RateLimiter, RetryPolicy
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.ports import (
     Clock,
     Interrupted,
@@ -411,7 +411,7 @@ def _fix_of_clock(skew_s: float | None) -> str | None:
         return None
     where = "ahead of" if skew_s > 0 else "behind"
     return (
-        f"synchronize this machine's clock: it is {spell(abs(skew_s))} {where} the service's, "
+        f"synchronize this machine's clock: it is {format_duration(abs(skew_s))} {where} the service's, "
         "and 15 minutes are allowed"
     )
 

@@ -55,10 +55,10 @@ def command(
 
 
 def _told(place: RecordedStack, holder: Holder) -> str:
-    from reconciler.core.duration import spell
+    from reconciler.core.duration import format_duration
     from reconciler.core.plan import timestamp
 
-    left = spell(max(0, round(holder.expires_s - place.clock.now())))
+    left = format_duration(max(0, round(holder.expires_s - place.clock.now())))
     return printable(
         f"Stack {place.scope.stack} on {place.scope.place} is locked by {holder.who} "
         f"({holder.command}) since {timestamp(holder.since_s)}, from {holder.where}; "

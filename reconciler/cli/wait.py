@@ -50,7 +50,7 @@ def wait_for_all(
 
 
 def _report(there: Called, watches: Sequence[JobWatch], *, as_json: bool) -> None:
-    from reconciler.core.duration import spell
+    from reconciler.core.duration import format_duration
 
     documents = []
     for watch in watches:
@@ -66,7 +66,7 @@ def _report(there: Called, watches: Sequence[JobWatch], *, as_json: bool) -> Non
         }
         documents.append(document)
         if not as_json:
-            ran = f" ({spell(round(ran_s))} elapsed)" if ran_s else ""
+            ran = f" ({format_duration(round(ran_s))} elapsed)" if ran_s else ""
             end = "" if watch.result == Judged.REACHED else f"{watch.result.replace('_', ' ')}: "
             console.result(printable(f"{end}{job.name} {job.id}: {job.phase_text}{ran}") + "\n")
             _say_log(job, log)

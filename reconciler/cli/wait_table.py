@@ -307,15 +307,15 @@ def _count(waits: Sequence[Waited], goal: Goal) -> str:
 
 
 def _row(waited: Waited, at_s: float) -> Row:
-    from reconciler.core.duration import spell
+    from reconciler.core.duration import format_duration
 
     job = waited.job
     phase = job.phase_text if job else waited.action.value
     cells = (
         waited.key,
         phase,
-        spell(round(job.queued_s(at_s))) if job else "",
-        spell(round(job.ran_s(at_s))) if job else "",
+        format_duration(round(job.queued_s(at_s))) if job else "",
+        format_duration(round(job.ran_s(at_s))) if job else "",
         waited.end.value.replace("_", " "),
     )
     return Row(cells, _BEHIND.get(waited.end.value, RANKS.get(phase, 4)), phase)

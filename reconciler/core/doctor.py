@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Ownership, Standing
 from reconciler.core.phase import Phase
@@ -81,7 +81,7 @@ def of_clock(skew_s: float | None) -> Check:
     if skew_s is None:
         return Check("clock", Health.UNCHECKED, "the service did not report its time")
     where = "ahead of" if skew_s > 0 else "behind"
-    said = f"{spell(abs(round(skew_s)))} {where} the service's; 15 minutes are allowed"
+    said = f"{format_duration(abs(round(skew_s)))} {where} the service's; 15 minutes are allowed"
     if abs(skew_s) > MAX_SKEW_S:
         return wrong("clock", said, "synchronize this machine's clock, e.g. with NTP", Trouble.ACCESS)
     return Check("clock", Health.NOTE if abs(skew_s) > NOTABLE_SKEW_S else Health.WELL, said)
@@ -121,7 +121,7 @@ def of_lock(holder: Holder | None, at_s: float) -> Check:
     """Tell who holds the lock, and for how long yet."""
     if holder is None:
         return well("lock", "not held")
-    left = spell(max(0, round(holder.expires_s - at_s)))
+    left = format_duration(max(0, round(holder.expires_s - at_s)))
     said = (
         f"held by {holder.who} on {holder.where} since {timestamp(holder.since_s)}, for "
         f"{holder.command}; it expires in {left} unless renewed"

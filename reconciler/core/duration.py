@@ -54,7 +54,7 @@ Duration = Annotated[
 ]
 
 
-def spell(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Say a span of time in one unit, for people: `45 s`, `12 min`, `30 h`, `4 d`."""
     for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3_600, 72)):
         if seconds < size * most:

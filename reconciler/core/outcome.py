@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.goal import Judged
 from reconciler.core.observed import ObservedJob
 from reconciler.core.plan import Action, Frozen, PlannedAction
@@ -100,7 +100,9 @@ class Waited:
         if self.job is None:
             return ""
         spans = {"queued": self.job.queued_s(at_s), "elapsed": self.job.ran_s(at_s)}
-        return ", ".join(f"{spell(round(span_s))} {word}" for word, span_s in spans.items() if round(span_s))
+        return ", ".join(
+            f"{format_duration(round(span_s))} {word}" for word, span_s in spans.items() if round(span_s)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from reconciler.core.body_summary import summarize
 from reconciler.core.diagnostic import Diagnostic, Location, first_of_a_kind
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.secret import show
 from reconciler.core.stack import Declared, ReplaceOrder, TargetKind
 
@@ -246,7 +246,7 @@ class PlannedAction(Frozen):
     @property
     def explanation(self) -> str:
         """Why, for people, with what grows with time: `detail` never holds that."""
-        time = spell(self.elapsed or 0.0)
+        time = format_duration(self.elapsed or 0.0)
         nodes = "1 node" if self.nodes in (None, 1) else f"{self.nodes} nodes"
         if self.reason is Reason.WOULD_LOSE_WORK:
             return self.would_lose(f"{time} on {nodes}")

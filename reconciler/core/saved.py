@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
 from reconciler.core.digest import CURRENT, is_known
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
@@ -280,7 +280,7 @@ def _job_moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[st
     ran_s = revision.job.ran_s(at_s)
     if action.lost_time is not None and ran_s > action.lost_time:
         # Planned now, this would be a conflict: the plan was made when less was at stake.
-        yield f"{before.name} has now run for {spell(ran_s)}, longer than limits.lost_time"
+        yield f"{before.name} has now run for {format_duration(ran_s)}, longer than limits.lost_time"
 
 
 def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:

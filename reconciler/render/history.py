@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.history import (
     HistoryAction,
     HistoryDeclared,
@@ -60,7 +60,7 @@ def _head(report: HistoryReport, style: Style, more: str = "") -> list[str]:
 
 def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
     word = run.result or ""
-    took = "" if run.duration_s is None else f", took {spell(_round(run.duration_s))}"
+    took = "" if run.duration_s is None else f", took {format_duration(_round(run.duration_s))}"
     painted = style.paint(printable(word), _COLOURS.get(word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took}"
     yield from _wrapped("    ", "by " + "; ".join(filter(None, _origin(run))))
@@ -104,7 +104,7 @@ def _action(action: HistoryAction, style: Style, width: int) -> Iterator[str]:
 
 def _step(step: HistoryStep) -> Iterator[str]:
     end = "no answer recorded" if step.ok is None else _answer(step)
-    took = "" if step.duration_s is None else f", took {spell(_round(step.duration_s))}"
+    took = "" if step.duration_s is None else f", took {format_duration(_round(step.duration_s))}"
     yield from _wrapped(" " * 6, f"call {step.call} {step.name} {step.began_at}{took}: {end}")
 
 
@@ -143,7 +143,7 @@ def _life(one: HistoryRevision) -> Iterator[str]:
 
 
 def _ran(one: HistoryRevision) -> str:
-    return "" if one.duration_s is None else f"ran {spell(_round(one.duration_s))}"
+    return "" if one.duration_s is None else f"ran {format_duration(_round(one.duration_s))}"
 
 
 def _spec(declared: HistoryDeclared) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _table(report: HistoryReport, style: Style) -> str:
             f"r{one.revision}",
             one.phase or "",
             one.created_at or "",
-            "" if one.duration_s is None else spell(_round(one.duration_s)),
+            "" if one.duration_s is None else format_duration(_round(one.duration_s)),
             str(one.node_count),
             one.digest,
         )

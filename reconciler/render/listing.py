@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.observed import ObservedJob
 from reconciler.core.plan import timestamp
 from reconciler.core.sanitize import printable
@@ -34,9 +34,9 @@ def render_jobs(jobs: Iterable[ObservedJob], at_s: float, style: Style = PLAIN) 
 
 
 def _row(job: ObservedJob, at_s: float) -> tuple[str, ...]:
-    age = "" if job.created_at_s is None else spell(max(0, round(at_s - job.created_at_s)))
+    age = "" if job.created_at_s is None else format_duration(max(0, round(at_s - job.created_at_s)))
     ran_s = job.ran_s(at_s)
-    ran = spell(round(ran_s)) if ran_s else ""
+    ran = format_duration(round(ran_s)) if ran_s else ""
     return job.id, job.name, job.phase_text, owner(job), age, ran, str(job.node_count)
 
 
@@ -61,7 +61,7 @@ def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: St
         "description": job.text,
         "created": timestamp(job.created_at_s) if job.created_at_s else "",
         "started": timestamp(job.started_at_s) if job.started_at_s else "",
-        "ran": spell(round(ran_s)) if ran_s else "",
+        "ran": format_duration(round(ran_s)) if ran_s else "",
         "nodes": str(job.node_count),
     }
     width = max(map(len, first))

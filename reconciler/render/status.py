@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from reconciler.core.duration import spell
+from reconciler.core.duration import format_duration
 from reconciler.core.sanitize import printable
 from reconciler.core.status import JobStatus, LastChange, StatusReport, WaitKind
 from reconciler.render.listing import render_table
@@ -65,7 +65,7 @@ def _phase(one: JobStatus) -> str:
 
 
 def _span(seconds: float | None) -> str:
-    return spell(round(seconds)) if seconds else ""
+    return format_duration(round(seconds)) if seconds else ""
 
 
 def _nodes(one: JobStatus) -> str:
@@ -78,7 +78,7 @@ def _change(change: LastChange | None, now: str) -> str:
         return ""
     age_s = (datetime.fromisoformat(now) - datetime.fromisoformat(change.at)).total_seconds()
     who = f" by {change.who}" if change.who else ""
-    return f"{change.what}{who}, {spell(max(0.0, age_s))} ago"
+    return f"{change.what}{who}, {format_duration(max(0.0, age_s))} ago"
 
 
 def _waits_for(one: JobStatus) -> str:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.diagnostic import WrongUsage
-from reconciler.core.duration import parse_duration, spell
+from reconciler.core.duration import format_duration, parse_duration
 from reconciler.core.order import in_order, rank
 from reconciler.core.plan import Action
 from reconciler.core.sanitize import printable
@@ -49,7 +49,7 @@ def test_what_is_no_duration(text: str) -> None:
     ],
 )
 def test_spelling_a_span_of_time(seconds: float, said: str) -> None:
-    assert spell(seconds) == said
+    assert format_duration(seconds) == said
 
 
 SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=6, max_size=30)
