@@ -36,7 +36,7 @@ def render_fields(only: str | None) -> str | None:
     """Print what an edit of each field means; of one field and those below it; None if there is no such."""
     rows = [["field", "an edit means", "description"]]
     for path, rule in walk_rules():
-        name = spell(path)
+        name = format_field(path)
         if only is None or name == only or name.startswith((f"{only}.", f"{only}[")):
             rows.append([name, meaning(path, rule), rule.description])
     return _table(rows) if len(rows) > 1 else None
@@ -44,11 +44,11 @@ def render_fields(only: str | None) -> str | None:
 
 def nearest_field(name: str) -> str | None:
     """The field whose name is nearest to a misspelt one."""
-    found = get_close_matches(name, [spell(path) for path, _ in walk_rules()], n=1)
+    found = get_close_matches(name, [format_field(path) for path, _ in walk_rules()], n=1)
     return found[0] if found else None
 
 
-def spell(path: tuple[str, ...]) -> str:
+def format_field(path: tuple[str, ...]) -> str:
     """`algorithm.inputs[].name`."""
     return ".".join(path).replace(".[]", "[]")
 
