@@ -247,7 +247,7 @@ class Steps:
 
     def _update(self, action: PlannedAction) -> tuple[str, str]:
         job = self._look(action)
-        self._see_that_the_flags_stand(action, job)
+        self._check_the_flags_stand(action, job)
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:
             raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
@@ -266,7 +266,7 @@ class Steps:
         unseen = ", ".join(".".join(path) for path in unreported_paths(body, job))
         return job.id, f"{unseen} sent; the service does not report it" if unseen else ""
 
-    def _see_that_the_flags_stand(self, action: PlannedAction, job: ObservedJob) -> None:
+    def _check_the_flags_stand(self, action: PlannedAction, job: ObservedJob) -> None:
         """The update writes the whole marker: what somebody wrote there since the plan would be lost."""
         marker, planned = job.marker, flags_before(action)
         if action.reason is Reason.MARKER_RESTORED:

@@ -92,7 +92,7 @@ def command(
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
     if plan_file is not None:
         with nothing_done(asked):
-            _see_that_nothing_is_said_twice()
+            _check_nothing_is_said_twice()
         from reconciler.cli.apply_plan_file import apply_saved
 
         return apply_saved(plan_file, asked, approved=approved, **options)
@@ -111,7 +111,7 @@ def command(
         return carry_out(context, plan, asked, hold, planned)
 
 
-def _see_that_nothing_is_said_twice() -> None:
+def _check_nothing_is_said_twice() -> None:
     # A variable of the environment may be there for the plan as well.
     source = click.get_current_context().get_parameter_source
     said = [name for option_, name in _OF_THE_PLAN.items() if source(option_) is ParameterSource.COMMANDLINE]

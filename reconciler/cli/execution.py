@@ -118,7 +118,7 @@ def carry_out(
         try:
             show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
             if plan.applyable and not asked.yes:
-                _see_that_it_was_shown()
+                _check_it_was_shown()
                 confirm(asked.question)
             listener.begin()
             result = _execute(context, plan, asked, stream, hold, options)
@@ -177,7 +177,7 @@ def _execute(
         return rollout.run(plan)
 
 
-def _see_that_it_was_shown() -> None:
+def _check_it_was_shown() -> None:
     """Nobody is asked about a plan that could not be shown.
 
     Raises:

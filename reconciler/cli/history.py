@@ -92,7 +92,7 @@ def command(
     from reconciler.connection import open_records_of
 
     loaded, key = _opened(words, variables, var_files, target, records)
-    _see_that_it_fits(key, diff, prune)
+    _check_it_fits(key, diff, prune)
     with open_records_of(loaded, target, records, runtime()) as place:
         if prune:
             return _prune(place, PRUNED_AFTER_S if older_than_s is None else older_than_s, yes, as_json)
@@ -106,7 +106,7 @@ def command(
     return 0
 
 
-def _see_that_it_fits(key: str | None, diff: tuple[int, int] | None, prune: bool) -> None:
+def _check_it_fits(key: str | None, diff: tuple[int, int] | None, prune: bool) -> None:
     if prune and (key or diff):
         why = "--prune deletes old records of all keys and shows nothing"
         raise WrongUsage(Diagnostic("not with --prune", why, "omit KEY and --diff"))

@@ -49,7 +49,7 @@ def command(
             confirm("Break the lock?")
         broken = store.break_lock(place.scope, holder)
         if broken is None:
-            _see_that_nobody_else_does(store.holder(place.scope))
+            _check_nobody_else_does(store.holder(place.scope))
     console.result("The lock is broken.\n" if broken else "The lock is no longer held.\n")
     return 0
 
@@ -66,7 +66,7 @@ def _told(place: RecordedStack, holder: Holder) -> str:
     )
 
 
-def _see_that_nobody_else_does(now: Holder | None) -> None:
+def _check_nobody_else_does(now: Holder | None) -> None:
     """Only the lock that was shown may be broken.
 
     Raises:

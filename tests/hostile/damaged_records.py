@@ -157,7 +157,7 @@ class Scene:
         """Plan, report on drift and status, as the commands do; see that nothing is started or ended."""
         with self.context() as context:
             plan = reconcile.plan(context)
-            see_that_no_harm_is_planned(plan)
+            check_no_harm_is_planned(plan)
             for format_ in ("text", "json"):
                 render_plan(plan, format_).encode()
         with self.context() as context:
@@ -221,10 +221,10 @@ def _examine(context: Context) -> None:
 def _plan_to_apply(context: Context) -> None:
     assert context.recording is not None
     with context.recording.lock(context.scope, lambda: None):
-        see_that_no_harm_is_planned(reconcile.plan(context))
+        check_no_harm_is_planned(reconcile.plan(context))
 
 
-def see_that_no_harm_is_planned(plan: Plan) -> None:
+def check_no_harm_is_planned(plan: Plan) -> None:
     """Nothing that runs is ended, and nothing that has finished is started again."""
     for action in plan.actions:
         assert action.action in MAY[action.key], (action.key, action.action, action.detail)

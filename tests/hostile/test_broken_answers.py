@@ -50,7 +50,7 @@ def a_wired_service(files: tuple[Path, Path] | None) -> Iterator[tuple[Service, 
             yield service, wire
 
 
-def see_that_one_job_is_made(files: tuple[Path, Path] | None, name: str, break_it: Break) -> None:
+def check_one_job_is_made(files: tuple[Path, Path] | None, name: str, break_it: Break) -> None:
     with a_wired_service(files) as (service, wire):
         wire.breaks = break_it
         outcome = the_only(service.apply(a_job()))
@@ -60,7 +60,7 @@ def see_that_one_job_is_made(files: tuple[Path, Path] | None, name: str, break_i
 
 def test_create_whose_answer_is_broken_is_settled_by_look_up(record_property: RecordProperty) -> None:
     for name, break_it in WAYS.items():
-        see_that_one_job_is_made(None, name, break_it)
+        check_one_job_is_made(None, name, break_it)
     count_tried(record_property, FIGURE, len(WAYS))
 
 
@@ -69,7 +69,7 @@ def test_create_whose_answer_is_broken_inside_tls_is_settled_by_look_up(
 ) -> None:
     ways = {**dict(some(list(WAYS.items()), 12, share=1.0)), **TLS_WAYS}
     for name, break_it in ways.items():
-        see_that_one_job_is_made(certificate, name, break_it)
+        check_one_job_is_made(certificate, name, break_it)
     count_tried(record_property, FIGURE, len(ways))
 
 
@@ -80,7 +80,7 @@ HEADERS = {"Content-Type": "application/json", "X-Request-Id": "r1", "Content-Le
 LENGTH = len(BODY) + len("HTTP/1.1 201 Said\r\n\r\n") + sum(len(f"{n}: {v}\r\n") for n, v in HEADERS.items())
 
 
-def see_that_it_is_uncertain(wire: Wire, network: Network, break_it: Break, what: object) -> None:
+def check_it_is_uncertain(wire: Wire, network: Network, break_it: Break, what: object) -> None:
     """One POST; then the answer itself, or a failure that says that nothing is known of the effect."""
     wire.breaks, wire.posts = break_it, 0
     told: Any = None
@@ -105,7 +105,7 @@ def test_answer_that_ends_at_any_byte_leaves_the_effect_unknown(record_property:
     with an_answer(None) as (wire, network):
         for with_reset in (False, True):
             for at in range(LENGTH):
-                see_that_it_is_uncertain(wire, network, cut(at, with_reset=with_reset), (at, with_reset))
+                check_it_is_uncertain(wire, network, cut(at, with_reset=with_reset), (at, with_reset))
     count_tried(record_property, FIGURE, 2 * LENGTH)
 
 
@@ -115,7 +115,7 @@ def test_answer_that_ends_at_any_byte_inside_tls_leaves_the_effect_unknown(
     places = some(range(LENGTH), 60)
     with an_answer(certificate) as (wire, network):
         for at in places:
-            see_that_it_is_uncertain(wire, network, cut(at), at)
+            check_it_is_uncertain(wire, network, cut(at), at)
     count_tried(record_property, FIGURE, len(places))
 
 
@@ -125,5 +125,5 @@ def test_answer_with_a_flipped_bit_leaves_the_effect_unknown(record_property: Re
     places = [(chance.randrange(12, LENGTH), chance.randrange(8)) for _ in range(size(150))]
     with an_answer(None) as (wire, network):
         for at, bit in places:
-            see_that_it_is_uncertain(wire, network, flipped(at, bit), (at, bit))
+            check_it_is_uncertain(wire, network, flipped(at, bit), (at, bit))
     count_tried(record_property, FIGURE, len(places))

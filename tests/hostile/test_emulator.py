@@ -55,7 +55,7 @@ def environ_of(method: str, path: bytes, query: str = "", body: bytes = b"", **h
     }
 
 
-def see_that_it_is_answered(app: Any, environ: Environ) -> int:
+def check_it_is_answered(app: Any, environ: Environ) -> int:
     said: list[str] = []
     content = b"".join(app(environ, lambda status, headers, _=None: said.append(status)))
     status = int(said[-1][:3])
@@ -242,7 +242,7 @@ class Fuzz:
         return headers
 
 
-def see_that_all_are_answered(cloud: str, seed: int, count: int) -> set[int]:
+def check_all_are_answered(cloud: str, seed: int, count: int) -> set[int]:
     statuses = set()
     with Store(clock=ManualClock()) as store:
         app = create_app(store, token=TOKEN, access_key="AK", secret_key="SK", cloud=cloud, control=True)
@@ -254,7 +254,7 @@ def see_that_all_are_answered(cloud: str, seed: int, count: int) -> set[int]:
             app.faults.clear()
             environ = fuzz.request()
             try:
-                statuses.add(see_that_it_is_answered(app, environ))
+                statuses.add(check_it_is_answered(app, environ))
             except BaseException as error:
                 asked = [environ[name][:200] for name in ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING")]
                 raise AssertionError(seed, number, asked, environ["wsgi.input"].getvalue()[:400]) from error
@@ -266,7 +266,7 @@ def test_no_request_is_a_server_error(cloud: str, record_property: RecordPropert
     # A service of its own for some hundreds: jobs that pile up would make the later ones slow.
     batches, statuses = size(1200, 0.3) // 600, set()
     for seed in range(batches):
-        statuses |= see_that_all_are_answered(cloud, seed, 600)
+        statuses |= check_all_are_answered(cloud, seed, 600)
     assert {200, 201, 400, 401, 404, 405} <= statuses
     count_tried(record_property, "odd requests to the emulator", batches * 600)
 
@@ -278,7 +278,7 @@ def test_no_bytes_are_a_server_error(path: bytes, query: str, body: bytes, metho
         app = create_app(store, control=True)
         for begin in (b"/", b"/v2/p1/training-jobs/", b"/v2/p1/training-job-searches", b"/emulator/"):
             asked = query.encode("utf-8", "replace").decode("latin-1")
-            see_that_it_is_answered(app, environ_of(method, begin + path, asked, body))
+            check_it_is_answered(app, environ_of(method, begin + path, asked, body))
 
 
 # ── over a socket ──────────────────────────────────────────────────────────────────────────────────

@@ -246,7 +246,7 @@ def _strangers(store: Store) -> None:
         store.create(LOCAL_PROJECT, body)
 
 
-def see_that_none_is_there_twice(place: Place) -> None:
+def check_none_is_there_twice(place: Place) -> None:
     """What holds at any moment: one job was ever started for each revision."""
     started: Counter[tuple[str, int]] = Counter()
     for job in place.jobs():
@@ -255,7 +255,7 @@ def see_that_none_is_there_twice(place: Place) -> None:
     assert set(started.values()) == {1}, started
 
 
-def see_that_one_is_active(place: Place) -> None:
+def check_one_is_active(place: Place) -> None:
     """What holds after an apply: each key has one active revision at most."""
     active = Counter(
         marker.key
@@ -318,7 +318,7 @@ def a_world(
     return World(place, moments, undisturbed.fates(), place.untouchable())
 
 
-def see_that_the_next_apply_does_the_rest(
+def check_the_next_apply_does_the_rest(
     world: World, place: Place, zygote: Zygote, after: object = None, *, with_plan: bool = True
 ) -> None:
     """After an accident: one apply, and all is as if nothing had happened, so no plan has anything to do.
@@ -332,7 +332,7 @@ def see_that_the_next_apply_does_the_rest(
         # The new one had been there, and had not shown yet that it runs.
         assert zygote.run(place.home, *APPLY).code == 0, after
         place.let_pass(60)
-    see_that_it_ended_well(world, place, after)
+    check_it_ended_well(world, place, after)
     if with_plan:
         assert changes(place, zygote) == [], after
 
@@ -340,9 +340,9 @@ def see_that_the_next_apply_does_the_rest(
 _SPARED = [("overlapping", "terminate", "superseded")]
 
 
-def see_that_it_ended_well(world: World, place: Place, after: object = None) -> None:
+def check_it_ended_well(world: World, place: Place, after: object = None) -> None:
     """All is as an undisturbed apply leaves it."""
-    see_that_none_is_there_twice(place)
-    see_that_one_is_active(place)
+    check_none_is_there_twice(place)
+    check_one_is_active(place)
     assert place.fates() == world.end, after
     assert place.untouchable() == world.untouchable, after

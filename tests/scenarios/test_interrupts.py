@@ -23,7 +23,7 @@ from tests.scenarios.every_action import (
     PLANNED,
     Place,
     World,
-    see_that_the_next_apply_does_the_rest,
+    check_the_next_apply_does_the_rest,
 )
 from tests.scenarios.fork_server import Run, Zygote
 from tests.scenarios.hooks import BEFORE, HUNG, Accident
@@ -61,16 +61,16 @@ def test_the_first_signal_lets_what_is_in_flight_finish(
         if moment in log.read_text(encoding="utf-8").splitlines():
             came += 1
             assert run.code == EXITS[name], (moment, run.err)
-            _see_that_nothing_more_was_sent(log, moment)
+            _check_nothing_more_was_sent(log, moment)
         if run.out:
-            _see_that_it_stopped_in_order(run, moment)
+            _check_it_stopped_in_order(run, moment)
             assert _runs(place) == runs + 1
             # One that comes when the last action has ended finds nothing left to interrupt.
             assert _result_of_newest_run(place) == "interrupted" or not _was_cut_short(run)
         else:  # there was no plan yet, and nothing was begun
             assert _runs(place) == runs
             assert place.fates() == world.place.fates()
-        see_that_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
+        check_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
         shutil.rmtree(place.home)
     assert came >= EACH - 2
     record_property("figure", ["signals at moments of an apply, each an orderly stop", came])
@@ -80,7 +80,7 @@ def _was_cut_short(run: Run) -> bool:
     return any("interrupted" in event.get("detail", "") for event in run.events)
 
 
-def _see_that_nothing_more_was_sent(log: Path, moment: str) -> None:
+def _check_nothing_more_was_sent(log: Path, moment: str) -> None:
     """After the signal comes no call that changes anything; one at a time may have been on its way."""
     passed = log.read_text(encoding="utf-8").splitlines()
     later = [one.removeprefix(f"{BEFORE} ") for one in passed[passed.index(moment) + 1 :]]
@@ -89,7 +89,7 @@ def _see_that_nothing_more_was_sent(log: Path, moment: str) -> None:
     assert len(sent) <= (0 if is_one_in_flight else 1), (moment, later)
 
 
-def _see_that_it_stopped_in_order(run: Run, moment: str) -> None:
+def _check_it_stopped_in_order(run: Run, moment: str) -> None:
     """Each action of the plan is done, listed as skipped, or it is said how far it came."""
     ends = {event["key"]: event for event in run.events if event["type"] in ENDS}
     assert ends.keys() == PLANNED.keys(), moment
@@ -142,7 +142,7 @@ def test_the_second_signal_stops_at_once_and_says_what_was_done(
     assert in_flight in run.err
     assert in_flight in last["message"]
     assert _result_of_newest_run(place) == ""
-    see_that_the_next_apply_does_the_rest(world, place, zygote)
+    check_the_next_apply_does_the_rest(world, place, zygote)
 
 
 @pytest.mark.parametrize(

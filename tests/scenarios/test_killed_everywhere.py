@@ -34,8 +34,8 @@ from tests.scenarios.every_action import (
     Place,
     World,
     a_world,
-    see_that_none_is_there_twice,
-    see_that_the_next_apply_does_the_rest,
+    check_none_is_there_twice,
+    check_the_next_apply_does_the_rest,
 )
 from tests.scenarios.fork_server import Zygote
 from tests.scenarios.hooks import AFTER, BEFORE, KILL, Accident
@@ -137,10 +137,10 @@ def test_killed_again_and_again(
         run = zygote.run(place.home, *APPLY, accidents=[accident])
         assert run.code in (-signal.SIGKILL, 0), run.err
         killed += run.code != 0
-        see_that_none_is_there_twice(place)
+        check_none_is_there_twice(place)
         place.let_pass(chance.choice([0, 0, 1, 60]))
     assert killed > 3
-    see_that_the_next_apply_does_the_rest(world, place, zygote)
+    check_the_next_apply_does_the_rest(world, place, zygote)
     record_property("figure", ["applies killed one after the other on the same stack", killed])
 
 
@@ -192,7 +192,7 @@ def _kill_at_each(
     for number, moment in enumerate(moments):
         place = world.place.copy(directory / str(number))
         killed = zygote.run(place.home, *apply, accidents=[Accident(moment, KILL)])
-        see_that_none_is_there_twice(place)
+        check_none_is_there_twice(place)
         if killed.code == -signal.SIGKILL:
             tally.killed += 1
             tally.left_a_lock += place.is_locked()
@@ -201,7 +201,7 @@ def _kill_at_each(
             assert killed.code == 0, killed.err
         if number % 2:
             place.let_pass(60)
-        see_that_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
+        check_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
         shutil.rmtree(place.home)
     return tally
 

@@ -23,7 +23,7 @@ from tests.scenarios.every_action import (
     MET,
     World,
     changes,
-    see_that_it_ended_well,
+    check_it_ended_well,
 )
 from tests.scenarios.fork_server import Zygote
 from tests.scenarios.hooks import (
@@ -68,12 +68,12 @@ def test_whatever_is_lost_the_same_apply_ends_complete(
         assert run.code in (AFTER_NONSENSE if accident.what == GARBLED else (0,)), (accident, run.err)
         moments = log.read_text(encoding="utf-8").splitlines()
         met += f"{BEFORE} {accident.at}" in moments
-        _see_that_no_create_was_sent_blindly(accident, moments)
+        _check_no_create_was_sent_blindly(accident, moments)
         place.let_pass(60)
         if run.code != 0:
             assert zygote.run(place.home, *APPLY).code == 0, accident
             place.let_pass(60)
-        see_that_it_ended_well(world, place, accident)
+        check_it_ended_well(world, place, accident)
         if number % 3 == 0:
             assert changes(place, zygote) == [], accident
         shutil.rmtree(place.home)
@@ -81,7 +81,7 @@ def test_whatever_is_lost_the_same_apply_ends_complete(
     record_property("figure", ["requests or answers lost, refused or garbled", met])
 
 
-def _see_that_no_create_was_sent_blindly(accident: Accident, moments: list[str]) -> None:
+def _check_no_create_was_sent_blindly(accident: Accident, moments: list[str]) -> None:
     """A second POST follows only where the first one certainly had no effect."""
     if accident.at.startswith("CreateTrainingJob"):
         again = f"{BEFORE} {accident.at.removesuffix('1')}2" in moments

@@ -18,9 +18,9 @@ from tests.scenarios.every_action import (
     Fate,
     World,
     a_world,
-    see_that_it_ended_well,
-    see_that_none_is_there_twice,
-    see_that_the_next_apply_does_the_rest,
+    check_it_ended_well,
+    check_none_is_there_twice,
+    check_the_next_apply_does_the_rest,
 )
 from tests.scenarios.fork_server import Zygote
 from tests.scenarios.hooks import AFTER, KILL, Accident
@@ -58,7 +58,7 @@ def test_the_same_plan_is_stale_and_a_fresh_one_does_the_rest(
         place = world.place.copy(tmp_path / str(number))
         killed = zygote.run(place.home, *APPLY_SAVED, accidents=[Accident(moment, KILL)])
         assert killed.code in (-signal.SIGKILL, 0), killed.err
-        see_that_none_is_there_twice(place)
+        check_none_is_there_twice(place)
         left = place.fates()
         again = zygote.run(place.home, *APPLY_SAVED)
         assert again.code in (0, STALE), (moment, again.err)
@@ -68,7 +68,7 @@ def test_the_same_plan_is_stale_and_a_fresh_one_does_the_rest(
             assert place.fates() == left, "nothing is changed by a plan that does not hold any more"
         else:
             assert _lives(left) == _lives(world.place.fates()), "it holds where no job came or went"
-        see_that_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
+        check_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
         shutil.rmtree(place.home)
     assert len(chosen) // 2 < stale < len(chosen)
     record_property("figure", ["kill points of a saved plan, each repaired by a fresh one", len(chosen)])
@@ -79,4 +79,4 @@ def test_a_saved_plan_is_carried_out_once(world: World, zygote: Zygote, tmp_path
     assert zygote.run(place.home, *APPLY_SAVED).code == 0
     assert zygote.run(place.home, *APPLY_SAVED).code == STALE
     place.let_pass(60)
-    see_that_it_ended_well(world, place)
+    check_it_ended_well(world, place)

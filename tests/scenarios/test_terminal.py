@@ -102,7 +102,7 @@ def has_table(terminal: Terminal) -> bool:
     return re.search(r"phase +queued +running +wait", terminal.text) is not None
 
 
-def see_that_the_terminal_is_usable(terminal: Terminal) -> None:
+def check_the_terminal_is_usable(terminal: Terminal) -> None:
     assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l") > 0
     assert not terminal.screen.cursor.hidden
     assert terminal.flags_now == terminal.flags
@@ -153,7 +153,7 @@ def test_two_interrupts_stop_at_once_say_what_is_in_flight_and_leave_a_clean_ter
     assert terminal.end() == 130
     assert time.monotonic() - began_s < 2.5
     assert "in flight, possibly completed: create a, create b" in " ".join(terminal.text.split())
-    see_that_the_terminal_is_usable(terminal)
+    check_the_terminal_is_usable(terminal)
 
 
 def test_two_interrupts_during_the_wait_leave_a_clean_terminal(waiting: Terminal) -> None:
@@ -177,7 +177,7 @@ def test_signal_that_ends_the_program_leaves_a_clean_terminal(waiting: Terminal,
     else:
         waiting.process.send_signal(number)
     assert waiting.end() == -number
-    see_that_the_terminal_is_usable(waiting)
+    check_the_terminal_is_usable(waiting)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -208,7 +208,7 @@ def test_error_of_ours_leaves_a_clean_terminal(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(FAILING, encoding="utf-8")
     terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
     assert terminal.end() == 70
-    see_that_the_terminal_is_usable(terminal)
+    check_the_terminal_is_usable(terminal)
 
 
 def test_ctrl_z_takes_away_what_is_drawn_until_the_program_goes_on(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_ctrl_z_takes_away_what_is_drawn_until_the_program_goes_on(tmp_path: Pat
     assert terminal.screen.cursor.hidden
     terminal.type(CTRL_C)
     terminal.read(lambda: "ended 130" in terminal.text)
-    see_that_the_terminal_is_usable(terminal)
+    check_the_terminal_is_usable(terminal)
     terminal.end()
 
 

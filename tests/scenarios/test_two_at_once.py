@@ -48,7 +48,7 @@ def _start_both(service: Service, homes: list[Path], *options: str) -> list[tupl
     return [(started.pid, started.end()) for started in both]
 
 
-def _see_that_all_is_well(service: Service, turn: int) -> None:
+def _check_all_is_well(service: Service, turn: int) -> None:
     assert set(service.jobs_of_each_revision().values()) == {1}
     assert service.active() == dict.fromkeys(declared(turn), 1)
     [kept] = [job for job in service.store.jobs() if job.name == "kept"]
@@ -76,7 +76,7 @@ def test_of_two_with_one_record_store_one_waits_for_another_day(
             assert f"process {winner} since" in loser.err
         service.store.clock.advance(seconds=60)
         assert service.changes(homes[0]) == []
-        _see_that_all_is_well(service, turn)
+        _check_all_is_well(service, turn)
     # On a busy machine one may have ended before the other began.
     assert refused >= ROUNDS // CHUNKS // 2
     record_property("figure", ["of two applies at once, sharing records, were refused the lock", refused])
@@ -100,7 +100,7 @@ def test_two_without_a_common_store_start_nothing_twice(
             assert service.run(homes[0], *APPLY).code == 0
             service.store.clock.advance(seconds=60)
         assert service.changes(homes[turn % 2]) == []
-        _see_that_all_is_well(service, turn)
+        _check_all_is_well(service, turn)
     late = sum(served.operation in RACES and served.status >= 400 for served in service.app.requests)
     record_property("figure", ["creates and terminates that came second, and were settled", late])
     for code, many in sorted(codes.items()):

@@ -505,7 +505,7 @@ class World(RuleBasedStateMachine):
         if has_moved:
             self._carry_out(plan, entries)
         else:
-            self._see_that_all_was_done(plan, entries)
+            self._check_all_was_done(plan, entries)
 
     @rule(key=keys)
     def destroy_one(self, key: str) -> None:
@@ -550,17 +550,17 @@ class World(RuleBasedStateMachine):
         memory = self._memory()
         first = reconcile.plan(context, options)
         if not list(self.service.app.faults):
-            self._see_that_it_is_sound(first, memory)
+            self._check_it_is_sound(first, memory)
             second = reconcile.plan(context, options)
             assert _bytes(first) == _bytes(second)
         return first
 
     def _apply_for_good(self, options: Options) -> Plan:
         plan = self._plan(options)
-        self._see_that_all_was_done(plan, self._manifest, options)
+        self._check_all_was_done(plan, self._manifest, options)
         return plan
 
-    def _see_that_all_was_done(self, plan: Plan, entries: Entries, options: Options = WITHOUT_GUARDS) -> None:
+    def _check_all_was_done(self, plan: Plan, entries: Entries, options: Options = WITHOUT_GUARDS) -> None:
         """Without faults everything is done, and the next plan has nothing to do."""
         before = self._phases()
         result = self._carry_out(plan, entries)
@@ -581,7 +581,7 @@ class World(RuleBasedStateMachine):
 
     # --- what holds of a plan
 
-    def _see_that_it_is_sound(self, plan: Plan, memory: HistorySnapshot) -> None:
+    def _check_it_is_sound(self, plan: Plan, memory: HistorySnapshot) -> None:
         entries = self._manifest
         former = {old for entry in entries.values() for old in entry.formerly}
         assert not former & {action.key for action in plan.actions}, "an old key is the new one's"
@@ -648,7 +648,7 @@ class World(RuleBasedStateMachine):
         assert not any(ids <= stopped for ids in as_declared.values()), "what runs as declared goes on"
         others = before.keys() | all_lost | self.made_by_a_colleague
         made = [job for job in self._ours() if job.id not in others]
-        self._see_that_none_was_started_beside_another(made, plan, entries)
+        self._check_none_was_started_beside_another(made, plan, entries)
         for job in made:
             key = self._key(job, entries)
             entry = entries[key]
@@ -656,7 +656,7 @@ class World(RuleBasedStateMachine):
             assert all(self._has_completed(needed, entries) for needed in needs), "in its turn"
             ours = {past.job for past in self._past_of(key, entry, memory)}
             assert not lost & ours, "not beside one of ours that has lost its marker"
-        self._see_that_it_was_journaled()
+        self._check_it_was_journaled()
         self.lost -= {job.id for job in self._ours()}
 
     def _running_as_declared(self, entries: Entries, memory: HistorySnapshot) -> dict[str, set[str]]:
@@ -674,7 +674,7 @@ class World(RuleBasedStateMachine):
                 found[key] = running
         return found
 
-    def _see_that_none_was_started_beside_another(
+    def _check_none_was_started_beside_another(
         self, made: Iterable[Job], plan: Plan, entries: Entries
     ) -> None:
         create_first = {a.key for a in plan.actions if a.replace_order is ReplaceOrder.CREATE_FIRST}
@@ -701,7 +701,7 @@ class World(RuleBasedStateMachine):
         is_done += [revision.phase is Phase.COMPLETED for revision in past]
         return any(is_done) and not entry.is_absent
 
-    def _see_that_it_was_journaled(self) -> None:
+    def _check_it_was_journaled(self) -> None:
         """Every call has its line, also where the process died."""
         asked = Counter(served.operation for served in self.service.app.requests)
         if self.recording is None or not asked[CREATE] + asked[UPDATE] + asked[STOP]:
