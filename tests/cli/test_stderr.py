@@ -123,7 +123,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["reconciler.cli", "click", "reconciler.cli.validate", "ruamel"])
+@pytest.mark.parametrize("module", ["reconciler.cli", "click", "reconciler.cli.commands.validate", "ruamel"])
 def test_an_interrupt_while_modules_are_imported_is_130_without_a_traceback(
     module: str, tmp_path: Path
 ) -> None:

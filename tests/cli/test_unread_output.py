@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.cli import cli, jobs
+from reconciler.cli import cli
+from reconciler.cli.commands import jobs
 from reconciler.cli.console import console
 from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS

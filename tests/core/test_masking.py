@@ -92,7 +92,7 @@ def test_edited_command_with_a_secret_in_it_is_hidden_whole() -> None:
 
 
 def test_hint_names_a_command_that_exists() -> None:
-    from reconciler.cli.jobs import command
+    from reconciler.cli.commands.jobs import command
 
     assert "reconciler jobs show JOB --json" in LOOKS_SECRET
     assert "--json" in [name for option in command.commands["show"].params for name in option.opts]
