@@ -36,7 +36,7 @@ def command(
     """
     from reconciler.backends.clock import SystemClock
     from reconciler.cli.context import load_stack
-    from reconciler.cli.doctor_checks import Examination
+    from reconciler.cli.doctor.checks import Examination
     from reconciler.render import doctor
 
     loaded = load_stack(paths, variables, var_files, offline=True)
