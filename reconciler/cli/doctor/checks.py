@@ -13,7 +13,7 @@ from reconciler.backends.iam import IamUnreachable, LoginRefused
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import Listing
 from reconciler.cli.context import runtime
-from reconciler.cli.doctor_records import LOCK, RecordsExamination, known_identity
+from reconciler.cli.doctor.records import LOCK, RecordsExamination, known_identity
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.doctor import (
     Check,
