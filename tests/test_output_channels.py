@@ -27,7 +27,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/job_actions.py", "confirm"): "our own function",
     ("cli/commands/history.py", "confirm"): "our own function",
     ("cli/apply_plan_file.py", "confirm"): "our own function",
-    ("cli/terminal_signals.py", "write"): "a fixed sequence",
+    ("cli/signals.py", "write"): "a fixed sequence",
     ("cli/commands/unlock.py", "confirm"): "our own function",
     ("cli/console.py", "write"): "the console",
     ("cli/console.py", "open"): "the null device, and the file that the console writes",

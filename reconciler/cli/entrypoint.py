@@ -44,7 +44,7 @@ def main(command: click.Command) -> NoReturn:
         console.lose_reader()
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout.isatty() or sys.stderr.isatty():
-        from reconciler.cli.terminal_signals import restore_on_signals
+        from reconciler.cli.signals import restore_on_signals
 
         restore_on_signals()
     code = run(command, sys.argv[1:])

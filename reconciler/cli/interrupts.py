@@ -15,7 +15,7 @@ from typing import NoReturn
 from reconciler.cli.console import console
 from reconciler.cli.entrypoint import Stopped
 from reconciler.cli.exits import SIGNALS
-from reconciler.cli.terminal_signals import show_cursor
+from reconciler.cli.signals import show_cursor
 from reconciler.cli.wait_table import display
 from reconciler.core.exit_code import ExitCode
 from reconciler.files import remove_temporary_files

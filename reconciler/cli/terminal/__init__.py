@@ -1,0 +1,1 @@
+"""What a person sees and presses: the console, progress, tables, signals."""
