@@ -27,15 +27,15 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/job_actions.py", "confirm"): "our own function",
     ("cli/commands/history.py", "confirm"): "our own function",
     ("cli/apply_plan_file.py", "confirm"): "our own function",
-    ("cli/signals.py", "write"): "a fixed sequence",
+    ("cli/terminal/signals.py", "write"): "a fixed sequence",
     ("cli/commands/unlock.py", "confirm"): "our own function",
-    ("cli/console.py", "write"): "the console",
-    ("cli/console.py", "open"): "the null device, and the file that the console writes",
+    ("cli/terminal/console.py", "write"): "the console",
+    ("cli/terminal/console.py", "open"): "the null device, and the file that the console writes",
     ("cli/exits.py", "open"): "the null device",
-    ("cli/interrupts.py", "write"): "a line that the console made, and a fixed sequence",
+    ("cli/terminal/interrupts.py", "write"): "a line that the console made, and a fixed sequence",
     ("cli/commands/plan.py", "write"): "a plan file without secrets",
     ("cli/entrypoint.py", "open"): "the null device",
-    ("cli/wait_table.py", "print"): "what the console cleaned, above what is drawn",
+    ("cli/terminal/wait_table.py", "print"): "what the console cleaned, above what is drawn",
     ("records/process_lock.py", "open"): "a lock file, which stays empty",
     ("records/store_file.py", "open"): "a database file, to be read",
     ("records/store.py", "open"): "the database file, made empty",
@@ -49,7 +49,14 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("files.py", "write"): "the file that the console writes",
 }
 #: Streams are named where a style or a terminal is asked for; only here are they written to, or replaced.
-WRITES_STREAMS = frozenset({"cli/console.py", "cli/entrypoint.py", "cli/interrupts.py", "cli/wait_table.py"})
+WRITES_STREAMS = frozenset(
+    {
+        "cli/terminal/console.py",
+        "cli/entrypoint.py",
+        "cli/terminal/interrupts.py",
+        "cli/terminal/wait_table.py",
+    }
+)
 
 
 def _calls() -> Iterator[tuple[str, str, int]]:
@@ -77,7 +84,7 @@ def test_every_exception_is_needed() -> None:
 
 def test_search_finds_what_it_looks_for() -> None:
     found = {(place, name) for place, name, _ in _calls()}
-    assert {("cli/console.py", "write"), ("cli/execution.py", "confirm")} <= found
+    assert {("cli/terminal/console.py", "write"), ("cli/execution.py", "confirm")} <= found
 
 
 @pytest.mark.parametrize("stream", sorted(STREAMS))

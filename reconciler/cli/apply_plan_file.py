@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli.console import console
 from reconciler.cli.context import runtime
 from reconciler.cli.execution import ApplyRequest, carry_out, confirm, has_terminal, held, nothing_done
-from reconciler.cli.interrupts import Interrupt, abortable
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.interrupts import Interrupt, abortable
 from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.sanitize import printable
 from reconciler.saved_plans import Values, read_plan

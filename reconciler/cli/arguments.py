@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reconciler.cli.console import console
+from reconciler.cli.terminal.console import console
 from reconciler.core.sanitize import printable
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli.console import console
+from reconciler.cli.terminal.console import console
 from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def load_stack(
 def runtime(stop: threading.Event | None = None) -> Runtime:
     """What runs a stack here: the environment of this process, the system clock, and the console."""
     from reconciler.backends.clock import SystemClock
-    from reconciler.cli import stray_output
-    from reconciler.cli.reading import reading
+    from reconciler.cli.terminal import stray_output
+    from reconciler.cli.terminal.reading import reading
     from reconciler.targets import Runtime
 
     stray_output.redirect()

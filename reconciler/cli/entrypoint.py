@@ -38,13 +38,13 @@ def main(command: click.Command) -> NoReturn:
     # A stream that the caller closed is a stream that nobody reads.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
-        from reconciler.cli.console import console
+        from reconciler.cli.terminal.console import console
 
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         console.lose_reader()
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout.isatty() or sys.stderr.isatty():
-        from reconciler.cli.signals import restore_on_signals
+        from reconciler.cli.terminal.signals import restore_on_signals
 
         restore_on_signals()
     code = run(command, sys.argv[1:])
@@ -81,7 +81,7 @@ def run(command: click.Command, args: list[str]) -> int:
 def _learn_secrets() -> None:
     """Keep all credentials at hand out of every output, those too that are not used."""
     from reconciler.backends.known_secrets import known_secrets
-    from reconciler.cli.console import console
+    from reconciler.cli.terminal.console import console
 
     console.redact.learn(known_secrets(os.environ))
 
@@ -97,7 +97,7 @@ def _invoke(command: click.Command, args: list[str]) -> int | None:
 
 def _heed_log_format(args: list[str]) -> None:
     """Take the form of stderr from a command line that was too wrong to be parsed as far as that."""
-    from reconciler.cli.console import console
+    from reconciler.cli.terminal.console import console
 
     wanted = os.environ.get("RECONCILER_LOG_FORMAT")
     words = args[: args.index("--")] if "--" in args else args

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from reconciler.cli import exits
-from reconciler.cli.console import console, has_reader
-from reconciler.cli.interrupts import Interrupt, in_flight_words, interruptible
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.output import show_plan, wanted
-from reconciler.cli.progress import json_lines, progress
+from reconciler.cli.terminal.console import console, has_reader
+from reconciler.cli.terminal.interrupts import Interrupt, in_flight_words, interruptible
+from reconciler.cli.terminal.progress import json_lines, progress
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Refused
 from reconciler.core.planner import NO_OPTIONS, Options
@@ -162,7 +162,7 @@ def _execute(
     hold: Held,
     options: Options,
 ) -> Result:
-    from reconciler.cli.wait_table import live_table
+    from reconciler.cli.terminal.wait_table import live_table
     from reconciler.rollout import Rollout
 
     interrupt = hold.interrupt

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.entrypoint import Stopped
+from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.sanitize import printable_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.cli.console import console
+from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.phase import Operation
 from reconciler.core.ports import ServiceError

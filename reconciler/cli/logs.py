@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli.console import console
+from reconciler.cli.terminal.console import console
 from reconciler.core.sanitize import printable
 from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from reconciler.cli.console import console
+from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
     from reconciler.core.allowance import Allowances

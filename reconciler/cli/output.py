@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.cli.console import console
 from reconciler.cli.options import OutputSpec
+from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
     from reconciler.core.drift import DriftReport

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.context import load_stack, runtime
 from reconciler.cli.options import STACK, TARGET_NAME, option
+from reconciler.cli.terminal.console import console
 from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.cli.console import console
 from reconciler.cli.logs import end_of_log
-from reconciler.cli.wait_table import can_draw, live_table
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.wait_table import can_draw, live_table
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.goal import Goal, Judged
 from reconciler.core.sanitize import printable

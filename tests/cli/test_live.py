@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.cli import reading as reading_module
-from reconciler.cli.console import console
-from reconciler.cli.progress import _Lines, progress
-from reconciler.cli.reading import Reading
-from reconciler.cli.wait_table import BusyLine, Display, LiveTable, Row, can_draw, display, fit
+from reconciler.cli.terminal import reading as reading_module
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.progress import _Lines, progress
+from reconciler.cli.terminal.reading import Reading
+from reconciler.cli.terminal.wait_table import BusyLine, Display, LiveTable, Row, can_draw, display, fit
 from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.plan import Action, Plan, timestamp
 from reconciler.emulator import Store

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from reconciler.cli import exits
-from reconciler.cli.console import console
+from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 from tests.cli.conftest import Reconciler, Said, manifest, write
 

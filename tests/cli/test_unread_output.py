@@ -15,9 +15,9 @@ import pytest
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.cli import cli
 from reconciler.cli.commands import jobs
-from reconciler.cli.console import console
 from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS
+from reconciler.cli.terminal.console import console
 from reconciler.emulator import Job, ManualClock, Store, create_app, running
 from reconciler.emulator.records import Body
 from tests.cli.conftest import manifest, write

@@ -15,8 +15,8 @@ from typing import NoReturn
 import pytest
 
 from reconciler.cli import cli
-from reconciler.cli.console import console
 from reconciler.cli.entrypoint import run
+from reconciler.cli.terminal.console import console
 from reconciler.core.secret import Redactor
 from tests.hostile.broken_manifests import (
     ENCODINGS,

@@ -23,10 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.backends.errors import failure_of, harmless
-from reconciler.cli import stray_output, wait_table
-from reconciler.cli.console import console
 from reconciler.cli.exits import of_exception
 from reconciler.cli.logs import redact_log
+from reconciler.cli.terminal import stray_output, wait_table
+from reconciler.cli.terminal.console import console
 from reconciler.core.decoding import INVISIBLE_BYTES
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.logtail import last_lines, unseen

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from reconciler.cli import cli
-from reconciler.cli.console import console
 from reconciler.cli.entrypoint import run
+from reconciler.cli.terminal.console import console
 from reconciler.core.secret import REDACTED, Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.apply.service import SharedTime

@@ -153,7 +153,7 @@ def test_the_second_signal_stops_at_once_and_says_what_was_done(
 def test_nothing_keeps_the_second_signal_from_stopping(last_words: str) -> None:
     script = f"""
 import os, signal, sys, threading
-from reconciler.cli.interrupts import Interrupt, interruptible
+from reconciler.cli.terminal.interrupts import Interrupt, interruptible
 interrupt = Interrupt()
 interrupt.last_words = {last_words}
 with interruptible(interrupt):

@@ -192,7 +192,7 @@ def test_signal_that_ends_the_program_in_order_leaves_a_clean_terminal(
 
 
 FAILING = """\
-import reconciler.cli.wait_table as live
+import reconciler.cli.terminal.wait_table as live
 def fail(waited, at_s):
     if len(rows) == 3:
         raise ZeroDivisionError

@@ -12,7 +12,6 @@ from click.core import ParameterSource
 
 from reconciler.cli.context import opened
 from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
-from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.options import (
     GUARDS,
     LOCK,
@@ -26,6 +25,7 @@ from reconciler.cli.options import (
     option,
     with_options,
 )
+from reconciler.cli.terminal.interrupts import Interrupt, abortable
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import click
 
 from reconciler.cli.context import opened
 from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
-from reconciler.cli.interrupts import Interrupt, abortable
 from reconciler.cli.options import LOCK, OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
+from reconciler.cli.terminal.interrupts import Interrupt, abortable
 
 
 @click.command("destroy")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.options import RECORDS, with_options
 from reconciler.cli.service_session import JSON, WHERE
+from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 
 if TYPE_CHECKING:

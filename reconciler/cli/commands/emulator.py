@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.options import FiniteRange, option, with_options
+from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.options import option, with_options
 from reconciler.cli.service_session import JSON, WHERE, called
+from reconciler.cli.terminal.console import console
 
 
 @click.command("engines")

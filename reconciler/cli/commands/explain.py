@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.options import with_options
+from reconciler.cli.terminal.console import console
 
 TOPICS = ("states", "fields")
 

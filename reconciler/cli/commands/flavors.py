@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.options import option, with_options
 from reconciler.cli.service_session import JSON, WHERE, called
+from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
     from reconciler.backends.responses import Accelerators, Capacity, Flavor

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, DurationType, option, with_options
 from reconciler.cli.service_session import JSON
+from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, called, learn_tokens
+from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.sanitize import printable
 from reconciler.jobs.logs import first_task, read_events

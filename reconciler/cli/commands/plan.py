@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.context import opened
 from reconciler.cli.options import (
     DETAILED,
@@ -23,6 +22,7 @@ from reconciler.cli.options import (
     with_options,
 )
 from reconciler.cli.output import show_digest, show_plan, wanted
+from reconciler.cli.terminal.console import console
 from reconciler.core import exit_code
 
 

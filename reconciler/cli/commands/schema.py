@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.options import with_options
+from reconciler.cli.terminal.console import console
 
 NAMES = ("manifest", "plan", "drift", "events", "history", "status")
 

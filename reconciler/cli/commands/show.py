@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.options import OUTPUT, SHOW_KEEP, OutputSpec, with_options
 from reconciler.cli.output import show_digest, show_plan, wanted
+from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.context import opened
 from reconciler.cli.options import TARGET, option, with_options
-from reconciler.cli.reading import reading
 from reconciler.cli.service_session import JSON
-from reconciler.cli.wait_table import RANKS, LiveTable, Row, can_draw, display
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.reading import reading
+from reconciler.cli.terminal.wait_table import RANKS, LiveTable, Row, can_draw, display
 from reconciler.core.exit_code import ExitCode
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.console import console
 from reconciler.cli.context import load_stack
 from reconciler.cli.options import STACK, option, with_options
+from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 
 

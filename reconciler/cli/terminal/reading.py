@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from reconciler.cli.console import console
-from reconciler.cli.wait_table import BusyLine, can_draw, display
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.wait_table import BusyLine, can_draw, display
 
 #: Seconds after which a terminal shows it, seconds after which a file has a line, and then one each minute.
 DRAW_AFTER_S, SAY_AFTER_S, SAY_EVERY_S = 0.5, 10.0, 60.0

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from reconciler.cli.console import console
-from reconciler.cli.wait_table import BusyLine, can_draw, display
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.wait_table import BusyLine, can_draw, display
 from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.plan import Action
 from reconciler.core.sanitize import printable

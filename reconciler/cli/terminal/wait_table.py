@@ -16,7 +16,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from reconciler.cli.console import console
+from reconciler.cli.terminal.console import console
 from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
 
     With or without a table nothing is said of reading the workspace, which is done over and over.
     """
-    from reconciler.cli.reading import reading
+    from reconciler.cli.terminal.reading import reading
 
     if goal is None:
         yield lambda _: None

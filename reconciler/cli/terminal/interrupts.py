@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from reconciler.cli.console import console
 from reconciler.cli.entrypoint import Stopped
 from reconciler.cli.exits import SIGNALS
-from reconciler.cli.signals import show_cursor
-from reconciler.cli.wait_table import display
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.signals import show_cursor
+from reconciler.cli.terminal.wait_table import display
 from reconciler.core.exit_code import ExitCode
 from reconciler.files import remove_temporary_files
 

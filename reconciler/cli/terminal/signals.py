@@ -12,7 +12,7 @@ import signal
 from contextlib import suppress
 from types import FrameType
 
-from reconciler.cli.wait_table import display
+from reconciler.cli.terminal.wait_table import display
 from reconciler.files import remove_temporary_files
 
 _FATAL = (

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, TextIO
 
-from reconciler.cli.console import console
+from reconciler.cli.terminal.console import console
 from reconciler.core.sanitize import printable, printable_lines
 
 if TYPE_CHECKING:
