@@ -31,7 +31,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/commands/unlock.py", "confirm"): "our own function",
     ("cli/terminal/console.py", "write"): "the console",
     ("cli/terminal/console.py", "open"): "the null device, and the file that the console writes",
-    ("cli/exits.py", "open"): "the null device",
+    ("cli/exit_codes.py", "open"): "the null device",
     ("cli/terminal/interrupts.py", "write"): "a line that the console made, and a fixed sequence",
     ("cli/commands/plan.py", "write"): "a plan file without secrets",
     ("cli/entrypoint.py", "open"): "the null device",

@@ -69,7 +69,7 @@ def run(command: click.Command, args: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (Exception, KeyboardInterrupt, Stopped) as error:
-        from reconciler.cli.exits import of_exception
+        from reconciler.cli.exit_codes import of_exception
 
         _learn_secrets()
         if isinstance(error, click.UsageError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from reconciler.cli import exits
+from reconciler.cli import exit_codes
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.output import show_plan, wanted
 from reconciler.cli.terminal.console import console, has_reader
@@ -123,7 +123,7 @@ def carry_out(
             listener.begin()
             result = _execute(context, plan, asked, stream, hold, options)
         except ReconcilerError as error:
-            if interrupt.exit not in exits.SIGNALS.values():
+            if interrupt.exit not in exit_codes.SIGNALS.values():
                 raise
             console.diagnostics(error.diagnostics)
         finally:
@@ -137,7 +137,7 @@ def carry_out(
     if result is not None and not result.interrupted:
         _show_ends_of_logs(context, result)
     for fault in result.faults[:1] if result else ():
-        exits.report_fault(fault)
+        exit_codes.report_fault(fault)
     return exit_code.of_result(plan, result, interrupt.exit)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pytest
 
-from reconciler.cli import exits
+from reconciler.cli import exit_codes
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 from tests.cli.conftest import Reconciler, Said, manifest, write
@@ -98,13 +98,13 @@ def test_whatever_ends_a_run_is_a_json_line(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(console, "log_format", "json")
-    assert exits.of_exception(error) is code
+    assert exit_codes.of_exception(error) is code
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"]
 
 
 def test_an_error_of_the_system_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    exits.of_exception(PermissionError(13, "Permission denied", "a\x1b.yaml"))
+    exit_codes.of_exception(PermissionError(13, "Permission denied", "a\x1b.yaml"))
     assert capsys.readouterr().err == "error: Permission denied\n  --> a\\x1b.yaml\n"
 
 

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.backends.errors import failure_of, harmless
-from reconciler.cli.exits import of_exception
+from reconciler.cli.exit_codes import of_exception
 from reconciler.cli.logs import redact_log
 from reconciler.cli.terminal import stray_output, wait_table
 from reconciler.cli.terminal.console import console

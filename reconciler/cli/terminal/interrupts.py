@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from reconciler.cli.entrypoint import Stopped
-from reconciler.cli.exits import SIGNALS
+from reconciler.cli.exit_codes import SIGNALS
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.signals import show_cursor
 from reconciler.cli.terminal.wait_table import display
