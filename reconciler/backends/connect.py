@@ -10,10 +10,10 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 from reconciler.backends.clock import SystemClock
 from reconciler.backends.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials
-from reconciler.backends.inprocess import WsgiAdapter, WsgiApp
+from reconciler.backends.http.inprocess import WsgiAdapter, WsgiApp
+from reconciler.backends.http.retry import RateLimiter
+from reconciler.backends.http.session import Network, Session
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.retry import RateLimiter
-from reconciler.backends.session import Network, Session
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.endpoint_url import endpoint_problem, is_loopback
 from reconciler.core.marks import Cloud

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from reconciler.backends.request import Request
+from reconciler.backends.http.request import Request
 from reconciler.core.ports import Secrets, Unauthorized
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.backends.content import parse
+from reconciler.backends.http.content import parse
 from reconciler.core.duration import format_duration
 from reconciler.core.ports import (
     NameTaken,

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from reconciler.backends.credentials import sendable
-from reconciler.backends.request import Request
-from reconciler.backends.retry import RetryPolicy
-from reconciler.backends.session import Answer, Session
+from reconciler.backends.http.request import Request
+from reconciler.backends.http.retry import RetryPolicy
+from reconciler.backends.http.session import Answer, Session
 from reconciler.core.ports import Clock, Rejected, Secrets, ServiceError, Unauthorized, Unreachable
 
 _WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"

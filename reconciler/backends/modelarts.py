@@ -12,12 +12,12 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from reconciler.backends.content import Budget
+from reconciler.backends.http.content import Budget
+from reconciler.backends.http.retry import RetryPolicy
+from reconciler.backends.http.session import Answer, Session
 from reconciler.backends.job_parser import read_job
 from reconciler.backends.observe import NeedsAbsence, SearchFilter, named, observe
 from reconciler.backends.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
-from reconciler.backends.retry import RetryPolicy
-from reconciler.backends.session import Answer, Session
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ports import (

@@ -14,10 +14,10 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler.backends import responses
-from reconciler.backends.content import Budget
+from reconciler.backends.http.content import Budget
+from reconciler.backends.http.retry import RetryPolicy
+from reconciler.backends.http.session import Answer
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.retry import RetryPolicy
-from reconciler.backends.session import Answer
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected
 

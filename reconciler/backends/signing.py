@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from reconciler.backends.credentials import sendable
-from reconciler.backends.request import Request
+from reconciler.backends.http.request import Request
 from reconciler.core.ports import Secrets
 
 #: What may change on the way, such as User-Agent, is not signed.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.retry import Backoff
+from reconciler.backends.http.retry import Backoff
 from reconciler.core.outcome import Status
 from reconciler.core.plan import Action, Reason
 from reconciler.core.stack import DesiredJob

@@ -23,8 +23,8 @@ from uuid import uuid4
 import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
+from reconciler.backends.http.session import Answer
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.session import Answer
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE
 from reconciler.core.ports import NotFound, ServiceError

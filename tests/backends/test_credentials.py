@@ -13,10 +13,10 @@ import pytest
 from reconciler.backends.connect import connect
 from reconciler.backends.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials, StaticToken
+from reconciler.backends.http.inprocess import WsgiAdapter
+from reconciler.backends.http.request import Request, query_of
+from reconciler.backends.http.session import Session
 from reconciler.backends.iam import IamUnreachable, Login, LoginRefused, PasswordToken
-from reconciler.backends.inprocess import WsgiAdapter
-from reconciler.backends.request import Request, query_of
-from reconciler.backends.session import Session
 from reconciler.backends.signing import AccessKey
 from reconciler.core.ports import Unauthorized
 from reconciler.core.stack import Target

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends import content as content_module
 from reconciler.backends.connect import connect
 from reconciler.backends.credentials import Anonymous, StaticToken
-from reconciler.backends.inprocess import WsgiAdapter
-from reconciler.backends.request import json_bytes, query_of
-from reconciler.backends.session import Network, Session
+from reconciler.backends.http import content as content_module
+from reconciler.backends.http.inprocess import WsgiAdapter
+from reconciler.backends.http.request import json_bytes, query_of
+from reconciler.backends.http.session import Network, Session
 from reconciler.core.ports import (
     NotFound,
     Rejected,

@@ -8,9 +8,9 @@ from functools import cache
 
 import pytest
 
-from reconciler.backends import content
 from reconciler.backends.credentials import Anonymous
-from reconciler.backends.session import Session
+from reconciler.backends.http import content
+from reconciler.backends.http.session import Session
 from reconciler.core.ports import UnreadableAnswer
 from reconciler.emulator.server import running
 from tests.backends.serving import Canned

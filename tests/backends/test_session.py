@@ -20,9 +20,9 @@ import requests
 import urllib3
 
 from reconciler.backends.credentials import Anonymous, StaticToken
-from reconciler.backends.inprocess import WsgiAdapter
-from reconciler.backends.retry import Backoff, RateLimiter, RetryPolicy
-from reconciler.backends.session import Network, Session
+from reconciler.backends.http.inprocess import WsgiAdapter
+from reconciler.backends.http.retry import Backoff, RateLimiter, RetryPolicy
+from reconciler.backends.http.session import Network, Session
 from reconciler.core.ports import (
     Rejected,
     ServerError,

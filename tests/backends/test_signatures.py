@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from reconciler.backends.connect import connect
-from reconciler.backends.request import JSON, Request, json_bytes, query_of
+from reconciler.backends.http.request import JSON, Request, json_bytes, query_of
 from reconciler.backends.signing import AccessKey
 from reconciler.core.ports import Unauthorized
 from reconciler.core.stack import Target

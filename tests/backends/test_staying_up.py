@@ -15,10 +15,10 @@ import requests
 
 from reconciler.backends.connect import PROCESS_LIMITER, connect, connect_inprocess
 from reconciler.backends.credentials import Anonymous
-from reconciler.backends.inprocess import WsgiAdapter
+from reconciler.backends.http.inprocess import WsgiAdapter
+from reconciler.backends.http.retry import RateLimiter
+from reconciler.backends.http.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Network, Session
 from reconciler.backends.modelarts import ModelArtsBackend
-from reconciler.backends.retry import RateLimiter
-from reconciler.backends.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Network, Session
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.ports import Unanswered, Unreachable, UnreadableAnswer
 from reconciler.core.stack import Target

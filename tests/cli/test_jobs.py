@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.session import Session
+from reconciler.backends.http.session import Session
 from reconciler.core.goal import GOALS, Goal, Judged, judge
 from reconciler.core.logtail import last_lines, unseen
 from reconciler.core.phase import Phase

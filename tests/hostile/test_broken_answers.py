@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.backends.connect import connect
 from reconciler.backends.credentials import Anonymous
-from reconciler.backends.session import Network, Session
+from reconciler.backends.http.session import Network, Session
 from reconciler.core.outcome import Status
 from reconciler.core.ports import UNCERTAIN, ServiceError, Unreachable
 from reconciler.core.stack import Target

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from reconciler import reconcile
 from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.content import Budget, memory_of, parse
 from reconciler.backends.credentials import Anonymous
-from reconciler.backends.session import Session
+from reconciler.backends.http.content import Budget, memory_of, parse
+from reconciler.backends.http.session import Session
 from reconciler.core.plan import Action, Plan
 from reconciler.core.ports import UnreadableAnswer
 from reconciler.core.sanitize import printable
@@ -235,7 +235,8 @@ def test_reading_of_many_large_answers_ends_unknown_with_bounded_memory() -> Non
     script = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from reconciler.backends import content, modelarts
+from reconciler.backends import modelarts
+from reconciler.backends.http import content
 from reconciler.backends.connect import connect_inprocess
 modelarts.Budget = lambda: content.Budget(400 << 20)
 count = [0]

@@ -52,8 +52,8 @@ Send = Callable[..., requests.Response]
 
 def install(accidents: Sequence[Accident], log: str | None, clock_url: str | None) -> None:
     """Watch the requests and the writes of this process, and let its clock run without waiting."""
-    from reconciler.backends.deadline import DeadlineAdapter
-    from reconciler.backends.inprocess import WsgiAdapter
+    from reconciler.backends.http.deadline import DeadlineAdapter
+    from reconciler.backends.http.inprocess import WsgiAdapter
     from reconciler.records.database import Database
 
     watch = _Watch(accidents, log)

@@ -128,7 +128,7 @@ def test_one_interrupt_ends_the_wait_and_leaves_a_clean_terminal(waiting: Termin
 
 SLOW = """\
 import sys, threading, time
-from reconciler.backends.inprocess import WsgiAdapter
+from reconciler.backends.http.inprocess import WsgiAdapter
 send = WsgiAdapter.send
 def slow(self, request, **options):
     if request.method == "POST" and request.url.endswith("/training-jobs"):

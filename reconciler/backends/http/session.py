@@ -23,12 +23,12 @@ from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
 from reconciler.backends.clock import SystemClock
-from reconciler.backends.content import parse, read_content
 from reconciler.backends.credentials import Credentials
-from reconciler.backends.deadline import DeadlineAdapter
 from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
-from reconciler.backends.request import JSON, Request, json_bytes, query_of
-from reconciler.backends.retry import Backoff, RateLimiter, RetryPolicy
+from reconciler.backends.http.content import parse, read_content
+from reconciler.backends.http.deadline import DeadlineAdapter
+from reconciler.backends.http.request import JSON, Request, json_bytes, query_of
+from reconciler.backends.http.retry import Backoff, RateLimiter, RetryPolicy
 from reconciler.core.duration import format_duration
 from reconciler.core.ports import (
     Clock,

@@ -1,0 +1,1 @@
+"""How requests travel: sessions, retries, deadlines, bounds, and the transport inside the process."""
