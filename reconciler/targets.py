@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.backends.known_secrets import known_secrets
+from reconciler.backends.auth.known_secrets import known_secrets
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.plan import TargetIdentity

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from reconciler.backends.auth.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.connect import endpoint_of
-from reconciler.backends.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.errors import CODES, RENEW_ON
 from reconciler.backends.http.session import MAX_SKEW_S
 from reconciler.backends.operations import BATCH, TAG_PAGE

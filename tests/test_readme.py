@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs.doc_runner import commands
-from reconciler.backends.known_secrets import FILE_VARIABLE
+from reconciler.backends.auth.known_secrets import FILE_VARIABLE
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.core.exit_code import ExitCode

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
+from reconciler.backends.auth.credential_chain import CredentialContext, find_credentials
+from reconciler.backends.auth.credentials import Anonymous, Credentials, NoCredentials
 from reconciler.backends.clock import SystemClock
-from reconciler.backends.credential_chain import CredentialContext, find_credentials
-from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials
 from reconciler.backends.http.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.http.session import Network, Session

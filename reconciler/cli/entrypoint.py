@@ -80,7 +80,7 @@ def run(command: click.Command, args: list[str]) -> int:
 
 def _learn_secrets() -> None:
     """Keep all credentials at hand out of every output, those too that are not used."""
-    from reconciler.backends.known_secrets import known_secrets
+    from reconciler.backends.auth.known_secrets import known_secrets
     from reconciler.cli.terminal.console import console
 
     console.redact.learn(known_secrets(os.environ))

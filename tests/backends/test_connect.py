@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.backends.auth.credentials import NoCredentials
 from reconciler.backends.connect import cloud_of, connect, endpoint_of, network_of, project_of
-from reconciler.backends.credentials import NoCredentials
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import Unauthorized

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.backends.auth.credential_chain import CredentialContext, find_credentials
+from reconciler.backends.auth.credentials import Anonymous, Credentials, NoCredentials, StaticToken
+from reconciler.backends.auth.iam import IamUnreachable, Login, LoginRefused, PasswordToken
+from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.connect import connect
-from reconciler.backends.credential_chain import CredentialContext, find_credentials
-from reconciler.backends.credentials import Anonymous, Credentials, NoCredentials, StaticToken
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import Request, query_of
 from reconciler.backends.http.session import Session
-from reconciler.backends.iam import IamUnreachable, Login, LoginRefused, PasswordToken
-from reconciler.backends.signing import AccessKey
 from reconciler.core.ports import Unauthorized
 from reconciler.core.stack import Target
 from reconciler.emulator.server import running

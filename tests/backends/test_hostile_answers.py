@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.backends.auth.credentials import Anonymous, StaticToken
 from reconciler.backends.connect import connect
-from reconciler.backends.credentials import Anonymous, StaticToken
 from reconciler.backends.http import content as content_module
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import json_bytes, query_of

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from reconciler.backends.credentials import Anonymous
+from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.http import content
 from reconciler.backends.http.session import Session
 from reconciler.core.ports import UnreadableAnswer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.backends.known_secrets import known_secrets
+from reconciler.backends.auth.known_secrets import known_secrets
 from reconciler.core.credential_names import CREDENTIAL_NAMES
 
 

@@ -19,7 +19,7 @@ import pytest
 import requests
 import urllib3
 
-from reconciler.backends.credentials import Anonymous, StaticToken
+from reconciler.backends.auth.credentials import Anonymous, StaticToken
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.retry import Backoff, RateLimiter, RetryPolicy
 from reconciler.backends.http.session import Network, Session

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.connect import connect
 from reconciler.backends.http.request import JSON, Request, json_bytes, query_of
-from reconciler.backends.signing import AccessKey
 from reconciler.core.ports import Unauthorized
 from reconciler.core.stack import Target
 from reconciler.emulator import ManualClock, Store, create_app, running

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import requests
 
+from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import PROCESS_LIMITER, connect, connect_inprocess
-from reconciler.backends.credentials import Anonymous
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.http.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Network, Session

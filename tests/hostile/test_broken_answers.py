@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect
-from reconciler.backends.credentials import Anonymous
 from reconciler.backends.http.session import Network, Session
 from reconciler.core.outcome import Status
 from reconciler.core.ports import UNCERTAIN, ServiceError, Unreachable

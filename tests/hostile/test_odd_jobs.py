@@ -20,8 +20,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconciler import reconcile
+from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.credentials import Anonymous
 from reconciler.backends.http.content import Budget, memory_of, parse
 from reconciler.backends.http.session import Session
 from reconciler.core.plan import Action, Plan

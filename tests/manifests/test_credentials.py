@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.backends import connect, credential_chain, iam
+from reconciler.backends import connect
+from reconciler.backends.auth import credential_chain, iam
 from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, OPTIONS, PASSWORD, TOKENS
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.stack import VariableSource

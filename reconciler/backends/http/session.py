@@ -22,8 +22,8 @@ import urllib3
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
+from reconciler.backends.auth.credentials import Credentials
 from reconciler.backends.clock import SystemClock
-from reconciler.backends.credentials import Credentials
 from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.backends.http.content import parse, read_content
 from reconciler.backends.http.deadline import DeadlineAdapter

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
+from reconciler.backends.auth.iam import IamUnreachable, LoginRefused
 from reconciler.backends.errors import is_missing_right
-from reconciler.backends.iam import IamUnreachable, LoginRefused
 from reconciler.backends.modelarts import ModelArtsBackend
 from reconciler.backends.paging import Listing
 from reconciler.cli.context import runtime

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
-from reconciler.backends.credentials import sendable
+from reconciler.backends.auth.credentials import sendable
 from reconciler.backends.http.request import Request
 from reconciler.core.ports import Secrets
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from reconciler.backends.credentials import sendable
+from reconciler.backends.auth.credentials import sendable
 from reconciler.backends.http.request import Request
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import Answer, Session

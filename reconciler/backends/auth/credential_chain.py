@@ -9,12 +9,12 @@ import configparser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from reconciler.backends.auth.credentials import Credentials, NoCredentials, StaticToken
+from reconciler.backends.auth.iam import Login, PasswordToken
+from reconciler.backends.auth.known_secrets import FILE_VARIABLE, credentials_file
+from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.clock import SystemClock
-from reconciler.backends.credentials import Credentials, NoCredentials, StaticToken
 from reconciler.backends.http.session import Session
-from reconciler.backends.iam import Login, PasswordToken
-from reconciler.backends.known_secrets import FILE_VARIABLE, credentials_file
-from reconciler.backends.signing import AccessKey
 from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
 from reconciler.core.ports import Clock
 
