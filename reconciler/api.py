@@ -51,7 +51,7 @@ from reconciler.render.text import render_result
 from reconciler.saved_plans import PlanFile, ReadPlan, Values, plan_file_of, read_plan
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.connection import RecordOptions
     from reconciler.core.drift import DriftReport as CoreDriftReport
     from reconciler.core.drift_entry import Drift, Pending
@@ -292,7 +292,7 @@ class Session:
     @property
     def backend(self) -> ModelArtsBackend:
         """The calls of the service that `jobs` does not have: tags, quotas, flavors, and others."""
-        from reconciler.backends.modelarts_backend import ModelArtsBackend
+        from reconciler.backends.modelarts.backend import ModelArtsBackend
 
         backend = self._context.target.backend
         assert isinstance(backend, ModelArtsBackend), "every kind of target speaks this API"

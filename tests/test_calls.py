@@ -11,7 +11,7 @@ import pytest
 
 import reconciler
 from reconciler.backends.jobs import Jobs
-from reconciler.backends.modelarts_backend import HUAWEI_ONLY, ModelArtsBackend
+from reconciler.backends.modelarts.backend import HUAWEI_ONLY, ModelArtsBackend
 from reconciler.backends.operations import Operations
 from reconciler.backends.request_models import SearchBody
 from reconciler.cli import cli

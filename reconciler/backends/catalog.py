@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from reconciler.backends.http.retry import RetryPolicy
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.catalog import EngineOffer
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import Rejected

@@ -13,7 +13,7 @@ from reconciler.backends.clock import SystemClock
 from reconciler.backends.http.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.http.session import Network, Session
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.endpoint_url import endpoint_problem, is_loopback
 from reconciler.core.marks import Cloud

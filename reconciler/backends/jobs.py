@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from reconciler.backends.job_models import JobPage, ReportedJob
 from reconciler.backends.job_parser import find_oddity
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.paging import page_of
 from reconciler.backends.request_models import ActionBody, Search, SearchBody, UpdateBody
 from reconciler.core.body import create_body, with_identity

@@ -17,7 +17,7 @@ from reconciler.backends import responses
 from reconciler.backends.http.content import Budget
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import Answer
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected
 

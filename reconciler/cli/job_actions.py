@@ -12,7 +12,7 @@ from reconciler.core.ports import ServiceError
 from reconciler.jobs.actions import check_allowed, delete, delete_unless, terminate
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.observed import ObservedJob
 
 

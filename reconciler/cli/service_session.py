@@ -15,7 +15,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.core.observed import ObservedJob
     from reconciler.core.plan import TargetIdentity
@@ -81,7 +81,7 @@ def called(
     target: str | None,
 ) -> Iterator[Called]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.targets import connected
 

@@ -16,7 +16,7 @@ from reconciler.core.sanitize import printable
 from reconciler.jobs.wait import JobWatch, watch_all
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.cli.service_session import Called
     from reconciler.core.observed import ObservedJob
 

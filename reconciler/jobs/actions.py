@@ -10,7 +10,7 @@ from reconciler.core.phase import Operation, may
 from reconciler.core.ports import NotFound, ServiceError, WrongPhase
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.observed import ObservedJob
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from reconciler.backends.job_models import ReportedJob
 from reconciler.backends.job_parser import find_oddity
 from reconciler.backends.jobs import Found
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.responses import Event, Metric
 from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.core.logtail import Unseen, unseen
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.backends.responses import Event
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ports import Clock

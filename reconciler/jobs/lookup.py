@@ -16,7 +16,7 @@ from reconciler.core.ports import NotFound, Rejected, ServiceError
 from reconciler.core.selection import nearest
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import KeyView
     from reconciler.core.stack import Stack

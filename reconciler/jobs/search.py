@@ -14,7 +14,7 @@ from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.duration import parse_duration
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts_backend import ModelArtsBackend
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.backends.paging import Listing
     from reconciler.core.observed import ObservedJob
 

@@ -11,7 +11,7 @@ from typing import Any
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.allowance import Allowances
 from reconciler.core.marks import Cloud
 from reconciler.core.outcome import ApplyEvent, Outcome, Result

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.clock import ManualClock
 from reconciler.emulator.store import Store

@@ -24,7 +24,7 @@ import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.http.session import Answer
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE
 from reconciler.core.ports import NotFound, ServiceError

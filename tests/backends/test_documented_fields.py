@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from reconciler.backends import responses
 from reconciler.backends.job_models import JobPage, ReportedJob
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.desired import JobBody, NodeSelectorTerm, PreferredTerm
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, a_body, an_answer

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.phase import Phase
 from reconciler.core.ports import (
     ServerError,

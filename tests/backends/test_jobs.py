@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from reconciler import Filter, JobBody, ReportedJob, Search, SearchBody, TagFilter, UpdateBody
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.jobs import Jobs
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.request_models import ActionBody, EndpointsUpdate, SpecUpdate, SshUpdate
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
@@ -291,7 +291,7 @@ def test_a_backend_that_only_plans_loads_none_of_these_models() -> None:
     probe = "import sys, reconciler.reconcile, reconciler.backends.connect; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
-    assert "reconciler.backends.modelarts_backend" in loaded
+    assert "reconciler.backends.modelarts.backend" in loaded
     assert (
         not {f"reconciler.backends.{name}" for name in ("asked", "jobs", "lenient", "reported", "told")}
         & loaded

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.operations import Operations
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected, UnreadableAnswer

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.paging import MOVED
 from reconciler.core.stack import Target
 from reconciler.emulator import Application, Effect, Fault, running

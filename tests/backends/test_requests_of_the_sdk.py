@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from reconciler.backends.connect import connect
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.stack import Target
 from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.emulator.routes import ROUTES

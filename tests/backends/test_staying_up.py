@@ -18,7 +18,7 @@ from reconciler.backends.connect import PROCESS_LIMITER, connect, connect_inproc
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.http.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Network, Session
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.ports import Unanswered, Unreachable, UnreadableAnswer
 from reconciler.core.stack import Target

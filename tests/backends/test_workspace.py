@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.observe import SearchFilter
 from reconciler.backends.paging import Page
 from reconciler.core.observed import Observation

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.backends.modelarts_backend import ModelArtsBackend
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.cli import cli
 from reconciler.cli.commands import jobs
 from reconciler.cli.entrypoint import run

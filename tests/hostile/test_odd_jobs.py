@@ -235,10 +235,10 @@ def test_reading_of_many_large_answers_ends_unknown_with_bounded_memory() -> Non
     script = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from reconciler.backends import modelarts_backend
+from reconciler.backends.modelarts import backend
 from reconciler.backends.http import content
 from reconciler.backends.connect import connect_inprocess
-modelarts_backend.Budget = lambda: content.Budget(400 << 20)
+backend.Budget = lambda: content.Budget(400 << 20)
 count = [0]
 def app(environ, start):
     count[0] += 1
