@@ -36,9 +36,9 @@ if TYPE_CHECKING:
         load,
         load_plan,
     )
-    from reconciler.backends.job_models import JobPage, ReportedJob
-    from reconciler.backends.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
-    from reconciler.backends.responses import (
+    from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
+    from reconciler.backends.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
+    from reconciler.backends.modelarts.responses import (
         Engine,
         Event,
         Events,
@@ -92,18 +92,18 @@ _NAMES_BY_MODULE = {
         "load",
         "load_plan",
     ),
-    "backends.request_models": (
+    "backends.modelarts.request_models": (
         "Filter",
         "Search",
         "SearchBody",
         "TagFilter",
         "UpdateBody",
     ),
-    "backends.job_models": (
+    "backends.modelarts.job_models": (
         "JobPage",
         "ReportedJob",
     ),
-    "backends.responses": (
+    "backends.modelarts.responses": (
         "Engine",
         "Event",
         "Events",

@@ -176,8 +176,8 @@ class _LocalClock:
 
 
 def _modelarts(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
-    from reconciler.backends.catalog import ServiceCatalog
     from reconciler.backends.connect import connect
+    from reconciler.backends.modelarts.catalog import ServiceCatalog
 
     backend = connect(
         target,

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from reconciler import reconcile
-from reconciler.backends.observe import NeedsAbsence, SearchFilter, observe
-from reconciler.backends.paging import PAGE_SIZE, Page, PageReader
+from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, observe
+from reconciler.backends.modelarts.paging import PAGE_SIZE, Page, PageReader
 from reconciler.core.body import manifest_form
 from reconciler.core.canonical import by_name, canonical, split
 from reconciler.core.marks import Cloud

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import reconciler
-from reconciler.backends.jobs import Jobs
 from reconciler.backends.modelarts.backend import HUAWEI_ONLY, ModelArtsBackend
-from reconciler.backends.operations import Operations
-from reconciler.backends.request_models import SearchBody
+from reconciler.backends.modelarts.jobs import Jobs
+from reconciler.backends.modelarts.operations import Operations
+from reconciler.backends.modelarts.request_models import SearchBody
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.emulator.routes import ROUTES, Route

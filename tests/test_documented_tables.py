@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 
 from reconciler.backends.auth.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.connect import endpoint_of
-from reconciler.backends.errors import CODES, RENEW_ON
 from reconciler.backends.http.session import MAX_SKEW_S
-from reconciler.backends.operations import BATCH, TAG_PAGE
-from reconciler.backends.paging import PAGE_SIZE
+from reconciler.backends.modelarts.errors import CODES, RENEW_ON
+from reconciler.backends.modelarts.operations import BATCH, TAG_PAGE
+from reconciler.backends.modelarts.paging import PAGE_SIZE
 from reconciler.cli import cli
 from reconciler.core.allowance import Guard
 from reconciler.core.body import OWN_KEYS

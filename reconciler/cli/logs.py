@@ -11,7 +11,7 @@ from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.backends.responses import Metric
+    from reconciler.backends.modelarts.responses import Metric
     from reconciler.cli.service_session import Called
     from reconciler.core.observed import ObservedJob
 

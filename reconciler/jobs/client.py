@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from reconciler.backends.job_models import ReportedJob
-from reconciler.backends.job_parser import find_oddity
-from reconciler.backends.jobs import Found
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.responses import Event, Metric
+from reconciler.backends.modelarts.job_models import ReportedJob
+from reconciler.backends.modelarts.job_parser import find_oddity
+from reconciler.backends.modelarts.jobs import Found
+from reconciler.backends.modelarts.responses import Event, Metric
 from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
@@ -28,7 +28,7 @@ from reconciler.jobs.wait import JobWatch, watch_all
 from reconciler.render.json import redacted
 
 if TYPE_CHECKING:
-    from reconciler.backends.request_models import Filter, TagFilter
+    from reconciler.backends.modelarts.request_models import Filter, TagFilter
     from reconciler.core.observed import ObservedJob
     from reconciler.core.secret import Redactor
     from reconciler.reconcile import Context

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from reconciler.backends.observe import named
+from reconciler.backends.modelarts.observe import named
 from reconciler.core.decide import newest
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed import Observation

@@ -15,7 +15,7 @@ from reconciler.core.duration import parse_duration
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.backends.paging import Listing
+    from reconciler.backends.modelarts.paging import Listing
     from reconciler.core.observed import ObservedJob
 
 #: One search covers so many days at most, and a filter takes so many values.
@@ -94,7 +94,7 @@ def read(
     Raises:
         WrongUsage: it takes several searches, whose jobs come in another order than asked for.
     """
-    from reconciler.backends.paging import Listing
+    from reconciler.backends.modelarts.paging import Listing
 
     if len(asked.spans) > 1 and sort_by != "create_time":
         raise _wrong(f"{_IN_PARTS}, so --sort requires a shorter period")

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.backends.catalog import ServiceCatalog
+from reconciler.backends.modelarts.catalog import ServiceCatalog
 from reconciler.core.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
 from reconciler.core.marks import Cloud
 from reconciler.core.outcome import EventType, Result, Status
@@ -205,8 +205,8 @@ def test_catalog_that_cannot_be_asked_says_nothing_and_is_warned_of_once(target:
 def test_list_with_gaps_proves_nothing(target: Target, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from pydantic import TypeAdapter
 
-    from reconciler.backends import responses
-    from reconciler.backends.operations import Operations
+    from reconciler.backends.modelarts import responses
+    from reconciler.backends.modelarts.operations import Operations
 
     listed = TypeAdapter(responses.Flavors).validate_json(text)
     monkeypatch.setattr(Operations, "flavor_list", lambda *_: listed)

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.backends.job_models import JobPage, ReportedJob
-from reconciler.backends.request_models import ActionBody, SearchBody, UpdateBody
+from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
+from reconciler.backends.modelarts.request_models import ActionBody, SearchBody, UpdateBody
 
 MESSAGES: Mapping[str, type[BaseModel]] = {
     "search": SearchBody,

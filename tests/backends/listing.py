@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from reconciler.backends.paging import PAGE_SIZE, Page
+from reconciler.backends.modelarts.paging import PAGE_SIZE, Page
 from tests.backends.building import an_answer
 
 

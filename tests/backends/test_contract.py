@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.operations import Operations
+from reconciler.backends.modelarts.operations import Operations
 from reconciler.core.canonical import mutable_paths
 from reconciler.core.identity import parse_description
 from reconciler.core.marks import Cloud

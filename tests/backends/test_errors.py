@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.backends.errors import failure_of, harmless, read_error
+from reconciler.backends.modelarts.errors import failure_of, harmless, read_error
 from reconciler.cli import cli
 from reconciler.cli.registry import COMMANDS
 from reconciler.core.ports import (

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from reconciler import Filter, JobBody, ReportedJob, Search, SearchBody, TagFilter, UpdateBody
 from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.jobs import Jobs
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.request_models import ActionBody, EndpointsUpdate, SpecUpdate, SshUpdate
+from reconciler.backends.modelarts.jobs import Jobs
+from reconciler.backends.modelarts.request_models import ActionBody, EndpointsUpdate, SpecUpdate, SshUpdate
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
 from reconciler.emulator.app import Application

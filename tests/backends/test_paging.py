@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from reconciler.backends.paging import (
+from reconciler.backends.modelarts.paging import (
     ENDLESS,
     MAX_PAGES,
     MAX_READINGS,

@@ -9,8 +9,8 @@ import pytest
 
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.observe import SearchFilter
-from reconciler.backends.paging import Page
+from reconciler.backends.modelarts.observe import SearchFilter
+from reconciler.backends.modelarts.paging import Page
 from reconciler.core.observed import Observation
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.app import Application, create_app

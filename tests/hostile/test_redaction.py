@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.backends.errors import failure_of, harmless
+from reconciler.backends.modelarts.errors import failure_of, harmless
 from reconciler.cli.exit_codes import of_exception
 from reconciler.cli.logs import redact_log
 from reconciler.cli.terminal import stray_output, wait_table

@@ -24,11 +24,11 @@ from requests.structures import CaseInsensitiveDict
 
 from reconciler.backends.auth.credentials import Credentials
 from reconciler.backends.clock import SystemClock
-from reconciler.backends.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.backends.http.content import parse, read_content
 from reconciler.backends.http.deadline import DeadlineAdapter
 from reconciler.backends.http.request import JSON, Request, json_bytes, query_of
 from reconciler.backends.http.retry import Backoff, RateLimiter, RetryPolicy
+from reconciler.backends.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.core.duration import format_duration
 from reconciler.core.ports import (
     Clock,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from reconciler.backends.http.content import Budget
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import Answer, Session
-from reconciler.backends.job_parser import read_job
-from reconciler.backends.observe import NeedsAbsence, SearchFilter, named, observe
-from reconciler.backends.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
+from reconciler.backends.modelarts.job_parser import read_job
+from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, named, observe
+from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
 from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ports import (
@@ -31,8 +31,8 @@ from reconciler.core.ports import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.backends.jobs import Jobs
-    from reconciler.backends.operations import Operations
+    from reconciler.backends.modelarts.jobs import Jobs
+    from reconciler.backends.modelarts.operations import Operations
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 #: Paths that look like a job's.
@@ -75,14 +75,14 @@ class ModelArtsBackend:
     def operations(self) -> Operations:
         """The service's other calls."""
         # Imported here: a plan does not need them.
-        from reconciler.backends.operations import Operations
+        from reconciler.backends.modelarts.operations import Operations
 
         return Operations(self)
 
     @cached_property
     def jobs(self) -> Jobs:
         """The calls about jobs, with typed questions and answers."""
-        from reconciler.backends.jobs import Jobs
+        from reconciler.backends.modelarts.jobs import Jobs
 
         return Jobs(self)
 

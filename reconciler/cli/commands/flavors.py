@@ -12,7 +12,7 @@ from reconciler.cli.service_session import JSON, WHERE, called
 from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
-    from reconciler.backends.responses import Accelerators, Capacity, Flavor
+    from reconciler.backends.modelarts.responses import Accelerators, Capacity, Flavor
 
 
 @click.command("flavors")

@@ -17,7 +17,7 @@ from reconciler.core.sanitize import printable
 from reconciler.jobs.logs import first_task, read_events
 
 if TYPE_CHECKING:
-    from reconciler.backends.paging import Listing
+    from reconciler.backends.modelarts.paging import Listing
     from reconciler.cli.service_session import Called
     from reconciler.core.observed import ObservedJob
     from reconciler.jobs.search import Moment

@@ -9,9 +9,9 @@ from functools import partial
 from typing import NamedTuple
 
 from reconciler.backends.auth.iam import IamUnreachable, LoginRefused
-from reconciler.backends.errors import is_missing_right
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.paging import Listing
+from reconciler.backends.modelarts.errors import is_missing_right
+from reconciler.backends.modelarts.paging import Listing
 from reconciler.cli.context import runtime
 from reconciler.cli.doctor.records import LOCK, RecordsExamination, known_identity
 from reconciler.core.diagnostic import ManifestInvalid

@@ -3,6 +3,6 @@
 An `ObservedJob` is what decisions need of a job; this is all of it, read when somebody asks.
 """
 
-from reconciler.backends.job_models.job import JobPage, ReportedJob
+from reconciler.backends.modelarts.job_models.job import JobPage, ReportedJob
 
 __all__ = ["JobPage", "ReportedJob"]

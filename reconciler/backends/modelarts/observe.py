@@ -13,7 +13,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconciler.backends.paging import PAGE_SIZE, SLOW_START_S, WIDTH, Listing, Page, PageReader, at_once
+from reconciler.backends.modelarts.paging import (
+    PAGE_SIZE,
+    SLOW_START_S,
+    WIDTH,
+    Listing,
+    Page,
+    PageReader,
+    at_once,
+)
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.phase import ACTIVE
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized

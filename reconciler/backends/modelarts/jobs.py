@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Self
 
-from reconciler.backends.job_models import JobPage, ReportedJob
-from reconciler.backends.job_parser import find_oddity
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.paging import page_of
-from reconciler.backends.request_models import ActionBody, Search, SearchBody, UpdateBody
+from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
+from reconciler.backends.modelarts.job_parser import find_oddity
+from reconciler.backends.modelarts.paging import page_of
+from reconciler.backends.modelarts.request_models import ActionBody, Search, SearchBody, UpdateBody
 from reconciler.core.body import create_body, with_identity
 from reconciler.core.desired import JobBody
 from reconciler.core.marks import Cloud

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from reconciler.backends.job_models.algorithm import Algorithm, Label, TaskAlgorithm
-from reconciler.backends.job_models.spec import LogExportPath, Spec, TaskResource
-from reconciler.backends.lenient import Count, Lenient, Number, Texts
-from reconciler.backends.responses import Task
+from reconciler.backends.modelarts.job_models.algorithm import Algorithm, Label, TaskAlgorithm
+from reconciler.backends.modelarts.job_models.spec import LogExportPath, Spec, TaskResource
+from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
+from reconciler.backends.modelarts.responses import Task
 from reconciler.core.aliases import one_spelling
 from reconciler.core.observed import ObservedJob
 

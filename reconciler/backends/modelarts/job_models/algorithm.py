@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from reconciler.backends.lenient import Count, Lenient, Texts
+from reconciler.backends.modelarts.lenient import Count, Lenient, Texts
 
 
 def _without_unit(value: Any) -> Any:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from reconciler.backends.job_parser import number, read_job
+from reconciler.backends.modelarts.job_parser import number, read_job
 from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.ports import ServiceError, Unauthorized
 

@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.backends import responses
 from reconciler.backends.http.content import Budget
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import Answer
+from reconciler.backends.modelarts import responses
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected

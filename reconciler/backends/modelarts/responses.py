@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field, model_validator
 
-from reconciler.backends.lenient import Count, Lenient, Number, Texts, Told
+from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts, Told
 
 
 class Event(Told):

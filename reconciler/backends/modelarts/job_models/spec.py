@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import Field
 
-from reconciler.backends.lenient import Count, Lenient, Number, Texts
-from reconciler.backends.responses import Billing, FlavorInfo
+from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
+from reconciler.backends.modelarts.responses import Billing, FlavorInfo
 
 
 class FlavorDetail(Lenient):
