@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         TaggedJob,
         Task,
     )
-    from reconciler.core.desired import JobBody
+    from reconciler.core.declared.desired import JobBody
     from reconciler.core.diagnostic import (
         Diagnostic,
         Location,
@@ -116,7 +116,7 @@ _NAMES_BY_MODULE = {
         "TaggedJob",
         "Task",
     ),
-    "core.desired": ("JobBody",),
+    "core.declared.desired": ("JobBody",),
     "core.diagnostic": (
         "Diagnostic",
         "Location",

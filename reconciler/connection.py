@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.record import LEASE_S, Scope
-from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
+from reconciler.core.declared.selection import check_keys, narrow
+from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.outcome import Result
@@ -42,8 +44,6 @@ from reconciler.core.record import (
     Scope,
     is_recorded,
 )
-from reconciler.core.selection import check_keys, narrow
-from reconciler.core.stack import Stack
 from reconciler.manifests import LoadedStack
 from reconciler.recording import Recording
 from reconciler.targets import Connected
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 class Context(NamedTuple):
     """One stack on one target.
 
-    `only` narrows the view, see `core.selection`; `tell` takes what `-v` shows. `recording` are its
+    `only` narrows the view, see `core.declared.selection`; `tell` takes what `-v` shows. `recording` are its
     records, if it has any; what is seen is written down there. `is_applied` says that what is planned is
     to be carried out, which a history that cannot be read forbids.
     """

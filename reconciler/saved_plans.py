@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core import plan_file, saved
+from reconciler.core.declared.stack import Limits, Stack, TargetKind
 from reconciler.core.diagnostic import (
     Diagnostic,
     ManifestInvalid,
@@ -20,7 +21,6 @@ from reconciler.core.diagnostic import (
 )
 from reconciler.core.saved import SavedOptions, SavedPlan
 from reconciler.core.secret import save, unsavable
-from reconciler.core.stack import Limits, Stack, TargetKind
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.records import passwords_in, whole_address
@@ -29,9 +29,9 @@ from reconciler.render.json import dump, redacted
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
+    from reconciler.core.declared.stack import VariableSource
     from reconciler.core.plan import Plan
     from reconciler.core.secret import Redactor
-    from reconciler.core.stack import VariableSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from reconciler.core.body import create_body, desugar
-from reconciler.core.digest import CURRENT, covered_by, digest_of
+from reconciler.core.declared.body import create_body, desugar
+from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
+from reconciler.core.declared.scalar import walk_texts
+from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack, TargetKind
 from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.plan import TargetIdentity
-from reconciler.core.scalar import walk_texts
 from reconciler.core.secret import as_released
-from reconciler.core.stack import DesiredJob, Lifecycle, Stack, TargetKind
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0

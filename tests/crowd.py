@@ -11,16 +11,16 @@ from typing import Any, cast
 from reconciler import reconcile
 from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, observe
 from reconciler.backends.modelarts.paging import PAGE_SIZE, Page, PageReader
-from reconciler.core.body import manifest_form
-from reconciler.core.canonical import by_name, canonical, split
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.body import manifest_form
+from reconciler.core.declared.canonical import by_name, canonical, split
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.stack import Declared, Stack
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Options
 from reconciler.core.ports import Backend, NotFound
 from reconciler.core.record import HistorySnapshot, PastRevision, Scope
-from reconciler.core.stack import Declared, Stack
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording

@@ -19,9 +19,10 @@ from reconciler.backends.modelarts.operations import BATCH, TAG_PAGE
 from reconciler.backends.modelarts.paging import PAGE_SIZE
 from reconciler.cli import cli
 from reconciler.core.allowance import Guard
-from reconciler.core.body import OWN_KEYS
-from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
+from reconciler.core.declared.body import OWN_KEYS
+from reconciler.core.declared.canonical import mutable_paths, walk_rules
+from reconciler.core.declared.stack import Lifecycle, Limits, Manifest, Target, TargetKind, Variable
 from reconciler.core.drift import DriftClass
 from reconciler.core.duration import parse_duration
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
@@ -29,7 +30,6 @@ from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.outcome import EventType
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import ACTIONS, Action, Plan, Reason, last_line
-from reconciler.core.stack import Lifecycle, Limits, Manifest, Target, TargetKind, Variable
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.manifests import load
 from reconciler.render.style import COLOURS

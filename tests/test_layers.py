@@ -50,7 +50,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 #: Library → where it may be imported, as the beginning of a path below the package.
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "click": ("cli/",),
-    "deepdiff": ("core/diff.py",),
+    "deepdiff": ("core/declared/diff.py",),
     "huaweicloudsdkcore": ("backends/",),
     "psycopg": ("records/",),
     "requests": ("backends/",),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed import Observation
 from reconciler.core.outcome import Status
 from reconciler.core.ownership import sort_by_key
@@ -17,7 +18,6 @@ from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.ports import Backend
 from reconciler.core.record import RecordsUnavailable
-from reconciler.core.stack import DesiredJob, Stack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from tests.apply.conftest import *  # noqa: F403

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.ports import Clock
-from reconciler.core.stack import Target, TargetKind
 from reconciler.emulator import StoreError
 from reconciler.targets import Connected, LocalFileFailed, Runtime, _fix_of, connected
 

@@ -12,7 +12,7 @@ from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.interruption import INTERRUPTED, outcome_of_interrupted
 from reconciler.apply.journaled import CallsInFlight, JournaledBackend
 from reconciler.apply.steps import Steps
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.order import in_order, rank
 from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped

@@ -12,11 +12,12 @@ from typing import Any
 
 from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.journaled import Turn
-from reconciler.core.digest import is_of_same_form
+from reconciler.core.declared.digest import is_of_same_form
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.mutable import did_not_take, legal_now, unreported_paths
+from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
 from reconciler.core.identity import MAX_DESCRIPTION, Description
 from reconciler.core.marker_flags import Flags, flags_before, takes_back_the_stop
-from reconciler.core.marks import Cloud
-from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.phase import Operation, Phase, may
@@ -37,7 +38,6 @@ from reconciler.core.ports import (
 )
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.retry import stopped_itself
-from reconciler.core.stack import DesiredJob, ReplaceOrder
 
 #: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.

@@ -14,11 +14,11 @@ from reconciler.backends.http.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.http.session import Network, Session
 from reconciler.backends.modelarts.backend import ModelArtsBackend
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.endpoint_url import endpoint_problem, is_loopback
-from reconciler.core.marks import Cloud
 from reconciler.core.ports import Clock, RequestListener
-from reconciler.core.stack import Target
 
 #: Where the emulator inside this process answers; nothing is ever sent there.
 INPROCESS_ENDPOINT = "http://localhost"

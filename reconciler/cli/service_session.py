@@ -16,11 +16,11 @@ from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
+    from reconciler.core.declared.stack import Stack
     from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.core.observed import ObservedJob
     from reconciler.core.plan import TargetIdentity
     from reconciler.core.ports import Clock
-    from reconciler.core.stack import Stack
 
 #: Where the stack is, for a command whose arguments end in PATH….
 WHERE: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME)

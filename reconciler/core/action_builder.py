@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.body import with_identity
-from reconciler.core.canonical import Canonical, by_name
+from reconciler.core.declared.body import with_identity
+from reconciler.core.declared.canonical import Canonical, by_name
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.mutable import mutable_part, renewed_marker, update_body
+from reconciler.core.declared.stack import Declared, DesiredJob, Limits, ReplaceOrder
 from reconciler.core.identity import Description, Marker, remote_name
-from reconciler.core.marks import Cloud
 from reconciler.core.masking import mask
-from reconciler.core.mutable import mutable_part, renewed_marker, update_body
 from reconciler.core.ownership import ConflictingJob, KeyView, Revision, Standing
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import (
@@ -28,7 +29,6 @@ from reconciler.core.plan import (
 )
 from reconciler.core.record import PastRevision
 from reconciler.core.secret import show
-from reconciler.core.stack import Declared, DesiredJob, Limits, ReplaceOrder
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from reconciler.core.action_builder import Draft, PlanContext
-from reconciler.core.digest import is_known
+from reconciler.core.declared.digest import is_known
+from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
 from reconciler.core.existing_job_rules import Present, declared_then
 from reconciler.core.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed import ObservedJob
@@ -17,7 +18,6 @@ from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, Revisi
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason
 from reconciler.core.record import PastRevision
-from reconciler.core.stack import DesiredJob, ReplaceOrder
 
 Decision = tuple[list[PlannedAction], list[PlanWarning]]
 

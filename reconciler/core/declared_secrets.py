@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.secret import REDACTED, SecretText
-from reconciler.core.stack import DesiredJob, Stack
 
 _ENVIRONMENTS, _PARAMETERS = "environments", "parameters"
 

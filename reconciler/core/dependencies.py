@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import Action, PlannedAction, Reason
-from reconciler.core.stack import DesiredJob
 
 
 class Upstream(StrEnum):

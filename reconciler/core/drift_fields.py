@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from reconciler.core.expression import Reference, parts_of
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.expression import Reference, parts_of
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
+from reconciler.core.declared.stack import Declared, DesiredJob, Lifecycle
 from reconciler.core.masking import mask
-from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.plan import Change, PlanWarning
 from reconciler.core.secret import may_have_been, show
-from reconciler.core.stack import Declared, DesiredJob, Lifecycle
 
 
 class FieldDrift(NamedTuple):

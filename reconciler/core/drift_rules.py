@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.decide import newest, rename_clash
-from reconciler.core.diff import changes_between
-from reconciler.core.digest import is_known
+from reconciler.core.declared.diff import changes_between
+from reconciler.core.declared.digest import is_known
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.drift_entry import Drift, DriftClass, Pending
 from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
 from reconciler.core.existing_job_rules import declared_then
@@ -25,7 +26,6 @@ from reconciler.core.phase import RULES, Operation, Phase, may
 from reconciler.core.plan import Change, PlanWarning, timestamp
 from reconciler.core.planner import Snapshot
 from reconciler.core.retry import stopped_itself
-from reconciler.core.stack import DesiredJob
 
 STUCK_AFTER_S = 3600.0
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reconciler.core.action_builder import Draft
-from reconciler.core.aliases import one_spelling
-from reconciler.core.body import manifest_form
-from reconciler.core.canonical import Canonical, canonical, split
-from reconciler.core.diff import changes_between, comparable_with_details, unreported_among
-from reconciler.core.digest import CURRENT, digest_of, is_known
-from reconciler.core.mutable import MutableChanges, mutable_changes
+from reconciler.core.declared.aliases import one_spelling
+from reconciler.core.declared.body import manifest_form
+from reconciler.core.declared.canonical import Canonical, canonical, split
+from reconciler.core.declared.diff import changes_between, comparable_with_details, unreported_among
+from reconciler.core.declared.digest import CURRENT, digest_of, is_known
+from reconciler.core.declared.mutable import MutableChanges, mutable_changes
+from reconciler.core.declared.reconstruction import declared_for
+from reconciler.core.declared.stack import DesiredJob, OnChange
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase
@@ -24,9 +26,7 @@ from reconciler.core.plan import (
     Reason,
     timestamp,
 )
-from reconciler.core.reconstruction import declared_for
 from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
-from reconciler.core.stack import DesiredJob, OnChange
 
 Row = tuple[PlannedAction, list[PlanWarning]]
 

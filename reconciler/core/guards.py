@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances, Guard
+from reconciler.core.declared.stack import OnChange, Stack
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason, lost_sum
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.stack import OnChange, Stack
 
 
 @dataclass(frozen=True, slots=True)

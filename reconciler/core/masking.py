@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from reconciler.core.canonical import walk_rules
-from reconciler.core.diff import spell_path
-from reconciler.core.expression import Reference, parts_of
+from reconciler.core.declared.canonical import walk_rules
+from reconciler.core.declared.diff import spell_path
+from reconciler.core.declared.expression import Reference, parts_of
+from reconciler.core.declared.stack import Declared
 from reconciler.core.plan import Change
 from reconciler.core.secret import REDACTED
 from reconciler.core.secret_detection import looks_secret
-from reconciler.core.stack import Declared
 
 #: What stands in the place of a value that may be a secret, and how to see it all the same.
 LOOKS_SECRET = "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)"  # noqa: S105 - words

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
+from reconciler.core.declared.stack import ReplaceOrder
 from reconciler.core.plan import PlannedAction
-from reconciler.core.stack import ReplaceOrder
 
 
 class Rank(IntEnum):

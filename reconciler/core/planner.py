@@ -11,10 +11,11 @@ from typing import NamedTuple
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.decide import decide, needs_details, newest, rests_on_absence
+from reconciler.core.declared.mutable import unreported_paths
+from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack
 from reconciler.core.dependencies import held_back
 from reconciler.core.guards import Proposal, refusals
 from reconciler.core.guards import warnings as guard_warnings
-from reconciler.core.mutable import unreported_paths
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership
 from reconciler.core.phase import Phase
@@ -31,7 +32,6 @@ from reconciler.core.plan import (
     timestamp,
 )
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
-from reconciler.core.stack import DesiredJob, Lifecycle, Stack
 
 
 class Options(NamedTuple):

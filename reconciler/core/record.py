@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from reconciler.core.declared.stack import Declared as Declared
+from reconciler.core.declared.stack import TargetKind
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.identity import Marker, remote_name
@@ -22,8 +24,6 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.outcome import Outcome
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import PlannedAction, TargetIdentity
-from reconciler.core.stack import Declared as Declared
-from reconciler.core.stack import TargetKind
 
 if TYPE_CHECKING:
     from reconciler.core.ownership import Revision

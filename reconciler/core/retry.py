@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from reconciler.core.declared.stack import DesiredJob, OnFailure, OnTerminated
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Reason, timestamp
-from reconciler.core.stack import DesiredJob, OnFailure, OnTerminated
 
 #: A run that ended this close to its auto_stop, or later, was stopped by it (docs/semantics.md, "Decisions").
 AUTO_STOP_SLACK_S = 300.0

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from reconciler.core.declared.digest import CURRENT, is_known
+from reconciler.core.declared.stack import Declared, Target, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
-from reconciler.core.digest import CURRENT, is_known
 from reconciler.core.duration import format_duration
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.ownership import KeyView, Revision
@@ -27,7 +28,6 @@ from reconciler.core.planner import Snapshot
 from reconciler.core.saved_checks import contradictions, miscounted
 from reconciler.core.seal import CHECKSUM, broken, seal_of_action, seal_of_options, without_seals
 from reconciler.core.secret import save
-from reconciler.core.stack import Declared, Target, VariableSource
 
 #: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
 #: says nothing.

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconciler.core.body import manifest_form
-from reconciler.core.canonical import by_name, canonical, mutable_paths, scalar, split
-from reconciler.core.diff import spell_path
-from reconciler.core.digest import CURRENT, RERUN, declared, digest_of, is_known
-from reconciler.core.expression import Reference, parts_of
+from reconciler.core.declared.body import manifest_form
+from reconciler.core.declared.canonical import by_name, canonical, mutable_paths, scalar, split
+from reconciler.core.declared.diff import spell_path
+from reconciler.core.declared.digest import CURRENT, RERUN, declared, digest_of, is_known
+from reconciler.core.declared.expression import Reference, parts_of
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.mutable import DESCRIPTION, is_changeable
+from reconciler.core.declared.stack import Declared
 from reconciler.core.identity import Description, Marker, parse_description
-from reconciler.core.marks import Cloud
-from reconciler.core.mutable import DESCRIPTION, is_changeable
 from reconciler.core.phase import Operation, may, parse_phase
 from reconciler.core.plan import Action, Before, PlannedAction, Reason
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import Declared
 
 _SECRET = "\0"  # noqa: S105 - stands for a value that is not at hand; no reference looks like it
 

@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from reconciler.core.declared.stack import ReplaceOrder
 from reconciler.core.identity import (
     key_problem,
     remote_name,
@@ -34,7 +35,6 @@ from reconciler.core.plan import (
     node_hours,
 )
 from reconciler.core.saved_bodies import change_problems, create_body_problems, update_body_problems
-from reconciler.core.stack import ReplaceOrder
 
 if TYPE_CHECKING:
     from reconciler.core.saved import SavedOptions

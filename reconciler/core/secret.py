@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
+from reconciler.core.declared.expression import Reference, escape, parts_of
+from reconciler.core.declared.scalar import ScalarText
 from reconciler.core.decoding import Decoded, base64_texts, decode
-from reconciler.core.expression import Reference, escape, parts_of
-from reconciler.core.scalar import ScalarText
 from reconciler.core.secret_forms import DEEPEST, SHORTEST_SCANNED, Form, breaks_of, forms_of, squeeze
 
 REDACTED = "(sensitive)"

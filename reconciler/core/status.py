@@ -15,6 +15,7 @@ from pydantic import Field
 
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.decide import newest
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase
@@ -22,7 +23,6 @@ from reconciler.core.plan import Action, Frozen, Head, Plan, PlannedAction, Plan
 from reconciler.core.planner import Snapshot, keys_owned_in_view
 from reconciler.core.record import Call, PastChange
 from reconciler.core.secret import show
-from reconciler.core.stack import DesiredJob, Stack
 
 
 class WaitKind(StrEnum):

@@ -8,18 +8,18 @@ from uuid import UUID
 
 from reconciler.backends.modelarts.observe import named
 from reconciler.core.decide import newest
+from reconciler.core.declared.selection import nearest
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.planner import Snapshot
 from reconciler.core.ports import NotFound, Rejected, ServiceError
-from reconciler.core.selection import nearest
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
+    from reconciler.core.declared.stack import Stack
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import KeyView
-    from reconciler.core.stack import Stack
 
 
 def find_job(

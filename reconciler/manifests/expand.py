@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from reconciler.core.credential_names import holds_credential, is_credential_name
-from reconciler.core.expression import Reference, escape, parts_of
-from reconciler.core.scalar import scalar_text, text_released_as
+from reconciler.core.declared.expression import Reference, escape, parts_of
+from reconciler.core.declared.scalar import scalar_text, text_released_as
 from reconciler.core.secret import SecretText, as_released
 from reconciler.manifests import budget
 from reconciler.manifests.budget import Budget, BudgetExceeded

@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, merge
-from reconciler.core.canonical import Rule, rules
+from reconciler.core.declared.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, merge
+from reconciler.core.declared.canonical import Rule, rules
+from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
+from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
+from reconciler.core.declared.stack import DesiredJob, JobEntry, Lifecycle
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.digest import CURRENT, covered_by, digest_of
 from reconciler.core.identity import room_for_description
-from reconciler.core.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import DesiredJob, JobEntry, Lifecycle
 from reconciler.manifests.budget import BudgetExceeded, measure
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_much

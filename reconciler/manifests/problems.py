@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from reconciler.core.declared.obs_path import INVALID_PATH, OUTSIDE
+from reconciler.core.declared.scalar import is_boolean, scalar_text
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.obs_path import INVALID_PATH, OUTSIDE
-from reconciler.core.scalar import is_boolean, scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, PathStep, Steps, diagnose, find, format_path

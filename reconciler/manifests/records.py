@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote
 
+from reconciler.core.declared.expression import Reference, escape, parts_of
+from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.expression import Reference, escape, parts_of
-from reconciler.core.scalar import scalar_text
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import Document
 from reconciler.manifests.expand import Expander, NotExpanded, Problem, problems_in

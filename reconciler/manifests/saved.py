@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reconciler.core.declared.expression import Reference, parts_of
+from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.expression import Reference, parts_of
 from reconciler.core.secret import REDACTED, SecretText, show
-from reconciler.core.stack import Variable, VariableSource
 from reconciler.files import NotRegular, TooLarge, read_file
 from reconciler.manifests.document import parse, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in

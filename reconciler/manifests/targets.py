@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
-from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
 from reconciler.manifests.merge import Entry
 from reconciler.manifests.positions import diagnose

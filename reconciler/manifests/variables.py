@@ -13,12 +13,12 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from reconciler.core.declared.expression import VARIABLE_NAME, parts_of
+from reconciler.core.declared.scalar import is_boolean, scalar_text, spelled
+from reconciler.core.declared.scalar import plain as plain_value
+from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.expression import VARIABLE_NAME, parts_of
-from reconciler.core.scalar import is_boolean, scalar_text, spelled
-from reconciler.core.scalar import plain as plain_value
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import Variable, VariableSource
 from reconciler.manifests.document import Document, plain, read, shorten
 from reconciler.manifests.positions import diagnose
 from reconciler.manifests.suggestions import Names, listed

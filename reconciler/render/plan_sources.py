@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from reconciler.core.expression import Reference, parts_of
+from reconciler.core.declared.expression import Reference, parts_of
+from reconciler.core.declared.stack import VariableSource
 from reconciler.core.plan import Plan
 from reconciler.core.sanitize import printable
 from reconciler.core.saved import SavedOptions
-from reconciler.core.stack import VariableSource
 
 
 def render_sources(plan: Plan, options: SavedOptions, records: str | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from reconciler.core.canonical import Rule, mutable_paths, rule_at, walk_rules
+from reconciler.core.declared.canonical import Rule, mutable_paths, rule_at, walk_rules
 from reconciler.core.phase import RULES, Operation, Phase
 
 

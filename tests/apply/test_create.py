@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reconciler.apply.steps import ATTEMPTS
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.outcome import EventType, Status
 from reconciler.core.plan import Action, Plan, Reason
 from reconciler.core.ports import Unreachable
-from reconciler.core.stack import DesiredJob
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CHECK_NAME, CREATE, FIND, Service, marker, the_only
 from tests.builders import a_job, absent

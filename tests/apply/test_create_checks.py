@@ -12,10 +12,10 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.backends.modelarts.catalog import ServiceCatalog
 from reconciler.core.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.outcome import EventType, Result, Status
 from reconciler.core.plan import Plan
-from reconciler.core.stack import DesiredJob
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CREATE, STOP, UPDATE, Service, a_service, the_only
 from tests.builders import a_job, a_stack

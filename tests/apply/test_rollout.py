@@ -14,6 +14,7 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.allowance import EVERY_GUARD
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.goal import Goal
 from reconciler.core.observed import Observation
 from reconciler.core.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
@@ -21,7 +22,6 @@ from reconciler.core.plan import Action, Plan
 from reconciler.core.planner import Options
 from reconciler.core.ports import Unauthorized
 from reconciler.core.record import PastRun, RunKind, Scope
-from reconciler.core.stack import DesiredJob, Stack
 from reconciler.emulator import Effect, Fault
 from reconciler.recording import Recording, StackLock
 from reconciler.rollout import Rollout

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.goal import Goal
 from reconciler.core.outcome import EventType, Waited, WaitEnd
 from reconciler.core.plan import Action
 from reconciler.core.record import Call, LockHeld, LockLost, RecordsUnavailable, RunKind, Scope, Step
-from reconciler.core.stack import DesiredJob
 from reconciler.emulator import Effect, Fault
 from reconciler.recording import Recording, StackLock
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker

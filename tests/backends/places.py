@@ -25,10 +25,10 @@ import pytest
 from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.http.session import Answer
 from reconciler.backends.modelarts.backend import ModelArtsBackend
+from reconciler.core.declared.stack import Target
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE
 from reconciler.core.ports import NotFound, ServiceError
-from reconciler.core.stack import Target
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.clock import ManualClock
 from reconciler.emulator.server import running

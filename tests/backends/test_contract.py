@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from reconciler.backends.modelarts.operations import Operations
-from reconciler.core.canonical import mutable_paths
+from reconciler.core.declared.canonical import mutable_paths
+from reconciler.core.declared.marks import Cloud
 from reconciler.core.identity import parse_description
-from reconciler.core.marks import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase
 from reconciler.core.ports import Backend, NameTaken, NotFound, Rejected, WrongPhase

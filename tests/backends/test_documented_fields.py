@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from reconciler.backends.modelarts import responses
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
-from reconciler.core.desired import JobBody, NodeSelectorTerm, PreferredTerm
+from reconciler.core.declared.desired import JobBody, NodeSelectorTerm, PreferredTerm
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, a_body, an_answer
 from tests.backends.documented import (

@@ -8,6 +8,7 @@ import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
+from reconciler.core.declared.stack import Target
 from reconciler.core.phase import Phase
 from reconciler.core.ports import (
     ServerError,
@@ -17,7 +18,6 @@ from reconciler.core.ports import (
     UnreadableAnswer,
     WrongPhase,
 )
-from reconciler.core.stack import Target
 from reconciler.emulator.app import Application
 from reconciler.emulator.faults import Effect, Fault
 from reconciler.emulator.server import running

@@ -20,6 +20,7 @@ from reconciler.backends.http import content as content_module
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import json_bytes, query_of
 from reconciler.backends.http.session import Network, Session
+from reconciler.core.declared.stack import Target
 from reconciler.core.ports import (
     NotFound,
     Rejected,
@@ -30,7 +31,6 @@ from reconciler.core.ports import (
     UnreadableAnswer,
 )
 from reconciler.core.secret import Redactor
-from reconciler.core.stack import Target
 from reconciler.emulator.server import running
 from tests.backends.building import PROJECT, TOKEN, StoppedClock
 from tests.backends.serving import Canned, a_socket

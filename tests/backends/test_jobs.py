@@ -16,7 +16,7 @@ from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.jobs import Jobs
 from reconciler.backends.modelarts.request_models import ActionBody, EndpointsUpdate, SpecUpdate, SshUpdate
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.marks import Cloud
 from reconciler.core.ports import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, StoppedClock, a_body, an_answer

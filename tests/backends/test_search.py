@@ -9,7 +9,7 @@ import pytest
 from reconciler import Search, SearchBody
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.marks import Cloud
 from reconciler.core.ports import Rejected, Unauthorized
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, StoppedClock, a_body

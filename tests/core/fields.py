@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.core.body import with_identity
+from reconciler.core.declared.body import with_identity
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed import ObservedJob
-from reconciler.core.stack import DesiredJob
 from reconciler.emulator import answers, variants
 from reconciler.emulator.errors import Refused
 from reconciler.emulator.validation import check_job

@@ -15,14 +15,14 @@ import pytest
 
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import Allowances
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import Options, Snapshot, make_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.crowd import as_recorded, plan_among_foreign_jobs
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.action_builder import PlanContext
+from reconciler.core.declared.stack import Stack
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
@@ -18,7 +19,6 @@ from reconciler.core.plan import Action, Reason
 from reconciler.core.planner import Snapshot, details_needed, make_destroy_plan, rests_on_memory
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import Stack
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, an_entry, seen
 from tests.core.history import a_memory, past, what_was_declared
 from tests.core.test_decision_table import (

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from reconciler.core.action_builder import PlanContext
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift import DriftReport, make_drift_report
-from reconciler.core.marks import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.planner import Snapshot
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.action_builder import PlanContext
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
@@ -16,7 +17,6 @@ from reconciler.core.plan import timestamp
 from reconciler.core.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, OLD, TD, F, P, R

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind, VariableSource
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
@@ -26,7 +27,6 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved import SavedOptions, StalePlan, document, movements, read
 from reconciler.core.saved_checks import SHAPES
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind, VariableSource
 from reconciler.render.json import render_plan as render_json
 from reconciler.render.style import View
 from reconciler.render.text import render_plan

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.action_builder import PlanContext
+from reconciler.core.declared.selection import narrow
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift import make_drift_report
 from reconciler.core.identity import Marker, parse_description
 from reconciler.core.observed import Observation, ObservedJob
@@ -18,8 +20,6 @@ from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import Snapshot, make_destroy_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.selection import narrow
-from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from reconciler.core.allowance import Allowances, Guard
+from reconciler.core.declared.stack import DesiredJob, Limits, Stack
 from reconciler.core.groups import fold
 from reconciler.core.observed import ObservedJob
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import make_destroy_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.stack import DesiredJob, Limits, Stack
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import plan_for

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from reconciler.core.declared.stack import Declared
 from reconciler.core.history import changes_of, newest
 from reconciler.core.record import HistorySnapshot, PastRevision
-from reconciler.core.stack import Declared
 from tests.builders import NOW
 
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.digest import CURRENT, digest_of
+from reconciler.core.declared.digest import CURRENT, digest_of
+from reconciler.core.declared.scalar import spelled
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.planner import Snapshot, details_needed, rests_on_memory
 from reconciler.core.saved import movements
-from reconciler.core.scalar import spelled
-from reconciler.core.stack import DesiredJob
 from reconciler.manifests import load
 from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.body import manifest_form
-from reconciler.core.canonical import canonical
+from reconciler.core.declared.body import manifest_form
+from reconciler.core.declared.canonical import canonical
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.plan import Plan, PlannedAction
 from reconciler.core.saved import SavedOptions, StalePlan, movements, read

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from reconciler.core.declared.scalar import spelled
+from reconciler.core.declared.stack import DesiredJob, Stack, Target, TargetKind, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
@@ -20,9 +22,7 @@ from reconciler.core.plan import Action, Plan
 from reconciler.core.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved import SavedOptions, SavedPlan, StalePlan, document, movements, read
-from reconciler.core.scalar import spelled
 from reconciler.core.secret import SecretText, show
-from reconciler.core.stack import DesiredJob, Stack, Target, TargetKind, VariableSource
 from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

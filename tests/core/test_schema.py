@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.schema import manifest_schema
-from reconciler.core.stack import JobEntry, Manifest
+from reconciler.core.declared.schema import manifest_schema
+from reconciler.core.declared.stack import JobEntry, Manifest
 
 SCHEMA = manifest_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from reconciler.core.canonical import walk_rules
+from reconciler.core.declared.canonical import walk_rules
 from reconciler.core.masking import _name_of
 from reconciler.core.secret_detection import is_secret_name, looks_secret
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.action_builder import PlanContext
+from reconciler.core.declared.selection import narrow
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.planner import Snapshot, make_plan
 from reconciler.core.record import PastChange
-from reconciler.core.selection import narrow
-from reconciler.core.stack import DesiredJob
 from reconciler.core.status import JobStatus, StatusReport, make_status
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import NO_ALLOWANCES, Allowances
+from reconciler.core.declared.scalar import spelled
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Options, Snapshot, make_plan
 from reconciler.core.record import HistorySnapshot
-from reconciler.core.scalar import spelled
 from reconciler.core.secret import SecretText
-from reconciler.core.stack import DesiredJob, Stack
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.declared.stack import OnChange
 from reconciler.core.identity import room_for_description
-from reconciler.core.stack import OnChange
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.core.declared.stack import TargetKind
 from reconciler.core.diagnostic import ManifestInvalid, WrongUsage
-from reconciler.core.stack import TargetKind
 from tests.manifests.conftest import Place, marked, place_of
 
 

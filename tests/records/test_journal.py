@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.canonical import SecretName
+from reconciler.core.declared.canonical import SecretName
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.plan import Action
 from reconciler.core.record import (

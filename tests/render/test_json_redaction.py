@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.declared.stack import TargetKind
 from reconciler.core.drift_entry import DriftClass
 from reconciler.core.outcome import EventType
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.secret import REDACTED, Redactor
-from reconciler.core.stack import TargetKind
 from reconciler.render.json import redacted
 
 JOB = "3faf5c03-1234-4c27-aad5-8a6a1ee96fb8"

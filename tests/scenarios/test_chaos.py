@@ -11,12 +11,12 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.core.allowance import EVERY_GUARD
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.identity import parse_remote_name
-from reconciler.core.marks import Cloud
 from reconciler.core.outcome import Status
 from reconciler.core.plan import Action
 from reconciler.core.planner import Options
-from reconciler.core.stack import DesiredJob
 from reconciler.emulator import chaos
 from tests.apply.service import CREATE, Service, a_service
 from tests.builders import a_job, a_stack

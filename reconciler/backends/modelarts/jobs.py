@@ -15,9 +15,9 @@ from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
 from reconciler.backends.modelarts.job_parser import find_oddity
 from reconciler.backends.modelarts.paging import page_of
 from reconciler.backends.modelarts.request_models import ActionBody, Search, SearchBody, UpdateBody
-from reconciler.core.body import create_body, with_identity
-from reconciler.core.desired import JobBody
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.body import create_body, with_identity
+from reconciler.core.declared.desired import JobBody
+from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed import Unreadable
 from reconciler.core.ports import Rejected, ServiceError, UnreadableAnswer
 

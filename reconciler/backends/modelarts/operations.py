@@ -18,7 +18,7 @@ from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import Answer
 from reconciler.backends.modelarts import responses
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.marks import Cloud
+from reconciler.core.declared.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected
 
 #: The service's limits: records deleted by one call, tags listed by one call.

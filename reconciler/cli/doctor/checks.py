@@ -14,6 +14,8 @@ from reconciler.backends.modelarts.errors import is_missing_right
 from reconciler.backends.modelarts.paging import Listing
 from reconciler.cli.context import runtime
 from reconciler.cli.doctor.records import LOCK, RecordsExamination, known_identity
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.doctor import (
     Check,
@@ -28,10 +30,8 @@ from reconciler.core.doctor import (
     well,
     wrong,
 )
-from reconciler.core.marks import Cloud
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import Clock, NotFound, Rejected, ServiceError, Unauthorized
-from reconciler.core.stack import Target, TargetKind
 from reconciler.manifests import LoadedStack
 from reconciler.targets import LocalFileFailed, connected
 

@@ -18,7 +18,7 @@ from reconciler.backends.modelarts.job_models.algorithm import Algorithm, Label,
 from reconciler.backends.modelarts.job_models.spec import LogExportPath, Spec, TaskResource
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
 from reconciler.backends.modelarts.responses import Task
-from reconciler.core.aliases import one_spelling
+from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.observed import ObservedJob
 
 

@@ -22,10 +22,17 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.marks import Cloud, DefaultTemplate, KeyedBy, Mark, UpdateInPlace
-from reconciler.core.obs_path import BootFile, CodeDirectory, ObsDirectory, ObsPath, is_inside, outside
+from reconciler.core.declared.marks import Cloud, DefaultTemplate, KeyedBy, Mark, UpdateInPlace
+from reconciler.core.declared.obs_path import (
+    BootFile,
+    CodeDirectory,
+    ObsDirectory,
+    ObsPath,
+    is_inside,
+    outside,
+)
+from reconciler.core.declared.scalar import plain, scalar_text
 from reconciler.core.phase import Operation
-from reconciler.core.scalar import plain, scalar_text
 
 HUAWEI_ONLY = frozenset({Cloud.HUAWEI})
 EVERY_CLOUD = frozenset(Cloud)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reconciler.core.body import RAW_FORBIDDEN
-from reconciler.core.expression import VARIABLE_NAME
+from reconciler.core.declared.body import RAW_FORBIDDEN
+from reconciler.core.declared.expression import VARIABLE_NAME
+from reconciler.core.declared.stack import NOT_IN_DEFAULTS, JobEntry, Limits, Manifest, Target, Variable
 from reconciler.core.identity import KEY_PATTERN, STACK_PATTERN
-from reconciler.core.stack import NOT_IN_DEFAULTS, JobEntry, Limits, Manifest, Target, Variable
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

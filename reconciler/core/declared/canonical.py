@@ -16,8 +16,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.core.desired import JobBody
-from reconciler.core.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
+from reconciler.core.declared.desired import JobBody
+from reconciler.core.declared.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
 from reconciler.core.secret import SecretText
 
 Canonical = dict[str, Any]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeGuard
 
-from reconciler.core.canonical import Rule, rules, scalar
-from reconciler.core.scalar import plain, scalar_text, text_released_as
+from reconciler.core.declared.canonical import Rule, rules, scalar
+from reconciler.core.declared.scalar import plain, scalar_text, text_released_as
 from reconciler.core.secret import SecretText
 
 #: Members of the service's `metadata` that stand on the first level of an entry.

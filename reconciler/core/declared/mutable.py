@@ -10,15 +10,22 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from reconciler.core.canonical import Canonical, SecretName, canonical, mutable_paths, rule_at, scalar
-from reconciler.core.diff import changes_between
+from reconciler.core.declared.canonical import (
+    Canonical,
+    SecretName,
+    canonical,
+    mutable_paths,
+    rule_at,
+    scalar,
+)
+from reconciler.core.declared.diff import changes_between
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.stack import Declared, DesiredJob
 from reconciler.core.identity import Description, Marker
-from reconciler.core.marks import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.plan import Change, PlanWarning
 from reconciler.core.secret import REDACTED, SecretText, holds_secret, show
-from reconciler.core.stack import Declared, DesiredJob
 
 DESCRIPTION = ("description",)
 _PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.core.canonical import Canonical, Rule, SecretName, member_rule, rules
-from reconciler.core.digest import RERUN
+from reconciler.core.declared.canonical import Canonical, Rule, SecretName, member_rule, rules
+from reconciler.core.declared.digest import RERUN
+from reconciler.core.declared.reconstruction import is_by_reference
 from reconciler.core.plan import Change
-from reconciler.core.reconstruction import is_by_reference
 from reconciler.core.secret import REDACTED
 
 _NAMED_ARGUMENTS = "parameters"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.stack import Stack
 
 _GLOB = frozenset("*?[")
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.marks import Mark
+from reconciler.core.declared.marks import Mark
 
 _FORM = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
 _SCHEME = re.compile(r"^(?:(?:obs|s3):/|file://)(?=/)")

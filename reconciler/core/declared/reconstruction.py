@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import Any, NamedTuple
 
-from reconciler.core.canonical import Canonical, Rule, SecretName, member_rule, rules
-from reconciler.core.digest import RERUN, digest_of
-from reconciler.core.marks import Mark
+from reconciler.core.declared.canonical import Canonical, Rule, SecretName, member_rule, rules
+from reconciler.core.declared.digest import RERUN, digest_of
+from reconciler.core.declared.marks import Mark
 
 #: So many declarations are tried for one job; one costs some 20 to 70 µs.
 LIMIT = 1_000
