@@ -17,7 +17,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.core.action_builder import before_of
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.goal import Goal, judge
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, WaitEnd, skipped
 from reconciler.core.phase import parse_phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count

@@ -15,7 +15,7 @@ from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import by_name, canonical, split
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Declared, Stack
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Options

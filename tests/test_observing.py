@@ -11,7 +11,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed_job import Observation
+from reconciler.core.observed.job import Observation
 from reconciler.core.outcome import Status
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase

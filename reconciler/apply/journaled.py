@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.plan import PlannedAction
 from reconciler.core.ports import UNCERTAIN, Backend, Journal, ServiceError
 from reconciler.core.record import Call, Step, StepEnd

@@ -13,7 +13,7 @@ from reconciler.jobs.actions import check_allowed, delete, delete_unless, termin
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
 
 
 class Ending(NamedTuple):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.backends.modelarts.responses import Metric
     from reconciler.cli.service_session import Called
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
 
 
 def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> None:

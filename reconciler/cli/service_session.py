@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.declared.stack import Stack
     from reconciler.core.declared_secrets import DeclaredSecrets
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
     from reconciler.core.plan import TargetIdentity
     from reconciler.core.ports import Clock
 

@@ -18,7 +18,7 @@ from reconciler.jobs.wait import JobWatch, watch_all
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.cli.service_session import Called
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
 
 LOG_LINES = 20
 

@@ -13,7 +13,7 @@ from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
 from reconciler.core.existing_job_rules import Present, declared_then
 from reconciler.core.identity import MAX_NAME, parse_remote_name
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, Revision, Standing
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.identity import parse_remote_name
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.secret import REDACTED, SecretText
 
 _ENVIRONMENTS, _PARAMETERS = "environments", "parameters"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.core.duration import format_duration
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.ownership import Ownership, Standing
 from reconciler.core.phase import Phase
 from reconciler.core.plan import timestamp

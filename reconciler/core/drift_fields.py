@@ -12,7 +12,7 @@ from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.declared.stack import Declared, DesiredJob, Lifecycle
 from reconciler.core.masking import mask
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.plan import Change, PlanWarning
 from reconciler.core.secret import may_have_been, show

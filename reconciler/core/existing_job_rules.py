@@ -13,7 +13,7 @@ from reconciler.core.declared.digest import CURRENT, digest_of, is_known
 from reconciler.core.declared.mutable import MutableChanges, mutable_changes
 from reconciler.core.declared.reconstruction import declared_for
 from reconciler.core.declared.stack import DesiredJob, OnChange
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase
 from reconciler.core.plan import (

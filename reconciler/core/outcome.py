@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from reconciler.core.duration import format_duration
 from reconciler.core.goal import Judged
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.plan import Action, Frozen, PlannedAction
 
 

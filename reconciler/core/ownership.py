@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from reconciler.core.identity import Marker, parse_remote_name
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.record import HistorySnapshot, PastRevision
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed.job import Observation, ObservedJob
 
 if TYPE_CHECKING:
     from reconciler.core.catalog import EngineOffer

@@ -20,7 +20,7 @@ from reconciler.core.declared.stack import TargetKind
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.identity import Marker, remote_name
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.outcome import Outcome
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import PlannedAction, TargetIdentity

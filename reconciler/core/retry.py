@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reconciler.core.declared.stack import DesiredJob, OnFailure, OnTerminated
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Reason, timestamp

@@ -16,7 +16,7 @@ from pydantic import Field
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.decide import newest
 from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Frozen, Head, Plan, PlannedAction, PlanWarning, Reason, timestamp

@@ -11,7 +11,7 @@ from reconciler.core.ports import NotFound, ServiceError, WrongPhase
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
 
 
 def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: bool) -> None:

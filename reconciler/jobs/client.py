@@ -16,7 +16,7 @@ from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.goal import Goal, Judged
 from reconciler.core.logtail import last_lines
-from reconciler.core.observed_job import Unreadable
+from reconciler.core.observed.job import Unreadable
 from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.core.ports import ServiceError, UnreadableAnswer
 from reconciler.core.token_redaction import tokens_of, without_tokens
@@ -29,7 +29,7 @@ from reconciler.render.json import redacted
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.request_models import Filter, TagFilter
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
     from reconciler.core.secret import Redactor
     from reconciler.reconcile import Context
 

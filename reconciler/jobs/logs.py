@@ -10,7 +10,7 @@ from reconciler.core.logtail import Unseen, unseen
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.backends.modelarts.responses import Event
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
     from reconciler.core.ports import Clock
 
 #: Seconds between two looks at a log that grows.

@@ -10,7 +10,7 @@ from reconciler.backends.modelarts.observe import named
 from reconciler.core.decide import newest
 from reconciler.core.declared.selection import nearest
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.observed_job import Observation
+from reconciler.core.observed.job import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.planner import Snapshot
 from reconciler.core.ports import NotFound, Rejected, ServiceError
@@ -18,7 +18,7 @@ from reconciler.core.ports import NotFound, Rejected, ServiceError
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.declared.stack import Stack
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
     from reconciler.core.ownership import KeyView
 
 

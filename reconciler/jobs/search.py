@@ -16,7 +16,7 @@ from reconciler.core.duration import parse_duration
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.backends.modelarts.paging import Listing
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
 
 #: One search covers so many days at most, and a filter takes so many values.
 #: Source: docs/modelarts.md, "Calls".

@@ -11,7 +11,7 @@ from reconciler.core.plan import Action
 from reconciler.core.ports import NotFound, ServiceError, Unauthorized
 
 if TYPE_CHECKING:
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
     from reconciler.core.ports import Backend, Clock
 
 #: Seconds between two looks: soon at first, for jobs that are short.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from reconciler.core.duration import format_duration
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.plan import timestamp
 from reconciler.core.sanitize import printable
 from reconciler.render.style import PLAIN, Style

@@ -16,7 +16,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.goal import Goal
-from reconciler.core.observed_job import Observation
+from reconciler.core.observed.job import Observation
 from reconciler.core.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
 from reconciler.core.plan import Action, Plan
 from reconciler.core.planner import Options

@@ -11,7 +11,7 @@ from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.observe import SearchFilter
 from reconciler.backends.modelarts.paging import Page
-from reconciler.core.observed_job import Observation
+from reconciler.core.observed.job import Observation
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.clock import ManualClock

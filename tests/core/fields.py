@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.core.declared.body import with_identity
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.emulator import answers, variants
 from reconciler.emulator.errors import Refused
 from reconciler.emulator.validation import check_job

@@ -17,7 +17,7 @@ from reconciler.core.action_builder import PlanContext
 from reconciler.core.allowance import Allowances
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.declared_secrets import DeclaredSecrets
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.secret import SecretText
 from tests.builders import a_job, a_stack, seen
 

@@ -12,7 +12,7 @@ from reconciler.core.action_builder import PlanContext
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift import DriftReport, make_drift_report
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.planner import Snapshot

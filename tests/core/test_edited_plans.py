@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind, VariableSource
 from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason

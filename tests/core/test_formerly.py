@@ -13,7 +13,7 @@ from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift import make_drift_report
 from reconciler.core.identity import Marker, parse_description
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.order import in_order
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
@@ -304,7 +304,7 @@ def test_an_old_key_whose_new_one_is_out_of_view_is_not_terminated(is_partial: b
 
 
 def test_an_unreadable_job_of_the_old_key_makes_the_new_one_unknown() -> None:
-    from reconciler.core.observed_job import Unreadable
+    from reconciler.core.observed.job import Unreadable
 
     plan = plan_for(a_stack(renamed()), unreadable=(Unreadable("status is missing", name="old"),))
     assert [(a.key, a.action) for a in plan.actions] == [("new", Action.UNKNOWN)]

@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.allowance import Allowances, Guard
 from reconciler.core.declared.stack import DesiredJob, Limits, Stack
 from reconciler.core.groups import fold
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import make_destroy_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
@@ -343,7 +343,7 @@ def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
 
 def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
     from reconciler.core.action_builder import PlanContext
-    from reconciler.core.observed_job import Observation
+    from reconciler.core.observed.job import Observation
     from reconciler.core.ownership import sort_by_key
     from reconciler.core.planner import Snapshot
 

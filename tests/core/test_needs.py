@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.observed.job import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, last_line
 from reconciler.core.record import NO_HISTORY, HistorySnapshot

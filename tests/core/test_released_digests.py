@@ -16,7 +16,7 @@ import pytest
 from reconciler.core.declared.digest import CURRENT, digest_of
 from reconciler.core.declared.scalar import spelled
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed_job import Observation
+from reconciler.core.observed.job import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from reconciler.core.declared.scalar import spelled
 from reconciler.core.declared.stack import DesiredJob, Stack, Target, TargetKind, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan

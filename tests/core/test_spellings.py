@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.existing_job_rules import Difference, difference
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 from tests.builders import a_job, seen
 
 DECLARED: dict[str, Any] = {

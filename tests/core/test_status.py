@@ -10,7 +10,7 @@ import pytest
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.planner import Snapshot, make_plan

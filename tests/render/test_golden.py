@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
 from reconciler.core.drift import DriftReport
-from reconciler.core.observed_job import Unreadable
+from reconciler.core.observed.job import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
 from reconciler.core.plan import Action, Plan, count, last_line
 from reconciler.render import render_drift, render_plan

@@ -19,7 +19,7 @@ from reconciler.backends.modelarts.job_parser import read_job
 from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, named, observe
 from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
 from reconciler.core.declared.marks import Cloud
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.ports import (
     NotFound,
     ReadingListener,

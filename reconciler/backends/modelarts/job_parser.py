@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any
 
 from reconciler.core.identity import MARKER_BEGIN, Marker, parse_description
-from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.observed.job import ObservedJob, Unreadable
 
 
 def read_job(answer: Any) -> ObservedJob | Unreadable:

@@ -18,7 +18,7 @@ from reconciler.backends.modelarts.request_models import ActionBody, Search, Sea
 from reconciler.core.declared.body import create_body, with_identity
 from reconciler.core.declared.desired import JobBody
 from reconciler.core.declared.marks import Cloud
-from reconciler.core.observed_job import Unreadable
+from reconciler.core.observed.job import Unreadable
 from reconciler.core.ports import Rejected, ServiceError, UnreadableAnswer
 
 _EVERY_JOB = Search()

@@ -22,7 +22,7 @@ from reconciler.backends.modelarts.paging import (
     PageReader,
     at_once,
 )
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.phase import ACTIVE
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from reconciler.backends.modelarts.job_parser import number, read_job
-from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.observed.job import ObservedJob, Unreadable
 from reconciler.core.ports import ServiceError, Unauthorized
 
 PAGE_SIZE = 50

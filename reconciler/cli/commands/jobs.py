@@ -19,7 +19,7 @@ from reconciler.jobs.logs import first_task, read_events
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.paging import Listing
     from reconciler.cli.service_session import Called
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed.job import ObservedJob
     from reconciler.jobs.search import Moment
 
 _JOB = click.argument("job", metavar="JOB")

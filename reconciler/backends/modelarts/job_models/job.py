@@ -19,7 +19,7 @@ from reconciler.backends.modelarts.job_models.spec import LogExportPath, Spec, T
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
 from reconciler.backends.modelarts.responses import Task
 from reconciler.core.declared.aliases import one_spelling
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed.job import ObservedJob
 
 
 class ExperimentReference(Lenient):
