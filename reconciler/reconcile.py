@@ -19,8 +19,8 @@ from reconciler.core.declared.selection import check_keys, narrow
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed.job import Observation, ObservedJob
+from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.outcome import Result
-from reconciler.core.ownership import sort_by_key
 from reconciler.core.plan import Plan
 from reconciler.core.planner import (
     NO_OPTIONS,

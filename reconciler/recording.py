@@ -35,8 +35,8 @@ from reconciler.record_directory import NAME, record_directory, tighten
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from reconciler.core.observed.ownership import Revision
     from reconciler.core.outcome import Outcome
-    from reconciler.core.ownership import Revision
     from reconciler.core.record import Declared, PastChange, Step, StepEnd
 
 DATABASE = "records.sqlite3"

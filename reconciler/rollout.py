@@ -18,8 +18,8 @@ from reconciler.core.action_builder import before_of
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed.job import ObservedJob
+from reconciler.core.observed.phase import parse_phase
 from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, WaitEnd, skipped
-from reconciler.core.phase import parse_phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planner import NO_OPTIONS, Options, Snapshot
 from reconciler.core.ports import NotFound, ServiceError

@@ -11,9 +11,9 @@ from reconciler.core.declared.body import create_body, desugar
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
 from reconciler.core.declared.scalar import walk_texts
 from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack, TargetKind
-from reconciler.core.identity import Description, Marker, remote_name
+from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.phase import Phase
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import TargetIdentity
 from reconciler.core.secret import as_released
 

@@ -16,7 +16,7 @@ from reconciler.core.declared.canonical import by_name, canonical, split
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Declared, Stack
 from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.phase import Phase
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Options
 from reconciler.core.ports import Backend, NotFound

@@ -26,9 +26,9 @@ from reconciler.core.declared.stack import Lifecycle, Limits, Manifest, Target, 
 from reconciler.core.drift import DriftClass
 from reconciler.core.duration import parse_duration
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
-from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
+from reconciler.core.observed.identity import MAX_DESCRIPTION, MAX_NAME
+from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import EventType
-from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import ACTIONS, Action, Plan, Reason, last_line
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.manifests import load

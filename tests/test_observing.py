@@ -12,9 +12,9 @@ import pytest
 from reconciler import reconcile
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import Observation
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Status
-from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.ports import Backend
 from reconciler.core.record import RecordsUnavailable

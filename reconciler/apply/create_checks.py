@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from reconciler.core.catalog import Missing, Offers, missing, needs_engines, needs_flavors, pools
+from reconciler.core.observed.catalog import Missing, Offers, missing, needs_engines, needs_flavors, pools
 from reconciler.core.plan import PlannedAction
 from reconciler.core.ports import Catalog, NotOffered, Rejected, ServiceError
 

@@ -16,11 +16,11 @@ from reconciler.core.declared.digest import is_of_same_form
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
-from reconciler.core.identity import MAX_DESCRIPTION, Description
-from reconciler.core.marker_flags import Flags, flags_before, takes_back_the_stop
+from reconciler.core.observed.identity import MAX_DESCRIPTION, Description
 from reconciler.core.observed.job import ObservedJob
+from reconciler.core.observed.marker_flags import Flags, flags_before, takes_back_the_stop
+from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.plan import Action, PlannedAction, Reason
 from reconciler.core.ports import (
     UNCERTAIN,

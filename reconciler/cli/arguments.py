@@ -53,6 +53,6 @@ def _is_path(word: str) -> bool:
 
 
 def _may_be_key(word: str) -> bool:
-    from reconciler.core.identity import KEY_PATTERN
+    from reconciler.core.observed.identity import KEY_PATTERN
 
     return KEY_PATTERN.fullmatch(word) is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.phase import Operation
+from reconciler.core.observed.phase import Operation
 from reconciler.core.ports import ServiceError
 from reconciler.jobs.actions import check_allowed, delete, delete_unless, terminate
 

@@ -29,7 +29,7 @@ def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> N
 
 def print_log(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     """Print the end of a log."""
-    from reconciler.core.logtail import last_lines, unseen
+    from reconciler.core.observed.logtail import last_lines, unseen
     from reconciler.render.listing import render_lines
 
     preview = there.backend.operations.log_preview(job.id, task)
@@ -54,7 +54,7 @@ def redact_log(text: str, *, is_cut: bool) -> str:
 
 def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     """Print a log as it grows, until the job has ended. With JSON each line is an object."""
-    from reconciler.core.logtail import last_lines, unseen
+    from reconciler.core.observed.logtail import last_lines, unseen
 
     seen, is_first = 0, True
     while True:

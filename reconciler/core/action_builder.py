@@ -11,10 +11,10 @@ from reconciler.core.declared.canonical import Canonical, by_name
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import mutable_part, renewed_marker, update_body
 from reconciler.core.declared.stack import Declared, DesiredJob, Limits, ReplaceOrder
-from reconciler.core.identity import Description, Marker, remote_name
 from reconciler.core.masking import mask
-from reconciler.core.ownership import ConflictingJob, KeyView, Revision, Standing
-from reconciler.core.phase import Operation, Phase, may
+from reconciler.core.observed.identity import Description, Marker, remote_name
+from reconciler.core.observed.ownership import ConflictingJob, KeyView, Revision, Standing
+from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.plan import (
     ACTIONS,
     BAD_ENDS,

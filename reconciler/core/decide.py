@@ -12,10 +12,10 @@ from reconciler.core.action_builder import Draft, PlanContext
 from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
 from reconciler.core.existing_job_rules import Present, declared_then
-from reconciler.core.identity import MAX_NAME, parse_remote_name
+from reconciler.core.observed.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, Revision, Standing
-from reconciler.core.phase import Operation, Phase, may
+from reconciler.core.observed.ownership import ConflictingJob, KeyView, Ownership, Revision, Standing
+from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason
 from reconciler.core.record import PastRevision
 

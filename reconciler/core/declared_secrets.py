@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.identity import parse_remote_name
+from reconciler.core.observed.identity import parse_remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.secret import REDACTED, SecretText
 

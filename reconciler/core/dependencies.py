@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.plan import Action, PlannedAction, Reason
 
 

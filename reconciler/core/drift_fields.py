@@ -13,7 +13,7 @@ from reconciler.core.declared.mutable import MutableChanges, edited_paths, mutab
 from reconciler.core.declared.stack import Declared, DesiredJob, Lifecycle
 from reconciler.core.masking import mask
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.ownership import Revision
+from reconciler.core.observed.ownership import Revision
 from reconciler.core.plan import Change, PlanWarning
 from reconciler.core.secret import may_have_been, show
 

@@ -21,8 +21,8 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.drift_entry import Drift, DriftClass, Pending
 from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
 from reconciler.core.existing_job_rules import declared_then
-from reconciler.core.ownership import ConflictingJob, KeyView, Revision, Standing
-from reconciler.core.phase import RULES, Operation, Phase, may
+from reconciler.core.observed.ownership import ConflictingJob, KeyView, Revision, Standing
+from reconciler.core.observed.phase import RULES, Operation, Phase, may
 from reconciler.core.plan import Change, PlanWarning, timestamp
 from reconciler.core.planner import Snapshot
 from reconciler.core.retry import stopped_itself

@@ -14,8 +14,8 @@ from reconciler.core.declared.mutable import MutableChanges, mutable_changes
 from reconciler.core.declared.reconstruction import declared_for
 from reconciler.core.declared.stack import DesiredJob, OnChange
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.ownership import KeyView, Revision
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import KeyView, Revision
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import (
     LOSS_WAY_OUT,
     Action,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from reconciler.core.phase import Phase
+from reconciler.core.observed.phase import Phase
 
 
 class Goal(StrEnum):

@@ -17,8 +17,8 @@ from reconciler.core.dependencies import held_back
 from reconciler.core.guards import Proposal, refusals
 from reconciler.core.guards import warnings as guard_warnings
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.ownership import KeyView, Ownership
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import KeyView, Ownership
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import (
     Action,
     Plan,

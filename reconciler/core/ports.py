@@ -28,9 +28,9 @@ from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed.job import Observation, ObservedJob
 
 if TYPE_CHECKING:
-    from reconciler.core.catalog import EngineOffer
+    from reconciler.core.observed.catalog import EngineOffer
+    from reconciler.core.observed.ownership import Revision
     from reconciler.core.outcome import Outcome
-    from reconciler.core.ownership import Revision
     from reconciler.core.record import (
         Declared,
         HistorySnapshot,

@@ -19,14 +19,14 @@ from reconciler.core.declared.stack import Declared as Declared
 from reconciler.core.declared.stack import TargetKind
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.identity import Marker, remote_name
+from reconciler.core.observed.identity import Marker, remote_name
 from reconciler.core.observed.job import ObservedJob
+from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import Outcome
-from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.plan import PlannedAction, TargetIdentity
 
 if TYPE_CHECKING:
-    from reconciler.core.ownership import Revision
+    from reconciler.core.observed.ownership import Revision
 
 #: How long a lock is held without a sign of life.
 LEASE_S = 60.0

@@ -20,8 +20,8 @@ from reconciler.core.declared.stack import Declared, Target, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
 from reconciler.core.duration import format_duration
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.ownership import KeyView, Revision
-from reconciler.core.phase import Operation, Phase, may, parse_phase
+from reconciler.core.observed.ownership import KeyView, Revision
+from reconciler.core.observed.phase import Operation, Phase, may, parse_phase
 from reconciler.core.plan import Action, Frozen, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.plan_file import unreadable_texts
 from reconciler.core.planner import Snapshot

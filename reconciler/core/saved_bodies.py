@@ -16,8 +16,8 @@ from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import DESCRIPTION, is_changeable
 from reconciler.core.declared.stack import Declared
-from reconciler.core.identity import Description, Marker, parse_description
-from reconciler.core.phase import Operation, may, parse_phase
+from reconciler.core.observed.identity import Description, Marker, parse_description
+from reconciler.core.observed.phase import Operation, may, parse_phase
 from reconciler.core.plan import Action, Before, PlannedAction, Reason
 from reconciler.core.secret import SecretText
 

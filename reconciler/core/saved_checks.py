@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from reconciler.core.declared.stack import ReplaceOrder
-from reconciler.core.identity import (
+from reconciler.core.observed.identity import (
     key_problem,
     remote_name,
     stack_problem,
 )
-from reconciler.core.phase import Operation, may, parse_phase
+from reconciler.core.observed.phase import Operation, may, parse_phase
 from reconciler.core.plan import (
     Action,
     After,

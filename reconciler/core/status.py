@@ -17,8 +17,8 @@ from reconciler.core.action_builder import PlanContext
 from reconciler.core.decide import newest
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.ownership import KeyView, Revision
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import KeyView, Revision
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import Action, Frozen, Head, Plan, PlannedAction, PlanWarning, Reason, timestamp
 from reconciler.core.planner import Snapshot, keys_owned_in_view
 from reconciler.core.record import Call, PastChange

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from reconciler.core.ownership import Revision
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import Revision
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import Action, After, PlannedAction, Reason
 
 _ENDED_BY_SOMEBODY = frozenset({Phase.TERMINATING, Phase.TERMINATED})

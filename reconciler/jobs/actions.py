@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic, Refused
-from reconciler.core.phase import Operation, may
+from reconciler.core.observed.phase import Operation, may
 from reconciler.core.ports import NotFound, ServiceError, WrongPhase
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.goal import Goal, Judged
-from reconciler.core.logtail import last_lines
 from reconciler.core.observed.job import Unreadable
-from reconciler.core.phase import Operation, Phase, parse_phase
+from reconciler.core.observed.logtail import last_lines
+from reconciler.core.observed.phase import Operation, Phase, parse_phase
 from reconciler.core.ports import ServiceError, UnreadableAnswer
 from reconciler.core.token_redaction import tokens_of, without_tokens
 from reconciler.jobs.actions import check_allowed, terminate

@@ -11,7 +11,7 @@ from reconciler.core.decide import newest
 from reconciler.core.declared.selection import nearest
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed.job import Observation
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planner import Snapshot
 from reconciler.core.ports import NotFound, Rejected, ServiceError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.declared.stack import Stack
     from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.ownership import KeyView
+    from reconciler.core.observed.ownership import KeyView
 
 
 def find_job(

@@ -14,7 +14,7 @@ from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
 from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.declared.stack import DesiredJob, JobEntry, Lifecycle
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.identity import room_for_description
+from reconciler.core.observed.identity import room_for_description
 from reconciler.core.secret import SecretText
 from reconciler.manifests.budget import BudgetExceeded, measure
 from reconciler.manifests.document import Document, shorten

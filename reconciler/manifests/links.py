@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.identity import key_problem
+from reconciler.core.observed.identity import key_problem
 from reconciler.core.secret import SecretText
 from reconciler.manifests.document import shorten
 from reconciler.manifests.merge import Entry

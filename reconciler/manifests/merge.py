@@ -10,7 +10,7 @@ from reconciler.core.declared.body import desugar
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, Manifest
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.identity import key_problem, stack_problem
+from reconciler.core.observed.identity import key_problem, stack_problem
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, PathStep, diagnose, location_of_key
 from reconciler.manifests.problems import NAMED_LISTS, found

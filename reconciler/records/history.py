@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import Insert
 
-from reconciler.core.phase import parse_phase
+from reconciler.core.observed.phase import parse_phase
 from reconciler.core.record import HistorySnapshot, PastRevision, Scope
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database

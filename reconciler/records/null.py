@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
+from reconciler.core.observed.ownership import Revision
 from reconciler.core.outcome import Outcome
-from reconciler.core.ownership import Revision
 from reconciler.core.record import (
     NO_HISTORY,
     Declared,

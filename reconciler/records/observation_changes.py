@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from reconciler.core.ownership import Revision
+from reconciler.core.observed.ownership import Revision
 from reconciler.records.serialization import plain, read_phases
 
 #: A look that is older than the one written down by less than this came late; by more, a clock was wrong.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import ColumnElement, delete, func, insert, select
 
-from reconciler.core.ownership import Revision
+from reconciler.core.observed.ownership import Revision
 from reconciler.core.record import (
     HistorySnapshot,
     Holder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from reconciler.core.declared.canonical import Rule, mutable_paths, rule_at, walk_rules
-from reconciler.core.phase import RULES, Operation, Phase
+from reconciler.core.observed.phase import RULES, Operation, Phase
 
 
 def render_states() -> str:

@@ -11,9 +11,9 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.backends.modelarts.catalog import ServiceCatalog
-from reconciler.core.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.observed.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
 from reconciler.core.outcome import EventType, Result, Status
 from reconciler.core.plan import Plan
 from reconciler.emulator import Effect, Fault

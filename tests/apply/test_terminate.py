@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.backends.http.retry import Backoff
-from reconciler.core.identity import MAX_DESCRIPTION
+from reconciler.core.observed.identity import MAX_DESCRIPTION
 from reconciler.core.outcome import Status
 from reconciler.core.plan import Action, Plan, Reason
 from reconciler.emulator import Effect, Fault

@@ -27,7 +27,7 @@ from reconciler.backends.http.session import Answer
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.stack import Target
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.phase import ACTIVE
+from reconciler.core.observed.phase import ACTIVE
 from reconciler.core.ports import NotFound, ServiceError
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.clock import ManualClock

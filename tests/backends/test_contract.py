@@ -15,9 +15,9 @@ import pytest
 from reconciler.backends.modelarts.operations import Operations
 from reconciler.core.declared.canonical import mutable_paths
 from reconciler.core.declared.marks import Cloud
-from reconciler.core.identity import parse_description
+from reconciler.core.observed.identity import parse_description
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.phase import ACTIVE, Phase
+from reconciler.core.observed.phase import ACTIVE, Phase
 from reconciler.core.ports import Backend, NameTaken, NotFound, Rejected, WrongPhase
 from reconciler.core.secret import SecretText
 from reconciler.emulator.routes import HUAWEI, ROUTES

@@ -9,7 +9,7 @@ import pytest
 from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.stack import Target
-from reconciler.core.phase import Phase
+from reconciler.core.observed.phase import Phase
 from reconciler.core.ports import (
     ServerError,
     Throttled,

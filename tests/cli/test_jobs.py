@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.backends.http.session import Session
 from reconciler.core.goal import GOALS, Goal, Judged, judge
-from reconciler.core.logtail import last_lines, unseen
-from reconciler.core.phase import Phase
+from reconciler.core.observed.logtail import last_lines, unseen
+from reconciler.core.observed.phase import Phase
 from reconciler.emulator import Effect, Fault, Job
 from tests.apply.service import SharedTime
 from tests.backends.building import a_body

@@ -10,7 +10,7 @@ from reconciler.core.declared.canonical import by_name
 from reconciler.core.declared.mutable import mutable_part
 from reconciler.core.declared.stack import Declared, DesiredJob
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.phase import Phase
+from reconciler.core.observed.phase import Phase
 from reconciler.core.record import HistorySnapshot, PastRevision
 from tests.builders import seen
 

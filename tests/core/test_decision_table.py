@@ -18,8 +18,8 @@ from reconciler.core.allowance import Allowances
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import Options, Snapshot, make_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot

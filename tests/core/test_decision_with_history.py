@@ -13,8 +13,8 @@ import pytest
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.declared.stack import Stack
 from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.planner import Snapshot, details_needed, make_destroy_plan, rests_on_memory
 from reconciler.core.record import NO_HISTORY, HistorySnapshot

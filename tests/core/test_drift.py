@@ -13,8 +13,8 @@ from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.planner import Snapshot
 from reconciler.core.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen

@@ -19,8 +19,8 @@ import pytest
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind, VariableSource
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot

@@ -344,7 +344,7 @@ def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
 def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
     from reconciler.core.action_builder import PlanContext
     from reconciler.core.observed.job import Observation
-    from reconciler.core.ownership import sort_by_key
+    from reconciler.core.observed.ownership import sort_by_key
     from reconciler.core.planner import Snapshot
 
     jobs = [seen(a_job(str(n)), ran_s=30 * HOUR, node_count=8) for n in range(6)]

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 
 from reconciler.core.action_builder import PlanContext
 from reconciler.core.drift import make_drift_report
-from reconciler.core.ownership import KeyView
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import KeyView
+from reconciler.core.observed.phase import Phase
 from tests.builders import NOW, STACK, TARGET
 from tests.core.plan_and_drift import contradictions
 from tests.core.worlds import World, worlds

@@ -17,8 +17,8 @@ from reconciler.core.declared.digest import CURRENT, digest_of
 from reconciler.core.declared.scalar import spelled
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import Observation
-from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.planner import Snapshot, details_needed, rests_on_memory
 from reconciler.core.saved import movements

@@ -16,8 +16,8 @@ from reconciler.core.declared.scalar import spelled
 from reconciler.core.declared.stack import DesiredJob, Stack, Target, TargetKind, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.plan import Action, Plan
 from reconciler.core.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot

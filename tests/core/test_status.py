@@ -11,8 +11,8 @@ from reconciler.core.action_builder import PlanContext
 from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.planner import Snapshot, make_plan
 from reconciler.core.record import PastChange
 from reconciler.core.status import JobStatus, StatusReport, make_status

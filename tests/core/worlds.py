@@ -12,7 +12,7 @@ from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.declared.scalar import spelled
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Options, Snapshot, make_plan
 from reconciler.core.record import HistorySnapshot

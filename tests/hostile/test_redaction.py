@@ -29,7 +29,7 @@ from reconciler.cli.terminal import stray_output, wait_table
 from reconciler.cli.terminal.console import console
 from reconciler.core.decoding import INVISIBLE_BYTES
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.logtail import last_lines, unseen
+from reconciler.core.observed.logtail import last_lines, unseen
 from reconciler.core.sanitize import INVISIBLE, printable, visible
 from reconciler.core.secret import REDACTED, Redactor
 from reconciler.manifests import load

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reconciler.core.observed.ownership import Revision
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.ownership import Revision
 from reconciler.core.plan import Action, After, Before, PlannedAction, Reason
 from reconciler.core.record import Call, Declared, Holder, Run, RunKind, Scope, Step
 from reconciler.core.secret import Redactor

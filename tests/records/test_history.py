@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event
 
+from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.phase import Phase
 from reconciler.core.plan import Action
 from reconciler.core.record import Call, HistorySnapshot, Prunable, RunEnd, StepEnd
 from reconciler.records.store import StoredRecords

@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.core.declared.stack import TargetKind
 from reconciler.core.drift_entry import DriftClass
+from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import EventType
-from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Reason
 from reconciler.core.secret import REDACTED, Redactor
 from reconciler.render.json import redacted

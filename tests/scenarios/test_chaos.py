@@ -13,7 +13,7 @@ from reconciler import reconcile
 from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.identity import parse_remote_name
+from reconciler.core.observed.identity import parse_remote_name
 from reconciler.core.outcome import Status
 from reconciler.core.plan import Action
 from reconciler.core.planner import Options

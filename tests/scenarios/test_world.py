@@ -31,9 +31,9 @@ from reconciler.core.allowance import EVERY_GUARD, Allowances
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind
 from reconciler.core.goal import Goal
-from reconciler.core.identity import Marker, parse_description, remote_name
+from reconciler.core.observed.identity import Marker, parse_description, remote_name
+from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Result, Status, WaitEnd
-from reconciler.core.phase import Phase
 from reconciler.core.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.planner import NO_OPTIONS, Options
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope

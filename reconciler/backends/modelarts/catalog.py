@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.catalog import EngineOffer
 from reconciler.core.declared.marks import Cloud
+from reconciler.core.observed.catalog import EngineOffer
 from reconciler.core.ports import Rejected
 
 #: The pool is unknown, not for training or not running; it does not have the flavor.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from reconciler.core.identity import MARKER_BEGIN, Marker, parse_description
+from reconciler.core.observed.identity import MARKER_BEGIN, Marker, parse_description
 from reconciler.core.observed.job import ObservedJob, Unreadable
 
 

@@ -23,7 +23,7 @@ from reconciler.backends.modelarts.paging import (
     at_once,
 )
 from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.phase import ACTIVE
+from reconciler.core.observed.phase import ACTIVE
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 
 #: A condition of the service's search: `key`, `operator` (between, like, in, not), `value` (a list of text).

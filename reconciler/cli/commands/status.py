@@ -140,7 +140,7 @@ def _redraw(context: Context) -> NoReturn:
 
 def _rank(one: JobStatus) -> int:
     """What matters most stands first: what failed or cannot be judged, what runs, what waits, the rest."""
-    from reconciler.core.phase import parse_phase
+    from reconciler.core.observed.phase import parse_phase
 
     phase = parse_phase(one.phase or "")
     if one.problem is not None or (phase is not None and phase.ended_badly):

@@ -30,7 +30,7 @@ from reconciler.core.doctor import (
     well,
     wrong,
 )
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.ports import Clock, NotFound, Rejected, ServiceError, Unauthorized
 from reconciler.manifests import LoadedStack
 from reconciler.targets import LocalFileFailed, connected

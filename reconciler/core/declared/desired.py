@@ -32,7 +32,7 @@ from reconciler.core.declared.obs_path import (
     outside,
 )
 from reconciler.core.declared.scalar import plain, scalar_text
-from reconciler.core.phase import Operation
+from reconciler.core.observed.phase import Operation
 
 HUAWEI_ONLY = frozenset({Cloud.HUAWEI})
 EVERY_CLOUD = frozenset(Cloud)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from reconciler.core.phase import Operation
+from reconciler.core.observed.phase import Operation
 
 
 class Cloud(StrEnum):

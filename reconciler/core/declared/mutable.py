@@ -21,9 +21,9 @@ from reconciler.core.declared.canonical import (
 from reconciler.core.declared.diff import changes_between
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Declared, DesiredJob
-from reconciler.core.identity import Description, Marker
+from reconciler.core.observed.identity import Description, Marker
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.phase import Phase, may
+from reconciler.core.observed.phase import Phase, may
 from reconciler.core.plan import Change, PlanWarning
 from reconciler.core.secret import REDACTED, SecretText, holds_secret, show
 

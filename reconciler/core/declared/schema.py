@@ -12,7 +12,7 @@ from typing import Any
 from reconciler.core.declared.body import RAW_FORBIDDEN
 from reconciler.core.declared.expression import VARIABLE_NAME
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, JobEntry, Limits, Manifest, Target, Variable
-from reconciler.core.identity import KEY_PATTERN, STACK_PATTERN
+from reconciler.core.observed.identity import KEY_PATTERN, STACK_PATTERN
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

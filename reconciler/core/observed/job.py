@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from reconciler.core.identity import Description, Marker, parse_description
-from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.observed.identity import Description, Marker, parse_description
+from reconciler.core.observed.phase import Phase, parse_phase
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from reconciler.core.identity import Marker, parse_remote_name
+from reconciler.core.observed.identity import Marker, parse_remote_name
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.record import HistorySnapshot, PastRevision
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from reconciler.core.identity import parse_description
+from reconciler.core.observed.identity import parse_description
 from reconciler.core.plan import PlannedAction, Reason
 
 
