@@ -37,8 +37,8 @@ from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, Refused, WrongUsage
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.outcome import EventType, Status, WaitEnd
-from reconciler.core.plan import Action
-from reconciler.core.planner import NO_OPTIONS, Options
+from reconciler.core.planning.plan import Action
+from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import RunKind
 from reconciler.core.redaction import without_secrets
 from reconciler.core.secret import Redactor
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from reconciler.core.goal import Goal
     from reconciler.core.outcome import ApplyEvent, Outcome, Waited
     from reconciler.core.outcome import Result as CoreResult
-    from reconciler.core.plan import Plan as CorePlan
-    from reconciler.core.plan import PlannedAction, PlanWarning, TargetIdentity
+    from reconciler.core.planning.plan import Plan as CorePlan
+    from reconciler.core.planning.plan import PlannedAction, PlanWarning, TargetIdentity
     from reconciler.jobs.client import JobClient
     from reconciler.manifests import LoadedStack
     from reconciler.reconcile import Context

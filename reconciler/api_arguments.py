@@ -12,10 +12,10 @@ from math import isfinite
 from numbers import Number, Real
 from pathlib import Path
 
-from reconciler.core.allowance import Allowances
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.goal import Goal
-from reconciler.core.planner import Options
+from reconciler.core.planning.allowance import Allowances
+from reconciler.core.planning.planner import Options
 
 AnyPath = str | os.PathLike[str]
 

@@ -21,7 +21,7 @@ from reconciler.recording import Recording
 from reconciler.targets import Runtime, connected, identity_of
 
 if TYPE_CHECKING:
-    from reconciler.core.plan import TargetIdentity
+    from reconciler.core.planning.plan import TargetIdentity
     from reconciler.core.ports import Clock, Records
 
 

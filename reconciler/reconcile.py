@@ -13,16 +13,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.action_builder import PlanContext
-from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.declared.selection import check_keys, narrow
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.outcome import Result
-from reconciler.core.plan import Plan
-from reconciler.core.planner import (
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
+from reconciler.core.planning.plan import Plan
+from reconciler.core.planning.planner import (
     NO_OPTIONS,
     Options,
     Snapshot,
@@ -52,7 +52,7 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
     from reconciler.core.drift import DriftReport
-    from reconciler.core.status import StatusReport
+    from reconciler.core.planning.status import StatusReport
 
 
 class Context(NamedTuple):
@@ -148,7 +148,7 @@ def drift(context: Context) -> DriftReport:
 
 def status(context: Context) -> StatusReport:
     """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
-    from reconciler.core.status import make_status  # a plan needs none of it
+    from reconciler.core.planning.status import make_status  # a plan needs none of it
 
     made, look = plan_with_look(context)
     stack = narrow(context.loaded.stack, context.only, look.ownership.owned_keys)

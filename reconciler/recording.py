@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.plan import Plan, without_growing
+from reconciler.core.planning.plan import Plan, without_growing
 from reconciler.core.ports import Clock, Journal, Records
 from reconciler.core.record import (
     LEASE_S,

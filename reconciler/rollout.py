@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.action_builder import before_of
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import parse_phase
 from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, WaitEnd, skipped
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason, count
-from reconciler.core.planner import NO_OPTIONS, Options, Snapshot
+from reconciler.core.planning.action_builder import before_of
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, count
+from reconciler.core.planning.planner import NO_OPTIONS, Options, Snapshot
+from reconciler.core.planning.supersession import Followed, Standing, Verdict, judge_followed, may_start
 from reconciler.core.ports import NotFound, ServiceError
 from reconciler.core.record import LockHeld, RecordsUnavailable, RunEnd, RunKind
-from reconciler.core.supersession import Followed, Standing, Verdict, judge_followed, may_start
 from reconciler.reconcile import Context
 from reconciler.recording import plan_digest
 

@@ -30,7 +30,7 @@ from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.core.declared.stack import VariableSource
-    from reconciler.core.plan import Plan
+    from reconciler.core.planning.plan import Plan
     from reconciler.core.secret import Redactor
 
 

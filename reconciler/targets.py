@@ -13,7 +13,7 @@ from reconciler.backends.auth.known_secrets import known_secrets
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.plan import TargetIdentity
+from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.ports import Backend, Catalog, Clock, ReadingListener, Rejected, RequestListener
 from reconciler.core.secret import Redactor
 from reconciler.record_directory import private_file, record_directory

@@ -14,7 +14,7 @@ from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack, TargetK
 from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import TargetIdentity
+from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.secret import as_released
 
 NOW = 1_800_000_000.0

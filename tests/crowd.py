@@ -17,8 +17,8 @@ from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Declared, Stack
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Plan
-from reconciler.core.planner import Options
+from reconciler.core.planning.plan import Plan
+from reconciler.core.planning.planner import Options
 from reconciler.core.ports import Backend, NotFound
 from reconciler.core.record import HistorySnapshot, PastRevision, Scope
 from reconciler.manifests import LoadedStack

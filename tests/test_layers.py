@@ -132,7 +132,7 @@ IMPORTS = [found for path in MODULES for found in _imports(path)]
 
 
 def _room(path: str) -> str:
-    """`core/plan.py` is in core, `targets.py` is a room of its own, the package itself is ""."""
+    """`core/planning/plan.py` is in core, `targets.py` is a room of its own, the package itself is ""."""
     return "" if path == "__init__.py" else path.partition("/")[0].removesuffix(".py")
 
 

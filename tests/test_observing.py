@@ -15,7 +15,7 @@ from reconciler.core.observed.job import Observation
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Status
-from reconciler.core.plan import Action, Reason
+from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.ports import Backend
 from reconciler.core.record import RecordsUnavailable
 from reconciler.reconcile import Context

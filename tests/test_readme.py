@@ -15,7 +15,7 @@ from reconciler.backends.auth.known_secrets import FILE_VARIABLE
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.plan import ACTIONS
+from reconciler.core.planning.plan import ACTIONS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

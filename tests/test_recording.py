@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.declared.stack import TargetKind
-from reconciler.core.plan import TargetIdentity
+from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.record import RecordsUnavailable, RunKind, Scope
 from reconciler.recording import Recording
 

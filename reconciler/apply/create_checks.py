@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from reconciler.core.observed.catalog import Missing, Offers, missing, needs_engines, needs_flavors, pools
-from reconciler.core.plan import PlannedAction
+from reconciler.core.planning.plan import PlannedAction
 from reconciler.core.ports import Catalog, NotOffered, Rejected, ServiceError
 
 _T = TypeVar("_T")

@@ -14,9 +14,9 @@ from reconciler.apply.journaled import CallsInFlight, JournaledBackend
 from reconciler.apply.steps import Steps
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.order import in_order, rank
 from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
-from reconciler.core.plan import Plan, PlannedAction, timestamp
+from reconciler.core.planning.order import in_order, rank
+from reconciler.core.planning.plan import Plan, PlannedAction, timestamp
 from reconciler.core.ports import Backend, Clock, Interrupted, Journal
 from reconciler.core.record import LockLost
 from reconciler.version import __version__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.plan import PlannedAction
+from reconciler.core.planning.plan import PlannedAction
 from reconciler.core.record import Call
 
 INTERRUPTED = "interrupted before it started"

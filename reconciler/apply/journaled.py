@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.plan import PlannedAction
+from reconciler.core.planning.plan import PlannedAction
 from reconciler.core.ports import UNCERTAIN, Backend, Journal, ServiceError
 from reconciler.core.record import Call, Step, StepEnd
 

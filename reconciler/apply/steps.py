@@ -21,7 +21,8 @@ from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.marker_flags import Flags, flags_before, takes_back_the_stop
 from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.plan import Action, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, PlannedAction, Reason
+from reconciler.core.planning.retry import stopped_itself
 from reconciler.core.ports import (
     UNCERTAIN,
     Backend,
@@ -37,7 +38,6 @@ from reconciler.core.ports import (
     WrongPhase,
 )
 from reconciler.core.record import RecordsUnavailable
-from reconciler.core.retry import stopped_itself
 
 #: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.

@@ -17,7 +17,7 @@ from reconciler.core.sanitize import printable
 from reconciler.saved_plans import Values, read_plan
 
 if TYPE_CHECKING:
-    from reconciler.core.plan import Plan
+    from reconciler.core.planning.plan import Plan
     from reconciler.core.saved import SavedOptions
     from reconciler.reconcile import Context
 

@@ -18,13 +18,13 @@ from reconciler.cli.terminal.interrupts import Interrupt, in_flight_words, inter
 from reconciler.cli.terminal.progress import json_lines, progress
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Refused
-from reconciler.core.planner import NO_OPTIONS, Options
+from reconciler.core.planning.planner import NO_OPTIONS, Options
 
 if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
     from reconciler.core.goal import Goal
     from reconciler.core.outcome import Result
-    from reconciler.core.plan import Plan
+    from reconciler.core.planning.plan import Plan
     from reconciler.core.record import RunKind
     from reconciler.reconcile import Context
     from reconciler.recording import StackLock
@@ -57,7 +57,7 @@ def nothing_done(asked: ApplyRequest) -> Iterator[None]:
             from reconciler.apply.executor import EventStream
             from reconciler.backends.clock import SystemClock
             from reconciler.core.outcome import EventType
-            from reconciler.core.plan import FORMAT_VERSION
+            from reconciler.core.planning.plan import FORMAT_VERSION
             from reconciler.version import __version__
 
             with json_lines() as listener:

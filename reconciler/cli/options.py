@@ -15,7 +15,7 @@ import click
 from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
-    from reconciler.core.allowance import Allowances
+    from reconciler.core.planning.allowance import Allowances
 
     ParamType = click.ParamType[Any]
 else:  # generic in newer versions of click only
@@ -123,7 +123,7 @@ class GuardType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Check that there is such a guard."""
-        from reconciler.core.allowance import Allowances
+        from reconciler.core.planning.allowance import Allowances
 
         try:
             Allowances.of([str(value)])
@@ -338,7 +338,7 @@ SHOW_KEEP = option("--show-keep", is_flag=True, help="Also list unchanged jobs."
 
 def allowances(allow: Sequence[str], *, force: bool, allow_empty: bool) -> Allowances:
     """What the options of GUARDS allow."""
-    from reconciler.core.allowance import Allowances
+    from reconciler.core.planning.allowance import Allowances
 
     return Allowances.of(allow, force=force, allow_empty=allow_empty)
 

@@ -11,7 +11,7 @@ from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
     from reconciler.core.drift import DriftReport
-    from reconciler.core.plan import Plan
+    from reconciler.core.planning.plan import Plan
     from reconciler.render.style import View
 
 

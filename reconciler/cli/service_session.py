@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.core.declared.stack import Stack
     from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.plan import TargetIdentity
+    from reconciler.core.planning.plan import TargetIdentity
     from reconciler.core.ports import Clock
 
 #: Where the stack is, for a command whose arguments end in PATH….

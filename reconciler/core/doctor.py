@@ -10,7 +10,7 @@ from reconciler.core.duration import format_duration
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Ownership, Standing
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import timestamp
+from reconciler.core.planning.plan import timestamp
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 from reconciler.core.record import Holder
 

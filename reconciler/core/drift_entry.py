@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from reconciler.core.plan import Change, Frozen
+from reconciler.core.planning.plan import Change, Frozen
 
 
 class DriftClass(StrEnum):

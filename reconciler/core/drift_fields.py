@@ -14,7 +14,7 @@ from reconciler.core.declared.stack import Declared, DesiredJob, Lifecycle
 from reconciler.core.masking import mask
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Revision
-from reconciler.core.plan import Change, PlanWarning
+from reconciler.core.planning.plan import Change, PlanWarning
 from reconciler.core.secret import may_have_been, show
 
 

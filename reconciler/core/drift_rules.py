@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from reconciler.core.action_builder import PlanContext
-from reconciler.core.decide import newest, rename_clash
 from reconciler.core.declared.diff import changes_between
 from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.drift_entry import Drift, DriftClass, Pending
 from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
-from reconciler.core.existing_job_rules import declared_then
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, Revision, Standing
 from reconciler.core.observed.phase import RULES, Operation, Phase, may
-from reconciler.core.plan import Change, PlanWarning, timestamp
-from reconciler.core.planner import Snapshot
-from reconciler.core.retry import stopped_itself
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.decide import newest, rename_clash
+from reconciler.core.planning.existing_job_rules import declared_then
+from reconciler.core.planning.plan import Change, PlanWarning, timestamp
+from reconciler.core.planning.planner import Snapshot
+from reconciler.core.planning.retry import stopped_itself
 
 STUCK_AFTER_S = 3600.0
 

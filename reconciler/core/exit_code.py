@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reconciler.core.drift import DriftReport
     from reconciler.core.outcome import Result
-    from reconciler.core.plan import Plan
+    from reconciler.core.planning.plan import Plan
 
 
 class ExitCode(IntEnum):

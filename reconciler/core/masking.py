@@ -17,7 +17,7 @@ from reconciler.core.declared.canonical import walk_rules
 from reconciler.core.declared.diff import spell_path
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.stack import Declared
-from reconciler.core.plan import Change
+from reconciler.core.planning.plan import Change
 from reconciler.core.secret import REDACTED
 from reconciler.core.secret_detection import looks_secret
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from reconciler.core.duration import format_duration
 from reconciler.core.goal import Judged
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.plan import Action, Frozen, PlannedAction
+from reconciler.core.planning.plan import Action, Frozen, PlannedAction
 
 
 class Status(StrEnum):

@@ -23,7 +23,7 @@ from reconciler.core.observed.identity import Marker, remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import Outcome
-from reconciler.core.plan import PlannedAction, TargetIdentity
+from reconciler.core.planning.plan import PlannedAction, TargetIdentity
 
 if TYPE_CHECKING:
     from reconciler.core.observed.ownership import Revision

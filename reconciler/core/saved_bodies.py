@@ -18,7 +18,7 @@ from reconciler.core.declared.mutable import DESCRIPTION, is_changeable
 from reconciler.core.declared.stack import Declared
 from reconciler.core.observed.identity import Description, Marker, parse_description
 from reconciler.core.observed.phase import Operation, may, parse_phase
-from reconciler.core.plan import Action, Before, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, Before, PlannedAction, Reason
 from reconciler.core.secret import SecretText
 
 _SECRET = "\0"  # noqa: S105 - stands for a value that is not at hand; no reference looks like it

@@ -23,7 +23,7 @@ from reconciler.core.observed.identity import (
     stack_problem,
 )
 from reconciler.core.observed.phase import Operation, may, parse_phase
-from reconciler.core.plan import (
+from reconciler.core.planning.plan import (
     Action,
     After,
     Before,

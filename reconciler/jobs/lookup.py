@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from reconciler.backends.modelarts.observe import named
-from reconciler.core.decide import newest
 from reconciler.core.declared.selection import nearest
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed.job import Observation
 from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.planner import Snapshot
+from reconciler.core.planning.decide import newest
+from reconciler.core.planning.planner import Snapshot
 from reconciler.core.ports import NotFound, Rejected, ServiceError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.goal import Goal, Judged, judge
 from reconciler.core.outcome import ENDS, Waited, WaitEnd
-from reconciler.core.plan import Action
+from reconciler.core.planning.plan import Action
 from reconciler.core.ports import NotFound, ServiceError, Unauthorized
 
 if TYPE_CHECKING:

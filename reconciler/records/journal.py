@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Executable, bindparam, case, func, insert, update
 
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.plan import After, Before
+from reconciler.core.planning.plan import After, Before
 from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, Step, StepEnd
 from reconciler.records.database import Database
 from reconciler.records.group_commit import Entry, Gathering

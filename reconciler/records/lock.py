@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.plan import timestamp
+from reconciler.core.planning.plan import timestamp
 from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
 from reconciler.core.sanitize import printable
 from reconciler.records.database import Database

@@ -9,7 +9,7 @@ from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift import DriftReport
-    from reconciler.core.plan import Plan
+    from reconciler.core.planning.plan import Plan
 
 
 class Format(NamedTuple):

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reconciler.core.duration import format_duration
-from reconciler.core.history import (
+from reconciler.core.outcome import spell_status
+from reconciler.core.planning.history import (
     HistoryAction,
     HistoryDeclared,
     HistoryDiff,
@@ -16,7 +17,6 @@ from reconciler.core.history import (
     HistoryRun,
     HistoryStep,
 )
-from reconciler.core.outcome import spell_status
 from reconciler.core.sanitize import printable
 from reconciler.render.listing import render_table, render_tree
 from reconciler.render.style import PLAIN, Style

@@ -11,7 +11,7 @@ from reconciler.core.declared.stack import TargetKind
 from reconciler.core.drift_entry import DriftClass
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import EventType
-from reconciler.core.plan import Action, Plan, Reason
+from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.sanitize import COMMAND_MARK, INVISIBLE
 from reconciler.core.secret import REDACTED
 from reconciler.render.style import View

@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.core.duration import format_duration
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.plan import timestamp
+from reconciler.core.planning.plan import timestamp
 from reconciler.core.sanitize import printable
 from reconciler.render.style import PLAIN, Style
 

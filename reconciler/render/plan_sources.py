@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.stack import VariableSource
-from reconciler.core.plan import Plan
+from reconciler.core.planning.plan import Plan
 from reconciler.core.sanitize import printable
 from reconciler.core.saved import SavedOptions
 

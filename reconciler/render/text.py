@@ -8,9 +8,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.diagnostic import Diagnostic, Severity
-from reconciler.core.groups import Group, fold, spell_work
 from reconciler.core.outcome import Result, Status, Waited, WaitEnd, spell_status
-from reconciler.core.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
+from reconciler.core.planning.groups import Group, fold, spell_work
+from reconciler.core.planning.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
 from reconciler.core.sanitize import printable
 from reconciler.core.secret import show
 from reconciler.render.style import COLOURS, PLAIN, Style, View

@@ -34,7 +34,7 @@ from reconciler import (
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.core.outcome import EventType
-from reconciler.core.plan import PlannedAction
+from reconciler.core.planning.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
 from tests.api.conftest import ENVIRON, Service, job, manifest
 

@@ -12,12 +12,12 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.allowance import Allowances
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.outcome import ApplyEvent, Outcome, Result
-from reconciler.core.plan import Plan
-from reconciler.core.planner import Options
+from reconciler.core.planning.allowance import Allowances
+from reconciler.core.planning.plan import Plan
+from reconciler.core.planning.planner import Options
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context

@@ -7,7 +7,7 @@ import pytest
 from reconciler.apply.steps import ATTEMPTS
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.outcome import EventType, Status
-from reconciler.core.plan import Action, Plan, Reason
+from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.ports import Unreachable
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CHECK_NAME, CREATE, FIND, Service, marker, the_only

@@ -15,7 +15,7 @@ from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
 from reconciler.core.outcome import EventType, Result, Status
-from reconciler.core.plan import Plan
+from reconciler.core.planning.plan import Plan
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CREATE, STOP, UPDATE, Service, a_service, the_only
 from tests.builders import a_job, a_stack
@@ -143,7 +143,7 @@ def test_pool_that_the_service_refuses_leaves_the_running_job(
 
 
 def test_place_in_the_manifest_is_named(target: Target) -> None:
-    from reconciler.core.plan import Source
+    from reconciler.core.planning.plan import Source
 
     target.service.run(good())
     plan = target.service.plan(resource(flavor_id="modelarts.vm.cpu.3u"))

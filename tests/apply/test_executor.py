@@ -14,9 +14,9 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.apply.interruption import INTERRUPTED
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.order import in_order
 from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Status
-from reconciler.core.plan import Action
+from reconciler.core.planning.order import in_order
+from reconciler.core.planning.plan import Action
 from reconciler.core.record import LockLost, Step
 from reconciler.emulator import Effect, Fault
 from reconciler.records.null import NoJournal

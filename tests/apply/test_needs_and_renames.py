@@ -12,11 +12,11 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.outcome import Result, Status
-from reconciler.core.plan import Action, Plan, Reason
-from reconciler.core.planner import Options
+from reconciler.core.planning.allowance import EVERY_GUARD
+from reconciler.core.planning.plan import Action, Plan, Reason
+from reconciler.core.planning.planner import Options
 from reconciler.core.record import RunKind
 from reconciler.core.saved import StalePlan
 from reconciler.reconcile import Context

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.outcome import EventType, Status
-from reconciler.core.plan import Action, Reason
+from reconciler.core.planning.plan import Action, Reason
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CHECK_NAME, CREATE, PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job

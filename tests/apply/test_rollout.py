@@ -13,13 +13,13 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.goal import Goal
 from reconciler.core.observed.job import Observation
 from reconciler.core.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
-from reconciler.core.plan import Action, Plan
-from reconciler.core.planner import Options
+from reconciler.core.planning.allowance import EVERY_GUARD
+from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.planning.planner import Options
 from reconciler.core.ports import Unauthorized
 from reconciler.core.record import PastRun, RunKind, Scope
 from reconciler.emulator import Effect, Fault

@@ -16,7 +16,7 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.goal import Goal
 from reconciler.core.outcome import EventType, Waited, WaitEnd
-from reconciler.core.plan import Action
+from reconciler.core.planning.plan import Action
 from reconciler.core.record import Call, LockHeld, LockLost, RecordsUnavailable, RunKind, Scope, Step
 from reconciler.emulator import Effect, Fault
 from reconciler.recording import Recording, StackLock

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.plan import Action, Plan
+from reconciler.core.planning.plan import Action, Plan
 from tests.apply.service import FIND, PROJECT, SHOW, Service, a_service, marker
 from tests.builders import a_job, a_stack
 

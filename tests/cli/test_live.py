@@ -21,7 +21,7 @@ from reconciler.cli.terminal.progress import _Lines, progress
 from reconciler.cli.terminal.reading import Reading
 from reconciler.cli.terminal.wait_table import BusyLine, Display, LiveTable, Row, can_draw, display, fit
 from reconciler.core.outcome import ApplyEvent, EventType
-from reconciler.core.plan import Action, Plan, timestamp
+from reconciler.core.planning.plan import Action, Plan, timestamp
 from reconciler.emulator import Store
 from tests.cli.conftest import manifest
 from tests.cli.terminal import Seen, run_on_terminal

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.plan import without_growing
+from reconciler.core.planning.plan import without_growing
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.lifecycle import Durations
 from tests.cli.conftest import Reconciler, Service, manifest, write

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.plan import PlannedAction
+from reconciler.core.planning.plan import PlannedAction
 from reconciler.core.saved import SavedOptions
 from reconciler.core.seal import CHECKSUM, seal_of_action, seal_of_options
 from tests.cli.conftest import Reconciler, Service, manifest, write

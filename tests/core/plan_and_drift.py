@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from reconciler.core.drift import DriftReport
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
 
 PENDING = "pending"
 MISSING, FAILED, TERMINATED, MODIFIED = "missing", "failed", "terminated", "modified"

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import PlanContext
-from reconciler.core.allowance import Allowances
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planner import Options, Snapshot, make_plan
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.allowance import Allowances
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planning.planner import Options, Snapshot, make_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.crowd import as_recorded, plan_among_foreign_jobs

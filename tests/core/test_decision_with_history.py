@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import PlanContext
 from reconciler.core.declared.stack import Stack
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Action, Reason
-from reconciler.core.planner import Snapshot, details_needed, make_destroy_plan, rests_on_memory
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.planning.planner import Snapshot, details_needed, make_destroy_plan, rests_on_memory
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.secret import SecretText
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, an_entry, seen

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import PlanContext
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift import DriftReport, make_drift_report
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.planner import Snapshot
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.planner import Snapshot
 from reconciler.core.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 

@@ -21,8 +21,8 @@ from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planner import Snapshot
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved import SavedOptions, StalePlan, document, movements, read
 from reconciler.core.saved_checks import SHAPES

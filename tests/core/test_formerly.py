@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.action_builder import PlanContext
 from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift import make_drift_report
@@ -16,9 +15,10 @@ from reconciler.core.observed.identity import Marker, parse_description
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.order import in_order
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planner import Snapshot, make_destroy_plan
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.order import in_order
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planning.planner import Snapshot, make_destroy_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past

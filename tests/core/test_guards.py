@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.core.allowance import Allowances, Guard
 from reconciler.core.declared.stack import DesiredJob, Limits, Stack
-from reconciler.core.groups import fold
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planner import make_destroy_plan
+from reconciler.core.planning.allowance import Allowances, Guard
+from reconciler.core.planning.groups import fold
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planning.planner import make_destroy_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
@@ -342,10 +342,10 @@ def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
 
 
 def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
-    from reconciler.core.action_builder import PlanContext
     from reconciler.core.observed.job import Observation
     from reconciler.core.observed.ownership import sort_by_key
-    from reconciler.core.planner import Snapshot
+    from reconciler.core.planning.action_builder import PlanContext
+    from reconciler.core.planning.planner import Snapshot
 
     jobs = [seen(a_job(str(n)), ran_s=30 * HOUR, node_count=8) for n in range(6)]
     jobs += [

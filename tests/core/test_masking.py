@@ -15,7 +15,7 @@ from reconciler.core.declared.digest import CURRENT
 from reconciler.core.declared.stack import Declared
 from reconciler.core.masking import LOOKS_SECRET, mask
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Change
+from reconciler.core.planning.plan import Change
 from reconciler.core.secret import REDACTED, SecretText
 from tests.builders import a_job, a_stack, seen
 from tests.core.history import a_memory, past

@@ -12,7 +12,7 @@ from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import ObservedJob, Unreadable
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason, last_line
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, last_line
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past

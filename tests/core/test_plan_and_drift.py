@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from reconciler.core.action_builder import PlanContext
 from reconciler.core.drift import make_drift_report
 from reconciler.core.observed.ownership import KeyView
 from reconciler.core.observed.phase import Phase
+from reconciler.core.planning.action_builder import PlanContext
 from tests.builders import NOW, STACK, TARGET
 from tests.core.plan_and_drift import contradictions
 from tests.core.worlds import World, worlds

@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.drift_entry import Drift, DriftClass
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.plan import Action
+from reconciler.core.planning.plan import Action
 from reconciler.core.redaction import without_secrets
 from reconciler.core.secret import Redactor, SecretText
 from tests.builders import a_job, a_stack, seen

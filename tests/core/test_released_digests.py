@@ -19,8 +19,8 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import Observation
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Action, Reason
-from reconciler.core.planner import Snapshot, details_needed, rests_on_memory
+from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.planning.planner import Snapshot, details_needed, rests_on_memory
 from reconciler.core.saved import movements
 from reconciler.manifests import load
 from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen

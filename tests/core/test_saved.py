@@ -18,8 +18,8 @@ from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Action, Plan
-from reconciler.core.planner import Snapshot
+from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved import SavedOptions, SavedPlan, StalePlan, document, movements, read
 from reconciler.core.secret import SecretText, show

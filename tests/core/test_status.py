@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.core.action_builder import PlanContext
 from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.planner import Snapshot, make_plan
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.planner import Snapshot, make_plan
+from reconciler.core.planning.status import JobStatus, StatusReport, make_status
 from reconciler.core.record import PastChange
-from reconciler.core.status import JobStatus, StatusReport, make_status
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 A = a_job()

@@ -7,14 +7,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from reconciler.core.action_builder import PlanContext
-from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.declared.scalar import spelled
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.plan import Plan
-from reconciler.core.planner import Options, Snapshot, make_plan
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
+from reconciler.core.planning.plan import Plan
+from reconciler.core.planning.planner import Options, Snapshot, make_plan
 from reconciler.core.record import HistorySnapshot
 from reconciler.core.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen

@@ -24,7 +24,7 @@ from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.content import Budget, memory_of, parse
 from reconciler.backends.http.session import Session
-from reconciler.core.plan import Action, Plan
+from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.ports import UnreadableAnswer
 from reconciler.core.sanitize import printable
 from reconciler.emulator.server import running

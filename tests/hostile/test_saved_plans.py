@@ -23,7 +23,7 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.plan import Action, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, PlannedAction, Reason
 from reconciler.core.saved import SavedOptions
 from reconciler.core.seal import CHECKSUM, seal_of_action, seal_of_options
 from reconciler.core.secret import Redactor

@@ -9,7 +9,7 @@ from typing import Any
 
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.plan import Action, After, Before, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, After, Before, PlannedAction, Reason
 from reconciler.core.record import Call, Declared, Holder, Run, RunKind, Scope, Step
 from reconciler.core.secret import Redactor
 from reconciler.records import open_records

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.plan import Action
+from reconciler.core.planning.plan import Action
 from reconciler.core.record import Call, HistorySnapshot, Prunable, RunEnd, StepEnd
 from reconciler.records.store import StoredRecords
 from tests.builders import HOUR, NOW

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.core.declared.canonical import SecretName
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.plan import Action
+from reconciler.core.planning.plan import Action
 from reconciler.core.record import (
     NO_HISTORY,
     Call,

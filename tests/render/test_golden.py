@@ -11,7 +11,7 @@ from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
 from reconciler.core.drift import DriftReport
 from reconciler.core.observed.job import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
-from reconciler.core.plan import Action, Plan, count, last_line
+from reconciler.core.planning.plan import Action, Plan, count, last_line
 from reconciler.render import render_drift, render_plan
 from reconciler.render.style import Style, View
 from reconciler.render.text import render_diagnostics, render_result

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.declared.stack import Declared, TargetKind
-from reconciler.core.history import HistoryDiff, HistoryReport, changes_of, make_history
-from reconciler.core.plan import TargetIdentity
+from reconciler.core.planning.history import HistoryDiff, HistoryReport, changes_of, make_history
+from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.render.history import render_history
 from reconciler.render.style import Style

@@ -10,7 +10,7 @@ from reconciler.core.declared.stack import TargetKind
 from reconciler.core.drift_entry import DriftClass
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import EventType
-from reconciler.core.plan import Action, Reason
+from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.secret import REDACTED, Redactor
 from reconciler.render.json import redacted
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.allowance import EVERY_GUARD
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.identity import parse_remote_name
 from reconciler.core.outcome import Status
-from reconciler.core.plan import Action
-from reconciler.core.planner import Options
+from reconciler.core.planning.allowance import EVERY_GUARD
+from reconciler.core.planning.plan import Action
+from reconciler.core.planning.planner import Options
 from reconciler.emulator import chaos
 from tests.apply.service import CREATE, Service, a_service
 from tests.builders import a_job, a_stack

@@ -27,15 +27,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core import saved
-from reconciler.core.allowance import EVERY_GUARD, Allowances
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind
 from reconciler.core.goal import Goal
 from reconciler.core.observed.identity import Marker, parse_description, remote_name
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Result, Status, WaitEnd
-from reconciler.core.plan import Action, Plan, PlannedAction, Reason, without_growing
-from reconciler.core.planner import NO_OPTIONS, Options
+from reconciler.core.planning.allowance import EVERY_GUARD, Allowances
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
+from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
 from reconciler.core.saved import SavedOptions, StalePlan
 from reconciler.emulator import Job, chaos

@@ -86,7 +86,7 @@ def command(
     carries one event per line.
     """
     from reconciler import reconcile
-    from reconciler.core.planner import Options
+    from reconciler.core.planning.planner import Options
     from reconciler.core.record import RunKind
 
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)

@@ -16,7 +16,7 @@ from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
-    from reconciler.core.history import HistoryReport
+    from reconciler.core.planning.history import HistoryReport
     from reconciler.core.ports import Records
     from reconciler.core.record import PastRevision
     from reconciler.manifests import LoadedStack
@@ -160,8 +160,8 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
 
 
 def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
-    from reconciler.core.history import HistoryDiff, changes_of, make_history, newest
     from reconciler.core.masking import mask
+    from reconciler.core.planning.history import HistoryDiff, changes_of, make_history, newest
     from reconciler.version import __version__
 
     store, scope = place.store, place.scope
@@ -231,7 +231,7 @@ def _declared_for(one: PastRevision) -> Any:
 
 def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
     from reconciler.cli.execution import confirm
-    from reconciler.core.plan import timestamp
+    from reconciler.core.planning.plan import timestamp
 
     store, scope, before_s = place.store, place.scope, place.clock.now() - age_s
     deleted = 0

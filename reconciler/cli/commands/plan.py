@@ -45,7 +45,7 @@ def command(
     PATH is one or more manifest files or directories; default: the current directory.
     """
     from reconciler import reconcile
-    from reconciler.core.planner import Options
+    from reconciler.core.planning.planner import Options
 
     with opened(records=records, **options) as context:
         allowed = allowances(allow, force=force, allow_empty=allow_empty)

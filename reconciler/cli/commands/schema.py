@@ -16,10 +16,10 @@ def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
     from reconciler.core.declared.schema import manifest_schema
     from reconciler.core.drift import DriftReport
-    from reconciler.core.history import HistoryReport
     from reconciler.core.outcome import ApplyEvent
-    from reconciler.core.plan import Plan
-    from reconciler.core.status import StatusReport
+    from reconciler.core.planning.history import HistoryReport
+    from reconciler.core.planning.plan import Plan
+    from reconciler.core.planning.status import StatusReport
 
     match name:
         case "plan":

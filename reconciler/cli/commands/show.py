@@ -13,7 +13,7 @@ from reconciler.cli.output import show_digest, show_plan, wanted
 from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
-    from reconciler.core.plan import Plan
+    from reconciler.core.planning.plan import Plan
     from reconciler.core.saved import SavedOptions
 
 

@@ -56,7 +56,7 @@ def command(
 
 def _told(place: RecordedStack, holder: Holder) -> str:
     from reconciler.core.duration import format_duration
-    from reconciler.core.plan import timestamp
+    from reconciler.core.planning.plan import timestamp
 
     left = format_duration(max(0, round(holder.expires_s - place.clock.now())))
     return printable(

@@ -12,7 +12,7 @@ from reconciler.connection import open_recording, records_url
 from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.doctor import Check, of_lock, of_memory, unchecked, well, wrong
-from reconciler.core.plan import TargetIdentity
+from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.ports import Clock, Records
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.manifests import LoadedStack

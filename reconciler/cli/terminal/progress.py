@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import BusyLine, can_draw, display
 from reconciler.core.outcome import ApplyEvent, EventType
-from reconciler.core.plan import Action
+from reconciler.core.planning.plan import Action
 from reconciler.core.sanitize import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.plan import Plan
+    from reconciler.core.planning.plan import Plan
 
 _WORDS = {
     EventType.ACTION_STARTED: "started",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from reconciler.core.declared.canonical import Canonical, Rule, SecretName, member_rule, rules
 from reconciler.core.declared.digest import RERUN
 from reconciler.core.declared.reconstruction import is_by_reference
-from reconciler.core.plan import Change
+from reconciler.core.planning.plan import Change
 from reconciler.core.secret import REDACTED
 
 _NAMED_ARGUMENTS = "parameters"

@@ -24,7 +24,7 @@ from reconciler.core.declared.stack import Declared, DesiredJob
 from reconciler.core.observed.identity import Description, Marker
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase, may
-from reconciler.core.plan import Change, PlanWarning
+from reconciler.core.planning.plan import Change, PlanWarning
 from reconciler.core.secret import REDACTED, SecretText, holds_secret, show
 
 DESCRIPTION = ("description",)

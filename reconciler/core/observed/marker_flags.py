@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reconciler.core.observed.identity import parse_description
-from reconciler.core.plan import PlannedAction, Reason
+from reconciler.core.planning.plan import PlannedAction, Reason
 
 
 class Flags(NamedTuple):

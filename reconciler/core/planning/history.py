@@ -14,7 +14,7 @@ from pydantic import Field
 from reconciler.core.declared.canonical import mutable_paths
 from reconciler.core.declared.diff import changes_between, spell_path
 from reconciler.core.declared.stack import Declared
-from reconciler.core.plan import Change, Frozen, Head, TargetIdentity, timestamp
+from reconciler.core.planning.plan import Change, Frozen, Head, TargetIdentity, timestamp
 from reconciler.core.record import HistorySnapshot, PastAction, PastRevision, PastRun, PastStep
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconciler.core.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.declared.body import with_identity
 from reconciler.core.declared.canonical import Canonical, by_name
 from reconciler.core.declared.marks import Cloud
@@ -15,7 +14,8 @@ from reconciler.core.masking import mask
 from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, Revision, Standing
 from reconciler.core.observed.phase import Operation, Phase, may
-from reconciler.core.plan import (
+from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
+from reconciler.core.planning.plan import (
     ACTIONS,
     BAD_ENDS,
     Action,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from reconciler.core.action_builder import Draft
 from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import Canonical, canonical, split
@@ -16,7 +15,8 @@ from reconciler.core.declared.stack import DesiredJob, OnChange
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import (
+from reconciler.core.planning.action_builder import Draft
+from reconciler.core.planning.plan import (
     LOSS_WAY_OUT,
     Action,
     After,
@@ -26,7 +26,7 @@ from reconciler.core.plan import (
     Reason,
     timestamp,
 )
-from reconciler.core.retry import bad_run, may_retry, next_attempt, stopped_itself
+from reconciler.core.planning.retry import bad_run, may_retry, next_attempt, stopped_itself
 
 Row = tuple[PlannedAction, list[PlanWarning]]
 

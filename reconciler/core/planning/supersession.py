@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Action, After, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, After, PlannedAction, Reason
 
 _ENDED_BY_SOMEBODY = frozenset({Phase.TERMINATING, Phase.TERMINATED})
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.phase import Phase, parse_phase
-from reconciler.core.plan import Action, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, PlannedAction, Reason
 
 
 class Upstream(StrEnum):

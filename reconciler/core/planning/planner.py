@@ -8,18 +8,18 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from reconciler.core.action_builder import PlanContext
-from reconciler.core.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
-from reconciler.core.decide import decide, needs_details, newest, rests_on_absence
 from reconciler.core.declared.mutable import unreported_paths
 from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack
-from reconciler.core.dependencies import held_back
-from reconciler.core.guards import Proposal, refusals
-from reconciler.core.guards import warnings as guard_warnings
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Ownership
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import (
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
+from reconciler.core.planning.decide import decide, needs_details, newest, rests_on_absence
+from reconciler.core.planning.dependencies import held_back
+from reconciler.core.planning.guards import Proposal, refusals
+from reconciler.core.planning.guards import warnings as guard_warnings
+from reconciler.core.planning.plan import (
     Action,
     Plan,
     PlannedAction,

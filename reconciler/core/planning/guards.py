@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from reconciler.core.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.core.declared.stack import OnChange, Stack
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason, lost_sum
+from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances, Guard
+from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, Reason, lost_sum
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 
 

@@ -10,7 +10,7 @@ from reconciler.core.declared.stack import DesiredJob, OnFailure, OnTerminated
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Reason, timestamp
+from reconciler.core.planning.plan import Reason, timestamp
 
 #: A run that ended this close to its auto_stop, or later, was stopped by it (docs/semantics.md, "Decisions").
 AUTO_STOP_SLACK_S = 300.0

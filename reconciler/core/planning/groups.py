@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reconciler.core.plan import PlannedAction, Reason, lost_sum, node_hours
+from reconciler.core.planning.plan import PlannedAction, Reason, lost_sum, node_hours
 
 #: The same change on so many jobs is shown once (docs/cli.md, "Text output").
 FOLDED_FROM = 5

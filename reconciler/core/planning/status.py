@@ -13,14 +13,23 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from reconciler.core.action_builder import PlanContext
-from reconciler.core.decide import newest
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase
-from reconciler.core.plan import Action, Frozen, Head, Plan, PlannedAction, PlanWarning, Reason, timestamp
-from reconciler.core.planner import Snapshot, keys_owned_in_view
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.decide import newest
+from reconciler.core.planning.plan import (
+    Action,
+    Frozen,
+    Head,
+    Plan,
+    PlannedAction,
+    PlanWarning,
+    Reason,
+    timestamp,
+)
+from reconciler.core.planning.planner import Snapshot, keys_owned_in_view
 from reconciler.core.record import Call, PastChange
 from reconciler.core.secret import show
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from reconciler.core.action_builder import Draft, PlanContext
 from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
-from reconciler.core.existing_job_rules import Present, declared_then
 from reconciler.core.observed.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, Ownership, Revision, Standing
 from reconciler.core.observed.phase import Operation, Phase, may
-from reconciler.core.plan import Action, PlannedAction, PlanWarning, Reason
+from reconciler.core.planning.action_builder import Draft, PlanContext
+from reconciler.core.planning.existing_job_rules import Present, declared_then
+from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, Reason
 from reconciler.core.record import PastRevision
 
 Decision = tuple[list[PlannedAction], list[PlanWarning]]

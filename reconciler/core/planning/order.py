@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from reconciler.core.declared.stack import ReplaceOrder
-from reconciler.core.plan import PlannedAction
+from reconciler.core.planning.plan import PlannedAction
 
 
 class Rank(IntEnum):

@@ -1,0 +1,1 @@
+"""Deciding: the rules, the guards, and the plan that they make."""
