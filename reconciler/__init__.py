@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         WrongPhase,
     )
     from reconciler.core.record import LockHeld, RecordsUnavailable
-    from reconciler.core.saved import StalePlan
+    from reconciler.core.saved_plan.serialization import StalePlan
     from reconciler.jobs.client import JobClient, WaitFailed
 
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
@@ -144,7 +144,7 @@ _NAMES_BY_MODULE = {
         "LockHeld",
         "RecordsUnavailable",
     ),
-    "core.saved": ("StalePlan",),
+    "core.saved_plan.serialization": ("StalePlan",),
     "jobs.client": (
         "JobClient",
         "WaitFailed",

@@ -191,7 +191,9 @@ def check_target(context: Context, plan: Plan) -> None:
     Raises:
         StalePlan: this is another one.
     """
-    from reconciler.core.saved import StalePlan  # a plan that is not saved needs none of it
+    from reconciler.core.saved_plan.serialization import (
+        StalePlan,  # a plan that is not saved needs none of it
+    )
 
     there, here = Scope.of(plan.stack, plan.target), context.scope
     if there != here:
@@ -206,7 +208,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
         StalePlan: something moved that changes an action.
         ServiceError: the workspace could not be read.
     """
-    from reconciler.core.saved import StalePlan, movements
+    from reconciler.core.saved_plan.serialization import StalePlan, movements
 
     starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
     stack = context.loaded.stack

@@ -18,7 +18,7 @@ from reconciler.saved_plans import Values, read_plan
 
 if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan
-    from reconciler.core.saved import SavedOptions
+    from reconciler.core.saved_plan.serialization import SavedOptions
     from reconciler.reconcile import Context
 
 

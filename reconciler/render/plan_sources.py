@@ -8,7 +8,7 @@ from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.stack import VariableSource
 from reconciler.core.planning.plan import Plan
 from reconciler.core.sanitize import printable
-from reconciler.core.saved import SavedOptions
+from reconciler.core.saved_plan.serialization import SavedOptions
 
 
 def render_sources(plan: Plan, options: SavedOptions, records: str | None) -> str:

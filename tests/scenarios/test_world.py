@@ -26,7 +26,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core import saved
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind
 from reconciler.core.goal import Goal
@@ -37,7 +36,8 @@ from reconciler.core.planning.allowance import EVERY_GUARD, Allowances
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
-from reconciler.core.saved import SavedOptions, StalePlan
+from reconciler.core.saved_plan import serialization
+from reconciler.core.saved_plan.serialization import SavedOptions, StalePlan
 from reconciler.emulator import Job, chaos
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
@@ -479,9 +479,11 @@ class World(RuleBasedStateMachine):
     def save_a_plan(self) -> None:
         plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
         options = SavedOptions(target=Target(kind=TargetKind.LOCAL), root=".")
-        text = json.dumps(saved.document(plan, options))
+        text = json.dumps(serialization.document(plan, options))
         self.here.saved = Saved(
-            saved.read(json.loads(text), "plan.json", __version__, strict=True).plan, entries, self._state()
+            serialization.read(json.loads(text), "plan.json", __version__, strict=True).plan,
+            entries,
+            self._state(),
         )
         assert self.here.saved.plan.to_execute == plan.to_execute
 

@@ -1,0 +1,1 @@
+"""Saved plans: the document, its checks, and its seal."""
