@@ -34,7 +34,7 @@ from reconciler.core.planning.plan import (
     lost_sum,
     node_hours,
 )
-from reconciler.core.saved_bodies import change_problems, create_body_problems, update_body_problems
+from reconciler.core.saved_plan.bodies import change_problems, create_body_problems, update_body_problems
 
 if TYPE_CHECKING:
     from reconciler.core.saved_plan.serialization import SavedOptions
