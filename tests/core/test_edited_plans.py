@@ -24,7 +24,7 @@ from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.saved_checks import SHAPES
+from reconciler.core.saved_plan.checks import SHAPES
 from reconciler.core.saved_plan.serialization import SavedOptions, StalePlan, document, movements, read
 from reconciler.core.secret import SecretText
 from reconciler.render.json import render_plan as render_json
