@@ -26,7 +26,7 @@ from reconciler.core.plan_file import unreadable_texts
 from reconciler.core.planning.plan import Action, Frozen, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.saved_plan.checks import contradictions, miscounted
-from reconciler.core.seal import CHECKSUM, broken, seal_of_action, seal_of_options, without_seals
+from reconciler.core.saved_plan.seal import CHECKSUM, broken, seal_of_action, seal_of_options, without_seals
 from reconciler.core.secret import save
 
 #: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
