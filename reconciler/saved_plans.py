@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core import plan_file
 from reconciler.core.declared.stack import Limits, Stack, TargetKind
 from reconciler.core.diagnostic import (
     Diagnostic,
@@ -19,7 +18,7 @@ from reconciler.core.diagnostic import (
     Severity,
     WrongUsage,
 )
-from reconciler.core.saved_plan import serialization
+from reconciler.core.saved_plan import parser, serialization
 from reconciler.core.saved_plan.serialization import SavedOptions, SavedPlan
 from reconciler.core.secret import save, unsavable
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
@@ -136,7 +135,7 @@ def _check_secrets(plan: Plan) -> None:
 
 
 def _without_secrets(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
-    if not plan_file.is_json(document):
+    if not parser.is_json(document):
         why = "a body contains infinity or NaN, which JSON does not allow"
         raise Refused(Diagnostic("a value that cannot be saved", why, "use a finite number, or quoted text"))
     shown: dict[str, Any] = redacted(document, redact)
@@ -294,7 +293,7 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
         StalePlan: another version of the program made it.
     """
     try:
-        data, status = read_file(file, plan_file.MOST_BYTES)
+        data, status = read_file(file, parser.MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError, NotRegular) as error:
         found = error.strerror if isinstance(error, NotRegular) else "file not found"
         why = f"{file} is {found}"
@@ -304,8 +303,8 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
     _check_access(file, status, warn, strict=strict)
     try:
-        document = plan_file.parse(data)
-    except plan_file.NotAPlanFile as error:
+        document = parser.parse(data)
+    except parser.NotAPlanFile as error:
         why = f"{file}: {error}"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
     return ReadPlan(file, serialization.read(document, str(file), __version__, strict=strict), document)

@@ -22,10 +22,10 @@ from reconciler.core.duration import format_duration
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Operation, Phase, may, parse_phase
-from reconciler.core.plan_file import unreadable_texts
 from reconciler.core.planning.plan import Action, Frozen, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.saved_plan.checks import contradictions, miscounted
+from reconciler.core.saved_plan.parser import unreadable_texts
 from reconciler.core.saved_plan.seal import CHECKSUM, broken, seal_of_action, seal_of_options, without_seals
 from reconciler.core.secret import save
 
