@@ -51,7 +51,7 @@ from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
-    from reconciler.core.drift_report import DriftReport
+    from reconciler.core.drift.report import DriftReport
     from reconciler.core.planning.status import StatusReport
 
 
@@ -127,7 +127,7 @@ def destroy_plan(context: Context) -> Plan:
 
 def drift(context: Context) -> DriftReport:
     """Observe, and say what changed behind the manifest's back."""
-    from reconciler.core.drift_report import make_drift_report  # a plan needs none of it
+    from reconciler.core.drift.report import make_drift_report  # a plan needs none of it
 
     situation = context.situation()
     stack, look = observe(context, situation)
@@ -275,7 +275,7 @@ class _Reader:
             return True
         if self._with_details or self._situation.destroys:
             return False
-        from reconciler.core.drift_report import needs_whole_list as report_needs_whole_list
+        from reconciler.core.drift.report import needs_whole_list as report_needs_whole_list
 
         return report_needs_whole_list(stack, look, self._situation)
 

@@ -22,7 +22,7 @@ from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.declared.body import OWN_KEYS
 from reconciler.core.declared.canonical import mutable_paths, walk_rules
 from reconciler.core.declared.stack import Lifecycle, Limits, Manifest, Target, TargetKind, Variable
-from reconciler.core.drift_report import DriftClass
+from reconciler.core.drift.report import DriftClass
 from reconciler.core.duration import parse_duration
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
 from reconciler.core.observed.identity import MAX_DESCRIPTION, MAX_NAME

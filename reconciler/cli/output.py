@@ -10,7 +10,7 @@ from reconciler.cli.options import OutputSpec
 from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
-    from reconciler.core.drift_report import DriftReport
+    from reconciler.core.drift.report import DriftReport
     from reconciler.core.planning.plan import Plan
     from reconciler.render.style import View
 

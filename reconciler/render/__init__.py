@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
-    from reconciler.core.drift_report import DriftReport
+    from reconciler.core.drift.report import DriftReport
     from reconciler.core.planning.plan import Plan
 
 

@@ -17,7 +17,7 @@ from reconciler.core.secret import REDACTED
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
-    from reconciler.core.drift_report import DriftReport
+    from reconciler.core.drift.report import DriftReport
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
 # shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.

@@ -16,7 +16,7 @@ from reconciler.core.secret import show
 from reconciler.render.style import COLOURS, PLAIN, Style, View
 
 if TYPE_CHECKING:
-    from reconciler.core.drift_report import Drift, DriftReport
+    from reconciler.core.drift.report import Drift, DriftReport
 
 #: What stands below the line of an action.
 INDENT = " " * 8

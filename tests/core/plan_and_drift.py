@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import NamedTuple
 
-from reconciler.core.drift_report import DriftReport
+from reconciler.core.drift.report import DriftReport
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
 
 PENDING = "pending"

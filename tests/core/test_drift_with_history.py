@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.drift_report import DriftReport, make_drift_report
+from reconciler.core.drift.report import DriftReport, make_drift_report
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase

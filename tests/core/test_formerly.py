@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.drift_report import make_drift_report
+from reconciler.core.drift.report import make_drift_report
 from reconciler.core.observed.identity import Marker, parse_description
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from reconciler.core.drift_report import make_drift_report
+from reconciler.core.drift.report import make_drift_report
 from reconciler.core.observed.ownership import KeyView
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext

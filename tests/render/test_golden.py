@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
-from reconciler.core.drift_report import DriftReport
+from reconciler.core.drift.report import DriftReport
 from reconciler.core.observed.job import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
 from reconciler.core.planning.plan import Action, Plan, count, last_line

@@ -1,0 +1,1 @@
+"""Drift: its classes, the rules that find it, and the report."""
