@@ -53,8 +53,8 @@ from reconciler.saved_plans import PlanFile, ReadPlan, Values, plan_file_of, rea
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.connection import RecordOptions
+    from reconciler.core.drift.entry import Drift, Pending
     from reconciler.core.drift.report import DriftReport as CoreDriftReport
-    from reconciler.core.drift_entry import Drift, Pending
     from reconciler.core.goal import Goal
     from reconciler.core.outcome import ApplyEvent, Outcome, Waited
     from reconciler.core.outcome import Result as CoreResult

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.declared.stack import TargetKind
-from reconciler.core.drift_entry import DriftClass
+from reconciler.core.drift.entry import DriftClass
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import EventType
 from reconciler.core.planning.plan import Action, Plan, Reason

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.drift_entry import Drift, DriftClass
+from reconciler.core.drift.entry import Drift, DriftClass
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.planning.plan import Action
 from reconciler.core.redaction import without_secrets

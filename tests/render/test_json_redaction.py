@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.declared.stack import TargetKind
-from reconciler.core.drift_entry import DriftClass
+from reconciler.core.drift.entry import DriftClass
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import EventType
 from reconciler.core.planning.plan import Action, Reason

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import Field
 
 from reconciler.core.declared.stack import Stack
-from reconciler.core.drift_entry import Drift as Drift
-from reconciler.core.drift_entry import DriftClass as DriftClass
-from reconciler.core.drift_entry import Pending as Pending
+from reconciler.core.drift.entry import Drift as Drift
+from reconciler.core.drift.entry import DriftClass as DriftClass
+from reconciler.core.drift.entry import Pending as Pending
 from reconciler.core.drift_rules import check_key, rests_on_absence
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.plan import Head, PlanWarning, TargetIdentity, few_of_a_kind, timestamp
