@@ -17,7 +17,7 @@ from reconciler.core.declared.diff import changes_between
 from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.drift.entry import Drift, DriftClass, Pending
-from reconciler.core.drift_fields import FieldDrift, compare_fields, spell_changes
+from reconciler.core.drift.fields import FieldDrift, compare_fields, spell_changes
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, Revision, Standing
 from reconciler.core.observed.phase import RULES, Operation, Phase, may
 from reconciler.core.planning.action_builder import PlanContext
