@@ -13,7 +13,7 @@ from reconciler.core.declared.stack import Stack
 from reconciler.core.drift.entry import Drift as Drift
 from reconciler.core.drift.entry import DriftClass as DriftClass
 from reconciler.core.drift.entry import Pending as Pending
-from reconciler.core.drift_rules import check_key, rests_on_absence
+from reconciler.core.drift.rules import check_key, rests_on_absence
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.plan import Head, PlanWarning, TargetIdentity, few_of_a_kind, timestamp
 from reconciler.core.planning.planner import Snapshot, about_the_look, keys_in_view, keys_owned_in_view
