@@ -40,8 +40,8 @@ from reconciler.core.outcome import EventType, Status, WaitEnd
 from reconciler.core.planning.plan import Action
 from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import RunKind
-from reconciler.core.redaction import without_secrets
-from reconciler.core.secret import Redactor
+from reconciler.core.text.redaction import without_secrets
+from reconciler.core.text.secret import Redactor
 from reconciler.manifests import load as load_manifest
 from reconciler.manifests import load_mapping
 from reconciler.render import FORMATS, render_drift, render_plan

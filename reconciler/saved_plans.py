@@ -20,7 +20,7 @@ from reconciler.core.diagnostic import (
 )
 from reconciler.core.saved_plan import parser, serialization
 from reconciler.core.saved_plan.serialization import SavedOptions, SavedPlan
-from reconciler.core.secret import save, unsavable
+from reconciler.core.text.secret import save, unsavable
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.records import passwords_in, whole_address
@@ -31,7 +31,7 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.core.declared.stack import VariableSource
     from reconciler.core.planning.plan import Plan
-    from reconciler.core.secret import Redactor
+    from reconciler.core.text.secret import Redactor
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.ports import Backend, Catalog, Clock, ReadingListener, Rejected, RequestListener
-from reconciler.core.secret import Redactor
+from reconciler.core.text.secret import Redactor
 from reconciler.record_directory import private_file, record_directory
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import TargetIdentity
-from reconciler.core.secret import as_released
+from reconciler.core.text.secret import as_released
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0

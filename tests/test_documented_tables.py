@@ -18,18 +18,18 @@ from reconciler.backends.modelarts.errors import CODES, RENEW_ON
 from reconciler.backends.modelarts.operations import BATCH, TAG_PAGE
 from reconciler.backends.modelarts.paging import PAGE_SIZE
 from reconciler.cli import cli
-from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.declared.body import OWN_KEYS
 from reconciler.core.declared.canonical import mutable_paths, walk_rules
 from reconciler.core.declared.stack import Lifecycle, Limits, Manifest, Target, TargetKind, Variable
 from reconciler.core.drift.report import DriftClass
-from reconciler.core.duration import parse_duration
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
 from reconciler.core.observed.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import EventType
 from reconciler.core.planning.allowance import Guard
 from reconciler.core.planning.plan import ACTIONS, Action, Plan, Reason, last_line
+from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
+from reconciler.core.text.duration import parse_duration
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.manifests import load
 from reconciler.render.style import COLOURS

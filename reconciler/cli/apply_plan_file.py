@@ -13,7 +13,7 @@ from reconciler.cli.execution import ApplyRequest, carry_out, confirm, has_termi
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
 from reconciler.core.diagnostic import Diagnostic, Refused
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 from reconciler.saved_plans import Values, read_plan
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _SUFFIXES = (".yaml", ".yml")

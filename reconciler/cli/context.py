@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.manifests import LoadedStack

@@ -13,7 +13,7 @@ from reconciler.cli.entrypoint import Stopped
 from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.sanitize import printable_lines
+from reconciler.core.text.sanitize import printable_lines
 from reconciler.files import write_file
 from reconciler.version import __version__
 

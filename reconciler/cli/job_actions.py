@@ -65,7 +65,7 @@ def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
     if yes:
         return
     from reconciler.cli.execution import confirm
-    from reconciler.core.sanitize import printable
+    from reconciler.core.text.sanitize import printable
 
     for job in jobs:
         console.say(printable(f"  {job.id}  {job.name}  {job.phase_text}"))
@@ -82,7 +82,7 @@ def _tried(
 
 
 def _report(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
-    from reconciler.core.sanitize import printable
+    from reconciler.core.text.sanitize import printable
 
     if as_json:
         console.document({"jobs": [_document(ending) for ending in endings]})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ class DurationType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read it."""
-        from reconciler.core.duration import parse_duration
+        from reconciler.core.text.duration import parse_duration
 
         try:
             return parse_duration(str(value))

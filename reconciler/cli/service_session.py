@@ -12,15 +12,15 @@ import click
 from reconciler.cli.context import load_stack, runtime
 from reconciler.cli.options import STACK, TARGET_NAME, option
 from reconciler.cli.terminal.console import console
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.declared.stack import Stack
-    from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.core.observed.job import ObservedJob
     from reconciler.core.planning.plan import TargetIdentity
     from reconciler.core.ports import Clock
+    from reconciler.core.text.declared_secrets import DeclaredSecrets
 
 #: Where the stack is, for a command whose arguments end in PATH….
 WHERE: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME)
@@ -54,7 +54,7 @@ class Called(NamedTuple):
 
         From then on the values that were taken out are in no output, in logs and events neither.
         """
-        from reconciler.core.token_redaction import without_tokens
+        from reconciler.core.text.token_redaction import without_tokens
 
         body, values = self.secrets.hide(job, without_tokens(job.body))
         console.redact.learn(values)
@@ -82,7 +82,7 @@ def called(
 ) -> Iterator[Called]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
     from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.core.declared_secrets import DeclaredSecrets
+    from reconciler.core.text.declared_secrets import DeclaredSecrets
     from reconciler.targets import connected
 
     loaded = load_stack(paths, variables, var_files, offline=True)
@@ -96,7 +96,7 @@ def called(
 
 def learn_tokens(job: ObservedJob) -> None:
     """Keep the tokens of a job's endpoints out of every output."""
-    from reconciler.core.token_redaction import tokens_of
+    from reconciler.core.text.token_redaction import tokens_of
 
     if tokens := tokens_of(job.body):
         console.redact.learn(tokens)

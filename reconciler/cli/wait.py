@@ -12,7 +12,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import can_draw, live_table
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.goal import Goal, Judged
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 from reconciler.jobs.wait import JobWatch, watch_all
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def wait_for_all(
 
 
 def _report(there: Called, watches: Sequence[JobWatch], *, as_json: bool) -> None:
-    from reconciler.core.duration import format_duration
+    from reconciler.core.text.duration import format_duration
 
     documents = []
     for watch in watches:

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 
 
 class Severity(StrEnum):

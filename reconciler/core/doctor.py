@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.core.duration import format_duration
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Ownership, Standing
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import timestamp
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 from reconciler.core.record import Holder
+from reconciler.core.text.duration import format_duration
 
 #: What the service allows. Source: docs/modelarts.md, "Signatures".
 MAX_SKEW_S = 900.0

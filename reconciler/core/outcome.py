@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from reconciler.core.duration import format_duration
 from reconciler.core.goal import Judged
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.planning.plan import Action, Frozen, PlannedAction
+from reconciler.core.text.duration import format_duration
 
 
 class Status(StrEnum):

@@ -11,7 +11,6 @@ from reconciler.backends.modelarts.job_models import ReportedJob
 from reconciler.backends.modelarts.job_parser import find_oddity
 from reconciler.backends.modelarts.jobs import Found
 from reconciler.backends.modelarts.responses import Event, Metric
-from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.goal import Goal, Judged
@@ -19,7 +18,8 @@ from reconciler.core.observed.job import Unreadable
 from reconciler.core.observed.logtail import last_lines
 from reconciler.core.observed.phase import Operation, Phase, parse_phase
 from reconciler.core.ports import ServiceError, UnreadableAnswer
-from reconciler.core.token_redaction import tokens_of, without_tokens
+from reconciler.core.text.declared_secrets import DeclaredSecrets
+from reconciler.core.text.token_redaction import tokens_of, without_tokens
 from reconciler.jobs.actions import check_allowed, terminate
 from reconciler.jobs.logs import first_task, follow_log, read_events
 from reconciler.jobs.lookup import find_job
@@ -30,7 +30,7 @@ from reconciler.render.json import redacted
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.request_models import Filter, TagFilter
     from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.secret import Redactor
+    from reconciler.core.text.secret import Redactor
     from reconciler.reconcile import Context
 
 #: A time: a datetime, a text such as 2026-11-21T08:00:00Z, or a span such as "2d", for so long ago.

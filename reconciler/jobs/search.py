@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.duration import parse_duration
+from reconciler.core.text.duration import parse_duration
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend

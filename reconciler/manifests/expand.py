@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from reconciler.core.credential_names import holds_credential, is_credential_name
 from reconciler.core.declared.expression import Reference, escape, parts_of
 from reconciler.core.declared.scalar import scalar_text, text_released_as
-from reconciler.core.secret import SecretText, as_released
+from reconciler.core.text.credential_names import holds_credential, is_credential_name
+from reconciler.core.text.secret import SecretText, as_released
 from reconciler.manifests import budget
 from reconciler.manifests.budget import Budget, BudgetExceeded
 from reconciler.manifests.document import shorten

@@ -15,7 +15,7 @@ from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain
 from reconciler.core.declared.stack import DesiredJob, JobEntry, Lifecycle
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import room_for_description
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from reconciler.manifests.budget import BudgetExceeded, measure
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_much

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from reconciler.manifests.document import shorten
 from reconciler.manifests.merge import Entry
 from reconciler.manifests.positions import PathStep, diagnose, location_of_key

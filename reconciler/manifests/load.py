@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from reconciler.core.credential_names import service_credentials
 from reconciler.core.declared.stack import DesiredJob, Limits, Stack, Target, Variable, VariableSource
 from reconciler.core.diagnostic import (
     Diagnostic,
@@ -29,7 +28,8 @@ from reconciler.core.diagnostic import (
     few_warnings,
     in_file_order,
 )
-from reconciler.core.secret import Redactor
+from reconciler.core.text.credential_names import service_credentials
+from reconciler.core.text.secret import Redactor
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.expand import Expander, credentials_in
 from reconciler.manifests.files import StackFiles, find_stack

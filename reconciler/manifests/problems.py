@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from reconciler.core.declared.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.declared.scalar import is_boolean, scalar_text
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.positions import Member, PathStep, Steps, diagnose, find, format_path
 from reconciler.manifests.suggestions import did_you_mean

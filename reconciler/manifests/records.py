@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from reconciler.core.declared.expression import Reference, escape, parts_of
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from reconciler.manifests.document import Document
 from reconciler.manifests.expand import Expander, NotExpanded, Problem, problems_in
 from reconciler.manifests.positions import diagnose

@@ -1,4 +1,4 @@
-"""Data that was written down without its secrets (`core.secret.save`): how these are found again.
+"""Data that was written down without its secrets (`core.text.secret.save`): how these are found again.
 
 No manifest is read. A secret stands in the data by its reference, `Bearer ${var.hf_token}`; where each
 variable had its value from was written down beside it.
@@ -14,7 +14,7 @@ from typing import Any
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.secret import REDACTED, SecretText, show
+from reconciler.core.text.secret import REDACTED, SecretText, show
 from reconciler.files import NotRegular, TooLarge, read_file
 from reconciler.manifests.document import parse, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
@@ -46,7 +46,7 @@ def resolve(
     base: Path,
     learn: Callable[[Iterable[str]], None] = _nobody,
 ) -> Any:
-    """Return saved data with its secrets: the inverse of `core.secret.save`.
+    """Return saved data with its secrets: the inverse of `core.text.secret.save`.
 
     A value is taken from `variables` (--var), else from the `var_files` that are given now, else from where
     it came from; a file is looked for below `base`. `learn` is told every secret value before anything

@@ -18,7 +18,7 @@ from reconciler.core.declared.scalar import is_boolean, scalar_text, spelled
 from reconciler.core.declared.scalar import plain as plain_value
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from reconciler.manifests.document import Document, plain, read, shorten
 from reconciler.manifests.positions import diagnose
 from reconciler.manifests.suggestions import Names, listed

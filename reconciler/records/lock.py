@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, select, update
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.planning.plan import timestamp
 from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 from reconciler.records.database import Database
 from reconciler.records.process_lock import Lifeline, seize
 from reconciler.records.schema import LOCKS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from reconciler.core.record import Declared
-from reconciler.core.secret import show
+from reconciler.core.text.secret import show
 from reconciler.records.cells import damaged, is_seconds
 
 

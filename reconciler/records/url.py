@@ -10,7 +10,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.secret import REDACTED
+from reconciler.core.text.secret import REDACTED
 
 _POSTGRESQL = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
 _FORMS = "sqlite:///absolute/path or postgresql://user@host/database"

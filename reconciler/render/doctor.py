@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from reconciler.core.doctor import Check, Health
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 from reconciler.render.style import PLAIN, Style
 
 _COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconciler.core.duration import format_duration
 from reconciler.core.outcome import spell_status
 from reconciler.core.planning.history import (
     HistoryAction,
@@ -17,7 +16,8 @@ from reconciler.core.planning.history import (
     HistoryRun,
     HistoryStep,
 )
-from reconciler.core.sanitize import printable
+from reconciler.core.text.duration import format_duration
+from reconciler.core.text.sanitize import printable
 from reconciler.render.listing import render_table, render_tree
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.text import render_change, render_head

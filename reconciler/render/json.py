@@ -12,8 +12,8 @@ from reconciler.core.drift.entry import DriftClass
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import EventType
 from reconciler.core.planning.plan import Action, Plan, Reason
-from reconciler.core.sanitize import COMMAND_MARK, INVISIBLE
-from reconciler.core.secret import REDACTED
+from reconciler.core.text.sanitize import COMMAND_MARK, INVISIBLE
+from reconciler.core.text.secret import REDACTED
 from reconciler.render.style import View
 
 if TYPE_CHECKING:

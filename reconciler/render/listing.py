@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from reconciler.core.duration import format_duration
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.planning.plan import timestamp
-from reconciler.core.sanitize import printable
+from reconciler.core.text.duration import format_duration
+from reconciler.core.text.sanitize import printable
 from reconciler.render.style import PLAIN, Style
 
 NOTHING = "-"

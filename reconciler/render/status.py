@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from reconciler.core.duration import format_duration
 from reconciler.core.planning.status import JobStatus, LastChange, StatusReport, WaitKind
-from reconciler.core.sanitize import printable
+from reconciler.core.text.duration import format_duration
+from reconciler.core.text.sanitize import printable
 from reconciler.render.listing import render_table
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.text import printable_line, render_head

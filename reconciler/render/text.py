@@ -11,8 +11,8 @@ from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.outcome import Result, Status, Waited, WaitEnd, spell_status
 from reconciler.core.planning.groups import Group, fold, spell_work
 from reconciler.core.planning.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
-from reconciler.core.sanitize import printable
-from reconciler.core.secret import show
+from reconciler.core.text.sanitize import printable
+from reconciler.core.text.secret import show
 from reconciler.render.style import COLOURS, PLAIN, Style, View
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from reconciler.core.observed.identity import parse_description
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import ACTIVE, Phase
 from reconciler.core.ports import Backend, NameTaken, NotFound, Rejected, WrongPhase
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from reconciler.emulator.routes import HUAWEI, ROUTES
 from tests.backends.building import MARKER, PROJECT, a_body
 from tests.backends.places import NOBODY, NotOurs, Place, emulated, guard, live_variables_missing

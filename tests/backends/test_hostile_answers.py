@@ -30,7 +30,7 @@ from reconciler.core.ports import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.core.secret import Redactor
+from reconciler.core.text.secret import Redactor
 from reconciler.emulator.server import running
 from tests.backends.building import PROJECT, TOKEN, StoppedClock
 from tests.backends.serving import Canned, a_socket

@@ -18,7 +18,7 @@ from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.planning.planner import Snapshot, details_needed, make_destroy_plan, rests_on_memory
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, an_entry, seen
 from tests.core.history import a_memory, past, what_was_declared
 from tests.core.test_decision_table import (

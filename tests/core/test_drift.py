@@ -16,7 +16,7 @@ from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.planner import Snapshot
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 

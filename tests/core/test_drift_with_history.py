@@ -16,7 +16,7 @@ from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.plan import timestamp
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, OLD, TD, F, P, R

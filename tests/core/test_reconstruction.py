@@ -13,7 +13,7 @@ from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import canonical, mutable_paths, walk_rules
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.planning.plan import Action, PlannedAction, Reason
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from tests.builders import a_job
 from tests.core.fields import ABSENT, FIELDS, FORMS, Field, declared, is_accepted, reported
 from tests.core.history import a_memory, past

@@ -29,7 +29,7 @@ from reconciler.core.saved_plan.serialization import (
     movements,
     read,
 )
-from reconciler.core.secret import SecretText, show
+from reconciler.core.text.secret import SecretText, show
 from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from reconciler.core.declared.selection import narrow
 from reconciler.core.diagnostic import WrongUsage
-from reconciler.core.duration import format_duration, parse_duration
 from reconciler.core.planning.order import in_order, rank
 from reconciler.core.planning.plan import Action
-from reconciler.core.sanitize import printable
-from reconciler.core.secret import REDACTED, Redactor, SecretText, show
+from reconciler.core.text.duration import format_duration, parse_duration
+from reconciler.core.text.sanitize import printable
+from reconciler.core.text.secret import REDACTED, Redactor, SecretText, show
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 

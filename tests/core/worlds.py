@@ -16,7 +16,7 @@ from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Plan
 from reconciler.core.planning.planner import Options, Snapshot, make_plan
 from reconciler.core.record import HistorySnapshot
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 

@@ -17,7 +17,7 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.secret import Redactor
+from reconciler.core.text.secret import Redactor
 from tests.hostile.broken_manifests import (
     ENCODINGS,
     GOOD,

@@ -26,7 +26,7 @@ from reconciler.backends.http.content import Budget, memory_of, parse
 from reconciler.backends.http.session import Session
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.ports import UnreadableAnswer
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 from reconciler.emulator.server import running
 from reconciler.render import render_drift, render_plan
 from reconciler.render.json import dump

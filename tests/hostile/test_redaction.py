@@ -27,11 +27,11 @@ from reconciler.cli.exit_codes import of_exception
 from reconciler.cli.logs import redact_log
 from reconciler.cli.terminal import stray_output, wait_table
 from reconciler.cli.terminal.console import console
-from reconciler.core.decoding import INVISIBLE_BYTES
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.observed.logtail import last_lines, unseen
-from reconciler.core.sanitize import INVISIBLE, printable, visible
-from reconciler.core.secret import REDACTED, Redactor
+from reconciler.core.text.decoding import INVISIBLE_BYTES
+from reconciler.core.text.sanitize import INVISIBLE, printable, visible
+from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.manifests import load
 from reconciler.manifests.document import shorten
 from reconciler.records.errors import Damaged, away

@@ -26,7 +26,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.core.planning.plan import Action, PlannedAction, Reason
 from reconciler.core.saved_plan.seal import CHECKSUM, seal_of_action, seal_of_options
 from reconciler.core.saved_plan.serialization import SavedOptions
-from reconciler.core.secret import Redactor
+from reconciler.core.text.secret import Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.apply.service import SharedTime
 from tests.cli.conftest import manifest, write

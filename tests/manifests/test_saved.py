@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from reconciler.core.declared.expression import Reference, escape, parts_of
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
-from reconciler.core.secret import SecretText, save, unsavable
+from reconciler.core.text.secret import SecretText, save, unsavable
 from reconciler.manifests.expand import Expander
 from reconciler.manifests.saved import resolve
 from reconciler.manifests.variables import Values

@@ -11,7 +11,7 @@ from reconciler.core.observed.ownership import Revision
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.planning.plan import Action, After, Before, PlannedAction, Reason
 from reconciler.core.record import Call, Declared, Holder, Run, RunKind, Scope, Step
-from reconciler.core.secret import Redactor
+from reconciler.core.text.secret import Redactor
 from reconciler.records import open_records
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW, STACK, seen

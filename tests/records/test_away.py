@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
-from reconciler.core.secret import Redactor
+from reconciler.core.text.secret import Redactor
 from reconciler.records import database, open_records, postgres
 from reconciler.records.recorded_revisions import read_revisions
 from tests.records import server

@@ -22,7 +22,7 @@ from reconciler.core.record import (
     RunKind,
     StepEnd,
 )
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 from reconciler.records.journal import StoredJournal
 from reconciler.records.null import NoRecords
 from reconciler.records.store import StoredRecords

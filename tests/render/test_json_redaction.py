@@ -11,7 +11,7 @@ from reconciler.core.drift.entry import DriftClass
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import EventType
 from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.secret import REDACTED, Redactor
+from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.render.json import redacted
 
 JOB = "3faf5c03-1234-4c27-aad5-8a6a1ee96fb8"

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.backends.http.content import parse
-from reconciler.core.duration import format_duration
 from reconciler.core.ports import (
     NameTaken,
     NotFound,
@@ -26,7 +25,8 @@ from reconciler.core.ports import (
     UnreadableAnswer,
     WrongPhase,
 )
-from reconciler.core.sanitize import printable
+from reconciler.core.text.duration import format_duration
+from reconciler.core.text.sanitize import printable
 
 #: How much of a body that is not JSON is quoted, and of a message, in characters.
 _QUOTED = 120

@@ -160,8 +160,8 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
 
 
 def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
-    from reconciler.core.masking import mask
     from reconciler.core.planning.history import HistoryDiff, changes_of, make_history, newest
+    from reconciler.core.text.masking import mask
     from reconciler.version import __version__
 
     store, scope = place.store, place.scope

@@ -13,7 +13,7 @@ from reconciler.cli.options import FORCE, YES, DurationType, option, with_option
 from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, called, learn_tokens
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import first_task, read_events
 
 if TYPE_CHECKING:

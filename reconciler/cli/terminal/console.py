@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.sanitize import printable, visible
-from reconciler.core.secret import Redactor
+from reconciler.core.text.sanitize import printable, visible
+from reconciler.core.text.secret import Redactor
 from reconciler.files import NotRegular, write_file
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import BusyLine, can_draw, display
 from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.planning.plan import Action
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan

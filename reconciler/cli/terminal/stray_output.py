@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.sanitize import printable, printable_lines
+from reconciler.core.text.sanitize import printable, printable_lines
 
 if TYPE_CHECKING:
     from logging import LogRecord

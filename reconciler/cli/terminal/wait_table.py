@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.sanitize import printable
+from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -307,7 +307,7 @@ def _count(waits: Sequence[Waited], goal: Goal) -> str:
 
 
 def _row(waited: Waited, at_s: float) -> Row:
-    from reconciler.core.duration import format_duration
+    from reconciler.core.text.duration import format_duration
 
     job = waited.job
     phase = job.phase_text if job else waited.action.value

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 from reconciler.core.declared.canonical import Rule, rules, scalar
 from reconciler.core.declared.scalar import plain, scalar_text, text_released_as
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 
 #: Members of the service's `metadata` that stand on the first level of an entry.
 HOISTED = ("description", "annotations", "training_experiment_reference")

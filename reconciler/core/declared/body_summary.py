@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconciler.core.secret import show
+from reconciler.core.text.secret import show
 
 
 def summarize(body: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from reconciler.core.declared.desired import JobBody
 from reconciler.core.declared.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 
 Canonical = dict[str, Any]
 """Nested mappings with text leaves; lists only where the order means something."""

@@ -13,7 +13,7 @@ from reconciler.core.declared.canonical import Canonical, Rule, SecretName, memb
 from reconciler.core.declared.digest import RERUN
 from reconciler.core.declared.reconstruction import is_by_reference
 from reconciler.core.planning.plan import Change
-from reconciler.core.secret import REDACTED
+from reconciler.core.text.secret import REDACTED
 
 _NAMED_ARGUMENTS = "parameters"
 

@@ -19,7 +19,7 @@ from typing import Any
 from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import Canonical, canonical, split
 from reconciler.core.declared.scalar import walk_texts
-from reconciler.core.secret import as_released
+from reconciler.core.text.secret import as_released
 
 #: lifecycle.rerun is part of what was declared; the space keeps it apart from every field of the service.
 RERUN = "lifecycle rerun"

@@ -25,7 +25,7 @@ from reconciler.core.observed.identity import Description, Marker
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase, may
 from reconciler.core.planning.plan import Change, PlanWarning
-from reconciler.core.secret import REDACTED, SecretText, holds_secret, show
+from reconciler.core.text.secret import REDACTED, SecretText, holds_secret, show
 
 DESCRIPTION = ("description",)
 _PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"

@@ -17,14 +17,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.credential_names import is_credential_name
 from reconciler.core.declared.canonical import Canonical
 from reconciler.core.declared.desired import Flag, JobBody, Strict, Text
 from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.diagnostic import Diagnostic, Location
-from reconciler.core.duration import Duration
+from reconciler.core.text.credential_names import is_credential_name
+from reconciler.core.text.duration import Duration
 
 
 class OnChange(StrEnum):

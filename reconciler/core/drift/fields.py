@@ -11,11 +11,11 @@ from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.declared.stack import Declared, DesiredJob, Lifecycle
-from reconciler.core.masking import mask
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.planning.plan import Change, PlanWarning
-from reconciler.core.secret import may_have_been, show
+from reconciler.core.text.masking import mask
+from reconciler.core.text.secret import may_have_been, show
 
 
 class FieldDrift(NamedTuple):

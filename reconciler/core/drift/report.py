@@ -17,7 +17,7 @@ from reconciler.core.drift.rules import check_key, rests_on_absence
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.plan import Head, PlanWarning, TargetIdentity, few_of_a_kind, timestamp
 from reconciler.core.planning.planner import Snapshot, about_the_look, keys_in_view, keys_owned_in_view
-from reconciler.core.secret import show
+from reconciler.core.text.secret import show
 
 
 class DriftReport(Head):

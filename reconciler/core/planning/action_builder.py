@@ -10,7 +10,6 @@ from reconciler.core.declared.canonical import Canonical, by_name
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import mutable_part, renewed_marker, update_body
 from reconciler.core.declared.stack import Declared, DesiredJob, Limits, ReplaceOrder
-from reconciler.core.masking import mask
 from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, Revision, Standing
 from reconciler.core.observed.phase import Operation, Phase, may
@@ -28,7 +27,8 @@ from reconciler.core.planning.plan import (
     node_hours,
 )
 from reconciler.core.record import PastRevision
-from reconciler.core.secret import show
+from reconciler.core.text.masking import mask
+from reconciler.core.text.secret import show
 
 
 @dataclass(frozen=True, slots=True)

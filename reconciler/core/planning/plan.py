@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from reconciler.core.declared.body_summary import summarize
 from reconciler.core.declared.stack import Declared, ReplaceOrder, TargetKind
 from reconciler.core.diagnostic import Diagnostic, Location, first_of_a_kind
-from reconciler.core.duration import format_duration
-from reconciler.core.secret import show
+from reconciler.core.text.duration import format_duration
+from reconciler.core.text.secret import show
 
 FORMAT_VERSION = "1.0"
 

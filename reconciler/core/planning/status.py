@@ -31,7 +31,7 @@ from reconciler.core.planning.plan import (
 )
 from reconciler.core.planning.planner import Snapshot, keys_owned_in_view
 from reconciler.core.record import Call, PastChange
-from reconciler.core.secret import show
+from reconciler.core.text.secret import show
 
 
 class WaitKind(StrEnum):

@@ -19,13 +19,13 @@ from reconciler.core.declared.stack import Declared
 from reconciler.core.observed.identity import Description, Marker, parse_description
 from reconciler.core.observed.phase import Operation, may, parse_phase
 from reconciler.core.planning.plan import Action, Before, PlannedAction, Reason
-from reconciler.core.secret import SecretText
+from reconciler.core.text.secret import SecretText
 
 _SECRET = "\0"  # noqa: S105 - stands for a value that is not at hand; no reference looks like it
 
 
 def _read(tree: Any) -> Any:
-    """Saved data as it was before `core.secret.save`; secrets without their values."""
+    """Saved data as it was before `core.text.secret.save`; secrets without their values."""
     if isinstance(tree, str):
         parts = parts_of(tree)
         if any(isinstance(part, Reference) for part in parts):

@@ -18,7 +18,6 @@ from pydantic import Field, ValidationError
 from reconciler.core.declared.digest import CURRENT, is_known
 from reconciler.core.declared.stack import Declared, Target, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError
-from reconciler.core.duration import format_duration
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Operation, Phase, may, parse_phase
@@ -27,7 +26,8 @@ from reconciler.core.planning.planner import Snapshot
 from reconciler.core.saved_plan.checks import contradictions, miscounted
 from reconciler.core.saved_plan.parser import unreadable_texts
 from reconciler.core.saved_plan.seal import CHECKSUM, broken, seal_of_action, seal_of_options, without_seals
-from reconciler.core.secret import save
+from reconciler.core.text.duration import format_duration
+from reconciler.core.text.secret import save
 
 #: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
 #: says nothing.

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from reconciler.core.declared.expression import Reference, escape, parts_of
 from reconciler.core.declared.scalar import ScalarText
-from reconciler.core.decoding import Decoded, base64_texts, decode
-from reconciler.core.secret_forms import DEEPEST, SHORTEST_SCANNED, Form, breaks_of, forms_of, squeeze
+from reconciler.core.text.decoding import Decoded, base64_texts, decode
+from reconciler.core.text.secret_forms import DEEPEST, SHORTEST_SCANNED, Form, breaks_of, forms_of, squeeze
 
 REDACTED = "(sensitive)"
 _REDACTED = REDACTED.encode()
@@ -126,7 +126,7 @@ class _Forms(NamedTuple):
 
 
 class Redactor:
-    """Takes every known secret out of a text, in whatever form it stands there: see `core.secret_forms`.
+    """Takes every known secret out of a text, in whatever form it stands there: see `core.text.secret_forms`.
 
     Threads may share one. What was learnt before a text is begun is not in it afterwards.
     """

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from reconciler.core.secret import show
+from reconciler.core.text.secret import show
 
 _T = TypeVar("_T")
 _Redact = Callable[[str], str]

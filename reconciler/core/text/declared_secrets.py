@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.identity import parse_remote_name
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.secret import REDACTED, SecretText
+from reconciler.core.text.secret import REDACTED, SecretText
 
 _ENVIRONMENTS, _PARAMETERS = "environments", "parameters"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconciler.core.secret import REDACTED
+from reconciler.core.text.secret import REDACTED
 
 _SECRET = "token"  # noqa: S105 - the name of the field
 

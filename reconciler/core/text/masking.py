@@ -18,8 +18,8 @@ from reconciler.core.declared.diff import spell_path
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.stack import Declared
 from reconciler.core.planning.plan import Change
-from reconciler.core.secret import REDACTED
-from reconciler.core.secret_detection import looks_secret
+from reconciler.core.text.secret import REDACTED
+from reconciler.core.text.secret_detection import looks_secret
 
 #: What stands in the place of a value that may be a secret, and how to see it all the same.
 LOOKS_SECRET = "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)"  # noqa: S105 - words

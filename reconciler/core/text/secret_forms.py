@@ -1,4 +1,4 @@
-"""The forms of a secret to look for, level by level of what is decoded: see `core.decoding`.
+"""The forms of a secret to look for, level by level of what is decoded: see `core.text.decoding`.
 
 White space, quotes and `+` count for nothing where a form is long enough: a URL writes `+` for a space, a
 shell and YAML double or break quotes, and whoever wraps a text puts breaks where there were none.
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from reconciler.core.decoding import decode
+from reconciler.core.text.decoding import decode
 
 #: Scanning outputs for shorter values would blank out half of every text, and hide nothing.
 SHORTEST_SCANNED = 4
