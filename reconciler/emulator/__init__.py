@@ -19,7 +19,7 @@ from reconciler.emulator.control import Served
 from reconciler.emulator.database import StoreError
 from reconciler.emulator.errors import Refused
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, chaos
-from reconciler.emulator.lifecycle import Durations
+from reconciler.emulator.operations.lifecycle import Durations
 from reconciler.emulator.records import Job
 from reconciler.emulator.server import Server, running, serve
 from reconciler.emulator.store import Store

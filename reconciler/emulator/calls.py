@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from werkzeug.datastructures import Headers
 
-from reconciler.emulator import variants
-from reconciler.emulator.answers import dumps
+from reconciler.emulator.operations import variants
+from reconciler.emulator.operations.answers import dumps
 from reconciler.emulator.records import Job
 from reconciler.emulator.store import Store
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.emulator import answers, catalogue, variants
-from reconciler.emulator.lifecycle import Life, LifecycleStep
+from reconciler.emulator.operations import answers, catalogue, variants
+from reconciler.emulator.operations.lifecycle import Life, LifecycleStep
 
 Body = dict[str, Any]
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from werkzeug.routing import Map, Rule
 
-from reconciler.emulator import catalog_routes, control, jobs, logs_events, tagging
+from reconciler.emulator import control
 from reconciler.emulator.calls import Answer, ReceivedCall
+from reconciler.emulator.operations import catalog_routes, jobs, logs_events, tagging
 
 EVERYWHERE = frozenset({"huawei", "otc"})
 HUAWEI = frozenset({"huawei"})

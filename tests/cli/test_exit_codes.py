@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.core.exit_code import PRECEDENCE, ExitCode, first_of
 from reconciler.emulator import Effect, Fault
-from reconciler.emulator.lifecycle import Durations
+from reconciler.emulator.operations.lifecycle import Durations
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.terminal import run_on_terminal
 

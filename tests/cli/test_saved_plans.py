@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from reconciler.emulator import Effect, Fault, Job
-from reconciler.emulator.lifecycle import Durations
+from reconciler.emulator.operations.lifecycle import Durations
 from tests.apply.service import SharedTime
 from tests.backends.building import a_body
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write

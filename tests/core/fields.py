@@ -15,16 +15,16 @@ from typing import Any
 from reconciler.core.declared.body import with_identity
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import ObservedJob
-from reconciler.emulator import answers, variants
 from reconciler.emulator.errors import Refused
-from reconciler.emulator.validation import check_job
+from reconciler.emulator.operations import answers, variants
+from reconciler.emulator.operations.validation import check_job
 from tests.builders import ENTRY, a_job, seen
 
 FORMS = ("first", "second", "second on OTC")
 
 
 def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
-    """The job with the details that the service answers; `form` as documented in `emulator/variants.py`."""
+    """The job with the details that the service answers; `form` as documented in `emulator/operations/variants.py`."""
     number = "2" if form == "first" else "1"
     identity = answers.Identity("0" * 35 + number, 1_700_000_000_000, "me")
     told = answers.job(_sent(job), identity)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from reconciler.emulator import shapes
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.errors import Refused, invalid
-from reconciler.emulator.searching import Condition, check_tags_differ, name_contains, tagged
-from reconciler.emulator.validation import check_workspace
+from reconciler.emulator.operations import shapes
+from reconciler.emulator.operations.searching import Condition, check_tags_differ, name_contains, tagged
+from reconciler.emulator.operations.validation import check_workspace
 
 _KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
 _VALUE = re.compile(r"[\w .:=+\-@/]{0,255}")

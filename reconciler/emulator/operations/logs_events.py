@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from reconciler.emulator import answers
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.errors import Refused
+from reconciler.emulator.operations import answers
+from reconciler.emulator.operations.searching import milliseconds_of
 from reconciler.emulator.records import Job
-from reconciler.emulator.searching import milliseconds_of
 
 METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")
 _MESSAGES = {

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from reconciler.emulator.errors import Refused, invalid
-from reconciler.emulator.validation import check_workspace
+from reconciler.emulator.operations.validation import check_workspace
 
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 10

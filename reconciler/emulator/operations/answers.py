@@ -14,8 +14,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.emulator import catalogue, variants
-from reconciler.emulator.lifecycle import Life
+from reconciler.emulator.operations import catalogue, variants
+from reconciler.emulator.operations.lifecycle import Life
 
 AI_PROJECT = "default-ai-project"
 CODE_DIR = "/home/ma-user/modelarts/user-job-dir"

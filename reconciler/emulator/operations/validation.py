@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reconciler.emulator import catalogue
 from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.operations import catalogue
 
 Body = Mapping[str, Any]
 

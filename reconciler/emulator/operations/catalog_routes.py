@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from reconciler.emulator import shapes
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
-from reconciler.emulator.catalogue import ENGINES, FLAVORS, POOL_FLAVORS, check_flavor, check_pool, flavor
 from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.operations import shapes
+from reconciler.emulator.operations.catalogue import (
+    ENGINES,
+    FLAVORS,
+    POOL_FLAVORS,
+    check_flavor,
+    check_pool,
+    flavor,
+)
 from reconciler.emulator.store import USER_ID
 
 _QUOTAS = {

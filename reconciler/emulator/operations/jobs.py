@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reconciler.emulator import shapes, validation
-from reconciler.emulator.answers import AI_PROJECT, dumps
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.operations import shapes, validation
+from reconciler.emulator.operations.answers import AI_PROJECT, dumps
+from reconciler.emulator.operations.searching import read_search
 from reconciler.emulator.records import Job
-from reconciler.emulator.searching import read_search
 
 _UPDATE_ANNOTATION = "jupyter-lab/enable"
 
