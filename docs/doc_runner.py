@@ -23,7 +23,7 @@ from reconciler import run_metadata
 from reconciler.backends.clock import SystemClock
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
-from reconciler.emulator import database
+from reconciler.emulator.storage import database
 from reconciler.recording import RunMetadata
 
 BEGIN_S = 1_795_000_000.0

@@ -14,15 +14,15 @@ jobs through the `Store` and makes requests fail with a `Fault`; `control` offer
 """
 
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.clock import Clock, ManualClock
 from reconciler.emulator.control import Served
-from reconciler.emulator.database import StoreError
 from reconciler.emulator.errors import Refused
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, chaos
 from reconciler.emulator.operations.lifecycle import Durations
-from reconciler.emulator.records import Job
 from reconciler.emulator.server import Server, running, serve
-from reconciler.emulator.store import Store
+from reconciler.emulator.storage.clock import Clock, ManualClock
+from reconciler.emulator.storage.database import StoreError
+from reconciler.emulator.storage.records import Job
+from reconciler.emulator.storage.store import Store
 
 __all__ = [
     "AnswerLost",

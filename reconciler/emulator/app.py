@@ -22,10 +22,10 @@ from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.control import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, spoil
-from reconciler.emulator.keylock import KeyLock
 from reconciler.emulator.routes import CLOUDS, Route, route_map
 from reconciler.emulator.signature import BadSignature, SignedRequest, verify
-from reconciler.emulator.store import Store
+from reconciler.emulator.storage.keylock import KeyLock
+from reconciler.emulator.storage.store import Store
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -11,8 +11,8 @@ from werkzeug.datastructures import Headers
 
 from reconciler.emulator.operations import variants
 from reconciler.emulator.operations.answers import dumps
-from reconciler.emulator.records import Job
-from reconciler.emulator.store import Store
+from reconciler.emulator.storage.records import Job
+from reconciler.emulator.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from reconciler.emulator.calls import Answer, answer
 from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.faults import Faults, chaos, read_fault
 from reconciler.emulator.reading import read_json
-from reconciler.emulator.records import Job
-from reconciler.emulator.store import Store
+from reconciler.emulator.storage.records import Job
+from reconciler.emulator.storage.store import Store
 
 KEPT_REQUESTS = 10_000
 

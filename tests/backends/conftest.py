@@ -10,8 +10,8 @@ import pytest
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.clock import ManualClock
-from reconciler.emulator.store import Store
+from reconciler.emulator.storage.clock import ManualClock
+from reconciler.emulator.storage.store import Store
 from tests.backends.building import PROJECT, StoppedClock
 from tests.backends.places import EMULATED, Place, emulated, live, live_variables_missing
 

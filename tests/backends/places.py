@@ -30,9 +30,9 @@ from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import ACTIVE
 from reconciler.core.ports import NotFound, ServiceError
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.clock import ManualClock
 from reconciler.emulator.server import running
-from reconciler.emulator.store import Store
+from reconciler.emulator.storage.clock import ManualClock
+from reconciler.emulator.storage.store import Store
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, a_body
 
 EMULATED = ("in process", "token", "access key", "otc")

@@ -14,9 +14,9 @@ from reconciler.backends.modelarts.paging import Page
 from reconciler.core.observed.job import Observation
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.clock import ManualClock
 from reconciler.emulator.faults import Effect, Fault
-from reconciler.emulator.store import Store
+from reconciler.emulator.storage.clock import ManualClock
+from reconciler.emulator.storage.store import Store
 from tests.backends.building import PROJECT, StoppedClock, a_body
 
 DECLARED = ["resnet50", "bert", "lr-sweep"]

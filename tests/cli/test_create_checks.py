@@ -8,7 +8,8 @@ import time as wall
 import pytest
 
 from reconciler.backends.clock import SystemClock
-from reconciler.emulator import Effect, Fault, database
+from reconciler.emulator import Effect, Fault
+from reconciler.emulator.storage import database
 from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Service, manifest, write
 

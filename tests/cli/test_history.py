@@ -17,7 +17,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.backends.clock import SystemClock
-from reconciler.emulator import Effect, Fault, database
+from reconciler.emulator import Effect, Fault
+from reconciler.emulator.storage import database
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 from tests.cli.holding import FILE, OtherProcess
 

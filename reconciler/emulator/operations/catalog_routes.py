@@ -16,7 +16,7 @@ from reconciler.emulator.operations.catalogue import (
     check_pool,
     flavor,
 )
-from reconciler.emulator.store import USER_ID
+from reconciler.emulator.storage.store import USER_ID
 
 _QUOTAS = {
     "job-num": (1, (1 << 31) - 1),

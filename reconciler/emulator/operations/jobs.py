@@ -10,7 +10,7 @@ from reconciler.emulator.errors import Refused, invalid
 from reconciler.emulator.operations import shapes, validation
 from reconciler.emulator.operations.answers import AI_PROJECT, dumps
 from reconciler.emulator.operations.searching import read_search
-from reconciler.emulator.records import Job
+from reconciler.emulator.storage.records import Job
 
 _UPDATE_ANNOTATION = "jupyter-lab/enable"
 

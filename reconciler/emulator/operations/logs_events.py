@@ -12,7 +12,7 @@ from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.errors import Refused
 from reconciler.emulator.operations import answers
 from reconciler.emulator.operations.searching import milliseconds_of
-from reconciler.emulator.records import Job
+from reconciler.emulator.storage.records import Job
 
 METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")
 _MESSAGES = {

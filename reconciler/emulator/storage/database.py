@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from reconciler.emulator.clock import milliseconds, wall_ms
+from reconciler.emulator.storage.clock import milliseconds, wall_ms
 
 #: What any call of a store may raise: its file is locked, read-only, broken, or has no room.
 StoreError = sqlite3.Error

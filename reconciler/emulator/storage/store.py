@@ -18,13 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reconciler.emulator.clock import Clock
-from reconciler.emulator.database import Database, SharedClock
 from reconciler.emulator.errors import Refused, job_not_found
 from reconciler.emulator.operations import answers, lifecycle, variants
 from reconciler.emulator.operations.lifecycle import Durations, Life
 from reconciler.emulator.operations.searching import Condition, Search
-from reconciler.emulator.records import LIFE, Body, Job, body_columns, life_columns, read_job, read_life
+from reconciler.emulator.storage.clock import Clock
+from reconciler.emulator.storage.database import Database, SharedClock
+from reconciler.emulator.storage.records import (
+    LIFE,
+    Body,
+    Job,
+    body_columns,
+    life_columns,
+    read_job,
+    read_life,
+)
 
 FOLLOWS_MS = 60_000
 """For how long, in emulated time, the row of a job may stay behind its life while nobody asks for phases."""

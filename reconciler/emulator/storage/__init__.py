@@ -1,0 +1,1 @@
+"""What the emulator keeps: jobs in a database, its clock, and access keys that are locked."""
