@@ -18,10 +18,10 @@ from reconciler.core.text.credential_names import holds_credential, is_credentia
 from reconciler.core.text.secret import SecretText, as_released
 from reconciler.manifests import budget
 from reconciler.manifests.budget import Budget, BudgetExceeded
-from reconciler.manifests.document import shorten
-from reconciler.manifests.positions import PathStep
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, is_utf8, not_utf8, refused_credential
+from reconciler.manifests.yaml.document import shorten
+from reconciler.manifests.yaml.positions import PathStep
 
 _ALLOWED = "${var.NAME}, ${env.NAME} and ${job.key} are allowed; $${ is a literal ${"
 TOO_MUCH = "expansion too large"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
-from reconciler.manifests.document import UTF_16, Document, parse, unreadable
-from reconciler.manifests.file_content import read_file
+from reconciler.manifests.yaml.document import UTF_16, Document, parse, unreadable
+from reconciler.manifests.yaml.file_content import read_file
 
 SUFFIXES = (".yaml", ".yml")
 

@@ -17,12 +17,12 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.budget import BudgetExceeded, measure
-from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.merge import Entry
-from reconciler.manifests.positions import Member, PathStep, location_of_key
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
+from reconciler.manifests.yaml.document import Document, shorten
+from reconciler.manifests.yaml.positions import Member, PathStep, location_of_key
 
 #: What an absent entry may say without declaring a body.
 _NO_BODY = frozenset({"state", "lifecycle", "description", "needs", "formerly"})

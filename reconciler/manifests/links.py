@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.document import shorten
 from reconciler.manifests.merge import Entry
-from reconciler.manifests.positions import PathStep, diagnose, location_of_key
 from reconciler.manifests.problems import Unexpanded
 from reconciler.manifests.suggestions import Names
+from reconciler.manifests.yaml.document import shorten
+from reconciler.manifests.yaml.positions import PathStep, diagnose, location_of_key
 
 UNKNOWN = "unknown key"
 

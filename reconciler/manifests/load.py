@@ -30,14 +30,12 @@ from reconciler.core.diagnostic import (
 )
 from reconciler.core.text.credential_names import service_credentials
 from reconciler.core.text.secret import Redactor
-from reconciler.manifests.document import Document, shorten
 from reconciler.manifests.expand import Expander, credentials_in
 from reconciler.manifests.files import StackFiles, find_stack
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.merge import Entry, MergedManifest, merge_files
-from reconciler.manifests.positions import diagnose
 from reconciler.manifests.problems import Origin, diagnostics, found
 from reconciler.manifests.records import RecordsSetting, looks_like_passwords
 from reconciler.manifests.targets import Targets, default_problem
@@ -51,6 +49,8 @@ from reconciler.manifests.variables import (
     texts_in,
     unknown_names,
 )
+from reconciler.manifests.yaml.document import Document, shorten
+from reconciler.manifests.yaml.positions import diagnose
 
 #: What may be told only because a broken file does not say what it would say.
 _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})

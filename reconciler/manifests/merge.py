@@ -11,10 +11,10 @@ from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, Manifest
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem, stack_problem
-from reconciler.manifests.document import Document, shorten
-from reconciler.manifests.positions import Member, PathStep, diagnose, location_of_key
 from reconciler.manifests.problems import NAMED_LISTS, found
 from reconciler.manifests.suggestions import did_you_mean
+from reconciler.manifests.yaml.document import Document, shorten
+from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, location_of_key
 
 _MAPPINGS = ("targets", "variables", "limits", "defaults", "jobs")
 _TEXTS = ("apiVersion", "stack", "target", "records")
@@ -253,7 +253,7 @@ def _disagreement(entry: Entry, first: Document, *, show_line: bool = True) -> D
 def _disagree(
     document: Document, steps: tuple[PathStep, ...], earlier: Sequence[Document], *, show_line: bool = True
 ) -> Diagnostic:
-    from reconciler.manifests.positions import find
+    from reconciler.manifests.yaml.positions import find
 
     others = [other for other in earlier if other is not document]
     first = next((other for other in others if find(other, steps).found == len(steps)), others[0])

@@ -12,10 +12,10 @@ from reconciler.core.declared.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.declared.scalar import is_boolean, scalar_text
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.document import Document, shorten
-from reconciler.manifests.positions import Member, PathStep, Steps, diagnose, find, format_path
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.variables import CREDENTIAL, refused_credential
+from reconciler.manifests.yaml.document import Document, shorten
+from reconciler.manifests.yaml.positions import Member, PathStep, Steps, diagnose, find, format_path
 
 NAMED_LISTS = ("parameters", "inputs", "outputs")
 

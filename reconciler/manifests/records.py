@@ -12,10 +12,10 @@ from reconciler.core.declared.expression import Reference, escape, parts_of
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.document import Document
 from reconciler.manifests.expand import Expander, NotExpanded, Problem, problems_in
-from reconciler.manifests.positions import diagnose
 from reconciler.manifests.variables import NoValue, Values
+from reconciler.manifests.yaml.document import Document
+from reconciler.manifests.yaml.positions import diagnose
 
 _FORMS = "postgresql://user@host/database or sqlite:///PATH"
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg", "sqlite")

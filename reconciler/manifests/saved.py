@@ -16,7 +16,6 @@ from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.text.secret import REDACTED, SecretText, show
 from reconciler.files import NotRegular, TooLarge, read_file
-from reconciler.manifests.document import parse, shorten
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
 from reconciler.manifests.records import looks_like_passwords, passwords_in, read_address
 from reconciler.manifests.variables import (
@@ -27,6 +26,7 @@ from reconciler.manifests.variables import (
     read_value_files,
     texts_in,
 )
+from reconciler.manifests.yaml.document import parse, shorten
 
 #: A file of values is a few lines.
 _MOST_BYTES = 16 * 1024 * 1024

@@ -13,9 +13,9 @@ from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, 
 from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
 from reconciler.manifests.merge import Entry
-from reconciler.manifests.positions import diagnose
 from reconciler.manifests.problems import Origin, Unexpanded, diagnostics, found
 from reconciler.manifests.suggestions import did_you_mean, listed
+from reconciler.manifests.yaml.positions import diagnose
 
 _CLOUD_ONLY = ("region", "endpoint", "project_id", "cloud", "profile")
 _CREDENTIALS = frozenset(

@@ -19,9 +19,9 @@ from reconciler.core.declared.scalar import plain as plain_value
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.document import Document, plain, read, shorten
-from reconciler.manifests.positions import diagnose
 from reconciler.manifests.suggestions import Names, listed
+from reconciler.manifests.yaml.document import Document, plain, read, shorten
+from reconciler.manifests.yaml.positions import diagnose
 
 NAME = re.compile(VARIABLE_NAME)
 NO_VALUE = "variable without a value"

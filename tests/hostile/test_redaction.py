@@ -33,7 +33,7 @@ from reconciler.core.text.decoding import INVISIBLE_BYTES
 from reconciler.core.text.sanitize import INVISIBLE, printable, visible
 from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.manifests import load
-from reconciler.manifests.document import shorten
+from reconciler.manifests.yaml.document import shorten
 from reconciler.records.errors import Damaged, away
 from reconciler.records.serialization import Texts
 from reconciler.records.url import parse_address

@@ -9,8 +9,8 @@ import pytest
 
 from reconciler.core.declared.scalar import plain, scalar_text
 from reconciler.core.diagnostic import Snippet
-from reconciler.manifests.composition import MAX_DEPTH, parser
-from reconciler.manifests.document import MAX_ALIASED_NODES, Document, parse
+from reconciler.manifests.yaml.composition import MAX_DEPTH, parser
+from reconciler.manifests.yaml.document import MAX_ALIASED_NODES, Document, parse
 from tests.manifests.conftest import marked, place_of
 
 
@@ -200,7 +200,7 @@ def test_a_mark_ends_where_the_cut_line_does() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    from reconciler.manifests.document import read as read_file
+    from reconciler.manifests.yaml.document import read as read_file
 
     document = read_file(tmp_path / "gone.yaml", "gone.yaml")
     assert document.problems[0].what == "unreadable file"

@@ -146,7 +146,7 @@ def test_the_manifest_digest_covers_names_and_bytes(stack: Place) -> None:
 
 
 def test_each_file_is_parsed_once(stack: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from reconciler.manifests import composition, document
+    from reconciler.manifests.yaml import composition, document
 
     parsed: list[str] = []
     compose = composition.compose

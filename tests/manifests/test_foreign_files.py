@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.diagnostic import WrongUsage
-from reconciler.manifests import file_content
+from reconciler.manifests.yaml import file_content
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 SECRET = "hunter2-and-more"

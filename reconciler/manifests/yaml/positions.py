@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
-from reconciler.manifests.document import LINE_BREAK, Document
+from reconciler.manifests.yaml.document import LINE_BREAK, Document
 
 
 class Member(NamedTuple):

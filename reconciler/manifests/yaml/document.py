@@ -16,7 +16,7 @@ from typing import Any
 
 from reconciler.core.declared.scalar import is_boolean, spelled
 from reconciler.core.diagnostic import Diagnostic, Location, Snippet
-from reconciler.manifests.composition import (
+from reconciler.manifests.yaml.composition import (
     MAX_DEPTH,
     MAX_NODES,
     TooDeep,
@@ -26,8 +26,13 @@ from reconciler.manifests.composition import (
     parser,
     scalars,
 )
-from reconciler.manifests.file_content import read_file
-from reconciler.manifests.recognition import is_manifest_text, is_manifest_tree, says_sensitive, says_stack
+from reconciler.manifests.yaml.file_content import read_file
+from reconciler.manifests.yaml.recognition import (
+    is_manifest_text,
+    is_manifest_tree,
+    says_sensitive,
+    says_stack,
+)
 
 #: How many nodes aliases may stand for in one file.
 MAX_ALIASED_NODES = 100_000
