@@ -15,7 +15,7 @@ from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, S
 from reconciler.records.database import Database
 from reconciler.records.group_commit import Entry, Gathering
 from reconciler.records.history import declared_now, in_order, move
-from reconciler.records.lock import Lease
+from reconciler.records.locks.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
 from reconciler.records.serialization import Texts, plain
 

@@ -12,7 +12,7 @@ from reconciler.core.outcome import Status
 from reconciler.core.record import PastAction, PastChange, PastRun, PastStep, Scope
 from reconciler.records.database import Database
 from reconciler.records.history import is_scope
-from reconciler.records.liveness import running
+from reconciler.records.locks.liveness import running
 from reconciler.records.schema import LINES, OUTCOMES, RUNS, SCOPES
 from reconciler.records.serialization import read_summary
 

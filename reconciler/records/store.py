@@ -29,10 +29,10 @@ from reconciler.records.errors import away
 from reconciler.records.examination import check_everything
 from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
-from reconciler.records.liveness import Liveness
-from reconciler.records.lock import Heartbeat, Lease, Locks
+from reconciler.records.locks.liveness import Liveness
+from reconciler.records.locks.lock import Heartbeat, Lease, Locks
+from reconciler.records.locks.process_lock import remove_if_dead
 from reconciler.records.observation_changes import news
-from reconciler.records.process_lock import remove_if_dead
 from reconciler.records.runs import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
 from reconciler.records.serialization import Texts

@@ -8,8 +8,8 @@ from contextlib import ExitStack, nullcontext
 import pytest
 
 from reconciler.core.record import LockHeld, LockLost, RecordsUnavailable
-from reconciler.records import process_lock
-from reconciler.records.lock import Heartbeat, Lease
+from reconciler.records.locks import process_lock
+from reconciler.records.locks.lock import Heartbeat, Lease
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW
 from tests.records.places import ALICE, BOB, LEASE_S, OTHER_STACK, SCOPE, Place, a_run, a_step, nothing_lost

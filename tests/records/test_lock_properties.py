@@ -15,7 +15,7 @@ from sqlalchemy import event
 from reconciler.core.record import LockHeld, LockLost
 from reconciler.records.database import Database
 from reconciler.records.journal import StoredJournal
-from reconciler.records.lock import Lease, Locks
+from reconciler.records.locks.lock import Lease, Locks
 from reconciler.records.serialization import Texts
 from reconciler.records.store import StoredRecords
 from reconciler.records.url import parse_address

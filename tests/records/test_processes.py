@@ -84,7 +84,7 @@ def test_a_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> Non
     import os
 
     with sqlite.open().locked(SCOPE, BOB, lease_s=LEASE_S, on_lost=nothing_lost):
-        from reconciler.records import process_lock
+        from reconciler.records.locks import process_lock
 
         (held,) = process_lock._held
         reading, writing = os.pipe()

@@ -17,7 +17,7 @@ from reconciler.core.planning.plan import timestamp
 from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
 from reconciler.core.text.sanitize import printable
 from reconciler.records.database import Database
-from reconciler.records.process_lock import Lifeline, seize
+from reconciler.records.locks.process_lock import Lifeline, seize
 from reconciler.records.schema import LOCKS
 from reconciler.records.serialization import Texts
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, select, update
 
 from reconciler.core.record import LEASE_S, RecordsUnavailable
 from reconciler.records.database import Database
-from reconciler.records.process_lock import Lifeline, is_of_this_boot, remove_if_dead, seize
+from reconciler.records.locks.process_lock import Lifeline, is_of_this_boot, remove_if_dead, seize
 from reconciler.records.schema import RUNS
 
 
