@@ -96,8 +96,8 @@ class Recording:
         if self.url is not None or self._opened is not None or self.unavailable is not None:
             return None
         tighten(self.root / NAME)
-        from reconciler.records.recorded_revisions import read_revisions
-        from reconciler.records.store_file import has_content
+        from reconciler.records.sqlite.recorded_revisions import read_revisions
+        from reconciler.records.sqlite.store_file import has_content
 
         try:
             return read_revisions(self._file, scope) if has_content(self._link) else {}
@@ -140,7 +140,7 @@ class Recording:
 
     def _open(self, *, create: bool) -> Records | None:
         from reconciler.records import open_records
-        from reconciler.records.store_file import has_content
+        from reconciler.records.sqlite.store_file import has_content
 
         if self.unavailable is not None:
             raise RecordsUnavailable(*self.unavailable)

@@ -37,7 +37,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/entrypoint.py", "open"): "the null device",
     ("cli/terminal/wait_table.py", "print"): "what the console cleaned, above what is drawn",
     ("records/locks/process_lock.py", "open"): "a lock file, which stays empty",
-    ("records/store_file.py", "open"): "a database file, to be read",
+    ("records/sqlite/store_file.py", "open"): "a database file, to be read",
     ("records/store.py", "open"): "the database file, made empty",
     ("records/store.py", "write"): "observations that the store redacts",
     ("reconcile.py", "open"): "the record store",

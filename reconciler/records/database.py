@@ -30,7 +30,7 @@ from reconciler.core.record import RecordsUnavailable
 from reconciler.records import HasNow, schema
 from reconciler.records.cells import damaged
 from reconciler.records.errors import UNWRITABLE, away, too_new
-from reconciler.records.integrity import check_file
+from reconciler.records.sqlite.integrity import check_file
 from reconciler.records.url import Address
 
 #: How long somebody else's write is waited for.

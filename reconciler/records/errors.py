@@ -11,7 +11,7 @@ from sqlalchemy import exc
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.text.sanitize import printable
-from reconciler.records.store_file import UNREACHABLE, UNREADABLE
+from reconciler.records.sqlite.store_file import UNREACHABLE, UNREADABLE
 from reconciler.records.url import Address
 
 UNWRITABLE = "the record store cannot be written"

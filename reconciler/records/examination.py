@@ -6,9 +6,9 @@ from sqlalchemy import Connection, Table, select
 
 from reconciler.records.cells import damaged
 from reconciler.records.history import read_revision
-from reconciler.records.integrity import check_pragma
 from reconciler.records.schema import LINES, METADATA, REVISIONS, RUNS
 from reconciler.records.serialization import read_declared, read_summary
+from reconciler.records.sqlite.integrity import check_pragma
 
 
 def check_everything(connection: Connection) -> None:

@@ -36,7 +36,7 @@ from reconciler.records.observation_changes import news
 from reconciler.records.runs import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
 from reconciler.records.serialization import Texts
-from reconciler.records.store_file import has_content
+from reconciler.records.sqlite.store_file import has_content
 from reconciler.records.url import Address, parse_address
 
 

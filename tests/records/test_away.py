@@ -17,7 +17,7 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.text.secret import Redactor
 from reconciler.records import database, open_records, postgres
-from reconciler.records.recorded_revisions import read_revisions
+from reconciler.records.sqlite.recorded_revisions import read_revisions
 from tests.records import server
 from tests.records.places import (
     ALICE,

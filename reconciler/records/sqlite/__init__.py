@@ -1,0 +1,1 @@
+"""A store that is a file: found, checked, and read without SQLAlchemy."""
