@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         row = COMMANDS.get(cmd_name)
         if row is None:
             return None
-        command: click.Command = import_module(f"reconciler.cli.{row.module}").command
+        command: click.Command = import_module(f"reconciler.cli.commands.{row.module}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -24,7 +24,7 @@ FORMS = ("first", "second", "second on OTC")
 
 
 def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
-    """The job with the details that the service answers; `form` as documented in `emulator/operations/variants.py`."""
+    """The job with the details that the service answers; `form` as in `emulator/operations/variants.py`."""
     number = "2" if form == "first" else "1"
     identity = answers.Identity("0" * 35 + number, 1_700_000_000_000, "me")
     told = answers.job(_sent(job), identity)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-#: `core.text.sanitize.INVISIBLE`, as UTF-8: a mark without width may stand anywhere in a word, and is not seen.
+#: `core.text.sanitize.INVISIBLE`, as UTF-8: a mark without width may stand anywhere in a word, unseen.
 INVISIBLE_BYTES = rb"""
     \xc2[\x80-\x9f\xad] | \xcd\x8f | \xd8\x9c
   | \xe1(?:\x85[\x9f\xa0] | \x9e[\xb4\xb5] | \xa0[\x8b-\x8f])
