@@ -15,7 +15,7 @@ jobs through the `Store` and makes requests fail with a `Fault`; `control` offer
 
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.control import Served
-from reconciler.emulator.errors import Refused
+from reconciler.emulator.errors import ApiError
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, chaos
 from reconciler.emulator.operations.lifecycle import Durations
 from reconciler.emulator.server import Server, running, serve
@@ -26,6 +26,7 @@ from reconciler.emulator.storage.store import Store
 
 __all__ = [
     "AnswerLost",
+    "ApiError",
     "Application",
     "Clock",
     "Durations",
@@ -34,7 +35,6 @@ __all__ = [
     "Faults",
     "Job",
     "ManualClock",
-    "Refused",
     "Served",
     "Server",
     "Store",

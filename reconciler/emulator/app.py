@@ -20,7 +20,7 @@ from werkzeug.wrappers import Request, Response
 
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
 from reconciler.emulator.control import Control, ControlSettings, RequestLog, Served, check_caller
-from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, spoil
 from reconciler.emulator.routes import CLOUDS, Route, route_map
 from reconciler.emulator.signature import BadSignature, SignedRequest, verify
@@ -97,7 +97,7 @@ class _Serving:
     def respond(self) -> Response:
         try:
             given = self.serve()
-        except Refused as refusal:
+        except ApiError as refusal:
             given = answer(refusal.status, refusal.body(self.request_id))
         return self.response(given)
 
@@ -109,11 +109,11 @@ class _Serving:
             endpoint, path = adapter.match()
         except MethodNotAllowed:
             self.authenticate(b"")
-            raise Refused("ModelArts.2803", f"Method {self.request.method} is not allowed.") from None
+            raise ApiError("ModelArts.2803", f"Method {self.request.method} is not allowed.") from None
         except HTTPException:
-            raise Refused("APIGW.0101", "The API does not exist or has not been published.") from None
+            raise ApiError("APIGW.0101", "The API does not exist or has not been published.") from None
         if (self.request.content_length or 0) > MAX_BODY:
-            raise Refused("ModelArts.4104", "The request body is too large.")
+            raise ApiError("ModelArts.4104", "The request body is too large.")
         data = self.request.get_data(cache=False)
         if not isinstance(endpoint, Route):
             check_caller(self.request.headers)
@@ -132,19 +132,19 @@ class _Serving:
         if effect is Effect.LOST_BEFORE:
             raise AnswerLost(route.operation)
         if fault and effect is Effect.ANSWER:
-            raise Refused(fault.code, fault.message, status=fault.status)
+            raise ApiError(fault.code, fault.message, status=fault.status)
         if fault and effect is Effect.DELAY:
             self.app.settings.sleep(fault.delay_s)
         try:
             self.authenticate(data)
             self.check_project(path["project_id"])
             given = route.handler(self.call(path, data))
-        except Refused as refusal:
+        except ApiError as refusal:
             given = answer(refusal.status, refusal.body(self.request_id))
         if effect is Effect.LOST_AFTER:
             raise AnswerLost(route.operation)
         if fault and effect is Effect.ANSWER_AFTER:
-            raise Refused(fault.code, fault.message, status=fault.status)
+            raise ApiError(fault.code, fault.message, status=fault.status)
         return Answer(given.status, spoil(effect, given.text)) if effect else given
 
     def call(self, path: Any, data: bytes) -> ReceivedCall:
@@ -171,7 +171,7 @@ class _Serving:
         """Accept the token or the signature, whichever is configured; either of them if both are.
 
         Raises:
-            Refused: 401 APIGW.0301.
+            ApiError: 401 APIGW.0301.
         """
         settings, headers = self.app.settings, self.request.headers
         token = headers.get("X-Auth-Token")
@@ -196,7 +196,7 @@ class _Serving:
 
     def check_project(self, project_id: str) -> None:
         if self.app.settings.project_id not in {None, project_id}:
-            raise Refused("ModelArts.2786", "The project ID in the token does not match that in the URI.")
+            raise ApiError("ModelArts.2786", "The project ID in the token does not match that in the URI.")
 
     def response(self, given: Answer) -> Response:
         # A 204 has no body, whatever there was to say.
@@ -217,8 +217,8 @@ class _Serving:
             self.app.requests.append(Served(self.request.method, path, self.operation, status))
 
 
-def _unauthorized(why: str) -> Refused:
-    return Refused("APIGW.0301", f"Incorrect IAM authentication information: {why}")
+def _unauthorized(why: str) -> ApiError:
+    return ApiError("APIGW.0301", f"Incorrect IAM authentication information: {why}")
 
 
 def _signed(request: Request, data: bytes) -> SignedRequest:

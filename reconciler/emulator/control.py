@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 from werkzeug.datastructures import Headers
 
 from reconciler.emulator.calls import Answer, answer
-from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.faults import Faults, chaos, read_fault
 from reconciler.emulator.reading import read_json
 from reconciler.emulator.storage.records import Job
@@ -173,11 +173,11 @@ def check_caller(headers: Headers) -> None:
     Its origin says so, or the name by which it found us: that of a page can be made to lead here.
 
     Raises:
-        Refused: 403.
+        ApiError: 403.
     """
     host, origin = headers.get("Host", ""), headers.get("Origin")
     if not _is_this_machine(f"//{host}") or (origin is not None and not _is_this_machine(origin)):
-        raise Refused(
+        raise ApiError(
             "APIGW.0305", "The control API is for this machine, and not for web pages of others.", status=403
         )
 

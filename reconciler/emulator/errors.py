@@ -76,7 +76,7 @@ CODES: dict[str, Fact] = {
 }
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """The service answers an error instead of doing what was asked.
 
     `status` is taken from `CODES` unless it is given; a code that the table lacks needs one.
@@ -100,16 +100,16 @@ class Refused(Exception):
         return body | {"error_solution": self.solution} if self.solution else body
 
 
-def job_not_found(job_id: str) -> Refused:
+def job_not_found(job_id: str) -> ApiError:
     """The answer to every operation on an id that is not there: 400, not 404."""
-    return Refused("ModelArts.2775", f"Training job (ID: {job_id}) not found.")
+    return ApiError("ModelArts.2775", f"Training job (ID: {job_id}) not found.")
 
 
-def invalid(message: str) -> Refused:
+def invalid(message: str) -> ApiError:
     """The answer to a parameter whose value is not allowed."""
-    return Refused("ModelArts.2788", f"Invalid parameter, {message}.")
+    return ApiError("ModelArts.2788", f"Invalid parameter, {message}.")
 
 
-def wrong_type(path: str, expected: str) -> Refused:
+def wrong_type(path: str, expected: str) -> ApiError:
     """The answer to a parameter of the wrong JSON type."""
-    return Refused("ModelArts.2825", f"The type of parameter {path} is incorrect, expected {expected}.")
+    return ApiError("ModelArts.2825", f"The type of parameter {path} is incorrect, expected {expected}.")

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from reconciler.emulator.errors import Refused
+from reconciler.emulator.errors import ApiError
 
 #: The documents have ten levels; a number has 64 bits.
 DEEPEST = 64
@@ -17,14 +17,14 @@ def read_json(data: bytes) -> Any:
     """Return the value of a body.
 
     Raises:
-        Refused: 400 ModelArts.2787, not JSON, or JSON that no service could keep: half of a surrogate pair, a
+        ApiError: 400 ModelArts.2787, not JSON, or JSON that no service could keep: half of a surrogate pair, a
             number beyond 64 bits or none at all, values nested deeper than `DEEPEST`.
     """
     try:
         value = json.loads(data.decode(), parse_int=_int, parse_float=_float, parse_constant=_float)
         _check_texts_and_depth(value)
     except (ValueError, RecursionError):
-        raise Refused("ModelArts.2787", "The request body is not valid JSON.") from None
+        raise ApiError("ModelArts.2787", "The request body is not valid JSON.") from None
     return value
 
 

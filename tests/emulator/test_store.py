@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.emulator import Durations, ManualClock, Refused, Store
+from reconciler.emulator import ApiError, Durations, ManualClock, Store
 from reconciler.emulator.storage import database as database_module
 
 MakeJob = Callable[..., dict[str, Any]]
@@ -36,7 +36,7 @@ def test_two_stores_on_one_file_agree(tmp_path: Path, a_job: MakeJob, clock: Man
         two.terminate("project", job_id)
         assert one.get("project", job_id).life.phase == "Terminating"
         one.delete("project", job_id)
-        with pytest.raises(Refused, match="not found"):
+        with pytest.raises(ApiError, match="not found"):
             two.get("project", job_id)
 
 
@@ -54,7 +54,7 @@ def test_concurrent_creates_of_one_name_make_one_job(
             try:
                 store.create("project", a_job("same"))
                 outcomes.append("made")
-            except Refused as refusal:
+            except ApiError as refusal:
                 outcomes.append(refusal.code)
 
         stores = [one if shared or number % 2 else two for number in range(8)]
@@ -70,14 +70,14 @@ def test_concurrent_creates_of_one_name_make_one_job(
 def test_several_processes_share_a_file(tmp_path: Path) -> None:
     program = """
 import sys
-from reconciler.emulator import Refused, Store
+from reconciler.emulator import ApiError, Store
 with Store(sys.argv[1]) as store:
     made = 0
     for number in range(20):
         try:
             store.create("project", {"kind": "job", "metadata": {"name": f"job-{number}"}})
             made += 1
-        except Refused:
+        except ApiError:
             pass
 print(made)
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
-from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations import shapes
 from reconciler.emulator.operations.catalogue import (
     ENGINES,
@@ -31,7 +31,7 @@ def flavors(call: ReceivedCall) -> Answer:
     """ShowTrainingJobFlavors: 200, those of one `flavor_type` or all."""
     kind = call.query.get("flavor_type")
     if kind not in {None, "", "CPU", "GPU", "Ascend"}:
-        raise Refused("ModelArts.2764", f"flavor_type {kind} is not one of CPU, GPU, Ascend.")
+        raise ApiError("ModelArts.2764", f"flavor_type {kind} is not one of CPU, GPU, Ascend.")
     accepted = {name: flavor(name) for name in _accepted(call, _flavors_of)}
     listed = FLAVORS | {name: one for name, one in accepted.items() if name not in FLAVORS}
     found = [one for one in listed.values() if not kind or one["flavor_type"] == kind]
@@ -77,7 +77,7 @@ def pool_flavor(call: ReceivedCall) -> Answer:
     """ShowTrainingFlavorMaxAvailableResource: 200, what a pool has left for one node of a flavor."""
     pool_id, flavor_id = call.query.get("pool_id"), call.query.get("flavor_id")
     if not pool_id:
-        raise Refused("ModelArts.2764", "pool_id is required.")
+        raise ApiError("ModelArts.2764", "pool_id is required.")
     check_pool(pool_id, strict=call.strict_catalogue)
     if flavor_id:
         check_flavor(flavor_id, pooled=True, strict=call.strict_catalogue)
@@ -88,7 +88,7 @@ def pool_flavor(call: ReceivedCall) -> Answer:
 def quotas(call: ReceivedCall) -> Answer:
     """ShowTrainingQuotas: 200, the number of jobs that may be kept and are."""
     if call.query.get("resource") not in {None, "", "job-num"}:
-        raise Refused("ModelArts.2764", f"resource {call.query['resource']} has no quota.")
+        raise ApiError("ModelArts.2764", f"resource {call.query['resource']} has no quota.")
     used = call.store.count(call.project)
     return answer(200, {"quotas": [{"resource": "job-num", "quota": call.store.quota, "used": used}]})
 
@@ -100,12 +100,12 @@ def change_quotas(call: ReceivedCall) -> Answer:
     for item in quotas:
         resource, quota = item.get("resource"), item.get("quota")
         if resource not in _QUOTAS:
-            raise Refused("ModelArts.2764", f"resource {resource} has no quota.")
+            raise ApiError("ModelArts.2764", f"resource {resource} has no quota.")
         least, most = _QUOTAS[resource]
         if quota is None or quota < least:
             raise invalid(f"quota of {resource} must be at least {least}")
         if quota > most:
-            raise Refused("ModelArts.2816", f"quota of {resource} exceeds its upper limit {most}.")
+            raise ApiError("ModelArts.2816", f"quota of {resource} exceeds its upper limit {most}.")
     for item in quotas:
         if item["resource"] == "job-num":
             call.store.quota = item["quota"]

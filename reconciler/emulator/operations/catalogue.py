@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from reconciler.emulator.errors import Refused
+from reconciler.emulator.errors import ApiError
 
 _ATTRIBUTES = {
     "is_economic_policy_supported": "true",
@@ -210,42 +210,42 @@ def check_flavor(flavor_id: str, *, pooled: bool, strict: bool) -> None:
     their own flavors: the flavor of their nodes is refused by the service too.
 
     Raises:
-        Refused: 400 ModelArts.2781.
+        ApiError: 400 ModelArts.2781.
     """
     known = flavor_id in POOL_FLAVORS if pooled else flavor_id in FLAVORS
     if known or (not strict and _PLAUSIBLE.fullmatch(flavor_id)):
         return
-    raise Refused("ModelArts.2781", f"Flavor {flavor_id} not found.")
+    raise ApiError("ModelArts.2781", f"Flavor {flavor_id} not found.")
 
 
 def check_algorithm(algorithm_id: str, *, strict: bool) -> None:
     """Refuse an algorithm that is not there; a catalogue that is not `strict` takes every id.
 
     Raises:
-        Refused: 400 ModelArts.2755.
+        ApiError: 400 ModelArts.2755.
     """
     if strict and algorithm_id not in ALGORITHMS:
-        raise Refused("ModelArts.2755", "algorithm not found.")
+        raise ApiError("ModelArts.2755", "algorithm not found.")
 
 
 def check_pool(pool_id: str, *, strict: bool) -> None:
     """Refuse a dedicated pool that is not there; a catalogue that is not `strict` takes every id.
 
     Raises:
-        Refused: 404 ModelArts.2890.
+        ApiError: 404 ModelArts.2890.
     """
     if strict and pool_id not in POOLS:
-        raise Refused("ModelArts.2890", f"Pool {pool_id} not found.")
+        raise ApiError("ModelArts.2890", f"Pool {pool_id} not found.")
 
 
 def check_workspace(workspace_id: str | None, *, strict: bool) -> None:
     """Refuse a workspace that is not there; a catalogue that is not `strict` takes every id.
 
     Raises:
-        Refused: 400 ModelArts.0102.
+        ApiError: 400 ModelArts.0102.
     """
     if strict and workspace_id and workspace_id not in WORKSPACES:
-        raise Refused("ModelArts.0102", f"Workspace {workspace_id} not found.")
+        raise ApiError("ModelArts.0102", f"Workspace {workspace_id} not found.")
 
 
 def find_engine(engine: dict[str, Any]) -> dict[str, Any] | None:
@@ -260,12 +260,12 @@ def check_engine(engine: dict[str, Any], *, strict: bool) -> None:
     """Refuse an engine that is not there; a catalogue that is not `strict` takes every plausible id.
 
     Raises:
-        Refused: 400 ModelArts.2780.
+        ApiError: 400 ModelArts.2780.
     """
     asked = engine.get("engine_id") or engine.get("engine_version") or ""
     if find_engine(engine) or (not strict and _PLAUSIBLE.fullmatch(asked)):
         return
-    raise Refused("ModelArts.2780", f"Engine {asked} not found.")
+    raise ApiError("ModelArts.2780", f"Engine {asked} not found.")
 
 
 def max_nodes(flavor_id: str) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
-from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations import shapes, validation
 from reconciler.emulator.operations.answers import AI_PROJECT, dumps
 from reconciler.emulator.operations.searching import read_search
@@ -74,9 +74,9 @@ def update(call: ReceivedCall) -> Answer:
             resource = (body.get("spec") or {}).get("resource") or {}
             validation.check_dedicated(spec, resource)
         if job.life.phase == "Terminating":
-            raise Refused("ModelArts.2858", "The job is being terminated and cannot be changed.")
+            raise ApiError("ModelArts.2858", "The job is being terminated and cannot be changed.")
         if priority is not None and job.life.phase != "Pending":
-            raise Refused("ModelArts.2858", "The priority can be changed only while the job is Pending.")
+            raise ApiError("ModelArts.2858", "The priority can be changed only while the job is Pending.")
         _merge(body, asked, annotations)
 
     call.store.change(call.project, call.job_id, change)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.errors import ApiError, invalid
 
 RUN_SECONDS = "EMULATOR_RUN_SECONDS"
 """Environment variable of a job: for how many emulated seconds it runs."""
@@ -138,10 +138,10 @@ class Life:
         """Return the life after the action `terminate`.
 
         Raises:
-            Refused: the phase does not allow it (409 ModelArts.2796).
+            ApiError: the phase does not allow it (409 ModelArts.2796).
         """
         if self.phase not in CAN_TERMINATE:
-            raise Refused("ModelArts.2796", "The job cannot be terminated.")
+            raise ApiError("ModelArts.2796", "The job cannot be terminated.")
         return self.put("Terminating", None, now_ms, durations, Fate(0, "Terminated"))
 
     @property
@@ -156,10 +156,10 @@ class Life:
         """Return the life after the action `restart`: from an end it begins anew, with the same id.
 
         Raises:
-            Refused: the phase does not allow it (409 ModelArts.2813).
+            ApiError: the phase does not allow it (409 ModelArts.2813).
         """
         if self.phase not in ENDED:
-            raise Refused("ModelArts.2813", "The job cannot be restarted.")
+            raise ApiError("ModelArts.2813", "The job cannot be restarted.")
         return self.put("Creating", None, now_ms, durations, fate)
 
     def put(self, phase: str, secondary: str | None, now_ms: int, durations: Durations, fate: Fate) -> Life:
@@ -183,7 +183,7 @@ def fate_of(body: Mapping[str, Any], durations: Durations) -> Fate:
     """Return how a job's run goes, from its environment variables and its `auto_stop` hours.
 
     Raises:
-        Refused: an environment variable of the emulator holds what it cannot mean.
+        ApiError: an environment variable of the emulator holds what it cannot mean.
     """
     environments = (body.get("algorithm") or {}).get("environments") or {}
     result = environments.get(RESULT) or "Completed"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
-from reconciler.emulator.errors import Refused
+from reconciler.emulator.errors import ApiError
 from reconciler.emulator.operations import answers
 from reconciler.emulator.operations.searching import milliseconds_of
 from reconciler.emulator.storage.records import Job
@@ -150,7 +150,7 @@ def log_lines(call: ReceivedCall) -> Answer:
     lines = _number(call.query.get("lines"), 50, 1, 500)
     order = call.query.get("order") or "desc"
     if order not in {"asc", "desc"}:
-        raise Refused("ModelArts.2764", f"order {order} is not one of asc, desc.")
+        raise ApiError("ModelArts.2764", f"order {order} is not one of asc, desc.")
     base = call.query.get("base_line")
     # Without a base line the newest lines are shown, or the oldest when the order is ascending.
     if order == "asc":
@@ -218,9 +218,9 @@ def _task(call: ReceivedCall, not_ready: str = "ModelArts.2776") -> tuple[Job, s
     """Return the job and the task that a call names; refuse a task that the job does not have."""
     job, task = call.store.get(call.project, call.job_id), str(call.path["task_id"])
     if task not in answers.task_names(job.node_count):
-        raise Refused("ModelArts.2820", f"The log path of task {task} was not found.")
+        raise ApiError("ModelArts.2820", f"The log path of task {task} was not found.")
     if not job.life.started_ms:
-        raise Refused(not_ready, "The task has not started.")
+        raise ApiError(not_ready, "The task has not started.")
     return job, task
 
 
@@ -243,8 +243,8 @@ def _time(text: str | None) -> int | None:
         raise _bad_query() from None
 
 
-def _bad_query() -> Refused:
-    return Refused("ModelArts.50004000", "Bad request.")
+def _bad_query() -> ApiError:
+    return ApiError("ModelArts.50004000", "Bad request.")
 
 
 def _iso(at_ms: int) -> str:

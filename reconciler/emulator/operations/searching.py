@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations.validation import check_workspace
 
 MAX_LIMIT = 50
@@ -96,21 +96,21 @@ def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -
     `strict`: the workspace must be one of the catalogue.
 
     Raises:
-        Refused: a page, order or filter that the service does not offer.
+        ApiError: a page, order or filter that the service does not offer.
     """
     limit, offset = body.get("limit"), body.get("offset") or 0
     if limit is not None and limit > MAX_LIMIT:
-        raise Refused("ModelArts.2816", f"limit exceeds its upper limit {MAX_LIMIT}.")
+        raise ApiError("ModelArts.2816", f"limit exceeds its upper limit {MAX_LIMIT}.")
     if (limit is not None and limit < 1) or offset < 0:
         raise invalid("limit must be at least 1 and offset must not be negative")
     if body.get("sort_by") not in {None, "", "create_time"}:
-        raise Refused("ModelArts.2790", f"Sorting by {body['sort_by']} is not supported.")
+        raise ApiError("ModelArts.2790", f"Sorting by {body['sort_by']} is not supported.")
     if body.get("order") not in {None, "", "asc", "desc"}:
-        raise Refused("ModelArts.2790", f"Order {body['order']} is not supported.")
+        raise ApiError("ModelArts.2790", f"Order {body['order']} is not supported.")
     check_workspace(body.get("workspace_id"), strict=strict)
     train_type = body.get("train_type") or None
     if train_type not in {None, "job", "ftjob"}:
-        raise Refused("ModelArts.2789", f"train_type {train_type} is not supported.")
+        raise ApiError("ModelArts.2789", f"train_type {train_type} is not supported.")
     return Search(
         workspace_id=body.get("workspace_id") or "0",
         offset=offset,
@@ -146,16 +146,16 @@ def _conditions(body: Mapping[str, Any], train_type: str | None, now_ms: int) ->
 def _filter(item: Mapping[str, Any]) -> Condition | None:
     key = KEYS.get(item.get("key") or "")
     if key is None:
-        raise Refused("ModelArts.2807", f"Condition key {item.get('key')} is not supported.")
+        raise ApiError("ModelArts.2807", f"Condition key {item.get('key')} is not supported.")
     operator = item.get("operator") or ""
     if operator not in OPERATORS or operator not in key.operators:
-        raise Refused("ModelArts.2808", f"Condition operator {operator} is not supported for {item['key']}.")
+        raise ApiError("ModelArts.2808", f"Condition operator {operator} is not supported for {item['key']}.")
     given = item.get("value") or ()
     if len(given) > MAX_CHOICES:
-        raise Refused("ModelArts.2809", f"A condition takes at most {MAX_CHOICES} values.")
+        raise ApiError("ModelArts.2809", f"A condition takes at most {MAX_CHOICES} values.")
     values = tuple(value for value in given if value)
     if item["key"] == "phase" and (unknown := set(values) - PHASES):
-        raise Refused("ModelArts.2809", f"Condition value {min(unknown)} is not supported for phase.")
+        raise ApiError("ModelArts.2809", f"Condition value {min(unknown)} is not supported for phase.")
     if not values:
         return None
     marks = ", ".join("?" * len(values))
@@ -190,9 +190,9 @@ def _span(values: tuple[str, ...]) -> tuple[int, int]:
     try:
         first, last = (milliseconds_of(value) for value in values)
     except ValueError:
-        raise Refused("ModelArts.2809", "create_time takes two RFC 3339 times.") from None
+        raise ApiError("ModelArts.2809", "create_time takes two RFC 3339 times.") from None
     if not 0 <= last - first <= WINDOW_MS:
-        raise Refused("ModelArts.2809", "The two times of create_time must be at most 31 days apart.")
+        raise ApiError("ModelArts.2809", "The two times of create_time must be at most 31 days apart.")
     return first, last
 
 
@@ -212,7 +212,7 @@ def check_tags_differ(tags: Sequence[Mapping[str, Any]]) -> None:
     """Refuse tags to search by that name a key, or a value of one key, twice.
 
     Raises:
-        Refused: 400 ModelArts.2788.
+        ApiError: 400 ModelArts.2788.
     """
     for where, given in (
         ("tags", [tag.get("key") for tag in tags]),
@@ -224,7 +224,7 @@ def check_tags_differ(tags: Sequence[Mapping[str, Any]]) -> None:
 
 def _check_count(where: str, given: Sequence[Any]) -> None:
     if len(given) > MAX_CHOICES:
-        raise Refused("ModelArts.2816", f"{where} exceeds its upper limit {MAX_CHOICES}.")
+        raise ApiError("ModelArts.2816", f"{where} exceeds its upper limit {MAX_CHOICES}.")
 
 
 def tagged(tag: Mapping[str, Any]) -> Condition:

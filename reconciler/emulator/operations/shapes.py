@@ -154,7 +154,7 @@ def read(data: bytes, shape: Shape) -> dict[str, Any]:
     """Return the JSON object that a request carries, in the given shape.
 
     Raises:
-        Refused: not JSON (400 ModelArts.2787), or of another type (400 ModelArts.2825).
+        ApiError: not JSON (400 ModelArts.2787), or of another type (400 ModelArts.2825).
     """
     body = read_json(data)
     if not isinstance(body, dict):
@@ -167,7 +167,7 @@ def check(value: Any, shape: Shape, path: str) -> None:
     """Refuse a value that is not of the shape; `path` is where it stands, for the message.
 
     Raises:
-        Refused: 400 ModelArts.2825.
+        ApiError: 400 ModelArts.2825.
     """
     if value is None:
         return

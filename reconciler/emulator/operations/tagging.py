@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from reconciler.emulator.calls import Answer, ReceivedCall, answer
-from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations import shapes
 from reconciler.emulator.operations.searching import Condition, check_tags_differ, name_contains, tagged
 from reconciler.emulator.operations.validation import check_workspace
@@ -99,7 +99,7 @@ def _page(call: ReceivedCall, most: int) -> tuple[int, int]:
     try:
         limit, offset = int(call.query.get("limit") or most), int(call.query.get("offset") or 0)
     except ValueError:
-        raise Refused("ModelArts.2764", "limit and offset must be numbers.") from None
+        raise ApiError("ModelArts.2764", "limit and offset must be numbers.") from None
     if not 1 <= limit <= most or offset < 0:
-        raise Refused("ModelArts.2764", f"limit must be 1 to {most}, and offset not negative.")
+        raise ApiError("ModelArts.2764", f"limit must be 1 to {most}, and offset not negative.")
     return limit, offset

@@ -1,7 +1,7 @@
 """What the service demands of a job before it takes it, beyond the types of the fields.
 
 Source: limits and combinations of the create request in the API documents and the error-code table.
-Each rule raises `Refused` with the code that the table gives for it; ModelArts.2788 where it names none.
+Each rule raises `ApiError` with the code that the table gives for it; ModelArts.2788 where it names none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reconciler.emulator.errors import Refused, invalid
+from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations import catalogue
 
 Body = Mapping[str, Any]
@@ -56,7 +56,7 @@ def check_job(body: Body, *, strict_catalogue: bool = False) -> None:
     `strict_catalogue`: with all that `--strict` promises.
 
     Raises:
-        Refused: the first rule that is broken.
+        ApiError: the first rule that is broken.
     """
     _check_metadata(body, strict_catalogue)
     if body.get("tasks") and body.get("spec"):
@@ -92,7 +92,7 @@ def check_priority(priority: int | None) -> None:
     if priority is not None and priority < 0:
         raise invalid("spec.schedule_policy.priority must not be negative")
     if priority is not None and priority > 3:
-        raise Refused("ModelArts.2816", "spec.schedule_policy.priority exceeds its upper limit 3.")
+        raise ApiError("ModelArts.2816", "spec.schedule_policy.priority exceeds its upper limit 3.")
 
 
 def check_notification(notification: Body | None) -> None:
@@ -121,7 +121,7 @@ def _check_algorithm(body: Body, strict: bool) -> None:
     _check_source(algorithm, strict)
     names = [parameter.get("name") for parameter in algorithm.get("parameters") or ()]
     if len(names) != len(set(names)):
-        raise Refused("ModelArts.2767", "The name of a parameter is used twice.")
+        raise ApiError("ModelArts.2767", "The name of a parameter is used twice.")
     for kind in ("inputs", "outputs"):
         for item in algorithm.get(kind) or ():
             _check_data(kind, item)
@@ -155,20 +155,20 @@ def _check_source(algorithm: Body, strict: bool) -> None:
     if boot_file and not boot_file.startswith(_IN_IMAGE):
         check_obs("boot_file", boot_file, directory=False)
     if boot_file and not code_dir:
-        raise Refused("ModelArts.2757", "code_dir is required together with boot_file.")
+        raise ApiError("ModelArts.2757", "code_dir is required together with boot_file.")
     if not (command and engine.get("image_url")):
         _check_code(code_dir, boot_file)
 
 
 def _check_code(code_dir: str | None, boot_file: str | None) -> None:
     if not code_dir:
-        raise Refused("ModelArts.2757", "code_dir is required.")
+        raise ApiError("ModelArts.2757", "code_dir is required.")
     if not boot_file:
-        raise Refused("ModelArts.2758", "boot_file is required together with code_dir.")
+        raise ApiError("ModelArts.2758", "boot_file is required together with code_dir.")
     if boot_file.endswith("/"):
-        raise Refused("ModelArts.2758", "boot_file is not a file.")
+        raise ApiError("ModelArts.2758", "boot_file is not a file.")
     if not _bare(boot_file).startswith(_bare(code_dir).rstrip("/") + "/"):
-        raise Refused("ModelArts.2792", "boot_file is not in code_dir.")
+        raise ApiError("ModelArts.2792", "boot_file is not in code_dir.")
 
 
 def _check_engine(engine: Body, command: str | None, strict: bool) -> None:
@@ -177,52 +177,52 @@ def _check_engine(engine: Body, command: str | None, strict: bool) -> None:
         raise invalid("install_sys_packages needs engine_name, engine_version and image_url")
     if image:
         if not (name or command):
-            raise Refused("ModelArts.2806", "A custom image needs a command, or an engine_name.")
+            raise ApiError("ModelArts.2806", "A custom image needs a command, or an engine_name.")
         return
     if engine.get("engine_id") or (name and version):
         catalogue.check_engine(dict(engine), strict=strict)
     elif command:
-        raise Refused("ModelArts.2806", "A command needs an image_url.")
+        raise ApiError("ModelArts.2806", "A command needs an image_url.")
     else:
-        raise Refused("ModelArts.2830", "engine_id is required.")
+        raise ApiError("ModelArts.2830", "engine_id is required.")
 
 
 def _check_data(kind: str, item: Body) -> None:
     where = f"algorithm.{kind}"
     if not item.get("name"):
-        raise Refused("ModelArts.2753", f"{where} has an item without a name.")
+        raise ApiError("ModelArts.2753", f"{where} has an item without a name.")
     remote = {key: value for key, value in (item.get("remote") or {}).items() if value is not None}
     allowed = {"obs", "dataset"} if kind == "inputs" else {"obs"}
     if remote and not allowed & remote.keys():
-        raise Refused("ModelArts.2854", f"The remote type of {where} {item['name']} is not supported.")
+        raise ApiError("ModelArts.2854", f"The remote type of {where} {item['name']} is not supported.")
     if len(allowed & remote.keys()) != 1:
-        raise Refused("ModelArts.2753", f"{where} {item['name']} needs one remote.")
+        raise ApiError("ModelArts.2753", f"{where} {item['name']} needs one remote.")
     if "obs" in remote:
         check_obs(f"{where} {item['name']}", remote["obs"].get("obs_url"), directory=kind == "outputs")
         return
     dataset = remote["dataset"]
     if not dataset.get("id"):
-        raise Refused("ModelArts.2783", f"The dataset of {where} {item['name']} was not found.")
+        raise ApiError("ModelArts.2783", f"The dataset of {where} {item['name']} was not found.")
     if not dataset.get("version_id") and dataset.get("service_type") != "V3":
-        raise Refused("ModelArts.2782", f"The dataset version of {where} {item['name']} was not found.")
+        raise ApiError("ModelArts.2782", f"The dataset version of {where} {item['name']} was not found.")
 
 
 def check_obs(where: str, path: str | None, *, directory: bool) -> None:
     """Refuse what is not an OBS path; a directory ends with a slash."""
     if not path or not _OBS_PATH.fullmatch(path):
-        raise Refused("ModelArts.2791", f"Invalid OBS path of {where}.")
+        raise ApiError("ModelArts.2791", f"Invalid OBS path of {where}.")
     if directory and not path.endswith("/"):
-        raise Refused("ModelArts.2791", f"Invalid OBS path of {where}: a directory must end with /.")
+        raise ApiError("ModelArts.2791", f"Invalid OBS path of {where}: a directory must end with /.")
 
 
 def _check_environments(environments: Mapping[str, str]) -> None:
     if len(environments) > 100:
-        raise Refused("ModelArts.2816", "algorithm.environments exceeds its upper limit 100.")
+        raise ApiError("ModelArts.2816", "algorithm.environments exceeds its upper limit 100.")
     for key, value in environments.items():
         if not _VARIABLE.fullmatch(key):
             raise invalid("a key of algorithm.environments must be letters, digits and underscores")
         if len(key) > 8192 or len(value) > 4096:
-            raise Refused("ModelArts.2816", "An entry of algorithm.environments exceeds its length limit.")
+            raise ApiError("ModelArts.2816", "An entry of algorithm.environments exceeds its length limit.")
 
 
 def _check_local_code_dir(path: str | None) -> None:
@@ -231,7 +231,7 @@ def _check_local_code_dir(path: str | None) -> None:
     plain = path.rstrip("/")
     reserved = plain == "/home/ma-user" or any(f"{plain}/".startswith(f"{d}/") for d in _RESERVED_DIRS)
     if reserved or not plain.startswith("/home/"):
-        raise Refused("ModelArts.2857", "local_code_dir must be a directory of its own under /home.")
+        raise ApiError("ModelArts.2857", "local_code_dir must be a directory of its own under /home.")
 
 
 def _check_spec(body: Body, strict: bool) -> None:
@@ -276,7 +276,7 @@ def _check_resource(kind: str, spec: Body, resource: Body, strict: bool) -> None
     if kind == "federated_pool_job" and not resource.get("pool_group_id"):
         raise invalid("kind federated_pool_job needs spec.resource.pool_group_id")
     if not (flavor_id or pool_id or resource.get("pool_group_id")):
-        raise Refused("ModelArts.2763", "flavor_id or pool_id is required.")
+        raise ApiError("ModelArts.2763", "flavor_id or pool_id is required.")
     # Required in one document, 1 by default in another; the emulator follows the lenient one.
     nodes = resource.get("node_count")
     if nodes is not None and nodes < 1:
@@ -286,7 +286,7 @@ def _check_resource(kind: str, spec: Body, resource: Body, strict: bool) -> None
         catalogue.check_flavor(flavor_id, pooled=pooled, strict=strict)
         most = catalogue.max_nodes(flavor_id)
         if most is not None and (nodes or 1) > most:
-            raise Refused(
+            raise ApiError(
                 "ModelArts.2793", f"spec.resource.node_count exceeds {most}, the maximum of the flavor."
             )
     if pool_id:
@@ -320,7 +320,7 @@ def _check_volumes(volumes: Sequence[Body]) -> None:
     if any(len(kinds) != 1 for kinds in kept):
         raise invalid("an item of spec.volumes needs one of nfs, pfs, obs")
     if len(kept) > 8:
-        raise Refused("ModelArts.2816", "spec.volumes exceeds its upper limit 8.")
+        raise ApiError("ModelArts.2816", "spec.volumes exceeds its upper limit 8.")
     paths = [volume[kinds[0]].get("local_path") for volume, kinds in zip(volumes, kept, strict=True)]
     if len(paths) != len(set(paths)):
         raise invalid("two items of spec.volumes have the same local_path")

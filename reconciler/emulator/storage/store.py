@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reconciler.emulator.errors import Refused, job_not_found
+from reconciler.emulator.errors import ApiError, job_not_found
 from reconciler.emulator.operations import answers, lifecycle, variants
 from reconciler.emulator.operations.lifecycle import Durations, Life
 from reconciler.emulator.operations.searching import Condition, Search
@@ -97,7 +97,7 @@ class Store:
         """Keep a new job; the body has been validated.
 
         Raises:
-            Refused: the name is taken (2751), the quota is used up (2815), or the experiment is not
+            ApiError: the name is taken (2751), the quota is used up (2815), or the experiment is not
                 there (2842): one that was only named is made with its first job.
         """
         metadata = body["metadata"]
@@ -106,7 +106,7 @@ class Store:
             newest = self.database.one("SELECT create_ms, seq FROM jobs ORDER BY seq DESC LIMIT 1")
             create_ms = max(now, newest[0]) if newest else now
             if self.count(project) >= self.quota:
-                raise Refused("ModelArts.2815", f"The quota of job-num, {self.quota}, is used up.")
+                raise ApiError("ModelArts.2815", f"The quota of job-num, {self.quota}, is used up.")
             self._check_experiment(project, metadata.get("training_experiment_reference") or {})
             job_id = variants.number_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
             row = life_columns(lifecycle.born(create_ms, self.durations, fate))
@@ -126,7 +126,7 @@ class Store:
                 # The columns are those of this module; the values are bound.
                 self.database.run(f"INSERT INTO jobs ({columns}) VALUES ({marks})", row)  # noqa: S608
             except sqlite3.IntegrityError:
-                raise Refused(
+                raise ApiError(
                     "ModelArts.2751", f"The training job name {metadata['name']} already exists."
                 ) from None
             return self._read(project, job_id, now)
@@ -135,7 +135,7 @@ class Store:
         """Return one job.
 
         Raises:
-            Refused: no such job (2775).
+            ApiError: no such job (2775).
         """
         now = self._settle()
         return self._read(project, job_id, now)
@@ -167,7 +167,7 @@ class Store:
         """Change the body of a job in one step; `change` edits it, or refuses.
 
         Raises:
-            Refused: no such job, or `change` refused.
+            ApiError: no such job, or `change` refused.
         """
         with self._write() as now:
             job = self._read(project, job_id, now)
@@ -180,7 +180,7 @@ class Store:
         """Begin to stop a job.
 
         Raises:
-            Refused: no such job (2775), or its phase does not allow it (2796).
+            ApiError: no such job (2775), or its phase does not allow it (2796).
         """
         with self._write() as now:
             job = self._read(project, job_id, now)
@@ -191,7 +191,7 @@ class Store:
         """Begin a job anew that has ended.
 
         Raises:
-            Refused: no such job (2775), or its phase does not allow it (2813).
+            ApiError: no such job (2775), or its phase does not allow it (2813).
         """
         with self._write() as now:
             job = self._read(project, job_id, now)
@@ -203,7 +203,7 @@ class Store:
         """Delete jobs with their records, all or none.
 
         Raises:
-            Refused: one of them does not exist (2775).
+            ApiError: one of them does not exist (2775).
         """
         with self._write() as now:
             for job_id in job_ids:
@@ -231,7 +231,7 @@ class Store:
         """Give a job tags; a key that is there gets the new value.
 
         Raises:
-            Refused: no such job (2775).
+            ApiError: no such job (2775).
         """
         with self._write() as now:
             self._read(project, job_id, now)
@@ -242,7 +242,7 @@ class Store:
         """Take tags from a job.
 
         Raises:
-            Refused: no such job (2775).
+            ApiError: no such job (2775).
         """
         with self._write() as now:
             self._read(project, job_id, now)
@@ -253,7 +253,7 @@ class Store:
         """Return the tags of a job, values by key.
 
         Raises:
-            Refused: no such job (2775).
+            ApiError: no such job (2775).
         """
         self.get(project, job_id)
         return dict(map(tuple, self.database.all("SELECT key, value FROM tags WHERE job_id = ?", (job_id,))))
@@ -287,7 +287,7 @@ class Store:
         """Return a job of any project.
 
         Raises:
-            Refused: no such job (2775).
+            ApiError: no such job (2775).
         """
         now = self._settle()
         return self._read(None, job_id, now)
@@ -370,7 +370,7 @@ class Store:
         known = "SELECT 1 FROM jobs WHERE project = ? AND experiment_id = ? AND experiment_id != ''"
         asked = reference.get("id")
         if asked and self.database.one(known, (project, asked)) is None:
-            raise Refused("ModelArts.2842", f"Training experiment (ID: {asked}) not found.")
+            raise ApiError("ModelArts.2842", f"Training experiment (ID: {asked}) not found.")
 
     def _read(self, project: str | None, job_id: str, now: int) -> Job:
         row = self.database.one("SELECT * FROM jobs WHERE id = ?", (job_id,))
