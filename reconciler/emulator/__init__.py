@@ -19,7 +19,7 @@ from reconciler.emulator.errors import ApiError
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, chaos
 from reconciler.emulator.operations.lifecycle import Durations
 from reconciler.emulator.server import Server, running, serve
-from reconciler.emulator.storage.clock import Clock, ManualClock
+from reconciler.emulator.storage.clock import EmulatorClock, ManualClock
 from reconciler.emulator.storage.database import StoreError
 from reconciler.emulator.storage.records import Job
 from reconciler.emulator.storage.store import Store
@@ -28,9 +28,9 @@ __all__ = [
     "AnswerLost",
     "ApiError",
     "Application",
-    "Clock",
     "Durations",
     "Effect",
+    "EmulatorClock",
     "Fault",
     "Faults",
     "Job",

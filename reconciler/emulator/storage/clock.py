@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 
-class Clock(Protocol):
+class EmulatorClock(Protocol):
     """Where a store asks for the time; `advance` moves the time forward at once."""
 
     def now_ms(self) -> int:

@@ -22,7 +22,7 @@ from reconciler.emulator.errors import ApiError, job_not_found
 from reconciler.emulator.operations import answers, lifecycle, variants
 from reconciler.emulator.operations.lifecycle import Durations, Life
 from reconciler.emulator.operations.searching import Condition, Search
-from reconciler.emulator.storage.clock import Clock
+from reconciler.emulator.storage.clock import EmulatorClock
 from reconciler.emulator.storage.database import Database, SharedClock
 from reconciler.emulator.storage.records import (
     LIFE,
@@ -61,7 +61,7 @@ class Store:
         self,
         path: str | Path = ":memory:",
         *,
-        clock: Clock | None = None,
+        clock: EmulatorClock | None = None,
         speed: float | None = None,
         durations: Durations | None = None,
         quota: int = DEFAULT_QUOTA,
@@ -72,7 +72,7 @@ class Store:
         self.unreported = unreported
         self.database = Database(path)
         try:
-            self.clock: Clock = clock if clock is not None else SharedClock(self.database, speed)
+            self.clock: EmulatorClock = clock if clock is not None else SharedClock(self.database, speed)
         except BaseException:
             self.database.close()
             raise
