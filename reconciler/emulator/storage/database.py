@@ -135,7 +135,7 @@ _VERSIONS = (_TABLES, _INDEXES)
 """What each version of the file added. A file says how many of them it has; the rest is made up for."""
 
 
-class Database:
+class JobDatabase:
     """An open SQLite file, or a database in memory."""
 
     def __init__(self, path: str | Path = ":memory:", *, busy_timeout_s: float = 30) -> None:
@@ -217,7 +217,7 @@ class SharedClock:
     machine's own clock is set back.
     """
 
-    def __init__(self, database: Database, speed: float | None = None) -> None:
+    def __init__(self, database: JobDatabase, speed: float | None = None) -> None:
         if speed is not None and not 0 < speed <= 1e6:
             raise ValueError(f"speed must be above 0 and at most 1,000,000, not {speed}")
         self._database = database

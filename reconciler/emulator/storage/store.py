@@ -23,7 +23,7 @@ from reconciler.emulator.operations import answers, lifecycle, variants
 from reconciler.emulator.operations.lifecycle import Durations, Life
 from reconciler.emulator.operations.searching import Condition, Search
 from reconciler.emulator.storage.clock import EmulatorClock
-from reconciler.emulator.storage.database import Database, SharedClock
+from reconciler.emulator.storage.database import JobDatabase, SharedClock
 from reconciler.emulator.storage.records import (
     LIFE,
     Body,
@@ -70,7 +70,7 @@ class Store:
         unreported: tuple[str, ...] = (),
     ) -> None:
         self.unreported = unreported
-        self.database = Database(path)
+        self.database = JobDatabase(path)
         try:
             self.clock: EmulatorClock = clock if clock is not None else SharedClock(self.database, speed)
         except BaseException:
