@@ -41,7 +41,7 @@ DEFAULT_QUOTA = 10_000
 
 
 @dataclass(frozen=True)
-class Page:
+class JobPage:
     """One page of a search. `total`: all jobs of the project; `count`: all that match."""
 
     jobs: list[Job]
@@ -140,7 +140,7 @@ class Store:
         now = self._settle()
         return self._read(project, job_id, now)
 
-    def search(self, project: str, search: Search) -> Page:
+    def search(self, project: str, search: Search) -> JobPage:
         """Return one page of the jobs that match, ordered by create time, then by order of creation."""
         now = self._settle(lives=any(condition.is_about_life for condition in search.conditions))
         where = " AND ".join(["project = ?", "workspace_id = ?", *(c.sql for c in search.conditions)])
@@ -161,7 +161,7 @@ class Store:
             count = self.database.one(counting, values)[0]
             skipped = min(search.skipped, (1 << 63) - 1)
             rows = self.database.all(picking, (*values, search.limit, skipped))
-        return Page([self._job(row, now) for row in rows], total, count)
+        return JobPage([self._job(row, now) for row in rows], total, count)
 
     def change(self, project: str, job_id: str, change: Callable[[Job, Body], None]) -> Job:
         """Change the body of a job in one step; `change` edits it, or refuses.
