@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.emulator import Durations, ManualClock, Store
-from reconciler.emulator.operations.searching import Search, read_search
+from reconciler.emulator.operations.searching import SearchRequest, read_search
 
 MakeJob = Callable[..., dict[str, Any]]
 FEW, MANY = 100, 1500
@@ -19,7 +19,7 @@ FEW, MANY = 100, 1500
 MOST = 1.5
 
 
-def search(store: Store, *filters: tuple[str, str, list[str]], **more: Any) -> Search:
+def search(store: Store, *filters: tuple[str, str, list[str]], **more: Any) -> SearchRequest:
     body = {"filters": [{"key": key, "operator": how, "value": value} for key, how, value in filters], **more}
     return read_search(body, store.clock.now_ms())
 

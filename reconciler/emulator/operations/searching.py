@@ -68,7 +68,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchRequest:
     """One page of a search; `offset` counts pages, or items if `counts_items`.
 
     `shift`: by how many items the list moved towards its start since the page before was read.
@@ -90,7 +90,7 @@ class Search:
         return max(0, self.offset * (1 if self.counts_items else self.limit) + self.shift)
 
 
-def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -> Search:
+def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -> SearchRequest:
     """Return the search that a request body asks for; the shape has been checked before.
 
     `strict`: the workspace must be one of the catalogue.
@@ -111,7 +111,7 @@ def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -
     train_type = body.get("train_type") or None
     if train_type not in {None, "job", "ftjob"}:
         raise ApiError("ModelArts.2789", f"train_type {train_type} is not supported.")
-    return Search(
+    return SearchRequest(
         workspace_id=body.get("workspace_id") or "0",
         offset=offset,
         limit=DEFAULT_LIMIT if limit is None else limit,

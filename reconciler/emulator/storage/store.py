@@ -21,7 +21,7 @@ from typing import Any
 from reconciler.emulator.errors import ApiError, job_not_found
 from reconciler.emulator.operations import answers, lifecycle, variants
 from reconciler.emulator.operations.lifecycle import Durations, Life
-from reconciler.emulator.operations.searching import Condition, Search
+from reconciler.emulator.operations.searching import Condition, SearchRequest
 from reconciler.emulator.storage.clock import EmulatorClock
 from reconciler.emulator.storage.database import JobDatabase, SharedClock
 from reconciler.emulator.storage.records import (
@@ -140,7 +140,7 @@ class Store:
         now = self._settle()
         return self._read(project, job_id, now)
 
-    def search(self, project: str, search: Search) -> JobPage:
+    def search(self, project: str, search: SearchRequest) -> JobPage:
         """Return one page of the jobs that match, ordered by create time, then by order of creation."""
         now = self._settle(lives=any(condition.is_about_life for condition in search.conditions))
         where = " AND ".join(["project = ?", "workspace_id = ?", *(c.sql for c in search.conditions)])
