@@ -18,7 +18,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
-from reconciler.emulator.calls import Answer, ReceivedCall, answer
+from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.control import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, spoil
@@ -101,7 +101,7 @@ class _Serving:
             given = answer(refusal.status, refusal.body(self.request_id))
         return self.response(given)
 
-    def serve(self) -> Answer:
+    def serve(self) -> CallResponse:
         adapter: MapAdapter = self.app._map.bind(
             "emulator.invalid", path_info=self.request.path, default_method=self.request.method
         )
@@ -118,12 +118,12 @@ class _Serving:
         if not isinstance(endpoint, Route):
             check_caller(self.request.headers)
             self.authenticate(data)
-            controlled: Answer = endpoint(self.app._reins, path, data)
+            controlled: CallResponse = endpoint(self.app._reins, path, data)
             return controlled
         self.operation = endpoint.operation
         return self.operate(endpoint, path, data)
 
-    def operate(self, route: Route, path: Any, data: bytes) -> Answer:
+    def operate(self, route: Route, path: Any, data: bytes) -> CallResponse:
         """Run an operation, with the fault that strikes it, if one does."""
         fault = self.fault = self.app.faults.strike(
             self.request.method, route.operation, self.request.path, data
@@ -145,7 +145,7 @@ class _Serving:
             raise AnswerLost(route.operation)
         if fault and effect is Effect.ANSWER_AFTER:
             raise ApiError(fault.code, fault.message, status=fault.status)
-        return Answer(given.status, spoil(effect, given.text)) if effect else given
+        return CallResponse(given.status, spoil(effect, given.text)) if effect else given
 
     def call(self, path: Any, data: bytes) -> ReceivedCall:
         settings = self.app.settings
@@ -198,7 +198,7 @@ class _Serving:
         if self.app.settings.project_id not in {None, project_id}:
             raise ApiError("ModelArts.2786", "The project ID in the token does not match that in the URI.")
 
-    def response(self, given: Answer) -> Response:
+    def response(self, given: CallResponse) -> Response:
         # A 204 has no body, whatever there was to say.
         text = "" if given.status == 204 else given.text
         response = Response(text, given.status, mimetype=JSON)

@@ -51,13 +51,13 @@ class ReceivedCall:
         return dumps(told)
 
 
-class Answer(NamedTuple):
+class CallResponse(NamedTuple):
     """A status and a body; an empty text is no body."""
 
     status: int
     text: str = ""
 
 
-def answer(status: int, value: Any) -> Answer:
+def answer(status: int, value: Any) -> CallResponse:
     """Return an answer with a JSON body."""
-    return Answer(status, dumps(value))
+    return CallResponse(status, dumps(value))

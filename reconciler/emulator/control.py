@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from werkzeug.datastructures import Headers
 
-from reconciler.emulator.calls import Answer, answer
+from reconciler.emulator.calls import CallResponse, answer
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.faults import Faults, chaos, read_fault
 from reconciler.emulator.reading import read_json
@@ -77,18 +77,18 @@ class Control:
     dials: ControlSettings
 
 
-Handler = Callable[[Control, Mapping[str, Any], bytes], Answer]
+Handler = Callable[[Control, Mapping[str, Any], bytes], CallResponse]
 
 
-def _show_jobs(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_jobs(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
     return answer(200, {"jobs": [_summary(job) for job in reins.store.jobs()]})
 
 
-def _show_clock(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_clock(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
     return answer(200, {"now_ms": reins.store.clock.now_ms()})
 
 
-def _advance(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
+def _advance(reins: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
     seconds = _object(data).get("advance_s")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         raise invalid("advance_s must be a number of seconds, zero or more")
@@ -96,7 +96,7 @@ def _advance(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
     return _show_clock(reins, path, data)
 
 
-def _set_phase(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
+def _set_phase(reins: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
     body = _object(data)
     phase, secondary = body.get("phase"), body.get("secondary_phase")
     if not isinstance(phase, str) or not isinstance(secondary, str | None):
@@ -104,28 +104,28 @@ def _set_phase(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
     return answer(200, _summary(reins.store.set_phase(path["job_id"], phase, secondary)))
 
 
-def _hold(reins: Control, path: Mapping[str, Any], _data: bytes) -> Answer:
+def _hold(reins: Control, path: Mapping[str, Any], _data: bytes) -> CallResponse:
     return answer(200, _summary(reins.store.hold(path["job_id"])))
 
 
-def _release(reins: Control, path: Mapping[str, Any], _data: bytes) -> Answer:
+def _release(reins: Control, path: Mapping[str, Any], _data: bytes) -> CallResponse:
     return answer(200, _summary(reins.store.release(path["job_id"])))
 
 
-def _show_requests(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_requests(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
     return answer(200, {"requests": [served._asdict() for served in list(reins.requests)]})
 
 
-def _forget_requests(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _forget_requests(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
     reins.requests.clear()
-    return Answer(204)
+    return CallResponse(204)
 
 
-def _show_faults(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_faults(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
     return answer(200, {"faults": [asdict(fault) for fault in reins.faults]})
 
 
-def _add_faults(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
+def _add_faults(reins: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
     body = read_json(data)
     try:
         if isinstance(body, dict) and "chaos" in body:
@@ -137,16 +137,16 @@ def _add_faults(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
     return _show_faults(reins, path, data)
 
 
-def _clear_faults(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _clear_faults(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
     reins.faults.clear()
-    return Answer(204)
+    return CallResponse(204)
 
 
-def _show_settings(reins: Control, _path: Mapping[str, Any], _data: bytes) -> Answer:
+def _show_settings(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
     return answer(200, asdict(reins.dials))
 
 
-def _set(reins: Control, path: Mapping[str, Any], data: bytes) -> Answer:
+def _set(reins: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
     try:
         wanted = ControlSettings(**{**asdict(reins.dials), **_object(data)})
     except (ValueError, TypeError):

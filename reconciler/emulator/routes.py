@@ -9,7 +9,7 @@ from typing import NamedTuple
 from werkzeug.routing import Map, Rule
 
 from reconciler.emulator import control
-from reconciler.emulator.calls import Answer, ReceivedCall
+from reconciler.emulator.calls import CallResponse, ReceivedCall
 from reconciler.emulator.operations import catalog_routes, jobs, logs_events, tagging
 
 EVERYWHERE = frozenset({"huawei", "otc"})
@@ -26,7 +26,7 @@ class Route(NamedTuple):
     operation: str
     method: str
     path: str
-    handler: Callable[[ReceivedCall], Answer]
+    handler: Callable[[ReceivedCall], CallResponse]
     clouds: frozenset[str] = EVERYWHERE
 
 

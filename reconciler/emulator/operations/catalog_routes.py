@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from reconciler.emulator.calls import Answer, ReceivedCall, answer
+from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations import shapes
 from reconciler.emulator.operations.catalogue import (
@@ -27,7 +27,7 @@ _QUOTAS = {
 """What can be limited, and between which numbers. Only job-num has an effect here."""
 
 
-def flavors(call: ReceivedCall) -> Answer:
+def flavors(call: ReceivedCall) -> CallResponse:
     """ShowTrainingJobFlavors: 200, those of one `flavor_type` or all."""
     kind = call.query.get("flavor_type")
     if kind not in {None, "", "CPU", "GPU", "Ascend"}:
@@ -38,7 +38,7 @@ def flavors(call: ReceivedCall) -> Answer:
     return answer(200, {"total_count": len(found), "flavors": found})
 
 
-def engines(call: ReceivedCall) -> Answer:
+def engines(call: ReceivedCall) -> CallResponse:
     """ShowTrainingJobEngines: 200."""
     accepted = {name: _generic(name) for name in _accepted(call, _engines_of)}
     listed = ENGINES | {name: one for name, one in accepted.items() if name not in ENGINES}
@@ -73,7 +73,7 @@ def _generic(engine_id: str) -> dict[str, Any]:
     return {"engine_id": engine_id, "engine_name": engine_id, "engine_version": engine_id}
 
 
-def pool_flavor(call: ReceivedCall) -> Answer:
+def pool_flavor(call: ReceivedCall) -> CallResponse:
     """ShowTrainingFlavorMaxAvailableResource: 200, what a pool has left for one node of a flavor."""
     pool_id, flavor_id = call.query.get("pool_id"), call.query.get("flavor_id")
     if not pool_id:
@@ -85,7 +85,7 @@ def pool_flavor(call: ReceivedCall) -> Answer:
     return answer(200, {"cpu_core_num": 24 * cards, "mem_size": 96 * cards})
 
 
-def quotas(call: ReceivedCall) -> Answer:
+def quotas(call: ReceivedCall) -> CallResponse:
     """ShowTrainingQuotas: 200, the number of jobs that may be kept and are."""
     if call.query.get("resource") not in {None, "", "job-num"}:
         raise ApiError("ModelArts.2764", f"resource {call.query['resource']} has no quota.")
@@ -93,7 +93,7 @@ def quotas(call: ReceivedCall) -> Answer:
     return answer(200, {"quotas": [{"resource": "job-num", "quota": call.store.quota, "used": used}]})
 
 
-def change_quotas(call: ReceivedCall) -> Answer:
+def change_quotas(call: ReceivedCall) -> CallResponse:
     """ModifyTrainingQuotas: 200 and what was asked for. It lasts as long as the store is open."""
     asked = shapes.read(call.body, shapes.QUOTAS)
     quotas = asked.get("quotas") or []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reconciler.emulator.calls import Answer, ReceivedCall, answer
+from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations import shapes, validation
 from reconciler.emulator.operations.answers import AI_PROJECT, dumps
@@ -15,16 +15,16 @@ from reconciler.emulator.storage.records import Job
 _UPDATE_ANNOTATION = "jupyter-lab/enable"
 
 
-def create(call: ReceivedCall) -> Answer:
+def create(call: ReceivedCall) -> CallResponse:
     """CreateTrainingJob: 201 and the whole job, whose `user_name` is still empty."""
     body = shapes.read(call.body, shapes.JOB)
     validation.check_job(body, strict_catalogue=call.strict_catalogue)
     job = call.store.create(call.project, body)
     named = f'"user_name":{dumps(call.store.user_name)}'
-    return Answer(201, call.text(job).replace(named, '"user_name":""', 1))
+    return CallResponse(201, call.text(job).replace(named, '"user_name":""', 1))
 
 
-def search(call: ReceivedCall) -> Answer:
+def search(call: ReceivedCall) -> CallResponse:
     """ListTrainingJobs: 200 and a page of whole jobs."""
     body = shapes.read(call.body, shapes.SEARCH)
     asked = replace(
@@ -47,15 +47,15 @@ def search(call: ReceivedCall) -> Answer:
     if asked.train_type:
         frame["train_type"] = asked.train_type
     items = ",".join(call.text(job) for job in page.jobs)
-    return Answer(200, f'{dumps(frame)[:-1]},"items":[{items}]}}')
+    return CallResponse(200, f'{dumps(frame)[:-1]},"items":[{items}]}}')
 
 
-def show(call: ReceivedCall) -> Answer:
+def show(call: ReceivedCall) -> CallResponse:
     """ShowTrainingJobDetails: 200 and the whole job."""
-    return Answer(200, call.text(call.store.get(call.project, call.job_id)))
+    return CallResponse(200, call.text(call.store.get(call.project, call.job_id)))
 
 
-def update(call: ReceivedCall) -> Answer:
+def update(call: ReceivedCall) -> CallResponse:
     """ChangeTrainingJobDescription: 200 without a body. A field that is absent is left alone."""
     asked = shapes.read(call.body, shapes.UPDATE)
     if call.cloud == "otc" and (others := asked.keys() - {"description"}):
@@ -80,7 +80,7 @@ def update(call: ReceivedCall) -> Answer:
         _merge(body, asked, annotations)
 
     call.store.change(call.project, call.job_id, change)
-    return Answer(200)
+    return CallResponse(200)
 
 
 def _merge(body: dict[str, Any], asked: dict[str, Any], annotations: dict[str, str]) -> None:
@@ -100,22 +100,22 @@ def _merge(body: dict[str, Any], asked: dict[str, Any], annotations: dict[str, s
         metadata["annotations"] = (metadata.get("annotations") or {}) | annotations
 
 
-def act(call: ReceivedCall) -> Answer:
+def act(call: ReceivedCall) -> CallResponse:
     """StopTrainingJob: 202 and the whole job: terminating, or beginning anew after its end."""
     action = shapes.read(call.body, shapes.ACTION).get("action_type")
     actions = {"terminate": call.store.terminate, "restart": call.store.restart}
     if action not in actions:
         raise invalid(f"action_type {action} is not one of {', '.join(actions)}")
-    return Answer(202, call.text(actions[action](call.project, call.job_id)))
+    return CallResponse(202, call.text(actions[action](call.project, call.job_id)))
 
 
-def delete(call: ReceivedCall) -> Answer:
+def delete(call: ReceivedCall) -> CallResponse:
     """DeleteTrainingJob: 202 without a body; allowed in every phase."""
     call.store.delete(call.project, call.job_id)
-    return Answer(202)
+    return CallResponse(202)
 
 
-def delete_many(call: ReceivedCall) -> Answer:
+def delete_many(call: ReceivedCall) -> CallResponse:
     """BatchDeleteTrainingJob: 202; at most 100 jobs of one workspace, all or none."""
     jobs = shapes.read(call.body, shapes.BATCH).get("jobs") or []
     if not 1 <= len(jobs) <= 100:
@@ -129,7 +129,7 @@ def delete_many(call: ReceivedCall) -> Answer:
     return answer(202, {})
 
 
-def check_name(call: ReceivedCall) -> Answer:
+def check_name(call: ReceivedCall) -> CallResponse:
     """ValidateTrainingJobName: 200, `is_duplicate`."""
     name = call.query.get("job_name")
     validation.check_name(name)

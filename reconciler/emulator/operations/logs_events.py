@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from reconciler.emulator.calls import Answer, ReceivedCall, answer
+from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.errors import ApiError
 from reconciler.emulator.operations import answers
 from reconciler.emulator.operations.searching import milliseconds_of
@@ -32,7 +32,7 @@ _LINE_S = 10
 _LOG_BYTES = 5 * 1024 * 1024
 
 
-def events(call: ReceivedCall) -> Answer:
+def events(call: ReceivedCall) -> CallResponse:
     """ListTrainingJobEvents: 200, what happened to the job, newest first unless asked otherwise."""
     job = call.store.get(call.project, call.job_id)
     query = call.query
@@ -71,7 +71,7 @@ def events(call: ReceivedCall) -> Answer:
     )
 
 
-def tasks(call: ReceivedCall) -> Answer:
+def tasks(call: ReceivedCall) -> CallResponse:
     """ListTrainingJobTasks: 200, a list of the tasks that were scheduled, with their addresses."""
     job = call.store.get(call.project, call.job_id)
     times = len([step for step in job.life.past if step.phase == "Running"])
@@ -91,7 +91,7 @@ def tasks(call: ReceivedCall) -> Answer:
     )
 
 
-def stages(call: ReceivedCall) -> Answer:
+def stages(call: ReceivedCall) -> CallResponse:
     """ListTrainingJobStages: 200, the stages scheduling, preparing, running and end of the last run."""
     job = call.store.get(call.project, call.job_id)
     life = job.life
@@ -119,14 +119,14 @@ def stages(call: ReceivedCall) -> Answer:
     return answer(200, {"total_count": 1, "running_records": [{"record_order": 1, "stages": listed}]})
 
 
-def route_plan(call: ReceivedCall) -> Answer:
+def route_plan(call: ReceivedCall) -> CallResponse:
     """ShowTrainingJobRoutePlan: 200; no plan was made here, so each rank is that of its worker."""
     job = call.store.get(call.project, call.job_id)
     ranks = ",".join(f"{index}-{index}" for index in range(job.node_count))
     return answer(200, {"job_id": job.id, "status": "failed", "rank_mapping": ranks})
 
 
-def log_preview(call: ReceivedCall) -> Answer:
+def log_preview(call: ReceivedCall) -> CallResponse:
     """ShowTrainingJobLogsPreview: 200, the end of the log; 204 while there is none."""
     text = "".join(f"{line}\n" for line in _log(*_task(call)))
     shown = text.encode()[-_LOG_BYTES:]
@@ -135,7 +135,7 @@ def log_preview(call: ReceivedCall) -> Answer:
     )
 
 
-def log_url(call: ReceivedCall) -> Answer:
+def log_url(call: ReceivedCall) -> CallResponse:
     """ShowObsUrlOfTrainingJobLogs: 200, a link that nobody serves; 204 while there is no log."""
     job, task = _task(call)
     kind = call.headers.get("Content-Type") or call.query.get("Content-Type") or "text/plain"
@@ -144,7 +144,7 @@ def log_url(call: ReceivedCall) -> Answer:
     return answer(200, {"obs_url": f"{link}?{how}"})
 
 
-def log_lines(call: ReceivedCall) -> Answer:
+def log_lines(call: ReceivedCall) -> CallResponse:
     """ShowTrainingJobLogsFromAom: 200, `lines` lines from `base_line` on; 204 while there is no log."""
     log = _log(*_task(call))
     lines = _number(call.query.get("lines"), 50, 1, 500)
@@ -169,7 +169,7 @@ def log_lines(call: ReceivedCall) -> Answer:
     )
 
 
-def metrics(call: ReceivedCall) -> Answer:
+def metrics(call: ReceivedCall) -> CallResponse:
     """ShowTrainingJobMetrics: 200, one value a minute, -1 where there is none; 204 before the start."""
     job, _ = _task(call, "ModelArts.2777")
     minutes = job.status["duration"] // 60_000 + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from reconciler.emulator.calls import Answer, ReceivedCall, answer
+from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations import shapes
 from reconciler.emulator.operations.searching import Condition, check_tags_differ, name_contains, tagged
@@ -15,36 +15,36 @@ _KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
 _VALUE = re.compile(r"[\w .:=+\-@/]{0,255}")
 
 
-def create(call: ReceivedCall) -> Answer:
+def create(call: ReceivedCall) -> CallResponse:
     """CreateTrainJobTags: 204; a key that is there gets the new value."""
     tags = _tags(call)
     for tag in tags:
         if not _KEY.fullmatch(tag["key"]) or not _VALUE.fullmatch(tag.get("value") or ""):
             raise invalid(f"tag {tag['key']} has a key or value that is not allowed")
     call.store.tag(call.project, call.job_id, {tag["key"]: tag.get("value") or "" for tag in tags})
-    return Answer(204)
+    return CallResponse(204)
 
 
-def delete(call: ReceivedCall) -> Answer:
+def delete(call: ReceivedCall) -> CallResponse:
     """DeleteTrainJobTags: 204; keys that are not there are no error."""
     call.store.untag(call.project, call.job_id, [tag["key"] for tag in _tags(call)])
-    return Answer(204)
+    return CallResponse(204)
 
 
-def show(call: ReceivedCall) -> Answer:
+def show(call: ReceivedCall) -> CallResponse:
     """ShowTrainJobTags: 200, the tags of one job."""
     tags = call.store.tags(call.project, call.job_id)
     return answer(200, {"tags": [{"key": key, "value": value} for key, value in tags.items()]})
 
 
-def show_all(call: ReceivedCall) -> Answer:
+def show_all(call: ReceivedCall) -> CallResponse:
     """ListTrainingJobTags: 200, the tags of all jobs of the project, by key."""
     limit, offset = _page(call, 1000)
     values_by_key = list(call.store.tag_values(call.project).items())[offset : offset + limit]
     return answer(200, {"tags": [{"key": key, "values": values} for key, values in values_by_key]})
 
 
-def search(call: ReceivedCall) -> Answer:
+def search(call: ReceivedCall) -> CallResponse:
     """ListTrainingJobsByTags: 200, the jobs that match, with their tags."""
     limit, offset = _page(call, 1000)
     jobs = call.store.tagged(call.project, *_conditions(call))
@@ -63,7 +63,7 @@ def search(call: ReceivedCall) -> Answer:
     return answer(200, {"resources": resources, "total_count": len(jobs)})
 
 
-def count(call: ReceivedCall) -> Answer:
+def count(call: ReceivedCall) -> CallResponse:
     """CountTrainingJobsByTags: 200, how many jobs match."""
     return answer(200, {"total_count": len(call.store.tagged(call.project, *_conditions(call)))})
 
