@@ -21,7 +21,7 @@ from werkzeug.wrappers import Request, Response
 from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.control import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, spoil
+from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, corrupt
 from reconciler.emulator.routes import CLOUDS, Route, route_map
 from reconciler.emulator.signature import BadSignature, SignedRequest, verify
 from reconciler.emulator.storage.keylock import KeyLock
@@ -145,7 +145,7 @@ class _Serving:
             raise AnswerLost(route.operation)
         if fault and effect is Effect.ANSWER_AFTER:
             raise ApiError(fault.code, fault.message, status=fault.status)
-        return CallResponse(given.status, spoil(effect, given.text)) if effect else given
+        return CallResponse(given.status, corrupt(effect, given.text)) if effect else given
 
     def call(self, path: Any, data: bytes) -> ReceivedCall:
         settings = self.app.settings

@@ -233,7 +233,7 @@ class _Armed:
         return True
 
 
-def spoil(effect: Effect, text: str) -> str:
+def corrupt(effect: Effect, text: str) -> str:
     """Return the text of an answer as a fault leaves it; other effects leave it as it is."""
     change = _SPOILERS.get(effect)
     return change(text) if change else text
