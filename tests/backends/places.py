@@ -23,7 +23,7 @@ from uuid import uuid4
 import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
-from reconciler.backends.http.session import Answer
+from reconciler.backends.http.session import ServiceResponse
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.stack import Target
 from reconciler.core.observed.job import ObservedJob
@@ -163,7 +163,7 @@ def guard(backend: ModelArtsBackend, prefix: str) -> list[str]:
     started: list[str] = []
     send = backend.session.call
 
-    def call(method: str, path: str, *, body: Any = None, **more: Any) -> Answer:
+    def call(method: str, path: str, *, body: Any = None, **more: Any) -> ServiceResponse:
         operation = f"{method} {path.partition(backend.project_id)[2]}"
         if operation == "POST /training-jobs":
             if not body["metadata"]["name"].startswith(prefix):

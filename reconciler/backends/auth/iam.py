@@ -14,7 +14,7 @@ from typing import Any
 from reconciler.backends.auth.credentials import sendable
 from reconciler.backends.http.request import Request
 from reconciler.backends.http.retry import RetryPolicy
-from reconciler.backends.http.session import Answer, Session
+from reconciler.backends.http.session import ServiceResponse, Session
 from reconciler.core.ports import Clock, Rejected, Secrets, ServiceError, Unauthorized, Unreachable
 
 _WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"
@@ -120,7 +120,7 @@ class PasswordToken:
                 self._token = _token(self._fetch())
             return self._token
 
-    def _fetch(self) -> Answer:
+    def _fetch(self) -> ServiceResponse:
         try:
             return self._iam.call(
                 "POST",
@@ -152,7 +152,7 @@ def _refused(refusal: ServiceError, fix: str) -> LoginRefused:
     )
 
 
-def _token(answer: Answer) -> _Token:
+def _token(answer: ServiceResponse) -> _Token:
     value = answer.headers.get("X-Subject-Token", "")
     if not value:
         raise LoginRefused(

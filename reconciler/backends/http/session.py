@@ -1,4 +1,4 @@
-"""HTTP to one endpoint: sends a `Request`, returns an `Answer`, or raises a failure of `core.ports`.
+"""HTTP to one endpoint: sends a `Request`, returns an `ServiceResponse`, or raises a failure of `core.ports`.
 
 A transport adapter of `requests` does one request at a time, and is kept with its connection for the next
 one, in whichever thread. The layer above it, its Session, is left out: it follows redirects, keeps cookies,
@@ -56,7 +56,7 @@ _LONGEST_RETRY_AFTER_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServiceResponse:
     """An answer of 2xx. `requests` is how many it took, `seconds` how long the last one."""
 
     status: int
@@ -193,7 +193,7 @@ class Session:
         headers: Mapping[str, str] | None = None,
         repeat: RetryPolicy = RetryPolicy.NEVER,
         changes: bool = False,
-    ) -> Answer:
+    ) -> ServiceResponse:
         """Send a request and return its answer of 2xx; `path` is encoded, `body` goes out as JSON.
 
         `repeat` says when it may be sent again, and `changes` that it is no mere question: it is not sent
@@ -234,7 +234,7 @@ class Session:
     def _redact(self, text: str) -> str:
         return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
 
-    def _insist(self, request: Request, repeat: RetryPolicy, *, changes: bool) -> Answer:
+    def _insist(self, request: Request, repeat: RetryPolicy, *, changes: bool) -> ServiceResponse:
         attempt, requests_sent, has_renewed = 1, 0, False
         while True:
             requests_sent += 1
@@ -274,7 +274,7 @@ class Session:
             if self._learn_elsewhere:
                 self._learn_elsewhere(new)
 
-    def _send(self, request: Request, proof: Mapping[str, str]) -> Answer:
+    def _send(self, request: Request, proof: Mapping[str, str]) -> ServiceResponse:
         began = self._clock.now()
         status: int | None = None
         try:
@@ -302,14 +302,14 @@ class Session:
             redact=self._redact,
         )
 
-    def _exchange(self, request: Request, headers: Mapping[str, str]) -> Answer:
+    def _exchange(self, request: Request, headers: Mapping[str, str]) -> ServiceResponse:
         adapter = self._adapter()
         try:
             return self._exchanged(adapter, _prepare(self._origin, request, headers))
         finally:
             self._idle.append(adapter)
 
-    def _exchanged(self, adapter: BaseAdapter, prepared: requests.PreparedRequest) -> Answer:
+    def _exchanged(self, adapter: BaseAdapter, prepared: requests.PreparedRequest) -> ServiceResponse:
         try:
             response = adapter.send(
                 prepared,
@@ -331,7 +331,7 @@ class Session:
             # What is left of the answer must not be taken for the next one.
             response.close()
             raise
-        return Answer(response.status_code, content, response.headers, redact=self._redact)
+        return ServiceResponse(response.status_code, content, response.headers, redact=self._redact)
 
     def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered:
         reason = _reason(error)

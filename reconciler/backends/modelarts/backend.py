@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.backends.http.content import Budget
 from reconciler.backends.http.retry import RetryPolicy
-from reconciler.backends.http.session import Answer, Session
+from reconciler.backends.http.session import ServiceResponse, Session
 from reconciler.backends.modelarts.job_parser import read_job
 from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, named, observe
 from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
@@ -203,7 +203,7 @@ class ModelArtsBackend:
             raise answer.unreadable(page)
         return page
 
-    def ask_for_page(self, body: Mapping[str, Any]) -> Answer:
+    def ask_for_page(self, body: Mapping[str, Any]) -> ServiceResponse:
         """Send a search; the answer is one page of it.
 
         Raises:
@@ -290,7 +290,7 @@ class ModelArtsBackend:
         """
         self.act(job_id, {"action_type": "terminate"})
 
-    def act(self, job_id: str, action: Mapping[str, Any]) -> Answer:
+    def act(self, job_id: str, action: Mapping[str, Any]) -> ServiceResponse:
         """Ask for an action on a job; the answer is the job, as it is from then on. Raises as `terminate`."""
         # A second one finds the job Terminating, and is refused (WrongPhase): the caller reads again.
         path = f"{self.path_of(job_id)}/actions"
@@ -315,7 +315,7 @@ class ModelArtsBackend:
         return f"{self._root}/training-jobs/{job_id}"
 
 
-def _job(answer: Answer) -> ObservedJob:
+def _job(answer: ServiceResponse) -> ObservedJob:
     job = read_job(answer.json())
     if isinstance(job, Unreadable):
         raise answer.unreadable(job.why)

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from reconciler.backends.http.content import Budget
 from reconciler.backends.http.retry import RetryPolicy
-from reconciler.backends.http.session import Answer
+from reconciler.backends.http.session import ServiceResponse
 from reconciler.backends.modelarts import responses
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.marks import Cloud
@@ -259,10 +259,12 @@ class Operations:
 
     def _get(
         self, path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> ServiceResponse:
         return self._backend.session.call("GET", path, query=query, headers=headers, repeat=RetryPolicy.SAFE)
 
-    def _ask(self, path: str, body: Mapping[str, Any], query: Mapping[str, Any] | None = None) -> Answer:
+    def _ask(
+        self, path: str, body: Mapping[str, Any], query: Mapping[str, Any] | None = None
+    ) -> ServiceResponse:
         """A search: a POST that changes nothing."""
         return self._backend.session.call("POST", path, body=body, query=query, repeat=RetryPolicy.SAFE)
 
@@ -293,7 +295,7 @@ def _segment(task_id: str) -> str:
     return quote(task_id, safe="")
 
 
-def _read(shape: type[_T], answer: Answer) -> _T:
+def _read(shape: type[_T], answer: ServiceResponse) -> _T:
     try:
         read: _T = TypeAdapter(shape).validate_python(answer.json())
     except ValidationError as error:
