@@ -12,7 +12,7 @@ from reconciler.backends.auth.credentials import Anonymous, Credentials, NoCrede
 from reconciler.backends.clock import SystemClock
 from reconciler.backends.http.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.http.retry import RateLimiter
-from reconciler.backends.http.session import Network, Session
+from reconciler.backends.http.session import Network, ServiceSession
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Target
@@ -60,8 +60,8 @@ def connect(
     """
     clock = clock or SystemClock(stop)
 
-    def open_session(endpoint: str, credentials: Credentials) -> Session:
-        return Session(
+    def open_session(endpoint: str, credentials: Credentials) -> ServiceSession:
+        return ServiceSession(
             endpoint,
             credentials,
             network=network_of(endpoint, environ),
@@ -74,7 +74,7 @@ def connect(
             user_agent=user_agent,
         )
 
-    def open_iam(url: str) -> Session:
+    def open_iam(url: str) -> ServiceSession:
         if problem := endpoint_problem(url, target.insecure, takes_path=True):
             raise NoCredentials(f"OS_AUTH_URL: {problem[0]}", fix="set OS_AUTH_URL to https://…/v3")
         return open_session(url, Anonymous())
@@ -108,7 +108,7 @@ def connect_inprocess(
     redact: Callable[[str], str] | None = None,
 ) -> ModelArtsBackend:
     """Return a backend that calls a WSGI application inside this process, without a socket."""
-    session = Session(
+    session = ServiceSession(
         INPROCESS_ENDPOINT,
         credentials or Anonymous(),
         make_adapter=lambda: WsgiAdapter(app),

@@ -17,7 +17,7 @@ from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.connect import connect
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import Request, query_of
-from reconciler.backends.http.session import Session
+from reconciler.backends.http.session import ServiceSession
 from reconciler.core.declared.stack import Target
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.server import running
@@ -37,7 +37,7 @@ LOGIN = {
 
 def found(environ: dict[str, str], profile: str | None = None) -> Credentials:
     return find_credentials(
-        CredentialContext(environ, lambda url: Session(url, Anonymous()), profile=profile)
+        CredentialContext(environ, lambda url: ServiceSession(url, Anonymous()), profile=profile)
     )
 
 
@@ -162,7 +162,7 @@ def test_signature_of_the_reference(request_: Request, token: str | None, signat
 
 def test_failing_signature_is_not_repeated() -> None:
     app = Canned((401, '{"error_code": "APIG.0301", "error_msg": "verify ak sk signature fail"}'))
-    session = Session(
+    session = ServiceSession(
         "http://localhost",
         AccessKey("AK", "secret-key", "T"),
         make_adapter=lambda: WsgiAdapter(app),
@@ -183,14 +183,16 @@ def test_signer_is_imported_only_where_something_is_signed() -> None:
 
 
 def a_password_token(iam: Iam, clock: StoppedClock) -> PasswordToken:
-    session = Session("http://localhost/v3", Anonymous(), make_adapter=lambda: WsgiAdapter(iam), clock=clock)
+    session = ServiceSession(
+        "http://localhost/v3", Anonymous(), make_adapter=lambda: WsgiAdapter(iam), clock=clock
+    )
     return PasswordToken(
         Login("me", PASSWORD, "ACCOUNT", project_name="eu-de"), session, clock, "OS_USERNAME"
     )
 
 
-def a_session(app: Canned, credentials: Credentials, clock: StoppedClock) -> Session:
-    return Session("http://localhost", credentials, make_adapter=lambda: WsgiAdapter(app), clock=clock)
+def a_session(app: Canned, credentials: Credentials, clock: StoppedClock) -> ServiceSession:
+    return ServiceSession("http://localhost", credentials, make_adapter=lambda: WsgiAdapter(app), clock=clock)
 
 
 def tokens(app: Canned) -> list[str]:

@@ -19,7 +19,7 @@ from reconciler.backends.connect import connect
 from reconciler.backends.http import content as content_module
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import json_bytes, query_of
-from reconciler.backends.http.session import Network, Session
+from reconciler.backends.http.session import Network, ServiceSession
 from reconciler.core.declared.stack import Target
 from reconciler.core.ports import (
     NotFound,
@@ -38,9 +38,9 @@ from tests.backends.serving import Canned, a_socket
 LONG = "".join(f"Tk{n:04d}/" for n in range(500))  # 3,500 characters
 
 
-def a_session(*answers: Any, token: str = TOKEN, **options: Any) -> Session:
+def a_session(*answers: Any, token: str = TOKEN, **options: Any) -> ServiceSession:
     app = Canned(*answers)
-    return Session(
+    return ServiceSession(
         "http://localhost",
         StaticToken(token, "TEST"),
         make_adapter=lambda: WsgiAdapter(app),
@@ -49,7 +49,7 @@ def a_session(*answers: Any, token: str = TOKEN, **options: Any) -> Session:
     )
 
 
-def failure_of(session: Session) -> ServiceError:
+def failure_of(session: ServiceSession) -> ServiceError:
     with pytest.raises(ServiceError) as failure:
         session.call("GET", "/x").json()
     return failure.value
@@ -157,7 +157,7 @@ def test_unusable_proxy_is_told_without_its_url(proxy: str) -> None:
 @pytest.mark.parametrize("password", ["p/a#s?s", "p@ssw0rd", "p:a:s:s"])
 def test_password_of_a_proxy_may_hold_anything(password: str) -> None:
     network = Network(proxies={"https": f"http://u:{password}@127.0.0.1:1"})
-    with Session("https://modelarts.example", Anonymous(), network=network) as session:
+    with ServiceSession("https://modelarts.example", Anonymous(), network=network) as session:
         assert password in session.secrets()
 
 
@@ -227,7 +227,10 @@ HASTY = Network(answer_timeout_s=0.3)
 
 @pytest.mark.parametrize("dripping", DRIPPING)
 def test_answer_that_drips_is_unanswered(dripping: str) -> None:
-    with a_socket(endless(*DRIPPING[dripping])) as url, Session(url, Anonymous(), network=HASTY) as session:
+    with (
+        a_socket(endless(*DRIPPING[dripping])) as url,
+        ServiceSession(url, Anonymous(), network=HASTY) as session,
+    ):
         began = time.monotonic()
         with pytest.raises(Unanswered, match=r"was not complete after 0\.3 s") as failure:
             session.call("POST", "/x", body={})
@@ -239,7 +242,7 @@ def test_proxy_that_drips_is_given_up() -> None:
     with a_socket(endless(*DRIPPING["headers"])) as url:
         network = replace(HASTY, proxies={"https": url})
         with (
-            Session("https://far.example", Anonymous(), network=network) as session,
+            ServiceSession("https://far.example", Anonymous(), network=network) as session,
             pytest.raises(Unanswered, match=r"was not complete after 0\.3 s"),
         ):
             session.call("POST", "/x", body={})
@@ -257,7 +260,7 @@ def test_answer_that_is_too_long_is_unreadable(
     monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2**21)
     with (
         a_socket(endless(OK + head + b"\r\n", piece)) as url,
-        Session(url, Anonymous()) as session,
+        ServiceSession(url, Anonymous()) as session,
         pytest.raises(UnreadableAnswer, match="larger than 2 MB"),
     ):
         session.call("GET", "/x")
@@ -268,7 +271,7 @@ def test_answer_that_swells_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> No
     app = Canned((200, gzip.compress(b" " * 2**23), {"Content-Encoding": "gzip"}))
     with (
         running(app) as url,
-        Session(url, Anonymous()) as session,
+        ServiceSession(url, Anonymous()) as session,
         pytest.raises(UnreadableAnswer, match="larger than 2 MB"),
     ):
         session.call("GET", "/x")
@@ -282,7 +285,7 @@ def test_connection_is_used_again_after_an_answer_was_read() -> None:
             served.append(id(connection))
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b" " * 200_000)
 
-    with a_socket(serve) as url, Session(url, Anonymous()) as session:
+    with a_socket(serve) as url, ServiceSession(url, Anonymous()) as session:
         assert [len(session.call("GET", "/x").content) for _ in range(3)] == [200_000] * 3
         session.close()
     assert len(set(served)) == 1

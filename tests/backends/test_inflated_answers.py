@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.http import content
-from reconciler.backends.http.session import Session
+from reconciler.backends.http.session import ServiceSession
 from reconciler.core.ports import UnreadableAnswer
 from reconciler.emulator.server import running
 from tests.backends.serving import Canned
@@ -40,7 +40,7 @@ def test_answer_that_inflates_is_refused_before_it_is_inflated(
 ) -> None:
     monkeypatch.setattr(content, "LONGEST_ANSWER", 2 * MB)
     app = Canned((200, packed(*encodings), {"Content-Encoding": ", ".join(encodings)}))
-    with running(app) as url, Session(url, Anonymous()) as session:
+    with running(app) as url, ServiceSession(url, Anonymous()) as session:
         tracemalloc.start()
         try:
             with pytest.raises(UnreadableAnswer, match=r"larger than 2 MB|not requested"):
@@ -53,5 +53,5 @@ def test_answer_that_inflates_is_refused_before_it_is_inflated(
 
 def test_many_encodings_of_one_another_are_refused() -> None:
     app = Canned((200, packed("gzip"), {"Content-Encoding": ", ".join(["gzip"] * 100)}))
-    with running(app) as url, Session(url, Anonymous()) as session, pytest.raises(UnreadableAnswer):
+    with running(app) as url, ServiceSession(url, Anonymous()) as session, pytest.raises(UnreadableAnswer):
         session.call("GET", "/x")

@@ -22,7 +22,7 @@ import urllib3
 from reconciler.backends.auth.credentials import Anonymous, StaticToken
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.retry import Backoff, RateLimiter, RetryPolicy
-from reconciler.backends.http.session import Network, Session
+from reconciler.backends.http.session import Network, ServiceSession
 from reconciler.core.ports import (
     Rejected,
     ServerError,
@@ -40,9 +40,9 @@ from tests.backends.serving import Canned, a_socket, nobody
 JSON_OK = (200, "{}")
 
 
-def a_session(app: Canned, **options: Any) -> Session:
+def a_session(app: Canned, **options: Any) -> ServiceSession:
     options.setdefault("clock", StoppedClock())
-    return Session(
+    return ServiceSession(
         "http://localhost",
         options.pop("credentials", StaticToken(TOKEN, "TEST")),
         make_adapter=lambda: WsgiAdapter(app),
@@ -74,7 +74,9 @@ def test_request_without_a_body_has_no_content_type(method: str) -> None:
 
 def test_endpoint_may_have_a_path() -> None:
     app = Canned(JSON_OK)
-    with Session("http://localhost/gate/", Anonymous(), make_adapter=lambda: WsgiAdapter(app)) as session:
+    with ServiceSession(
+        "http://localhost/gate/", Anonymous(), make_adapter=lambda: WsgiAdapter(app)
+    ) as session:
         session.call("GET", "/v2/p/x")
     assert app.environs[0]["PATH_INFO"] == "/gate/v2/p/x"
 
@@ -85,7 +87,7 @@ def test_netrc_adds_no_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     app = Canned(JSON_OK)
-    with running(app) as url, Session(url, Anonymous()) as session:
+    with running(app) as url, ServiceSession(url, Anonymous()) as session:
         session.call("GET", "/x")
     assert "HTTP_AUTHORIZATION" not in app.environs[0]
 
@@ -103,7 +105,7 @@ def test_listener_is_told_of_each_request() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirect_is_never_followed(status: int) -> None:
     app = Canned((status, "", {"Location": "http://elsewhere.invalid/\x1b[2J"}))
-    with running(app) as url, Session(url, StaticToken(TOKEN, "T"), clock=StoppedClock()) as session:
+    with running(app) as url, ServiceSession(url, StaticToken(TOKEN, "T"), clock=StoppedClock()) as session:
         with pytest.raises(UnreadableAnswer, match=r"elsewhere\.invalid") as failure:
             session.call("GET", "/x", repeat=RetryPolicy.SAFE)
         assert "\x1b" not in str(failure.value)
@@ -130,13 +132,13 @@ def test_json_that_breaks_parsers_is_unreadable(text: str) -> None:
 
 def test_compressed_answer_is_read() -> None:
     app = Canned((200, gzip.compress(b'{"a": 1}'), {"Content-Encoding": "gzip"}))
-    with running(app) as url, Session(url, Anonymous()) as session:
+    with running(app) as url, ServiceSession(url, Anonymous()) as session:
         assert session.call("GET", "/x").json() == {"a": 1}
 
 
 def test_answer_that_lies_about_its_compression_is_unreadable() -> None:
     app = Canned((200, b"not gzip", {"Content-Encoding": "gzip"}))
-    with running(app) as url, Session(url, Anonymous()) as session, pytest.raises(UnreadableAnswer):
+    with running(app) as url, ServiceSession(url, Anonymous()) as session, pytest.raises(UnreadableAnswer):
         session.call("GET", "/x")
 
 
@@ -161,7 +163,7 @@ def test_date_of_retry_after_is_one_of_the_services_clock(behind_s: float) -> No
 
 def test_connection_is_used_again_by_other_threads() -> None:
     app = Canned(JSON_OK)
-    with running(app) as url, Session(url, Anonymous()) as session:
+    with running(app) as url, ServiceSession(url, Anonymous()) as session:
         for _ in range(3):
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(session.call, "GET", "/x").result()
@@ -185,7 +187,7 @@ def test_transport_does_one_request_at_a_time() -> None:
         made.append(Alone(Canned(JSON_OK)))
         return made[-1]
 
-    session = Session("http://localhost", Anonymous(), make_adapter=make)
+    session = ServiceSession("http://localhost", Anonymous(), make_adapter=make)
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
             assert [a.status for a in pool.map(lambda _: session.call("GET", "/x"), range(4))] == [200] * 4
@@ -194,7 +196,7 @@ def test_transport_does_one_request_at_a_time() -> None:
 
 def test_cookies_are_not_kept() -> None:
     app = Canned((200, "{}", {"Set-Cookie": "session=1; Path=/"}))
-    with running(app) as url, Session(url, Anonymous()) as session:
+    with running(app) as url, ServiceSession(url, Anonymous()) as session:
         for _ in range(2):
             session.call("GET", "/x")
     assert "HTTP_COOKIE" not in app.environs[1]
@@ -211,7 +213,7 @@ def test_proxy_is_told_its_own_password_and_no_more(scheme: str) -> None:
     with a_socket(serve) as url:
         network = Network(proxies={scheme: url.replace("//", "//me:p%40ss@")})
         with (
-            Session(f"{scheme}://far.example", StaticToken(TOKEN, "T"), network=network) as session,
+            ServiceSession(f"{scheme}://far.example", StaticToken(TOKEN, "T"), network=network) as session,
             pytest.raises(ServiceError),
         ):
             session.call("GET", "/x")
@@ -238,7 +240,7 @@ def _no_http(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("serve", [_reset, _half_an_answer, _no_http])
 def test_connection_that_breaks_after_sending_is_unanswered(serve: Callable[[socket.socket], None]) -> None:
-    with a_socket(serve) as url, Session(url, Anonymous()) as session:
+    with a_socket(serve) as url, ServiceSession(url, Anonymous()) as session:
         with pytest.raises(Unanswered) as failure:
             session.call("POST", "/x", body={})
         assert not isinstance(failure.value, Unreachable)
@@ -249,7 +251,10 @@ def test_answer_that_does_not_come_in_time_is_unanswered() -> None:
         while connection.recv(65536):  # until the client goes
             pass
 
-    with a_socket(wait) as url, Session(url, Anonymous(), network=Network(read_timeout_s=0.05)) as session:
+    with (
+        a_socket(wait) as url,
+        ServiceSession(url, Anonymous(), network=Network(read_timeout_s=0.05)) as session,
+    ):
         with pytest.raises(Unanswered, match="timed out") as failure:
             session.call("POST", "/x", body={})
         assert not isinstance(failure.value, Unreachable)
@@ -257,7 +262,7 @@ def test_answer_that_does_not_come_in_time_is_unanswered() -> None:
 
 
 def test_refused_connection_was_never_sent() -> None:
-    with nobody() as url, Session(url, Anonymous()) as session, pytest.raises(Unreachable):
+    with nobody() as url, ServiceSession(url, Anonymous()) as session, pytest.raises(Unreachable):
         session.call("POST", "/x", body={})
 
 
@@ -295,7 +300,7 @@ def test_why_a_service_cannot_be_reached_is_told_without_the_library_s_own_words
     place = socket if function == "getaddrinfo" else urllib3.util.connection
     monkeypatch.setattr(place, function, refusing(error))
     network = Network(proxies=proxies)
-    with Session("https://x.example", Anonymous(), network=network, clock=StoppedClock()) as session:
+    with ServiceSession("https://x.example", Anonymous(), network=network, clock=StoppedClock()) as session:
         with pytest.raises(Unreachable) as failure:
             session.call("GET", "/x")
         assert failure.value.message == words
@@ -312,13 +317,16 @@ def test_why_a_service_cannot_be_reached_is_told_without_the_library_s_own_words
     ids=["no such host", "no CA bundle", "no proxy", "no proxy URL"],
 )
 def test_what_cannot_have_been_sent_is_unreachable(endpoint: str, network: Network) -> None:
-    with Session(endpoint, Anonymous(), network=network) as session, pytest.raises(Unreachable) as failure:
+    with (
+        ServiceSession(endpoint, Anonymous(), network=network) as session,
+        pytest.raises(Unreachable) as failure,
+    ):
         session.call("POST", "/x", body={})
     assert failure.value.diagnostics[0].fix
 
 
 def test_plain_http_where_tls_is_expected_was_never_sent() -> None:
-    with a_socket(_no_http) as url, Session(url.replace("http:", "https:"), Anonymous()) as session:
+    with a_socket(_no_http) as url, ServiceSession(url.replace("http:", "https:"), Anonymous()) as session:
         with pytest.raises(Unreachable):
             session.call("POST", "/x", body={})
         session.close()
@@ -328,7 +336,7 @@ def test_application_that_raises_is_a_lost_answer() -> None:
     def broken(environ: Mapping[str, Any], start_response: object) -> list[bytes]:
         raise RuntimeError("boom")
 
-    with Session("http://localhost", Anonymous(), make_adapter=lambda: WsgiAdapter(broken)) as session:
+    with ServiceSession("http://localhost", Anonymous(), make_adapter=lambda: WsgiAdapter(broken)) as session:
         with pytest.raises(Unanswered, match="boom") as failure:
             session.call("POST", "/x", body={})
         assert not isinstance(failure.value, Unreachable)
@@ -378,7 +386,7 @@ def test_unreachable_service_is_given_up_sooner() -> None:
     clock = StoppedClock()
     with (
         nobody() as url,
-        Session(url, Anonymous(), clock=clock, chance=lambda: 1.0) as session,
+        ServiceSession(url, Anonymous(), clock=clock, chance=lambda: 1.0) as session,
         pytest.raises(Unreachable),
     ):
         session.call("GET", "/x", repeat=RetryPolicy.SAFE)
@@ -455,7 +463,7 @@ def test_token_that_the_service_repeats_is_not_seen(caplog: pytest.LogCaptureFix
 
 def test_password_of_a_proxy_is_not_seen() -> None:
     network = Network(proxies={"https": "http://me:Pr0xyPassw0rd@127.0.0.1:1"})
-    with Session("https://modelarts.example", Anonymous(), network=network) as session:
+    with ServiceSession("https://modelarts.example", Anonymous(), network=network) as session:
         assert "Pr0xyPassw0rd" in session.secrets()
         with pytest.raises(Unreachable) as failure:
             session.call("GET", "/x")

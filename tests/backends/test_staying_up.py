@@ -17,7 +17,7 @@ from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import PROCESS_LIMITER, connect, connect_inprocess
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.retry import RateLimiter
-from reconciler.backends.http.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Network, Session
+from reconciler.backends.http.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Network, ServiceSession
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
@@ -47,7 +47,7 @@ def test_connecting_and_reading_have_time_limits() -> None:
             return super().send(*args, **options)
 
     app = Canned((200, "{}"))
-    with Session("http://localhost", Anonymous(), make_adapter=lambda: Telling(app)) as session:
+    with ServiceSession("http://localhost", Anonymous(), make_adapter=lambda: Telling(app)) as session:
         session.call("GET", "/x")
     assert limits == [(CONNECT_TIMEOUT_S, READ_TIMEOUT_S)] == [(10.0, 60.0)]
 
@@ -212,7 +212,7 @@ def test_answer_that_drips_through_tls_is_given_up(certificate: tuple[Path, Path
     network = Network(ca_bundle=str(certificate[0]), answer_timeout_s=0.3)
     with (
         a_socket(drip) as url,
-        Session(url.replace("http:", "https:"), Anonymous(), network=network) as session,
+        ServiceSession(url.replace("http:", "https:"), Anonymous(), network=network) as session,
         pytest.raises(Unanswered, match=r"was not complete after 0\.3 s"),
     ):
         session.call("POST", "/x", body={})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.http.session import Session
+from reconciler.backends.http.session import ServiceSession
 from reconciler.core.goal import GOALS, Goal, Judged, judge
 from reconciler.core.observed.logtail import last_lines, unseen
 from reconciler.core.observed.phase import Phase
@@ -424,14 +424,14 @@ def test_events_between_two_times_and_from_one_on(
 ) -> None:
     asked: list[dict[str, Any]] = []
 
-    send = Session.call
+    send = ServiceSession.call
 
-    def call(session: Session, method: str, path: str, **more: Any) -> Any:
+    def call(session: ServiceSession, method: str, path: str, **more: Any) -> Any:
         if path.endswith("/events"):
             asked.append({key: value for key, value in more["query"].items() if value is not None})
         return send(session, method, path, **more)
 
-    monkeypatch.setattr(Session, "call", call)
+    monkeypatch.setattr(ServiceSession, "call", call)
     job = put(service, phase="Pending")
     time.sleep(3600)
     service.store.set_phase(job.id, "Running")

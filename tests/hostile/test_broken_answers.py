@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect
-from reconciler.backends.http.session import Network, Session
+from reconciler.backends.http.session import Network, ServiceSession
 from reconciler.core.declared.stack import Target
 from reconciler.core.outcome import Status
 from reconciler.core.ports import UNCERTAIN, ServiceError, Unreachable
@@ -85,7 +85,7 @@ def check_it_is_uncertain(wire: Wire, network: Network, break_it: Break, what: o
     wire.breaks, wire.posts = break_it, 0
     told: Any = None
     try:
-        with Session(wire.url, Anonymous(), network=network) as session:
+        with ServiceSession(wire.url, Anonymous(), network=network) as session:
             told = session.call("POST", "/v2/p/training-jobs", body={"name": "a"}).json()
     except ServiceError as failure:
         told = failure

@@ -23,7 +23,7 @@ from reconciler import reconcile
 from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.content import Budget, memory_of, parse
-from reconciler.backends.http.session import Session
+from reconciler.backends.http.session import ServiceSession
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.ports import UnreadableAnswer
 from reconciler.core.text.sanitize import printable
@@ -206,7 +206,7 @@ def test_answer_that_would_swell_is_refused_before_it_is_parsed(
     app = Canned((200, zipped, {"Content-Encoding": "gzip"}))
     with (
         running(app) as url,
-        Session(url, Anonymous()) as session,
+        ServiceSession(url, Anonymous()) as session,
         pytest.raises(UnreadableAnswer, match=r"larger than 32 MB|more than 256 MB"),
     ):
         session.call("GET", "/x").json()

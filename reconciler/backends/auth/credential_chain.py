@@ -14,7 +14,7 @@ from reconciler.backends.auth.iam import Login, PasswordToken
 from reconciler.backends.auth.known_secrets import FILE_VARIABLE, credentials_file
 from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.clock import SystemClock
-from reconciler.backends.http.session import Session
+from reconciler.backends.http.session import ServiceSession
 from reconciler.core.ports import Clock
 from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
 
@@ -24,7 +24,7 @@ class CredentialContext:
     """What the ways look at. `open_iam` makes a session to OS_AUTH_URL; `halves` is what was half there."""
 
     environ: Mapping[str, str]
-    open_iam: Callable[[str], Session]
+    open_iam: Callable[[str], ServiceSession]
     clock: Clock = field(default_factory=SystemClock)
     profile: str | None = None
     project_id: str | None = None

@@ -14,7 +14,7 @@ from typing import Any
 from reconciler.backends.auth.credentials import sendable
 from reconciler.backends.http.request import Request
 from reconciler.backends.http.retry import RetryPolicy
-from reconciler.backends.http.session import ServiceResponse, Session
+from reconciler.backends.http.session import ServiceResponse, ServiceSession
 from reconciler.core.ports import Clock, Rejected, Secrets, ServiceError, Unauthorized, Unreachable
 
 _WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"
@@ -71,7 +71,7 @@ class PasswordToken:
 
     what = "user name and password"
 
-    def __init__(self, login: Login, iam: Session, clock: Clock, source: str) -> None:
+    def __init__(self, login: Login, iam: ServiceSession, clock: Clock, source: str) -> None:
         self._login = login
         self._iam = iam
         iam.hide([login.password])

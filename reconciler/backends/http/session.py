@@ -106,7 +106,7 @@ def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
     """Listen to no request."""
 
 
-class Session:
+class ServiceSession:
     """Requests to one endpoint, from any thread.
 
     `endpoint` is `scheme://host[:port][/prefix]`, `make_adapter` makes a transport for one request at a
@@ -177,7 +177,7 @@ class Session:
         for adapter in self._adapters:
             adapter.close()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> ServiceSession:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.backends.http.content import Budget
 from reconciler.backends.http.retry import RetryPolicy
-from reconciler.backends.http.session import ServiceResponse, Session
+from reconciler.backends.http.session import ServiceResponse, ServiceSession
 from reconciler.backends.modelarts.job_parser import read_job
 from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, named, observe
 from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
@@ -54,7 +54,7 @@ class ModelArtsBackend:
 
     def __init__(
         self,
-        session: Session,
+        session: ServiceSession,
         project_id: str,
         workspace_id: str = "0",
         cloud: Cloud = Cloud.HUAWEI,
