@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from reconciler import reconcile
 from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.http.content import Budget, memory_of, parse
+from reconciler.backends.http.content import MemoryBudget, memory_of, parse
 from reconciler.backends.http.session import ServiceSession
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.ports import UnreadableAnswer
@@ -261,7 +261,7 @@ print(count[0], seen.problem, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def test_budget_counts_all_answers() -> None:
-    budget = Budget(1000)
+    budget = MemoryBudget(1000)
     budget.take(b"x" * 400)
     with pytest.raises(UnreadableAnswer):
         budget.take(b"x" * 400)

@@ -121,7 +121,7 @@ class TooMuch(ValueError):
     """What would be made of an answer takes more memory than there is for it."""
 
 
-class Budget:
+class MemoryBudget:
     """Memory for all answers of one reading; threads may share it."""
 
     def __init__(self, most: int = MOST_MEMORY_OF_A_READING) -> None:

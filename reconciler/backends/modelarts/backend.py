@@ -12,7 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from reconciler.backends.http.content import Budget
+from reconciler.backends.http.content import MemoryBudget
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse, ServiceSession
 from reconciler.backends.modelarts.job_parser import read_job
@@ -115,7 +115,7 @@ class ModelArtsBackend:
         Raises:
             Unauthorized: nobody is allowed to read it.
         """
-        budget = Budget()
+        budget = MemoryBudget()
         with self.reading() as tell_jobs:
 
             def fetch(offset: int, filters: Sequence[SearchFilter]) -> Page:
@@ -165,7 +165,7 @@ class ModelArtsBackend:
         """
         asked = {"sort_by": sort_by, "order": order, **more}
         self._check_search(asked)
-        budget = Budget()
+        budget = MemoryBudget()
 
         def fetch(offset: int) -> Page:
             return self._page(offset, filters, budget, asked)
@@ -183,7 +183,7 @@ class ModelArtsBackend:
         self,
         offset: int,
         filters: Sequence[SearchFilter],
-        budget: Budget,
+        budget: MemoryBudget,
         asked: Mapping[str, Any] = _NOTHING,
     ) -> Page:
         body: dict[str, Any] = {

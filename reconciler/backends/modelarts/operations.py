@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.backends.http.content import Budget
+from reconciler.backends.http.content import MemoryBudget
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse
 from reconciler.backends.modelarts import responses
@@ -188,7 +188,7 @@ class Operations:
         self._only_on_huawei("tags")
         asked = self._tag_search(tags, name, without_any)
         found: dict[str, responses.TaggedJob] = {}
-        offset, budget = 0, Budget()
+        offset, budget = 0, MemoryBudget()
         while True:
             query = {"limit": TAG_PAGE, "offset": offset}
             path = f"{self._tags}/resource-instances/filter"
