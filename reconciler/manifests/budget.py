@@ -20,7 +20,7 @@ class BudgetExceeded(Exception):
 
 
 @dataclass
-class Budget:
+class ExpansionBudget:
     """What is left for one manifest; one that was exceeded stays so."""
 
     spent: int = 0

@@ -17,7 +17,7 @@ from reconciler.core.declared.scalar import scalar_text, text_released_as
 from reconciler.core.text.credential_names import holds_credential, is_credential_name
 from reconciler.core.text.secret import SecretText, as_released
 from reconciler.manifests import budget
-from reconciler.manifests.budget import Budget, BudgetExceeded
+from reconciler.manifests.budget import BudgetExceeded, ExpansionBudget
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, is_utf8, not_utf8, refused_credential
 from reconciler.manifests.yaml.document import shorten
@@ -58,7 +58,7 @@ class Expander:
     job: str | None = None
     takes_secrets: bool = True
     takes_credentials: bool = False
-    budget: Budget = field(default_factory=Budget)
+    budget: ExpansionBudget = field(default_factory=ExpansionBudget)
     _same_for_all: dict[str, Any] = field(default_factory=dict)
 
     def for_job(self, key: str) -> Expander:
