@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from reconciler import reconcile
 from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, observe
-from reconciler.backends.modelarts.paging import PAGE_SIZE, Page, PageReader
+from reconciler.backends.modelarts.paging import PAGE_SIZE, PageReader, SearchPage
 from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import by_name, canonical, split
 from reconciler.core.declared.marks import Cloud
@@ -55,13 +55,13 @@ class Workspace:
     scanned: int = 0
     detailed: list[str] = field(default_factory=list)
 
-    def page(self, offset: int, filters: Sequence[SearchFilter]) -> Page:
+    def page(self, offset: int, filters: Sequence[SearchFilter]) -> SearchPage:
         """Answer one page of a search."""
         self.requests += 1
         self.scanned += not filters
         found = [_answer(job) for job in self.jobs if all(_matches(job, one) for one in filters)]
         begin = offset * PAGE_SIZE
-        return Page(found[begin : begin + PAGE_SIZE], total=len(self.jobs), matching=len(found))
+        return SearchPage(found[begin : begin + PAGE_SIZE], total=len(self.jobs), matching=len(found))
 
     def observe(
         self, names: Collection[str] | None = None, needs_absence: NeedsAbsence | None = None

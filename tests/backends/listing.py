@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from reconciler.backends.modelarts.paging import PAGE_SIZE, Page
+from reconciler.backends.modelarts.paging import PAGE_SIZE, SearchPage
 from tests.backends.building import an_answer
 
 
@@ -35,9 +35,9 @@ class Service:
         self._tells_total = tells_total
         self._seconds = seconds
 
-    def __call__(self, offset: int) -> Page:
+    def __call__(self, offset: int) -> SearchPage:
         self.requests += 1
         self._before(self, self.requests)
         begin = offset * self._step
         total = len(self.items) if self._tells_total else None
-        return Page(self.items[begin : begin + PAGE_SIZE], total, seconds=self._seconds)
+        return SearchPage(self.items[begin : begin + PAGE_SIZE], total, seconds=self._seconds)

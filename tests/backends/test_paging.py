@@ -14,8 +14,8 @@ from reconciler.backends.modelarts.paging import (
     PAGE_SIZE,
     SLOW_S,
     SLOW_START_S,
-    Page,
     PageReader,
+    SearchPage,
     page_of,
 )
 from reconciler.core.ports import ServerError, Unauthorized
@@ -132,11 +132,11 @@ def test_slow_list_is_read_without_a_pause() -> None:
     """The next page is asked for as soon as one was read, not when the last of a batch was."""
     asked = [threading.Event() for _ in range(20)]
 
-    def page(offset: int) -> Page:
+    def page(offset: int) -> SearchPage:
         asked[offset].set()
         if 0 < offset < 17:
             assert asked[offset + 3].wait(5), "six are asked for, and two of them were read"
-        return Page(jobs(50 if offset < 19 else 7, first=50 * offset), 957, seconds=SLOW)
+        return SearchPage(jobs(50 if offset < 19 else 7, first=50 * offset), 957, seconds=SLOW)
 
     listing = PageReader().read(page)
     assert (len(listing.jobs), listing.problem, listing.requests) == (957, None, 20)
@@ -163,7 +163,7 @@ def test_item_offsets_of_a_slow_service_are_learnt_without_reading_again() -> No
     asked = [threading.Event() for _ in range(7)]
     service = Service(jobs(420), counts_items=True, seconds=SLOW)
 
-    def page(offset: int) -> Page:
+    def page(offset: int) -> SearchPage:
         offsets.append(offset)
         if offset < len(asked):
             asked[offset].set()
@@ -187,9 +187,9 @@ def test_whoever_may_not_read_is_told_so() -> None:
 def test_list_without_an_end_ends() -> None:
     fresh = iter(range(10**9))
 
-    def page(_: int) -> Page:
+    def page(_: int) -> SearchPage:
         number = next(fresh)
-        return Page([an_answer(metadata__id=f"id-{number}-{n}") for n in range(PAGE_SIZE)])
+        return SearchPage([an_answer(metadata__id=f"id-{number}-{n}") for n in range(PAGE_SIZE)])
 
     listing = PageReader().read(page)
     assert listing.problem == ENDLESS
@@ -198,7 +198,7 @@ def test_list_without_an_end_ends() -> None:
 
 def test_service_that_ignores_the_offset_is_a_problem() -> None:
     items = jobs(PAGE_SIZE)
-    assert PageReader().read(lambda _: Page(items)).problem == MOVED
+    assert PageReader().read(lambda _: SearchPage(items)).problem == MOVED
 
 
 @pytest.mark.parametrize(
@@ -223,5 +223,5 @@ def test_answer_of_the_search(answer: object, problem: str | None) -> None:
 )
 def test_total_that_is_only_the_length_of_the_page_tells_nothing(total: object, told: int | None) -> None:
     page = page_of({"items": [{}], "total": total})
-    assert isinstance(page, Page)
+    assert isinstance(page, SearchPage)
     assert page.total == told

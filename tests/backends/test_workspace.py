@@ -10,7 +10,7 @@ import pytest
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.observe import SearchFilter
-from reconciler.backends.modelarts.paging import Page
+from reconciler.backends.modelarts.paging import SearchPage
 from reconciler.core.observed.job import Observation
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.app import Application, create_app
@@ -79,12 +79,12 @@ def test_name_that_is_part_of_many_others_costs_no_more_than_the_scan(old_projec
     ],
 )
 def test_how_many_a_search_finds_is_a_hint_for_its_price_only(
-    old_project: Application, told: Callable[[Page], int | None], at_most: int
+    old_project: Application, told: Callable[[SearchPage], int | None], at_most: int
 ) -> None:
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         fetch = backend._page
 
-        def telling(offset: int, filters: Sequence[SearchFilter], *more: Any) -> Page:
+        def telling(offset: int, filters: Sequence[SearchFilter], *more: Any) -> SearchPage:
             page = fetch(offset, filters, *more)
             return page._replace(matching=told(page)) if filters else page
 

@@ -17,7 +17,7 @@ from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse, ServiceSession
 from reconciler.backends.modelarts.job_parser import read_job
 from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, named, observe
-from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, Listing, Page, PageReader, page_of
+from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, Listing, PageReader, SearchPage, page_of
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.ports import (
@@ -118,7 +118,7 @@ class ModelArtsBackend:
         budget = MemoryBudget()
         with self.reading() as tell_jobs:
 
-            def fetch(offset: int, filters: Sequence[SearchFilter]) -> Page:
+            def fetch(offset: int, filters: Sequence[SearchFilter]) -> SearchPage:
                 page = self._page(offset, filters, budget)
                 tell_jobs(len(page.items))
                 return page
@@ -167,7 +167,7 @@ class ModelArtsBackend:
         self._check_search(asked)
         budget = MemoryBudget()
 
-        def fetch(offset: int) -> Page:
+        def fetch(offset: int) -> SearchPage:
             return self._page(offset, filters, budget, asked)
 
         return self._reader.read(
@@ -185,7 +185,7 @@ class ModelArtsBackend:
         filters: Sequence[SearchFilter],
         budget: MemoryBudget,
         asked: Mapping[str, Any] = _NOTHING,
-    ) -> Page:
+    ) -> SearchPage:
         body: dict[str, Any] = {
             "offset": offset,
             "limit": PAGE_SIZE,

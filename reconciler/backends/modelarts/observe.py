@@ -18,8 +18,8 @@ from reconciler.backends.modelarts.paging import (
     SLOW_START_S,
     WIDTH,
     Listing,
-    Page,
     PageReader,
+    SearchPage,
     at_once,
 )
 from reconciler.core.observed.job import Observation, ObservedJob
@@ -29,7 +29,7 @@ from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 #: A condition of the service's search: `key`, `operator` (between, like, in, not), `value` (a list of text).
 SearchFilter = Mapping[str, Any]
 #: Fetches one page of a search.
-Fetch = Callable[[int, Sequence[SearchFilter]], Page]
+Fetch = Callable[[int, Sequence[SearchFilter]], SearchPage]
 NeedsAbsence = Callable[[Observation], bool]
 
 ACTIVE_ONLY: SearchFilter = {
@@ -63,7 +63,7 @@ class _RequestBudget:
     _promised: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def page(self, offset: int, filters: Sequence[SearchFilter]) -> Page:
+    def page(self, offset: int, filters: Sequence[SearchFilter]) -> SearchPage:
         with self._lock:
             if self.limit is not None and self.spent >= self.limit:
                 raise _BudgetExceeded
@@ -73,7 +73,7 @@ class _RequestBudget:
             self._expect(page)
         return page
 
-    def _expect(self, page: Page) -> None:
+    def _expect(self, page: SearchPage) -> None:
         """Give up at once if first pages promise more than there is to spend.
 
         What is said to match ends no list, and is no hint either where it is the whole workspace.
@@ -133,12 +133,12 @@ def observe(
     return _also(_scan(fetch, reader, None), partial)
 
 
-def _pages_to_come(first: Page) -> int | None:
+def _pages_to_come(first: SearchPage) -> int | None:
     """What the rest of the scan costs, in requests. `total` ends nothing, but is a hint for the price."""
     return None if first.total is None else first.total // PAGE_SIZE
 
 
-def _scan(fetch: Fetch, reader: PageReader, first: Page | None) -> Observation:
+def _scan(fetch: Fetch, reader: PageReader, first: SearchPage | None) -> Observation:
     listing = reader.read(lambda offset: fetch(offset, ()), first)
     return _observation(listing, 0, "full scan")
 

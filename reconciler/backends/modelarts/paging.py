@@ -39,7 +39,7 @@ MOVED = f"the list changed while it was read, {MAX_READINGS} times in a row"
 ENDLESS = f"the list does not end after {MAX_PAGES} pages"
 
 
-class Page(NamedTuple):
+class SearchPage(NamedTuple):
     """One answer of the search. `requests` is how many it took, `seconds` how long the last one.
 
     `total` and `matching` are how many jobs there are, and match, as far as the service seems to say it.
@@ -58,7 +58,7 @@ class Page(NamedTuple):
 
 
 #: Fetches the page that begins at `offset` (pages or items, as the service counts).
-FetchPage = Callable[[int], Page]
+FetchPage = Callable[[int], SearchPage]
 
 
 @dataclass
@@ -84,7 +84,7 @@ class PageReader:
         self.counts_items = False
         self._is_ours = is_ours
 
-    def read(self, fetch: FetchPage, first: Page | None = None) -> Listing:
+    def read(self, fetch: FetchPage, first: SearchPage | None = None) -> Listing:
         """Read the whole list; what cannot be read is said in the answer. `first` was fetched already.
 
         Raises:
@@ -104,7 +104,7 @@ class PageReader:
                 return seen.listing(end, counted.requests)
         return seen.listing(MOVED, counted.requests)
 
-    def _read_once(self, fetch: FetchPage, seen: _Seen, first: Page | None, width: int) -> str | None:
+    def _read_once(self, fetch: FetchPage, seen: _Seen, first: SearchPage | None, width: int) -> str | None:
         page, pages, ended = first or fetch(0), 0, False
         with _Ahead(fetch, width) as ahead:
             while True:
@@ -158,7 +158,7 @@ class _Ahead:
     def __init__(self, fetch: FetchPage, width: int) -> None:
         self._fetch = fetch
         self._pool = ThreadPoolExecutor(width, "reading")
-        self._asked: deque[Callable[[], Page]] = deque()
+        self._asked: deque[Callable[[], SearchPage]] = deque()
 
     def __enter__(self) -> _Ahead:
         return self
@@ -179,7 +179,7 @@ class _Ahead:
     def forget(self) -> None:
         self._asked.clear()
 
-    def next(self) -> Page:
+    def next(self) -> SearchPage:
         return self._asked.popleft()()
 
 
@@ -191,7 +191,7 @@ class _Counted:
         self._lock = threading.Lock()
         self.requests = requests
 
-    def __call__(self, offset: int) -> Page:
+    def __call__(self, offset: int) -> SearchPage:
         requests = 1
         try:
             page = self._fetch(offset)
@@ -226,7 +226,7 @@ class _Seen:
             return at_most
         return max(1, min(at_most, (self._total - self.count) // PAGE_SIZE + 1))
 
-    def take(self, page: Page) -> int:
+    def take(self, page: SearchPage) -> int:
         """Take the jobs of a page; return how many of them were there before."""
         repeated = 0
         for item in page.items:
@@ -266,13 +266,13 @@ class Enough:
         self._lock = threading.Lock()
         self._count, self._furthest = 0, 0
 
-    def __call__(self, offset: int) -> Page:
+    def __call__(self, offset: int) -> SearchPage:
         with self._lock:
             if offset == 0:
                 self._count, self._furthest = 0, 0
             # What lies before a page that was read already is asked for, or the list would have a gap.
             if self._count >= self._limit and offset > self._furthest:
-                return Page([], requests=0)
+                return SearchPage([], requests=0)
         page = self._fetch(offset)
         jobs = [job for item in page.items if isinstance(job := read_job(item), ObservedJob)]
         with self._lock:
@@ -281,7 +281,7 @@ class Enough:
         return page
 
 
-def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> Page | str:
+def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> SearchPage | str:
     """Take an answer of the search apart, or say why that is not possible."""
     if not isinstance(answer, dict) or "items" not in answer:
         return "the search response has no items"
@@ -292,4 +292,4 @@ def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> Page | str:
         return "the items of the search response are not a list"
     # A service that counts the page, not the list, tells nothing about the list.
     known, matching = (int(n) if n is not None and n > len(items) else None for n in (total, count))
-    return Page(items, known, requests, seconds, matching)
+    return SearchPage(items, known, requests, seconds, matching)
