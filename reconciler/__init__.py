@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         Quota,
         Stages,
         TaggedJob,
-        Task,
+        TaskResponse,
     )
     from reconciler.core.declared.desired import JobBody
     from reconciler.core.diagnostic import (
@@ -114,7 +114,7 @@ _NAMES_BY_MODULE = {
         "Quota",
         "Stages",
         "TaggedJob",
-        "Task",
+        "TaskResponse",
     ),
     "core.declared.desired": ("JobBody",),
     "core.diagnostic": (
@@ -192,7 +192,7 @@ __all__ = [
     "StalePlan",
     "TagFilter",
     "TaggedJob",
-    "Task",
+    "TaskResponse",
     "Throttled",
     "Unanswered",
     "Unauthorized",

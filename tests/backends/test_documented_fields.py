@@ -272,7 +272,7 @@ OTHERS: dict[str, Any] = {
     "JobActionType": MESSAGES["terminate"],
     "JobUpdateRequestBody": MESSAGES["update"],
     "ListTrainingJobEventsResponse": responses.Events,
-    "TaskIP": responses.Task,
+    "TaskIP": responses.TaskResponse,
     "ListTrainingJobStagesResponse": responses.Stages,
     "ShowTrainingJobLogsPreviewResponse": responses.LogPreview,
     "ShowTrainingJobLogsFromAomResponse": responses.LogLines,

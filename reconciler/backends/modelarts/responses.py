@@ -34,7 +34,7 @@ class Events(Told):
     events: tuple[Event, ...] = ()
 
 
-class Task(Lenient):
+class TaskResponse(Lenient):
     """A task of a job, and where it ran."""
 
     task: str = ""
