@@ -65,7 +65,7 @@ class Stage(Told):
     sub_stages: tuple[SubStage, ...] = ()
 
 
-class Run(Told):
+class RunResponse(Told):
     """One run of a job; a job that was restarted has several."""
 
     record_order: Count = None
@@ -76,7 +76,7 @@ class Stages(Told):
     """The runs of a job."""
 
     total_count: Count = None
-    running_records: tuple[Run, ...] = ()
+    running_records: tuple[RunResponse, ...] = ()
 
 
 class LogPreview(Told):
