@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
     from reconciler.backends.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.modelarts.responses import (
-        Engine,
+        EngineResponse,
         Event,
         Events,
         Flavor,
@@ -104,7 +104,7 @@ _NAMES_BY_MODULE = {
         "ReportedJob",
     ),
     "backends.modelarts.responses": (
-        "Engine",
+        "EngineResponse",
         "Event",
         "Events",
         "Flavor",
@@ -157,7 +157,7 @@ __all__ = [
     "ApplyFailed",
     "Diagnostic",
     "DriftReport",
-    "Engine",
+    "EngineResponse",
     "Event",
     "Events",
     "ExitCode",

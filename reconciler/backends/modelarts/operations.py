@@ -128,7 +128,7 @@ class Operations:
         answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
         return _read(responses.Flavors, answer)
 
-    def engines(self) -> tuple[responses.Engine, ...]:
+    def engines(self) -> tuple[responses.EngineResponse, ...]:
         """Return the preset engines."""
         return self.engine_list().items
 

@@ -215,7 +215,7 @@ class ImageInfo(Told):
     image_version: str = ""
 
 
-class Engine(Told):
+class EngineResponse(Told):
     """A preset framework in one version."""
 
     engine_id: str = ""
@@ -231,7 +231,7 @@ class Engines(Told):
     """All engines."""
 
     total: Count = None
-    items: tuple[Engine, ...] = ()
+    items: tuple[EngineResponse, ...] = ()
 
 
 class Tags(Told):
