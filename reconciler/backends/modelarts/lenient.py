@@ -36,7 +36,7 @@ def _fields_by_spelling(model: type[BaseModel]) -> Mapping[str, str]:
     }
 
 
-class Told(BaseModel):
+class ResponseModel(BaseModel):
     """An object of the service."""
 
     model_config = ConfigDict(
@@ -57,7 +57,7 @@ class Told(BaseModel):
         return value
 
 
-class Lenient(Told):
+class Lenient(ResponseModel):
     """An object in which a member of the wrong type hides no other: it is kept beside the unknown ones."""
 
     @model_validator(mode="wrap")

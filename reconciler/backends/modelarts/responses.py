@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import AliasChoices, Field, model_validator
 
-from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts, Told
+from reconciler.backends.modelarts.lenient import Count, Lenient, Number, ResponseModel, Texts
 
 
-class Event(Told):
+class Event(ResponseModel):
     """Something that happened to a job. `time` is text, as the service writes it."""
 
     time: str = ""
@@ -22,7 +22,7 @@ class Event(Told):
     source: str = ""
 
 
-class Events(Told):
+class Events(ResponseModel):
     """A page of events; `total` is how many there are."""
 
     total: Count = None
@@ -43,7 +43,7 @@ class TaskResponse(Lenient):
     schedule_count: Count = None
 
 
-class SubStage(Told):
+class SubStage(ResponseModel):
     """A step within a stage."""
 
     name: str = ""
@@ -52,7 +52,7 @@ class SubStage(Told):
     create_time: str = ""
 
 
-class Stage(Told):
+class Stage(ResponseModel):
     """A stage of a run: scheduling, preparing, running or end."""
 
     job_id: str = ""
@@ -65,21 +65,21 @@ class Stage(Told):
     sub_stages: tuple[SubStage, ...] = ()
 
 
-class RunResponse(Told):
+class RunResponse(ResponseModel):
     """One run of a job; a job that was restarted has several."""
 
     record_order: Count = None
     stages: tuple[Stage, ...] = ()
 
 
-class Stages(Told):
+class Stages(ResponseModel):
     """The runs of a job."""
 
     total_count: Count = None
     running_records: tuple[RunResponse, ...] = ()
 
 
-class LogPreview(Told):
+class LogPreview(ResponseModel):
     """The end of a log, at most 5 MB; sizes in bytes."""
 
     # It was named `context` before March 2022.
@@ -88,13 +88,13 @@ class LogPreview(Told):
     full_size: Count = None
 
 
-class LogUrl(Told):
+class LogUrl(ResponseModel):
     """A link to a whole log; it lives five minutes, and whoever has it can read the log."""
 
     obs_url: str
 
 
-class LogLines(Told):
+class LogLines(ResponseModel):
     """Some lines of a log."""
 
     start_line: str = ""
@@ -103,7 +103,7 @@ class LogLines(Told):
     content: str = ""
 
 
-class Metric(Told):
+class Metric(ResponseModel):
     """One value per minute, in percent; None where there is none (the service says -1)."""
 
     metric: str = ""
@@ -117,13 +117,13 @@ class Metric(Told):
         return value
 
 
-class Metrics(Told):
+class Metrics(ResponseModel):
     """All metrics of a task."""
 
     metrics: tuple[Metric, ...] = ()
 
 
-class Quota(Told):
+class Quota(ResponseModel):
     """How many of something there may be, and are."""
 
     resource: str = ""
@@ -131,7 +131,7 @@ class Quota(Told):
     used: Count = None
 
 
-class Quotas(Told):
+class Quotas(ResponseModel):
     """All quotas."""
 
     quotas: tuple[Quota, ...] = ()
@@ -193,21 +193,21 @@ class Flavor(Lenient):
     attributes: Texts = Field(default_factory=dict)
 
 
-class Flavors(Told):
+class Flavors(ResponseModel):
     """All flavors of the public pools."""
 
     total_count: Count = None
     flavors: tuple[Flavor, ...] = ()
 
 
-class Tag(Told):
+class Tag(ResponseModel):
     """A tag of a job or an engine."""
 
     key: str
     value: str = ""
 
 
-class ImageInfo(Told):
+class ImageInfo(ResponseModel):
     """The images of an engine."""
 
     cpu_image_url: str = ""
@@ -215,7 +215,7 @@ class ImageInfo(Told):
     image_version: str = ""
 
 
-class EngineResponse(Told):
+class EngineResponse(ResponseModel):
     """A preset framework in one version."""
 
     engine_id: str = ""
@@ -227,33 +227,33 @@ class EngineResponse(Told):
     tags: tuple[Tag, ...] = ()
 
 
-class Engines(Told):
+class Engines(ResponseModel):
     """All engines."""
 
     total: Count = None
     items: tuple[EngineResponse, ...] = ()
 
 
-class Tags(Told):
+class Tags(ResponseModel):
     """The tags of one job."""
 
     tags: tuple[Tag, ...] = ()
 
 
-class TagValues(Told):
+class TagValues(ResponseModel):
     """A key, and all values that jobs of the project give it."""
 
     key: str
     values: tuple[str, ...] = ()
 
 
-class ProjectTags(Told):
+class ProjectTags(ResponseModel):
     """All tags of a project."""
 
     tags: tuple[TagValues, ...] = ()
 
 
-class TaggedJob(Told):
+class TaggedJob(ResponseModel):
     """A job that was found by its tags."""
 
     resource_id: str
@@ -263,14 +263,14 @@ class TaggedJob(Told):
     resource_detail: Any = None
 
 
-class TaggedJobs(Told):
+class TaggedJobs(ResponseModel):
     """A page of jobs that were found by their tags; `total_count` is how many there are."""
 
     resources: tuple[TaggedJob, ...] = ()
     total_count: Count = None
 
 
-class TaggedCount(Told):
+class TaggedCount(ResponseModel):
     """How many jobs have the tags."""
 
     total_count: int
