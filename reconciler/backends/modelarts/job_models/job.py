@@ -83,7 +83,7 @@ class RunningRecord(Lenient):
     recover_records: tuple[RecoverRecord, ...] = ()
 
 
-class Status(Lenient):
+class StatusResponse(Lenient):
     """Where the job is in its life; times and durations in milliseconds, 0 before the start.
 
     `node_count_metrics` are pairs of a time and the nodes from then on. `secondary_phase` may be anything.
@@ -186,7 +186,7 @@ class ReportedJob(Lenient):
 
     kind: str = ""
     metadata: Metadata = Field(default_factory=Metadata)
-    status: Status = Field(default_factory=Status)
+    status: StatusResponse = Field(default_factory=StatusResponse)
     algorithm: Algorithm | None = None
     tasks: tuple[HeteroTask, ...] = ()
     spec: Spec | None = None
