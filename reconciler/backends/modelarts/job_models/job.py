@@ -140,7 +140,7 @@ class Endpoints(Lenient):
     mindstudio_insight: WebTool | None = None
 
 
-class Variable(Lenient):
+class EnvironmentVariable(Lenient):
     """A variable of a fine-tune job."""
 
     label: str = ""
@@ -156,7 +156,7 @@ class Variable(Lenient):
 class TaskEnvironment(Lenient):
     """Environment of a fine-tune job."""
 
-    envs: tuple[Variable, ...] = ()
+    envs: tuple[EnvironmentVariable, ...] = ()
 
 
 class CheckpointConfig(Lenient):
