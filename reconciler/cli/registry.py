@@ -8,30 +8,34 @@ from typing import NamedTuple
 import click
 
 
-class Row(NamedTuple):
+class CommandRow(NamedTuple):
     """One command: the attribute `command` of a module, and its line in `--help`."""
 
     module: str
     help: str
 
 
-COMMANDS: dict[str, Row] = {
-    "validate": Row("validate", "Check the manifest, without the service and without credentials."),
-    "plan": Row("plan", "Show what apply would do, without changing anything."),
-    "apply": Row("apply", "Make the service match the manifest."),
-    "destroy": Row("destroy", "Terminate the jobs that the stack owns."),
-    "show": Row("show", "Show a saved plan, in any format."),
-    "drift": Row("drift", "Show what changed on the service behind the manifest's back."),
-    "status": Row("status", "Show the current state of the stack's jobs, and what each is waiting for."),
-    "history": Row("history", "Show past applies, drift checks and revisions."),
-    "jobs": Row("jobs", "List, show, watch, terminate or delete single jobs of the target."),
-    "flavors": Row("flavors", "List the compute flavors that the target offers."),
-    "engines": Row("engines", "List the preset engines that the target offers."),
-    "doctor": Row("doctor", "Check credentials, endpoint, clock and permissions, and say how to fix them."),
-    "unlock": Row("unlock", "Break a lock, after asking."),
-    "schema": Row("schema", "Print a JSON Schema: manifest, plan, drift, events, history or status."),
-    "explain": Row("explain", "Print the decision tables: states, fields."),
-    "emulator": Row("emulator", "Run the embedded emulator as an HTTP server."),
+COMMANDS: dict[str, CommandRow] = {
+    "validate": CommandRow("validate", "Check the manifest, without the service and without credentials."),
+    "plan": CommandRow("plan", "Show what apply would do, without changing anything."),
+    "apply": CommandRow("apply", "Make the service match the manifest."),
+    "destroy": CommandRow("destroy", "Terminate the jobs that the stack owns."),
+    "show": CommandRow("show", "Show a saved plan, in any format."),
+    "drift": CommandRow("drift", "Show what changed on the service behind the manifest's back."),
+    "status": CommandRow(
+        "status", "Show the current state of the stack's jobs, and what each is waiting for."
+    ),
+    "history": CommandRow("history", "Show past applies, drift checks and revisions."),
+    "jobs": CommandRow("jobs", "List, show, watch, terminate or delete single jobs of the target."),
+    "flavors": CommandRow("flavors", "List the compute flavors that the target offers."),
+    "engines": CommandRow("engines", "List the preset engines that the target offers."),
+    "doctor": CommandRow(
+        "doctor", "Check credentials, endpoint, clock and permissions, and say how to fix them."
+    ),
+    "unlock": CommandRow("unlock", "Break a lock, after asking."),
+    "schema": CommandRow("schema", "Print a JSON Schema: manifest, plan, drift, events, history or status."),
+    "explain": CommandRow("explain", "Print the decision tables: states, fields."),
+    "emulator": CommandRow("emulator", "Run the embedded emulator as an HTTP server."),
 }
 
 
