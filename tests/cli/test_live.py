@@ -19,7 +19,7 @@ from reconciler.cli.terminal import reading as reading_module
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.progress import _Lines, progress
 from reconciler.cli.terminal.reading import Reading
-from reconciler.cli.terminal.wait_table import BusyLine, Display, LiveTable, Row, can_draw, display, fit
+from reconciler.cli.terminal.wait_table import BusyLine, Display, LiveTable, TableRow, can_draw, display, fit
 from reconciler.core.outcome import ApplyEvent, EventType
 from reconciler.core.planning.plan import Action, Plan, timestamp
 from reconciler.emulator import Store
@@ -115,24 +115,24 @@ def test_events_go_to_the_file_and_the_table_to_the_terminal(tmp_path: Path) -> 
 
 # ── rows ───────────────────────────────────────────────────────────────────────────────────────────
 
-ROWS = st.lists(st.builds(Row, st.tuples(st.text()), st.integers(0, 9), st.sampled_from("abc")))
+ROWS = st.lists(st.builds(TableRow, st.tuples(st.text()), st.integers(0, 9), st.sampled_from("abc")))
 
 
 def test_rows_that_fit_stay_in_their_order() -> None:
-    rows = [Row(("b",), 2, "Pending"), Row(("a",), 1, "Running")]
+    rows = [TableRow(("b",), 2, "Pending"), TableRow(("a",), 1, "Running")]
     assert fit(rows, 2) == (rows, "")
 
 
 def test_rows_that_matter_stay_where_there_is_little_room() -> None:
-    rows = [Row(("a",), 9, "Completed"), Row(("b",), 5, "Pending"), Row(("c",), 0, "Failed")]
-    rows += [Row((name,), 9, "Completed") for name in "de"]
+    rows = [TableRow(("a",), 9, "Completed"), TableRow(("b",), 5, "Pending"), TableRow(("c",), 0, "Failed")]
+    rows += [TableRow((name,), 9, "Completed") for name in "de"]
     shown, line = fit(rows, 2)
     assert [row.cells[0] for row in shown] == ["c", "b"]
     assert line == "and 3 more: 3 Completed"
 
 
 @given(ROWS, st.integers(1, 12))
-def test_every_row_is_shown_or_counted(rows: list[Row], room: int) -> None:
+def test_every_row_is_shown_or_counted(rows: list[TableRow], room: int) -> None:
     shown, line = fit(rows, room)
     hidden = int(found[1]) if (found := MORE.match(line)) else 0
     assert len(shown) <= room
@@ -176,7 +176,7 @@ def test_signal_handler_may_speak_while_main_thread_draws(monkeypatch: pytest.Mo
     """A handler that drew itself would draw again what was being drawn."""
     screen, one = a_screen(monkeypatch), Display()
     table = LiveTable(("key",))
-    table.rows = [Row((f"row-{n}",), 0, "x") for n in range(5)]
+    table.rows = [TableRow((f"row-{n}",), 0, "x") for n in range(5)]
     before = signal.signal(signal.SIGUSR1, lambda *_: console.say("spoken"))
     try:
         with one.part(table, screen):

@@ -15,7 +15,7 @@ from reconciler.cli.options import TARGET, option, with_options
 from reconciler.cli.service_session import JSON
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.reading import reading
-from reconciler.cli.terminal.wait_table import RANKS, LiveTable, Row, can_draw, display
+from reconciler.cli.terminal.wait_table import RANKS, LiveTable, TableRow, can_draw, display
 from reconciler.core.exit_code import ExitCode
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def _redraw(context: Context) -> NoReturn:
                 report = reconcile.status(context)
                 table.title = head_line(report)
                 table.rows = [
-                    Row(cells(one, report), _rank(one), one.phase or "without a job") for one in report.jobs
+                    TableRow(cells(one, report), _rank(one), one.phase or "without a job")
+                    for one in report.jobs
                 ]
                 table.foot = summary_line(report)
                 display.refresh()

@@ -39,7 +39,7 @@ def can_draw(stream: TextIO) -> bool:
     return stream.isatty() and not is_dumb and console.log_format == "text"
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One row of a table. Where not all fit those of the lowest `rank` stay; `word` counts the others."""
 
     cells: Sequence[str]
@@ -53,7 +53,7 @@ class LiveTable:
     def __init__(self, head: Sequence[str], title: str = "") -> None:
         self._head = head
         self.title = title
-        self.rows: Sequence[Row] = ()
+        self.rows: Sequence[TableRow] = ()
         self.foot = ""
         self.lines_beside = 0
 
@@ -78,7 +78,7 @@ class LiveTable:
             yield _line(self.foot)
 
 
-def fit(rows: Sequence[Row], room: int) -> tuple[Sequence[Row], str]:
+def fit(rows: Sequence[TableRow], room: int) -> tuple[Sequence[TableRow], str]:
     """The rows that there is room for, those that matter most, and a line that counts the others.
 
     Where all fit they stay in their order, and the line is empty.
@@ -306,7 +306,7 @@ def _count(waits: Sequence[Waited], goal: Goal) -> str:
     return f"{ends['reached']} of {len(waits)} jobs {goal.value}{failed}"
 
 
-def _row(waited: Waited, at_s: float) -> Row:
+def _row(waited: Waited, at_s: float) -> TableRow:
     from reconciler.core.text.duration import format_duration
 
     job = waited.job
@@ -318,4 +318,4 @@ def _row(waited: Waited, at_s: float) -> Row:
         format_duration(round(job.ran_s(at_s))) if job else "",
         waited.end.value.replace("_", " "),
     )
-    return Row(cells, _BEHIND.get(waited.end.value, RANKS.get(phase, 4)), phase)
+    return TableRow(cells, _BEHIND.get(waited.end.value, RANKS.get(phase, 4)), phase)
