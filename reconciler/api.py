@@ -48,7 +48,7 @@ from reconciler.render import FORMATS, render_drift, render_plan
 from reconciler.render.json import redacted
 from reconciler.render.style import View
 from reconciler.render.text import render_result
-from reconciler.saved_plans import PlanFile, ReadPlan, Values, plan_file_of, read_plan
+from reconciler.saved_plans import PlanFile, ReadPlan, SecretSources, plan_file_of, read_plan
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
@@ -373,7 +373,7 @@ class Session:
             raise WrongUsage(Diagnostic("plan of another stack", why, f"connect stack {core.stack}"))
         if isinstance(made, ReadPlan):
             stack, runtime = self.stack, self._runtime
-            values = Values(stack._variables, stack._var_files, runtime.environ, runtime.redactor)
+            values = SecretSources(stack._variables, stack._var_files, runtime.environ, runtime.redactor)
             core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
         else:
             loaded, only = made.loaded, made.only

@@ -238,7 +238,7 @@ class ReadPlan:
             warnings=(),
         )
 
-    def resolve(self, values: Values) -> Plan:
+    def resolve(self, values: SecretSources) -> Plan:
         """The plan with the secrets in its bodies, from where their values came from.
 
         Raises:
@@ -251,7 +251,7 @@ class ReadPlan:
         actions = tuple(action.model_copy(update={"desired": body}) for action, body in pairs)
         return plan.model_copy(update={"actions": actions})
 
-    def records_url(self, values: Values, root: Path) -> str | None:
+    def records_url(self, values: SecretSources, root: Path) -> str | None:
         """The URL of the record store that the plan names; None for the file beside the root file.
 
         Raises:
@@ -264,7 +264,7 @@ class ReadPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class SecretSources:
     """Where the values of a saved plan's secrets are looked for, beside where they came from."""
 
     variables: Mapping[str, str]

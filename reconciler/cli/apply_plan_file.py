@@ -14,7 +14,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
 from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.text.sanitize import printable
-from reconciler.saved_plans import Values, read_plan
+from reconciler.saved_plans import SecretSources, read_plan
 
 if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan
@@ -62,7 +62,7 @@ def _opened(
 
     read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
     read.check_approved(approved)
-    values = Values(dict(variables), list(var_files), os.environ, console.redact)
+    values = SecretSources(dict(variables), list(var_files), os.environ, console.redact)
     plan, options, loaded = read.resolve(values), read.options, read.as_loaded()
     run_by = runtime(interrupt.stop)
     url = records_url(options.target, records, lambda: read.records_url(values, loaded.root), run_by)
