@@ -19,7 +19,14 @@ from reconciler.core.text.secret import SecretText, as_released
 from reconciler.manifests import budget
 from reconciler.manifests.budget import BudgetExceeded, ExpansionBudget
 from reconciler.manifests.suggestions import did_you_mean
-from reconciler.manifests.variables import CREDENTIAL, NoValue, Values, is_utf8, not_utf8, refused_credential
+from reconciler.manifests.variables import (
+    CREDENTIAL,
+    NoValue,
+    VariableValues,
+    is_utf8,
+    not_utf8,
+    refused_credential,
+)
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep
 
@@ -53,7 +60,7 @@ class Expander:
     credentials may: nowhere in what a job is made of.
     """
 
-    values: Values
+    values: VariableValues
     environ: Mapping[str, str]
     job: str | None = None
     takes_secrets: bool = True

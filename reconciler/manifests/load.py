@@ -42,7 +42,7 @@ from reconciler.manifests.targets import Targets, default_problem
 from reconciler.manifests.variables import (
     NAME,
     NO_VALUE,
-    Values,
+    VariableValues,
     marked_texts,
     problems_of,
     read_value_files,
@@ -210,7 +210,7 @@ class _Loading:
         if not self._is_broken:
             self._problems += unknown_names(given, self._value_files, declared)
         from_files = {name: value for document in self._value_files for name, value in document.tree.items()}
-        values = Values(declared, given, from_files, environ, offline)
+        values = VariableValues(declared, given, from_files, environ, offline)
         learn(self._secrets(values))
         targets = Targets(
             merged.targets, Expander(values, environ, takes_secrets=False, takes_credentials=True)
@@ -266,7 +266,7 @@ class _Loading:
                 redact.learn(marked_texts(document.tree))
             raise ManifestInvalid(*_shown(_distinct(in_file_order(problems)), redact))
 
-    def _tell_missing_values(self, values: Values) -> None:
+    def _tell_missing_values(self, values: VariableValues) -> None:
         """Each variable without a value is told once, where it is declared, however often it is used."""
         self._problems = [problem for problem in self._problems if problem.what != NO_VALUE]
         if any(document.is_broken for document in self._value_files):
@@ -277,7 +277,7 @@ class _Loading:
                 diagnose(entry.document, entry.steps, error.what, error.why, error.fix, at_key=True)
             )
 
-    def _secrets(self, values: Values) -> set[str]:
+    def _secrets(self, values: VariableValues) -> set[str]:
         """Every value of a sensitive variable, of declarations that are wrong or contradict another too."""
         secrets: set[str] = set()
         for document in self._files.documents:
@@ -288,7 +288,7 @@ class _Loading:
                         secrets.update(texts_in(value))
         return secrets
 
-    def _sources(self, values: Values) -> dict[str, VariableSource]:
+    def _sources(self, values: VariableValues) -> dict[str, VariableSource]:
         """Where the value of each sensitive variable comes from."""
         file_by_name = {name: document.file for document in self._value_files for name in document.tree}
         found = {
@@ -298,7 +298,7 @@ class _Loading:
         }
         return {name: source for name, source in found.items() if source is not None}
 
-    def _records(self, values: Values, environ: Mapping[str, str]) -> RecordsSetting:
+    def _records(self, values: VariableValues, environ: Mapping[str, str]) -> RecordsSetting:
         document = self._merged.records_at
         if document is None:
             return RecordsSetting()

@@ -13,7 +13,7 @@ from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.expand import Expander, NotExpanded, Problem, problems_in
-from reconciler.manifests.variables import NoValue, Values
+from reconciler.manifests.variables import NoValue, VariableValues
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose
 
@@ -35,7 +35,7 @@ class RecordsSetting:
 
     document: Document | None = None
     text: str = ""
-    values: Values = field(default_factory=lambda: Values({}))
+    values: VariableValues = field(default_factory=lambda: VariableValues({}))
     environ: Mapping[str, str] = field(default_factory=dict)
     root: Path = Path()
 
@@ -72,7 +72,7 @@ class RecordsSetting:
         expander = Expander(self.values, self.environ, takes_credentials=True)
         return {form for one in _passwords_of(self.text, expander) for form in (one, unquote(one)) if one}
 
-    def _read(self, values: Values) -> tuple[list[Problem], str | None]:
+    def _read(self, values: VariableValues) -> tuple[list[Problem], str | None]:
         # Values that are no secret are looked at as if they were written there.
         written = reference_of(self.text, values)
         problem = _literal_password(self.text) or _open_password(written) or _address_problem(written)
@@ -125,7 +125,7 @@ def whole_address(url: str, root: Path) -> str:
     return f"sqlite:///{root.resolve() / rest[1:]}" if scheme == "sqlite" and rest[:1] == "/" else url
 
 
-def reference_of(text: str, values: Values) -> str:
+def reference_of(text: str, values: VariableValues) -> str:
     """The text with those expressions kept that stand for what is secret, or comes from the environment."""
     shown, literal = "", ""
     for part in parts_of(text):
@@ -139,7 +139,7 @@ def reference_of(text: str, values: Values) -> str:
     return shown + escape(literal)
 
 
-def _open_value(reference: Reference, values: Values) -> str | None:
+def _open_value(reference: Reference, values: VariableValues) -> str | None:
     kind, _, name = reference.inner.partition(".")
     if kind != "var":
         return None

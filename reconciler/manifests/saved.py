@@ -21,7 +21,7 @@ from reconciler.manifests.records import looks_like_passwords, passwords_in, rea
 from reconciler.manifests.variables import (
     NO_VALUE,
     NoValue,
-    Values,
+    VariableValues,
     problems_of,
     read_value_files,
     texts_in,
@@ -163,14 +163,14 @@ class _Again:
         merged = {name: value for document in documents for name, value in document.tree.items()}
         return cls(sources, given, merged, environ, base)
 
-    def values(self, names: Sequence[str], learn: Callable[[Iterable[str]], None]) -> Values:
+    def values(self, names: Sequence[str], learn: Callable[[Iterable[str]], None]) -> VariableValues:
         """The values of variables; each of them has one."""
         declared, from_files = {}, dict[str, Any]()
         for name in dict.fromkeys((*self.sources, *names)):
             source = self.sources.get(name)
             declared[name] = Variable(env=source.env if source else None, sensitive=True)
             from_files[name] = self._from_files(name)
-        values = Values(declared, self.given, from_files, self.environ)
+        values = VariableValues(declared, self.given, from_files, self.environ)
         learn(
             text
             for name, variable in declared.items()

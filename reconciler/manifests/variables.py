@@ -37,7 +37,7 @@ class NoValue(Exception):
 
 
 @dataclass
-class Values:
+class VariableValues:
     """What `${var.NAME}` stands for. Values are looked up when they are used, each once."""
 
     declared: Mapping[str, Variable]

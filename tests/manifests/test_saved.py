@@ -18,7 +18,7 @@ from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.core.text.secret import SecretText, save, unsavable
 from reconciler.manifests.expand import Expander
 from reconciler.manifests.saved import resolve
-from reconciler.manifests.variables import Values
+from reconciler.manifests.variables import VariableValues
 from tests.manifests.conftest import HEAD, JOB, Place
 
 TOKEN = {"token": VariableSource(env="TOKEN")}
@@ -133,7 +133,7 @@ def test_secrets_survive_with_value_and_reference(
         else:
             literal += piece
     text += escape(literal)
-    value = Expander(Values(declared, from_files=given_values), {}).text(text)
+    value = Expander(VariableValues(declared, from_files=given_values), {}).text(text)
     tree = {"a": [value, {"b": value}]}
     written = json.loads(json.dumps(save(tree)))
     sources = {"token": VariableSource(env="TOKEN"), "other": VariableSource(given=True)}
