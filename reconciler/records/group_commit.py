@@ -11,7 +11,7 @@ from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.record import RecordsUnavailable
 
 
-class Entry:
+class PendingWrite:
     """Something to be written. `refusal` is set by whoever writes it."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Entry:
         self.refusal: ReconcilerError | None = None
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=PendingWrite)
 
 
 class Gathering(Generic[E]):
@@ -64,6 +64,6 @@ class Gathering(Generic[E]):
                 entry.is_settled = True
 
 
-def _refuse(entries: Sequence[Entry], why: ReconcilerError) -> None:
+def _refuse(entries: Sequence[PendingWrite], why: ReconcilerError) -> None:
     for entry in entries:
         entry.refusal = entry.refusal or why

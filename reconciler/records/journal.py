@@ -13,7 +13,7 @@ from reconciler.core.outcome import Outcome, Status
 from reconciler.core.planning.plan import After, Before
 from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, Step, StepEnd
 from reconciler.records.database import Database
-from reconciler.records.group_commit import Entry, Gathering
+from reconciler.records.group_commit import Gathering, PendingWrite
 from reconciler.records.history import declared_now, in_order, move
 from reconciler.records.locks.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
@@ -32,7 +32,7 @@ class Move(Enum):
     END = auto()
 
 
-class Rows(Entry):
+class Rows(PendingWrite):
     """The rows that one call of the journal writes. A fenced one is refused if the lock is not ours."""
 
     def __init__(self, *rows: tuple[Move, dict[str, Any]], is_fenced: bool = False) -> None:
