@@ -19,7 +19,7 @@ from reconciler.core.text.secret import SecretText
 from reconciler.manifests.budget import BudgetExceeded, measure
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
-from reconciler.manifests.merge import Entry
+from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, location_of_key
@@ -55,7 +55,7 @@ class JobReader:
     def __post_init__(self) -> None:
         self._depends_on_job = any(_mentions_job(tree) for _, tree in self.defaults)
 
-    def read(self, entry: Entry) -> DesiredJob | None:
+    def read(self, entry: MergedEntry) -> DesiredJob | None:
         """Return the desired job of an entry, or None if it has problems."""
         if self.expander.budget.is_exceeded:
             return None  # That has been said, and this may be as much again.
@@ -77,7 +77,7 @@ class JobReader:
             self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _ECHOES)
         self.problems += _raw_problems(tree.get("raw"), origin)
 
-    def _read(self, entry: Entry) -> DesiredJob | None:
+    def _read(self, entry: MergedEntry) -> DesiredJob | None:
         own = self._origin(entry, with_defaults=False)
         if not isinstance(entry.value, dict):
             why = f"expected a mapping, got {found(entry.value)}"
@@ -110,7 +110,7 @@ class JobReader:
             return False
         return True
 
-    def _origin(self, entry: Entry, *, with_defaults: bool = True) -> Origin:
+    def _origin(self, entry: MergedEntry, *, with_defaults: bool = True) -> Origin:
         places: list[tuple[Document, tuple[PathStep, ...]]] = [(entry.document, entry.steps)]
         if with_defaults:
             places += [(document, ("defaults",)) for document, _ in self.defaults]
@@ -143,7 +143,7 @@ class JobReader:
             return partly, False
 
     def _validated(
-        self, entry: Entry, merged: dict[str, Any], has_body: bool, is_whole: bool
+        self, entry: MergedEntry, merged: dict[str, Any], has_body: bool, is_whole: bool
     ) -> DesiredJob | None:
         is_absent = merged.get("state") == "absent"
         origin = self._origin(entry)

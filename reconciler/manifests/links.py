@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.merge import Entry
+from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.problems import Unexpanded
 from reconciler.manifests.suggestions import Names
 from reconciler.manifests.yaml.document import shorten
@@ -22,7 +22,7 @@ UNKNOWN = "unknown key"
 class Link(NamedTuple):
     """One key that an entry names under `needs` or `formerly`, and where."""
 
-    entry: Entry
+    entry: MergedEntry
     key: str
     steps: tuple[PathStep, ...]
 
@@ -46,11 +46,11 @@ def keys_in(value: Any) -> tuple[str, ...]:
 class Links:
     """What the jobs of one stack say of each other; `entries` are all that its files declare, by key."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, MergedEntry]
     needs: list[Link] = field(default_factory=list)
     formerly: list[Link] = field(default_factory=list)
 
-    def take(self, entry: Entry, value: Mapping[str, Any]) -> None:
+    def take(self, entry: MergedEntry, value: Mapping[str, Any]) -> None:
         """Take note of what an entry says, its expressions replaced."""
         self.needs += _links(entry, "needs", value.get("needs"))
         self.formerly += _links(entry, "formerly", value.get("formerly"))
@@ -109,7 +109,7 @@ class Links:
         return link.diagnose("former key still declared", why, f"remove that entry, or this {name}")
 
 
-def _links(entry: Entry, name: str, value: Any) -> Iterator[Link]:
+def _links(entry: MergedEntry, name: str, value: Any) -> Iterator[Link]:
     if _is_key(value):
         yield Link(entry, value, (name,))
     elif isinstance(value, list):

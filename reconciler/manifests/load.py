@@ -35,7 +35,7 @@ from reconciler.manifests.files import StackFiles, find_stack
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.mapping import stack_of
-from reconciler.manifests.merge import Entry, MergedManifest, merge_files
+from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
 from reconciler.manifests.problems import Origin, diagnostics, found
 from reconciler.manifests.records import RecordsSetting, looks_like_passwords
 from reconciler.manifests.targets import Targets, default_problem
@@ -365,7 +365,7 @@ class _Loading:
         return merged.target
 
 
-def _literal_default(name: str, entry: Entry) -> Diagnostic:
+def _literal_default(name: str, entry: MergedEntry) -> Diagnostic:
     steps = (*entry.steps, "default")
     why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
     fix = "use env: NAME instead"

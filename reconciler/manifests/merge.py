@@ -22,7 +22,7 @@ API_VERSION = "reconciler/v1"
 
 
 @dataclass(frozen=True)
-class Entry:
+class MergedEntry:
     """What one file says under one name of a section."""
 
     document: Document
@@ -44,9 +44,9 @@ class MergedManifest:
     target: str | None = None
     target_at: Document | None = None
     records_at: Document | None = None
-    targets: dict[str, Entry] = field(default_factory=dict)
-    variables: dict[str, Entry] = field(default_factory=dict)
-    jobs: dict[str, Entry] = field(default_factory=dict)
+    targets: dict[str, MergedEntry] = field(default_factory=dict)
+    variables: dict[str, MergedEntry] = field(default_factory=dict)
+    jobs: dict[str, MergedEntry] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     limits_at: tuple[Document, ...] = ()
     defaults: tuple[tuple[Document, dict[str, Any]], ...] = ()
@@ -78,10 +78,10 @@ def _having(documents: Iterable[Document], section: str) -> list[Document]:
     return [document for document in documents if isinstance(document.tree.get(section), dict)]
 
 
-def _entries(documents: Iterable[Document], section: str) -> Iterator[Entry]:
+def _entries(documents: Iterable[Document], section: str) -> Iterator[MergedEntry]:
     for document in _having(documents, section):
         for name, value in document.tree[section].items():
-            yield Entry(document, section, name, value)
+            yield MergedEntry(document, section, name, value)
 
 
 def _shape_problems(document: Document) -> Iterator[Diagnostic]:
@@ -110,7 +110,7 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
         for document in saying[1:]:
             # Every file that says stack: is reported as a root file of its own, see `load`.
             if name != "stack" and document.tree[name] != saying[0].tree[name]:
-                entry = Entry(document, name, name, None)
+                entry = MergedEntry(document, name, name, None)
                 # A password may stand in the URL of the records, though it should not.
                 merged.problems.append(_disagreement(entry, saying[0], show_line=name != "records"))
         if saying and name == "records":
@@ -145,7 +145,7 @@ def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
 
 
 def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
-    by_lower: dict[str, Entry] = {}
+    by_lower: dict[str, MergedEntry] = {}
     for entry in _entries(documents, "jobs"):
         if why := key_problem(entry.name):
             path = f"jobs.{shorten(entry.name)}"
@@ -245,7 +245,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(scalar_text(one) == scalar_text(other))
 
 
-def _disagreement(entry: Entry, first: Document, *, show_line: bool = True) -> Diagnostic:
+def _disagreement(entry: MergedEntry, first: Document, *, show_line: bool = True) -> Diagnostic:
     steps: tuple[PathStep, ...] = (entry.section,) if entry.section == entry.name else entry.steps
     return _disagree(entry.document, steps, [first], show_line=show_line)
 

@@ -12,7 +12,7 @@ from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
-from reconciler.manifests.merge import Entry
+from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.problems import Origin, Unexpanded, diagnostics, found
 from reconciler.manifests.suggestions import did_you_mean, listed
 from reconciler.manifests.yaml.positions import diagnose
@@ -35,7 +35,7 @@ _HIDDEN_LITERAL = "credentials come from the environment or a credentials file, 
 class Targets:
     """The targets of a stack, by name."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, MergedEntry] = field(default_factory=dict)
     expander: Expander | None = None
 
     def target(self, name: str | None) -> tuple[str, Target]:
@@ -84,7 +84,7 @@ class Targets:
     def _unknown(self, name: str | None) -> Diagnostic:
         return Diagnostic("unknown target" if name is not None else "no target", *self.unknown(name))
 
-    def _read(self, entry: Entry, *, is_used: bool) -> tuple[Target | None, list[Diagnostic]]:
+    def _read(self, entry: MergedEntry, *, is_used: bool) -> tuple[Target | None, list[Diagnostic]]:
         assert self.expander is not None
         value = entry.value
         origin = Origin(((entry.document, entry.steps),))
