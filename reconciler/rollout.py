@@ -22,7 +22,13 @@ from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, Wai
 from reconciler.core.planning.action_builder import before_of
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planning.planner import NO_OPTIONS, Options, Snapshot
-from reconciler.core.planning.supersession import Followed, Standing, Verdict, judge_followed, may_start
+from reconciler.core.planning.supersession import (
+    Followed,
+    ReplacementState,
+    Verdict,
+    judge_followed,
+    may_start,
+)
 from reconciler.core.ports import NotFound, ServiceError
 from reconciler.core.record import LockHeld, RecordsUnavailable, RunEnd, RunKind
 from reconciler.reconcile import Context
@@ -223,13 +229,13 @@ class _Wait:
         desired = self.rollout.context.loaded.stack.find(key)
         owned = look.view_of(key, action.former_keys).owned
         verdict = judge_followed(self._followed[key], action, owned, desired.digest if desired else None)
-        if verdict.standing is Standing.UNSEEN:
+        if verdict.standing is ReplacementState.UNSEEN:
             verdict = self._verdict_on_unseen(key, action)
-        if verdict.standing is Standing.UNSEEN:
+        if verdict.standing is ReplacementState.UNSEEN:
             self._unseen.add(key)
-        if verdict.standing is Standing.MADE and verdict.revision is not None:
+        if verdict.standing is ReplacementState.MADE and verdict.revision is not None:
             self._followed[key] = Followed(verdict.revision.job.id)
-        elif verdict.standing is Standing.SUPERSEDED:
+        elif verdict.standing is ReplacementState.SUPERSEDED:
             job = verdict.revision.job if verdict.revision else None
             self._over[key] = Waited(key, action.action, WaitEnd.SUPERSEDED, verdict.why, job)
 
@@ -242,15 +248,15 @@ class _Wait:
         except NotFound:
             # What the history store remembers of it has decided already.
             is_remembered = action.action in (Action.KEEP, Action.DEFER)
-            standing = Standing.CURRENT if is_remembered else Standing.SUPERSEDED
+            standing = ReplacementState.CURRENT if is_remembered else ReplacementState.SUPERSEDED
             return Verdict(standing, None, f"the record of job {job_id} no longer exists")
         except ServiceError:
-            return Verdict(Standing.UNSEEN)
+            return Verdict(ReplacementState.UNSEEN)
         marker = job.marker
         is_ours = marker is not None and marker.stack == self.plan.stack
         if is_ours and marker is not None and marker.key in (key, *action.former_keys):
-            return Verdict(Standing.UNSEEN)
-        return Verdict(Standing.SUPERSEDED, None, f"{job.name} no longer carries our marker")
+            return Verdict(ReplacementState.UNSEEN)
+        return Verdict(ReplacementState.SUPERSEDED, None, f"{job.name} no longer carries our marker")
 
     def _look(self, *, is_to_act: bool = False) -> tuple[Plan, Snapshot]:
         """What is there now, and what the rules make of it; a saved plan has no manifest to ask.

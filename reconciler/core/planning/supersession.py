@@ -41,7 +41,7 @@ class Followed:
         return cls(job, had_ended, is_deferred=action.action is Action.DEFER)
 
 
-class Standing(Enum):
+class ReplacementState(Enum):
     """What became of it."""
 
     CURRENT = auto()
@@ -57,7 +57,7 @@ class Standing(Enum):
 class Verdict(NamedTuple):
     """How it stands, the revision it is about, and why."""
 
-    standing: Standing
+    standing: ReplacementState
     revision: Revision | None = None
     why: str = ""
 
@@ -70,23 +70,23 @@ def judge_followed(
     `owned` are the revisions of the key, and `digest` is the declared one, None where no manifest is there.
     """
     if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT or action.aged_out_as is not None:
-        return Verdict(Standing.CURRENT)
+        return Verdict(ReplacementState.CURRENT)
     newest_id = action.before.id if action.before else action.follows
     newest = next((r for r in owned if r.job.id == newest_id), None)
     mine = next((r for r in owned if r.job.id == followed.job), None)
     if newest is not None and newest is not mine and _is_announced(followed, newest, digest):
-        return Verdict(Standing.MADE, newest)
+        return Verdict(ReplacementState.MADE, newest)
     if followed.job is None:
         if newest is None:
-            return Verdict(Standing.CURRENT)
-        return Verdict(Standing.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+            return Verdict(ReplacementState.CURRENT)
+        return Verdict(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
     if newest is not None and (mine is None or newest.number > mine.number):
-        return Verdict(Standing.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+        return Verdict(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
     if mine is None:
-        return Verdict(Standing.UNSEEN)
+        return Verdict(ReplacementState.UNSEEN)
     if _was_ended_elsewhere(followed, action, mine):
-        return Verdict(Standing.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
-    return Verdict(Standing.CURRENT, mine)
+        return Verdict(ReplacementState.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
+    return Verdict(ReplacementState.CURRENT, mine)
 
 
 def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
