@@ -24,8 +24,8 @@ from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, c
 from reconciler.core.planning.planner import NO_OPTIONS, Options, Snapshot
 from reconciler.core.planning.supersession import (
     Followed,
+    Replacement,
     ReplacementState,
-    Verdict,
     judge_followed,
     may_start,
 )
@@ -239,7 +239,7 @@ class _Wait:
             job = verdict.revision.job if verdict.revision else None
             self._over[key] = Waited(key, action.action, WaitEnd.SUPERSEDED, verdict.why, job)
 
-    def _verdict_on_unseen(self, key: str, action: PlannedAction) -> Verdict:
+    def _verdict_on_unseen(self, key: str, action: PlannedAction) -> Replacement:
         """Ask for the job itself: the list lags behind, or it is not ours any more."""
         job_id = self._followed[key].job
         assert job_id is not None
@@ -249,14 +249,14 @@ class _Wait:
             # What the history store remembers of it has decided already.
             is_remembered = action.action in (Action.KEEP, Action.DEFER)
             standing = ReplacementState.CURRENT if is_remembered else ReplacementState.SUPERSEDED
-            return Verdict(standing, None, f"the record of job {job_id} no longer exists")
+            return Replacement(standing, None, f"the record of job {job_id} no longer exists")
         except ServiceError:
-            return Verdict(ReplacementState.UNSEEN)
+            return Replacement(ReplacementState.UNSEEN)
         marker = job.marker
         is_ours = marker is not None and marker.stack == self.plan.stack
         if is_ours and marker is not None and marker.key in (key, *action.former_keys):
-            return Verdict(ReplacementState.UNSEEN)
-        return Verdict(ReplacementState.SUPERSEDED, None, f"{job.name} no longer carries our marker")
+            return Replacement(ReplacementState.UNSEEN)
+        return Replacement(ReplacementState.SUPERSEDED, None, f"{job.name} no longer carries our marker")
 
     def _look(self, *, is_to_act: bool = False) -> tuple[Plan, Snapshot]:
         """What is there now, and what the rules make of it; a saved plan has no manifest to ask.

@@ -54,7 +54,7 @@ class ReplacementState(Enum):
     """Somebody else ended it, or made another one."""
 
 
-class Verdict(NamedTuple):
+class Replacement(NamedTuple):
     """How it stands, the revision it is about, and why."""
 
     standing: ReplacementState
@@ -64,29 +64,29 @@ class Verdict(NamedTuple):
 
 def judge_followed(
     followed: Followed, action: PlannedAction, owned: Sequence[Revision], digest: str | None
-) -> Verdict:
+) -> Replacement:
     """Judge the followed revision by what a later plan says of its key.
 
     `owned` are the revisions of the key, and `digest` is the declared one, None where no manifest is there.
     """
     if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT or action.aged_out_as is not None:
-        return Verdict(ReplacementState.CURRENT)
+        return Replacement(ReplacementState.CURRENT)
     newest_id = action.before.id if action.before else action.follows
     newest = next((r for r in owned if r.job.id == newest_id), None)
     mine = next((r for r in owned if r.job.id == followed.job), None)
     if newest is not None and newest is not mine and _is_announced(followed, newest, digest):
-        return Verdict(ReplacementState.MADE, newest)
+        return Replacement(ReplacementState.MADE, newest)
     if followed.job is None:
         if newest is None:
-            return Verdict(ReplacementState.CURRENT)
-        return Verdict(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+            return Replacement(ReplacementState.CURRENT)
+        return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
     if newest is not None and (mine is None or newest.number > mine.number):
-        return Verdict(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+        return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
     if mine is None:
-        return Verdict(ReplacementState.UNSEEN)
+        return Replacement(ReplacementState.UNSEEN)
     if _was_ended_elsewhere(followed, action, mine):
-        return Verdict(ReplacementState.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
-    return Verdict(ReplacementState.CURRENT, mine)
+        return Replacement(ReplacementState.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
+    return Replacement(ReplacementState.CURRENT, mine)
 
 
 def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
