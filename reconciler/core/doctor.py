@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.ownership import Ownership, Standing
+from reconciler.core.observed.ownership import Ownership, OwnershipState
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import timestamp
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized
@@ -161,7 +161,7 @@ def of_strangers(ownership: Ownership, declared: Collection[str]) -> list[Check]
 def _strangers(ownership: Ownership, declared: Collection[str]) -> Iterator[Check]:
     for key in sorted(declared):
         for stranger in ownership.view(key).strangers:
-            if stranger.standing is Standing.UNMANAGED:
+            if stranger.standing is OwnershipState.UNMANAGED:
                 job = stranger.job
                 yield wrong(
                     "adoption",

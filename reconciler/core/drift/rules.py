@@ -18,7 +18,7 @@ from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.drift.entry import Drift, DriftClass, Pending
 from reconciler.core.drift.fields import FieldDrift, compare_fields, spell_changes
-from reconciler.core.observed.ownership import ConflictingJob, KeyView, Revision, Standing
+from reconciler.core.observed.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.observed.phase import RULES, Operation, Phase, may
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import newest, rename_clash
@@ -91,7 +91,7 @@ class _KeyCheck:
     @property
     def is_hidden(self) -> bool:
         """Whether the newest revision may be there all the same: a job without a marker has its name."""
-        unmanaged = {one.job.id for one in self.view.strangers if one.standing is Standing.UNMANAGED}
+        unmanaged = {one.job.id for one in self.view.strangers if one.standing is OwnershipState.UNMANAGED}
         if self.view.remembered:
             return self.view.remembered[-1].job in unmanaged
         return bool(unmanaged)
@@ -184,7 +184,7 @@ class _KeyCheck:
         if self.declared is None:
             return
         for stranger in self.view.strangers:
-            if stranger.standing is Standing.UNMANAGED:
+            if stranger.standing is OwnershipState.UNMANAGED:
                 yield Drift.model_validate(
                     {
                         "key": self.key,
@@ -216,7 +216,7 @@ class _KeyCheck:
 
     @property
     def _held(self) -> str:
-        foreign = next((one for one in self.view.strangers if one.standing is Standing.FOREIGN), None)
+        foreign = next((one for one in self.view.strangers if one.standing is OwnershipState.FOREIGN), None)
         return f"; {foreign.job.name} is held by job {foreign.job.id} ({foreign.why})" if foreign else ""
 
     @property
@@ -346,7 +346,7 @@ class _KeyCheck:
         """Names that the next revision may need, and that another stack has by now."""
         number = self.latest.number if self.latest and self.view.owned else 0
         for one in self.view.strangers:
-            if one.standing is not Standing.UNMANAGED and one.number > number:
+            if one.standing is not OwnershipState.UNMANAGED and one.number > number:
                 why = f"{one.job.name} is held by job {one.job.id} ({one.why})"
                 yield PlanWarning(what="name taken", why=why, key=self.key)
 

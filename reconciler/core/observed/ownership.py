@@ -12,7 +12,7 @@ from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.record import HistorySnapshot, PastRevision
 
 
-class Standing(StrEnum):
+class OwnershipState(StrEnum):
     """What a job is to a stack."""
 
     OWNED = "owned"
@@ -20,11 +20,11 @@ class Standing(StrEnum):
     UNMANAGED = "unmanaged"
 
 
-def standing(job: ObservedJob, stack: str) -> Standing:
+def standing(job: ObservedJob, stack: str) -> OwnershipState:
     """Say whose job it is. A marker on a job it was not written for counts for nothing."""
     if job.marker is None:
-        return Standing.UNMANAGED
-    return Standing.OWNED if job.marker.stack == stack else Standing.FOREIGN
+        return OwnershipState.UNMANAGED
+    return OwnershipState.OWNED if job.marker.stack == stack else OwnershipState.FOREIGN
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class ConflictingJob:
 
     job: ObservedJob
     number: int
-    standing: Standing
+    standing: OwnershipState
 
     @property
     def why(self) -> str:
         """Who holds the name."""
-        if self.standing is not Standing.UNMANAGED and self.job.marker:
+        if self.standing is not OwnershipState.UNMANAGED and self.job.marker:
             return f"owned by key {self.job.marker.key} of stack {self.job.marker.stack}"
         return "copied marker" if self.job.claimed_marker else "unmanaged"
 
@@ -130,7 +130,7 @@ class KeyView:
         remembered = tuple(sorted(past, key=lambda revision: revision.number))
         known = {stranger.job.id for stranger in self.strangers}
         lost = [
-            ConflictingJob(unmanaged[r.job], r.number, Standing.UNMANAGED)
+            ConflictingJob(unmanaged[r.job], r.number, OwnershipState.UNMANAGED)
             for r in remembered
             if r.job in unmanaged and r.job not in known
         ]
@@ -217,9 +217,9 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
             whose = standing(job, stack)
             is_own = job.marker is not None and job.marker.key == key
             # A job that was renamed away keeps its name, so the key goes on behind it.
-            if number > 1 or (whose is Standing.OWNED and not is_own):
+            if number > 1 or (whose is OwnershipState.OWNED and not is_own):
                 seen.highest_name = max(seen.highest_name, number)
-            if whose is not Standing.OWNED:
+            if whose is not OwnershipState.OWNED:
                 seen.strangers.append(ConflictingJob(job, number, whose))
     for seen in views.values():
         seen.owned.sort(

@@ -11,7 +11,7 @@ from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import mutable_part, renewed_marker, update_body
 from reconciler.core.declared.stack import Declared, DesiredJob, Limits, ReplaceOrder
 from reconciler.core.observed.identity import Description, Marker, remote_name
-from reconciler.core.observed.ownership import ConflictingJob, KeyView, Revision, Standing
+from reconciler.core.observed.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import (
@@ -109,7 +109,7 @@ class Draft:
         return self.plain(Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
 
     def name_taken(self, stranger: ConflictingJob) -> PlannedAction:
-        way_out = "its stack must release it" if stranger.standing is Standing.FOREIGN else "adopt it"
+        way_out = "its stack must release it" if stranger.standing is OwnershipState.FOREIGN else "adopt it"
         detail = (
             f"{stranger.job.name} is taken by job {stranger.job.id} ({stranger.why}); "
             f"{way_out}, or rename the key"

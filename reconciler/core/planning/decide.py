@@ -12,7 +12,7 @@ from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
 from reconciler.core.observed.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.ownership import ConflictingJob, KeyView, Ownership, Revision, Standing
+from reconciler.core.observed.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.planning.action_builder import Draft, PlanContext
 from reconciler.core.planning.existing_job_rules import Present, declared_then
@@ -190,7 +190,7 @@ def _in_conflict(draft: Draft) -> list[ConflictingJob]:
 
 def _as_ours(view: KeyView, stranger: ConflictingJob) -> PastRevision | None:
     """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
-    if stranger.standing is not Standing.UNMANAGED or stranger.job.phase in (None, Phase.TERMINATING):
+    if stranger.standing is not OwnershipState.UNMANAGED or stranger.job.phase in (None, Phase.TERMINATING):
         return None
     return view.past_of(stranger.job.id)
 
