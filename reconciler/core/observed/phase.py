@@ -65,7 +65,7 @@ class Operation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Legality:
     """Whether an operation is legal; if not, `why`, and `legal_when` says what would make it legal."""
 
     allowed: bool
@@ -76,11 +76,11 @@ class Verdict:
         return self.allowed
 
 
-YES = Verdict(True)
+YES = Legality(True)
 
 
-def _no(why: str, legal_when: str) -> Verdict:
-    return Verdict(False, why, legal_when)
+def _no(why: str, legal_when: str) -> Legality:
+    return Legality(False, why, legal_when)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class PhaseRules:
     """One row of the table: where a phase leads, and the verdict on each operation in it."""
 
     expected_next: frozenset[Phase]
-    verdicts: dict[Operation, Verdict]
+    verdicts: dict[Operation, Legality]
 
 
 _NOT_PENDING = _no("the service changes the priority of queued jobs only", "while the job is Pending")
@@ -99,7 +99,7 @@ _WAIT = _no("wait: the job is being terminated", "once the job has ended")
 _ENDED = _no("nothing to terminate: the job has ended", "only if the service restarts it")
 
 
-def _active(*expected_next: Phase, priority: Verdict) -> PhaseRules:
+def _active(*expected_next: Phase, priority: Legality) -> PhaseRules:
     return PhaseRules(
         frozenset(expected_next),
         {
@@ -171,6 +171,6 @@ RULES: dict[Phase, PhaseRules] = {
 _UNKNOWN_PHASE = _no("the phase is unknown to this version", "with a newer reconciler that knows it")
 
 
-def may(operation: Operation, phase: Phase | None) -> Verdict:
+def may(operation: Operation, phase: Phase | None) -> Legality:
     """Say whether `operation` is legal on a job in `phase`; None is a phase that nobody knows."""
     return _UNKNOWN_PHASE if phase is None else RULES[phase].verdicts[operation]
