@@ -34,7 +34,7 @@ class StackFiles:
 
 
 @dataclass
-class _Reader:
+class _FileReader:
     """Reads files, each once. `not_manifests` are the variable files."""
 
     not_manifests: frozenset[Path]
@@ -170,7 +170,7 @@ def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> Sta
         WrongUsage: a path does not exist, or there are several stacks to choose from.
         ManifestInvalid: there is no root file, or there are two in one directory.
     """
-    reader = _Reader(frozenset(path.resolve() for path in not_manifests), Path.cwd())
+    reader = _FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd())
     resolved = _resolved(paths or [Path()], reader)
     directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
     if not directories:
@@ -190,7 +190,7 @@ def _is_covered(path: Path, chosen: Sequence[Path]) -> bool:
     return any(path == one or one in path.parents for one in chosen)
 
 
-def _resolved(paths: Sequence[Path], reader: _Reader) -> list[Path]:
+def _resolved(paths: Sequence[Path], reader: _FileReader) -> list[Path]:
     """The absolute paths; a link to a file that lies in a stack is itself, any other what it leads to."""
     real = [_existing(path) for path in paths]
     directories = {path for path in real if path.is_dir()}
@@ -215,7 +215,7 @@ def _existing(path: Path) -> Path:
         raise WrongUsage(Diagnostic("no such path", f"{str(path)!r} does not exist")) from None
 
 
-def _root_directories(path: Path, reader: _Reader) -> list[Path]:
+def _root_directories(path: Path, reader: _FileReader) -> list[Path]:
     """The roots that one PATH may stand for: in it, else the nearest above it, else those below it."""
     directory = path if path.is_dir() else path.parent
     for above in upwards(directory):
@@ -232,7 +232,7 @@ def upwards(directory: Path) -> Iterator[Path]:
     yield from directory.parents
 
 
-def _documents(root: Path, reader: _Reader, named: frozenset[Path]) -> tuple[Document, ...]:
+def _documents(root: Path, reader: _FileReader, named: frozenset[Path]) -> tuple[Document, ...]:
     def is_another_stack(directory: Path, files: list[Path]) -> bool:
         return directory != root and bool(reader.roots_in(files))
 
@@ -268,7 +268,7 @@ def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator
             yield path, target
 
 
-def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _Reader) -> None:
+def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _FileReader) -> None:
     known = set(files)
     strays = [path for path in paths if not path.is_dir() and path not in known]
     if strays:
@@ -276,7 +276,7 @@ def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _Re
         raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
 
 
-def _no_root(paths: Sequence[Path], reader: _Reader) -> Diagnostic:
+def _no_root(paths: Sequence[Path], reader: _FileReader) -> Diagnostic:
     where = ", ".join(reader.shown(path) for path in paths)
     return Diagnostic(
         "no root file",
@@ -286,6 +286,6 @@ def _no_root(paths: Sequence[Path], reader: _Reader) -> Diagnostic:
     )
 
 
-def _several(directories: Sequence[Path], reader: _Reader) -> Diagnostic:
+def _several(directories: Sequence[Path], reader: _FileReader) -> Diagnostic:
     names = ", ".join(reader.shown(directory) for directory in directories)
     return Diagnostic("several stacks", f"PATH must select one stack; choose one of: {names}")
