@@ -235,7 +235,7 @@ def observe(
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
     whole = context.loaded.stack
-    reader = _Reader(context, situation, with_details=with_details)
+    reader = _SnapshotReader(context, situation, with_details=with_details)
     reader.open_history()
     seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
     context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
@@ -244,7 +244,7 @@ def observe(
     return narrow(whole, context.only, look.ownership.owned_keys), look
 
 
-class _Reader:
+class _SnapshotReader:
     """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
 
     def __init__(self, context: Context, situation: PlanContext, *, with_details: bool) -> None:
