@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import NOW
 from tests.records import server
-from tests.records.places import FileClock, Place
+from tests.records.locations import FileClock, Place
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from reconciler.core.record import LockHeld, LockLost
 from reconciler.records.journal import StoredJournal
-from tests.records.places import ALICE, LEASE_S, SCOPE, FileClock, Place, a_run, a_step
+from tests.records.locations import ALICE, LEASE_S, SCOPE, FileClock, Place, a_run, a_step
 
 ROOT = Path(__file__).parents[2]
 

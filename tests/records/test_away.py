@@ -19,7 +19,7 @@ from reconciler.core.text.secret import Redactor
 from reconciler.records import database, open_records, postgres
 from reconciler.records.sqlite.recorded_revisions import read_revisions
 from tests.records import server
-from tests.records.places import (
+from tests.records.locations import (
     ALICE,
     LEASE_S,
     SCOPE,

@@ -15,7 +15,7 @@ from reconciler.core.planning.plan import Action
 from reconciler.core.record import Call, HistorySnapshot, Prunable, RunEnd, StepEnd
 from reconciler.records.store import StoredRecords
 from tests.builders import HOUR, NOW
-from tests.records.places import (
+from tests.records.locations import (
     DECLARED,
     DIGEST,
     ELSEWHERE,

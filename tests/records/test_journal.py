@@ -27,7 +27,7 @@ from reconciler.records.journal import StoredJournal
 from reconciler.records.null import NoRecords
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW
-from tests.records.places import (
+from tests.records.locations import (
     ALICE,
     DECLARED,
     DIGEST,

@@ -12,7 +12,17 @@ from reconciler.records.locks import process_lock
 from reconciler.records.locks.lock import Heartbeat, Lease
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW
-from tests.records.places import ALICE, BOB, LEASE_S, OTHER_STACK, SCOPE, Place, a_run, a_step, nothing_lost
+from tests.records.locations import (
+    ALICE,
+    BOB,
+    LEASE_S,
+    OTHER_STACK,
+    SCOPE,
+    Place,
+    a_run,
+    a_step,
+    nothing_lost,
+)
 
 
 def _locked(records: StoredRecords, **options: object) -> ExitStack:

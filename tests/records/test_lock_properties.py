@@ -20,7 +20,7 @@ from reconciler.records.serialization import Texts
 from reconciler.records.store import StoredRecords
 from reconciler.records.url import parse_address
 from tests.builders import NOW
-from tests.records.places import ALICE, LEASE_S, SCOPE, a_run, a_step
+from tests.records.locations import ALICE, LEASE_S, SCOPE, a_run, a_step
 
 #: Not shrunk: that takes minutes, and a story of thirty steps can be read.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)

@@ -21,7 +21,7 @@ from reconciler.records.database import Database
 from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
 from reconciler.records.url import parse_address
 from tests.builders import NOW
-from tests.records.places import ALICE, DECLARED, LEASE_S, SCOPE, Place, a_run, nothing_lost
+from tests.records.locations import ALICE, DECLARED, LEASE_S, SCOPE, Place, a_run, nothing_lost
 
 _STEP = ("ALTER TABLE reconciler_runs ADD COLUMN note TEXT", "UPDATE reconciler_runs SET note = 'old'")
 NEXT = (*MIGRATIONS, _STEP)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from reconciler.core.record import LockHeld
-from tests.records.places import BOB, LEASE_S, SCOPE, Place, nothing_lost
+from tests.records.locations import BOB, LEASE_S, SCOPE, Place, nothing_lost
 from tests.records.process import Process
 
 ROUNDS = 40
