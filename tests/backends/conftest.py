@@ -13,7 +13,7 @@ from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.storage.clock import ManualClock
 from reconciler.emulator.storage.store import Store
 from tests.backends.building import PROJECT, StoppedClock
-from tests.backends.places import EMULATED, Place, emulated, live, live_variables_missing
+from tests.backends.locations import EMULATED, Place, emulated, live, live_variables_missing
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from reconciler.core.ports import Backend, NameTaken, NotFound, Rejected, WrongP
 from reconciler.core.text.secret import SecretText
 from reconciler.emulator.routes import HUAWEI, ROUTES
 from tests.backends.building import MARKER, PROJECT, a_body
-from tests.backends.places import NOBODY, NotOurs, Place, emulated, guard, live_variables_missing
+from tests.backends.locations import NOBODY, NotOurs, Place, emulated, guard, live_variables_missing
 
 POOL = "pool-of-the-test"
 

@@ -20,7 +20,7 @@ from reconciler.core.declared.marks import Cloud
 from reconciler.core.ports import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, StoppedClock, a_body, an_answer
-from tests.backends.places import NOBODY, Place
+from tests.backends.locations import NOBODY, Place
 from tests.backends.serving import Canned
 
 
