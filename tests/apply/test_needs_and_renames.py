@@ -22,7 +22,7 @@ from reconciler.core.saved_plan.serialization import StalePlan
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout
-from tests.apply.killing import killed_at
+from tests.apply.kill_helpers import killed_at
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack, absent
 

@@ -43,7 +43,7 @@ from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout
 from reconciler.version import __version__
-from tests.apply.killing import killed_at
+from tests.apply.kill_helpers import killed_at
 from tests.apply.service import CREATE, PROJECT, STOP, UPDATE, Service, a_service, marker
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 from tests.core.plan_and_drift import contradictions
