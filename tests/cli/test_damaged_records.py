@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Reconciler, Service, manifest, write
-from tests.cli.holding import FILE
+from tests.cli.lock_helpers import FILE
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a cell": lambda file: _change(file, "UPDATE reconciler_revisions SET phases = 'nonsense'"),

@@ -16,7 +16,7 @@ from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, r
 from tests.backends.building import ACCESS_KEY, SECRET_KEY, a_body
 from tests.backends.serving import Iam
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
-from tests.cli.holding import held_by
+from tests.cli.lock_helpers import held_by
 
 
 class RealTime:

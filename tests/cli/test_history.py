@@ -20,7 +20,7 @@ from reconciler.backends.clock import SystemClock
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.storage import database
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
-from tests.cli.holding import FILE, OtherProcess
+from tests.cli.lock_helpers import FILE, OtherProcess
 
 SECRET = "hunter2-tell-nobody"
 ROOT = Path(__file__).parents[2]

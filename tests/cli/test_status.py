@@ -14,7 +14,7 @@ from reconciler.cli.commands.schema import schema
 from reconciler.emulator import Effect, Fault, Job
 from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
-from tests.cli.holding import held_by
+from tests.cli.lock_helpers import held_by
 
 LIFECYCLE = "    lifecycle: {%s}\n"
 

@@ -16,7 +16,7 @@ import pytest
 from reconciler.emulator import Effect, Fault
 from reconciler.records.store import StoredRecords
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
-from tests.cli.holding import ROOT, OtherProcess, held_by
+from tests.cli.lock_helpers import ROOT, OtherProcess, held_by
 
 SECRET = "variables: {token: {env: NO_SUCH_TOKEN, sensitive: true}}\n"
 

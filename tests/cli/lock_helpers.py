@@ -47,7 +47,7 @@ class OtherProcess:
     """A process of somebody else's that holds the lock of the local target's stack, until it is ended."""
 
     def __init__(self, who: str = "bob") -> None:
-        command = [sys.executable, "-m", "tests.cli.holding", who, str(Path.cwd())]
+        command = [sys.executable, "-m", "tests.cli.lock_helpers", who, str(Path.cwd())]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
