@@ -17,8 +17,8 @@ def read_json(data: bytes) -> Any:
     """Return the value of a body.
 
     Raises:
-        ApiError: 400 ModelArts.2787, not JSON, or JSON that no service could keep: half of a surrogate pair, a
-            number beyond 64 bits or none at all, values nested deeper than `DEEPEST`.
+        ApiError: 400 ModelArts.2787, not JSON, or JSON that no service could keep: half of a surrogate pair,
+            a number beyond 64 bits or none at all, values nested deeper than `DEEPEST`.
     """
     try:
         value = json.loads(data.decode(), parse_int=_int, parse_float=_float, parse_constant=_float)

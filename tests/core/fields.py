@@ -15,7 +15,7 @@ from typing import Any
 from reconciler.core.declared.body import with_identity
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import ObservedJob
-from reconciler.emulator.errors import Refused
+from reconciler.emulator.errors import ApiError
 from reconciler.emulator.operations import answers, variants
 from reconciler.emulator.operations.validation import check_job
 from tests.builders import ENTRY, a_job, seen
@@ -37,7 +37,7 @@ def is_accepted(job: DesiredJob) -> bool:
     """Whether the service takes the job."""
     try:
         check_job(_sent(job))
-    except Refused:
+    except ApiError:
         return False
     return True
 

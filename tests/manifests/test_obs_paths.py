@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.emulator.errors import Refused
+from reconciler.emulator.errors import ApiError
 from reconciler.emulator.operations.validation import check_job
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
@@ -128,7 +128,7 @@ def test_the_emulator_refuses_the_same(
             algorithm[kind] = [
                 {"name": name, "remote": {"obs": {"obs_url": url}}} for name, url in algorithm[kind].items()
             ]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         check_job({"kind": "job", "metadata": {"name": "a"}, **read})
     assert refused.value.code in {"ModelArts.2791", "ModelArts.2758"}
 
