@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -39,6 +40,8 @@ class Accident(NamedTuple):
 
 #: The process is gone, without a last word.
 KILL = "SIGKILL"
+#: So long a signal may take until it is handled, in seconds; whoever has no handler ends by it.
+HEARD_WITHIN_S = 10.0
 #: To a request: it never arrives; it has its effect and the connection closes, or nothing ever comes back.
 LOST_BEFORE, LOST_AFTER, TIMED_OUT = "lost before", "lost after", "timed out"
 #: It is refused for now; a gateway gives up on it, although it has its effect; the answer is garbled.
@@ -60,6 +63,7 @@ def install(accidents: Sequence[Accident], log: str | None, clock_url: str | Non
     for adapter in (WsgiAdapter, DeadlineAdapter):
         _watch_requests(adapter, watch)
     _watch_writes(Database, watch)
+    _watch_signals(watch)
     do_not_sleep(clock_url)
 
 
@@ -72,6 +76,7 @@ class _Watch:
         self._lock = threading.Lock()
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else None
         self.names: dict[str, str] = {}
+        self.heard = threading.Event()
 
     def count(self, what: str) -> str:
         """Name the next one of its kind."""
@@ -90,8 +95,10 @@ class _Watch:
             os.write(self._log, (moment + "\n").encode())
         for one in (moment, self.count("moment")):
             if what := self.accident(one):
+                self.heard.clear()
                 os.kill(os.getpid(), signal.Signals[what])
-                time.sleep(0.02)  # the main thread takes it before this one goes on
+                # The main thread takes it before this one goes on, however busy the machine is.
+                self.heard.wait(HEARD_WITHIN_S)
 
     def learn_names(self, response: requests.Response) -> None:
         """Jobs are asked for by id, and named by name."""
@@ -175,6 +182,21 @@ def _answer(request: requests.PreparedRequest, status: int, content: bytes) -> r
     if status == 429:
         response.headers["Retry-After"] = "1"
     return response
+
+
+def _watch_signals(watch: _Watch) -> None:
+    set_handler = signal.signal
+
+    def watched(number: int, handler: Any) -> Any:
+        def handle(number: int, frame: FrameType | None) -> None:
+            try:
+                handler(number, frame)
+            finally:
+                watch.heard.set()
+
+        return set_handler(number, handle if callable(handler) else handler)
+
+    signal.signal = watched  # type: ignore[assignment]
 
 
 def _watch_writes(database: Any, watch: _Watch) -> None:

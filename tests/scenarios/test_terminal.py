@@ -127,12 +127,13 @@ def test_one_interrupt_ends_the_wait_and_leaves_a_clean_terminal(waiting: Termin
 
 
 SLOW = """\
-import sys, threading, time
+import threading, time
 from reconciler.backends.http.inprocess import WsgiAdapter
 send = WsgiAdapter.send
 def slow(self, request, **options):
     if request.method == "POST" and request.url.endswith("/training-jobs"):
-        sys.stderr.write("sending\\n")
+        with open("sent.txt", "a") as sent:
+            sent.write("sending\\n")
         time.sleep(60)
     return send(self, request, **options)
 WsgiAdapter.send = slow
@@ -145,7 +146,8 @@ def test_two_interrupts_stop_at_once_say_what_is_in_flight_and_leave_a_clean_ter
     (tmp_path / "jobs.yaml").write_text(manifest("a", "b"), encoding="utf-8")
     (tmp_path / "sitecustomize.py").write_text(SLOW, encoding="utf-8")
     terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
-    terminal.read(lambda: terminal.raw.count(b"sending") == 2)
+    sent = tmp_path / "sent.txt"
+    terminal.read(lambda: has_table(terminal) and sent.read_text(encoding="utf-8").count("sending") == 2)
     terminal.type(CTRL_C)
     terminal.read(lambda: "interrupt again to stop immediately" in terminal.text)
     began_s = time.monotonic()
