@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
     from reconciler.backends.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.modelarts.responses import (
-        EngineResponse,
+        Engine,
         Event,
         Events,
         Flavor,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         Quota,
         Stages,
         TaggedJob,
-        TaskResponse,
+        Task,
     )
     from reconciler.core.declared.desired import JobBody
     from reconciler.core.diagnostic import (
@@ -104,7 +104,7 @@ _NAMES_BY_MODULE = {
         "ReportedJob",
     ),
     "backends.modelarts.responses": (
-        "EngineResponse",
+        "Engine",
         "Event",
         "Events",
         "Flavor",
@@ -114,7 +114,7 @@ _NAMES_BY_MODULE = {
         "Quota",
         "Stages",
         "TaggedJob",
-        "TaskResponse",
+        "Task",
     ),
     "core.declared.desired": ("JobBody",),
     "core.diagnostic": (
@@ -157,7 +157,7 @@ __all__ = [
     "ApplyFailed",
     "Diagnostic",
     "DriftReport",
-    "EngineResponse",
+    "Engine",
     "Event",
     "Events",
     "ExitCode",
@@ -192,7 +192,7 @@ __all__ = [
     "StalePlan",
     "TagFilter",
     "TaggedJob",
-    "TaskResponse",
+    "Task",
     "Throttled",
     "Unanswered",
     "Unauthorized",

@@ -272,7 +272,7 @@ OTHERS: dict[str, Any] = {
     "JobActionType": MESSAGES["terminate"],
     "JobUpdateRequestBody": MESSAGES["update"],
     "ListTrainingJobEventsResponse": responses.Events,
-    "TaskIP": responses.TaskResponse,
+    "TaskIP": responses.Task,
     "ListTrainingJobStagesResponse": responses.Stages,
     "ShowTrainingJobLogsPreviewResponse": responses.LogPreview,
     "ShowTrainingJobLogsFromAomResponse": responses.LogLines,

@@ -238,7 +238,7 @@ resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from reconciler.backends.modelarts import backend
 from reconciler.backends.http import content
 from reconciler.backends.connect import connect_inprocess
-backend.Budget = lambda: content.Budget(400 << 20)
+backend.MemoryBudget = lambda: content.MemoryBudget(400 << 20)
 count = [0]
 def app(environ, start):
     count[0] += 1

@@ -74,11 +74,11 @@ class Operations:
         }
         return _read(responses.Events, self._get(f"{self._job(job_id)}/events", query))
 
-    def tasks(self, job_id: str, schedule_count: int | None = None) -> tuple[responses.TaskResponse, ...]:
+    def tasks(self, job_id: str, schedule_count: int | None = None) -> tuple[responses.Task, ...]:
         """Return the tasks of the nth scheduling (None: the last one), and where they ran."""
         self._only_on_huawei("tasks")
         answer = self._get(f"{self._job(job_id)}/tasks", {"schedule_count": schedule_count})
-        return _read(tuple[responses.TaskResponse, ...], answer)
+        return _read(tuple[responses.Task, ...], answer)
 
     def stages(self, job_id: str) -> responses.Stages:
         """Return the stages of each run."""
@@ -128,7 +128,7 @@ class Operations:
         answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
         return _read(responses.Flavors, answer)
 
-    def engines(self) -> tuple[responses.EngineResponse, ...]:
+    def engines(self) -> tuple[responses.Engine, ...]:
         """Return the preset engines."""
         return self.engine_list().items
 

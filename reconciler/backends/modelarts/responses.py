@@ -34,7 +34,7 @@ class Events(ResponseModel):
     events: tuple[Event, ...] = ()
 
 
-class TaskResponse(Lenient):
+class Task(Lenient):
     """A task of a job, and where it ran."""
 
     task: str = ""
@@ -215,7 +215,7 @@ class ImageInfo(ResponseModel):
     image_version: str = ""
 
 
-class EngineResponse(ResponseModel):
+class Engine(ResponseModel):
     """A preset framework in one version."""
 
     engine_id: str = ""
@@ -231,7 +231,7 @@ class Engines(ResponseModel):
     """All engines."""
 
     total: Count = None
-    items: tuple[EngineResponse, ...] = ()
+    items: tuple[Engine, ...] = ()
 
 
 class Tags(ResponseModel):

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from reconciler.backends.modelarts.job_models.algorithm import Algorithm, Label, TaskAlgorithm
 from reconciler.backends.modelarts.job_models.spec import LogExportPath, Spec, TaskResource
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
-from reconciler.backends.modelarts.responses import TaskResponse
+from reconciler.backends.modelarts.responses import Task
 from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.observed.job import ObservedJob
 
@@ -97,7 +97,7 @@ class StatusResponse(Lenient):
     tasks: tuple[str, ...] = ()
     task_statuses: tuple[TaskStatus, ...] = ()
     running_records: tuple[RunningRecord, ...] = ()
-    task_ips: tuple[TaskResponse, ...] = ()
+    task_ips: tuple[Task, ...] = ()
     retention_time: Count = None
 
 
