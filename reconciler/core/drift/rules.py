@@ -21,7 +21,7 @@ from reconciler.core.drift.fields import FieldDrift, compare_fields, spell_chang
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.observed.phase import RULES, Operation, Phase, may
 from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.decide import newest, rename_clash
+from reconciler.core.planning.decide import newest, rename_problem
 from reconciler.core.planning.existing_job_rules import declared_then
 from reconciler.core.planning.plan import Change, PlanWarning, timestamp
 from reconciler.core.planning.planner import Snapshot
@@ -141,7 +141,7 @@ class _KeyCheck:
     def of_declared(self) -> Iterator[Drift]:
         """What is not as it was left, of a key that is declared."""
         assert self.declared is not None
-        if rename_clash(self.view, self.declared):
+        if rename_problem(self.view, self.declared):
             return
         yield from self._duplicates()
         yield from self.unowned()
@@ -279,7 +279,7 @@ class _KeyCheck:
             yield f"{removed}; {names} will be terminated"
 
     def _pending_edits(self, declared: DesiredJob) -> Iterator[str]:
-        if clash := rename_clash(self.view, declared):
+        if clash := rename_problem(self.view, declared):
             yield clash
             return
         latest = self.latest

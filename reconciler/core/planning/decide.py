@@ -1,12 +1,14 @@
-"""The decision table: one key's entry and what was seen of it, to its actions.
+"""The decision: one key's entry and what was seen of it, to its actions.
 
-`decide` asks in this order: unknown, blocked, conflict; then the row that the newest
-revision's phase and digest pick (`present.py`). Source: docs/semantics.md, "Decisions".
+`RULES` are asked in their order, and the first that answers decides. The rules for a job that exists are
+in `existing_job_rules.py`. Source: docs/semantics.md, "Decisions".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import wraps
+from typing import NamedTuple
 
 from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
@@ -14,12 +16,96 @@ from reconciler.core.observed.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.observed.phase import Operation, Phase, may
+from reconciler.core.planning import existing_job_rules as existing
 from reconciler.core.planning.action_builder import Draft, PlanContext
-from reconciler.core.planning.existing_job_rules import Present, declared_then
+from reconciler.core.planning.existing_job_rules import Difference, ExistingJob, Row, declared_then
 from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, Reason
 from reconciler.core.record import PastRevision
 
-Decision = tuple[list[PlannedAction], list[PlanWarning]]
+
+class Decision(NamedTuple):
+    """The actions for one key: its own first, then those on its other revisions.
+
+    `rule` is the name of the rule that decided; those before it in `RULES` did not apply.
+    """
+
+    actions: Sequence[PlannedAction]
+    warnings: Sequence[PlanWarning] = ()
+    rule: str = ""
+
+
+class Case(NamedTuple):
+    """One key, and all that a rule may look at.
+
+    `latest` is the revision that stands for the key, and `existing` compares it with the entry; None where
+    there is none, or its phase is not known.
+    """
+
+    view: KeyView
+    desired: DesiredJob | None
+    ownership: Ownership
+    latest: Revision | None
+    draft: Draft
+    existing: ExistingJob | None
+
+    @classmethod
+    def of(
+        cls,
+        view: KeyView,
+        desired: DesiredJob | None,
+        ownership: Ownership,
+        situation: PlanContext,
+        details: Mapping[str, ObservedJob],
+    ) -> Case:
+        """`desired` is None for a key that no file declares.
+
+        `details` holds the jobs that `needs_details` asked for, as far as they could be read.
+        """
+        latest = newest(view, desired)
+        draft = Draft(view, desired, situation, latest)
+        existing = None
+        if desired and latest and latest.job.phase:
+            job, is_same = latest.job, desired.is_declared_by(latest.marker.digest)
+            existing = ExistingJob(draft, desired, latest, latest.job.phase, details.get(job.id), is_same)
+        return cls(view, desired, ownership, latest, draft, existing)
+
+    @property
+    def strangers(self) -> list[ConflictingJob]:
+        """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
+
+        So the revisions of two stacks never interleave.
+        """
+        if not self.view.strangers:
+            return []
+        number = self.latest.number if self.latest and self.view.owned else 0
+        found = [stranger for stranger in self.view.strangers if stranger.number > number]
+        return sorted(found, key=lambda stranger: stranger.number)
+
+    def complete(self, action: PlannedAction, warnings: Sequence[PlanWarning] = ()) -> Decision:
+        """Add to the key's own action what follows for its other revisions."""
+        if action.traits.starts_a_job and (why := _name_problem(action)):
+            action = self.draft.plain(Action.BLOCKED, Reason.NAME_TOO_LONG, why)
+        more = _superseded(self.draft, self.latest)
+        touched = {a.before.id for a in (action, *more) if _writes_the_marker(a) and a.before}
+        return Decision([action, *more, *_renamed(self.draft, touched)], warnings)
+
+
+Judge = Callable[[Case], Decision | None]
+
+
+class Rule(NamedTuple):
+    """A rule of the decision: a name that stays, when it applies, and the actions that it may choose."""
+
+    name: str
+    when: str
+    actions: tuple[Action, ...]
+    judge: Judge
+
+    @classmethod
+    def of(cls, judge: Judge, *actions: Action) -> Rule:
+        """Name a rule by its function; the first line of the docstring says when it applies."""
+        when, _, _ = (judge.__doc__ or "").partition("\n")
+        return cls(judge.__name__.replace("_", "-"), when.removesuffix("."), actions, judge)
 
 
 def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
@@ -29,21 +115,19 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
     digest: then the active one with the declared digest (the longest running, if several), else the
     newest active one. Terminating ones do not stand for the key while another one is active.
     """
+
+    def is_declared(revision: Revision) -> bool:
+        return desired is not None and desired.is_declared_by(revision.marker.digest)
+
     aged_out = view.aged_out
     revisions = view.owned if aged_out is None else [*view.owned, aged_out]
-    done = max((r.number for r in revisions if _has_completed(r, desired)), default=0)
+    completed = (r for r in revisions if r.job.phase is Phase.COMPLETED)
+    done = max((r.number for r in completed if is_declared(r)), default=0)
     live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
-    as_declared = [r for r in live if desired and desired.is_declared_by(r.marker.digest)]
+    as_declared = [r for r in live if is_declared(r)]
     if as_declared:
         return max(as_declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
-    if live:
-        return live[-1]
-    return revisions[-1] if revisions else None
-
-
-def _has_completed(revision: Revision, desired: DesiredJob | None) -> bool:
-    is_done = revision.job.phase is Phase.COMPLETED
-    return is_done and desired is not None and desired.is_declared_by(revision.marker.digest)
+    return next(reversed(live or revisions), None)
 
 
 def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownership) -> str | None:
@@ -59,62 +143,12 @@ def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownershi
     return latest.job.id
 
 
-def decide(
-    view: KeyView,
-    desired: DesiredJob | None,
-    ownership: Ownership,
-    situation: PlanContext,
-    details: Mapping[str, ObservedJob],
-) -> Decision:
-    """Choose the actions for one key.
-
-    `desired` is None for a key that no file declares. `details` holds the jobs that `needs_details`
-    asked for, as far as they could be read. The first action is the key's own; further ones
-    terminate superseded revisions.
-    """
-    latest = newest(view, desired)
-    draft = Draft(view, desired, situation, latest)
-    if why := _unreadable(view, ownership):
-        return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)], []
-    if strange := next((r for r in view.owned if r.job.phase is None), None):
-        return [draft.unknown_phase(strange)], []
-    if newer := next((r for r in view.owned if not is_known(r.marker.digest)), None):
-        detail = f"digest {newer.marker.digest} needs a newer reconciler"
-        return [draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=newer)], []
-    if desired is None or desired.is_absent:
-        return _absent(draft), []
-    if clash := rename_clash(view, desired):
-        return [draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)], []
-    strangers = _in_conflict(draft)
-    if view.history_problem is not None and (strangers or not view.owned):
-        why = f"the history could not be read: {view.history_problem}"
-        return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)], []
-    if strangers:
-        ours = {stranger.job.id: past for stranger in strangers if (past := _as_ours(view, stranger))}
-        if other := next((s for s in strangers if s.job.id not in ours), None):
-            return [draft.name_taken(other)], []
-        return [draft.restored(stranger, ours[stranger.job.id]) for stranger in strangers], []
-    warnings: list[PlanWarning] = []
-    if latest is None or latest.job.phase is None:
-        action = draft.create(Reason.NOT_FOUND, "new")
-    else:
-        present = Present(draft, desired, latest, latest.job.phase)
-        action, warnings = present.decide(details.get(latest.job.id))
-    if action.action is Action.UNKNOWN:
-        return [action], warnings
-    if action.traits.starts_a_job and (why := _name_problem(action)):
-        action = draft.plain(Action.BLOCKED, Reason.NAME_TOO_LONG, why)
-    more = _superseded(draft, latest)
-    touched = {a.before.id for a in (action, *more) if _writes_the_marker(a) and a.before}
-    return [action, *more, *_renamed(draft, touched)], warnings
-
-
-def _name_problem(action: PlannedAction) -> str | None:
-    """Why the service would refuse the name of the next revision: the longest keys run out of digits."""
-    name = action.after.name if action.after else ""
-    if len(name) <= MAX_NAME:
-        return None
-    return f"{name} has {len(name)} characters, the service allows {MAX_NAME}; shorten the key"
+def decide(case: Case) -> Decision:
+    """Choose the actions for one key, by the first of `RULES` that applies."""
+    for rule in RULES:
+        if (decision := rule.judge(case)) is not None:
+            return decision._replace(rule=rule.name)
+    raise AssertionError("the last rule applies to every job that the others leave")
 
 
 def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob | None) -> bool:
@@ -132,11 +166,149 @@ def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob |
     return past is None or not past.has_ended
 
 
-def rename_clash(view: KeyView, desired: DesiredJob) -> str | None:
+# --- the rules for what cannot be judged, is to be absent, or has a name that is taken
+
+
+def unreadable(case: Case) -> Decision | None:
+    """The list, or a job of the key, could not be read."""
+    why = _unreadable(case.view, case.ownership)
+    return Decision([case.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)]) if why else None
+
+
+def unknown_phase(case: Case) -> Decision | None:
+    """A job of the key is in a phase that this version does not know."""
+    strange = next((r for r in case.view.owned if r.job.phase is None), None)
+    return Decision([case.draft.unknown_phase(strange)]) if strange else None
+
+
+def unknown_digest(case: Case) -> Decision | None:
+    """A job of the key has a digest algorithm that this version does not know."""
+    newer = next((r for r in case.view.owned if not is_known(r.marker.digest)), None)
+    if newer is None:
+        return None
+    detail = f"digest {newer.marker.digest} needs a newer reconciler"
+    return Decision([case.draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=newer)])
+
+
+def absent(case: Case) -> Decision | None:
+    """Not declared, or `state: absent`; what is active ends, unless it is protected."""
+    if case.desired and not case.desired.is_absent:
+        return None
+    reason, said = Reason.NOT_IN_MANIFEST, "not in the manifest"
+    if case.draft.situation.destroys:
+        reason, said = Reason.DESTROYED, "destroy"
+    elif case.desired:
+        reason, said = Reason.STATE_ABSENT, "state: absent"
+    live = (r for r in case.view.owned if may(Operation.TERMINATE, r.job.phase))
+    return Decision([case.draft.end(revision, reason, said) for revision in live])
+
+
+def rename_clash(case: Case) -> Decision | None:
+    """Both keys of a `formerly` own jobs."""
+    clash = rename_problem(case.view, case.desired) if case.desired else None
+    return Decision([case.draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)]) if clash else None
+
+
+def history_unreadable(case: Case) -> Decision | None:
+    """The history could not be read, and no job is owned or a newer name of the key is taken."""
+    if case.view.history_problem is None or (case.view.owned and not case.strangers):
+        return None
+    why = f"the history could not be read: {case.view.history_problem}"
+    return Decision([case.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)])
+
+
+def name_taken(case: Case) -> Decision | None:
+    """An unmanaged or foreign job has a name of the key, and no newer job is owned."""
+    other = next((s for s in case.strangers if _as_ours(case.view, s) is None), None)
+    return Decision([case.draft.name_taken(other)]) if other else None
+
+
+def marker_lost(case: Case) -> Decision | None:
+    """The same, but the history knows such a job as ours."""
+    ours = [(s, past) for s in case.strangers if (past := _as_ours(case.view, s))]
+    return Decision([case.draft.restored(stranger, past) for stranger, past in ours]) if ours else None
+
+
+def not_found(case: Case) -> Decision | None:
+    """No job of the key exists or is on record."""
+    return None if case.existing else case.complete(case.draft.create(Reason.NOT_FOUND, "new"))
+
+
+def details_unreadable(case: Case) -> Decision | None:
+    """The digest differs, and what was declared before could not be read."""
+    if case.existing is None or not case.existing.is_unreadable:
+        return None
+    return Decision([case.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read")])
+
+
+# --- the rules for a job that exists
+
+
+def _as_declared(rule: Callable[[ExistingJob], Row | None]) -> Judge:
+    """Ask a rule about a job of which nothing was edited that its digest covers."""
+
+    @wraps(rule)
+    def judge(case: Case) -> Decision | None:
+        job = case.existing
+        row = rule(job) if job and job.edit is None else None
+        return None if row is None else case.complete(*row)
+
+    return judge
+
+
+def _edited(rule: Callable[[ExistingJob, Difference], Row | None]) -> Judge:
+    """Ask a rule about a job, and what was edited since it was created."""
+
+    @wraps(rule)
+    def judge(case: Case) -> Decision | None:
+        job = case.existing
+        row = rule(job, job.edit) if job and job.edit else None
+        return None if row is None else case.complete(*row)
+
+    return judge
+
+
+#: In this order; the first that applies decides. docs/semantics.md, "Decisions", has the same rows.
+RULES = (
+    Rule.of(unreadable, Action.UNKNOWN),
+    Rule.of(unknown_phase, Action.BLOCKED),
+    Rule.of(unknown_digest, Action.BLOCKED),
+    Rule.of(absent, Action.TERMINATE, Action.UPDATE, Action.BLOCKED),
+    Rule.of(rename_clash, Action.CONFLICT),
+    Rule.of(history_unreadable, Action.UNKNOWN),
+    Rule.of(name_taken, Action.CONFLICT),
+    Rule.of(marker_lost, Action.UPDATE),
+    Rule.of(not_found, Action.CREATE),
+    Rule.of(details_unreadable, Action.UNKNOWN),
+    Rule.of(_as_declared(existing.unchanged), Action.KEEP, Action.UPDATE),
+    Rule.of(_as_declared(existing.completed), Action.KEEP, Action.UPDATE),
+    Rule.of(_as_declared(existing.auto_stopped), Action.KEEP, Action.UPDATE),
+    Rule.of(_as_declared(existing.declared_again), Action.CREATE),
+    Rule.of(_as_declared(existing.retries_exhausted), Action.KEEP, Action.UPDATE),
+    Rule.of(_as_declared(existing.retry_later), Action.DEFER),
+    Rule.of(_as_declared(existing.retry), Action.CREATE),
+    Rule.of(_as_declared(existing.failed), Action.KEEP, Action.UPDATE),
+    Rule.of(_as_declared(existing.terminated_outside), Action.KEEP, Action.UPDATE),
+    Rule.of(_edited(existing.change_ignored), Action.KEEP, Action.UPDATE),
+    Rule.of(_edited(existing.change_refused), Action.CONFLICT),
+    Rule.of(_edited(existing.changed_after_end), Action.CREATE),
+    Rule.of(_edited(existing.protected), Action.BLOCKED),
+    Rule.of(_edited(existing.would_lose_work), Action.CONFLICT),
+    Rule.of(_edited(existing.ended_badly_before), Action.KEEP, Action.DEFER),
+    Rule.of(_edited(existing.changed), Action.REPLACE),
+)
+
+
+# --- what they ask
+
+
+def rename_problem(view: KeyView, desired: DesiredJob) -> str | None:
     """Why a renaming cannot be, or None.
 
     A revision of the new key that has a name of the old one shows that the renaming is under way.
     """
+    if not desired.formerly:
+        return None
     old = sorted({r.marker.key for r in view.owned} - {desired.key})
     is_under_way = any(
         parse_remote_name(r.job.name).key in desired.formerly
@@ -147,6 +319,42 @@ def rename_clash(view: KeyView, desired: DesiredJob) -> str | None:
     if not old or not own or is_under_way:
         return None
     return f"formerly: {', '.join(old)}, but {desired.key} already has revisions"
+
+
+def _unreadable(view: KeyView, ownership: Ownership) -> str | None:
+    """Why the key cannot be judged, or None."""
+    if ownership.problem is not None:
+        # What the problem is, a warning says once for all keys.
+        return "the list could not be read"
+    return view.unreadable[0].why if view.unreadable else None
+
+
+def _as_ours(view: KeyView, stranger: ConflictingJob) -> PastRevision | None:
+    """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
+    if stranger.standing is not OwnershipState.UNMANAGED or stranger.job.phase in (None, Phase.TERMINATING):
+        return None
+    return view.past_of(stranger.job.id)
+
+
+def _name_problem(action: PlannedAction) -> str | None:
+    """Why the service would refuse the name of the next revision: the longest keys run out of digits."""
+    name = action.after.name if action.after else ""
+    if len(name) <= MAX_NAME:
+        return None
+    return f"{name} has {len(name)} characters, the service allows {MAX_NAME}; shorten the key"
+
+
+def _superseded(draft: Draft, latest: Revision | None) -> list[PlannedAction]:
+    """Every other active revision ends: a key has one.
+
+    With `create_first` the old job stays until the new one has shown that it runs, also where an apply
+    stopped waiting for that.
+    """
+    others = [r for r in draft.view.owned if r is not latest and may(Operation.TERMINATE, r.job.phase)]
+    if latest and draft.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
+        detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
+        return [draft.plain(Action.DEFER, Reason.SUPERSEDED, detail, revision=r) for r in others]
+    return [draft.end(revision, Reason.SUPERSEDED, "superseded") for revision in others]
 
 
 def _writes_the_marker(action: PlannedAction) -> bool:
@@ -168,52 +376,3 @@ def _renamed(draft: Draft, touched: Collection[str]) -> list[PlannedAction]:
         and revision.job.id not in touched
         and may(Operation.UPDATE_DESCRIPTION, revision.job.phase)
     ]
-
-
-def _unreadable(view: KeyView, ownership: Ownership) -> str | None:
-    """Why the key cannot be judged, or None."""
-    if ownership.problem is not None:
-        # What the problem is, a warning says once for all keys.
-        return "the list could not be read"
-    return view.unreadable[0].why if view.unreadable else None
-
-
-def _in_conflict(draft: Draft) -> list[ConflictingJob]:
-    """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
-
-    So the revisions of two stacks never interleave.
-    """
-    number = draft.latest.number if draft.latest and draft.view.owned else 0
-    found = (stranger for stranger in draft.view.strangers if stranger.number > number)
-    return sorted(found, key=lambda stranger: stranger.number)
-
-
-def _as_ours(view: KeyView, stranger: ConflictingJob) -> PastRevision | None:
-    """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
-    if stranger.standing is not OwnershipState.UNMANAGED or stranger.job.phase in (None, Phase.TERMINATING):
-        return None
-    return view.past_of(stranger.job.id)
-
-
-def _absent(draft: Draft) -> list[PlannedAction]:
-    """The key is in no file, or says `state: absent`: whatever of it is active ends."""
-    if draft.situation.destroys:
-        reason, said = Reason.DESTROYED, "destroy"
-    elif draft.desired:
-        reason, said = Reason.STATE_ABSENT, "state: absent"
-    else:
-        reason, said = Reason.NOT_IN_MANIFEST, "not in the manifest"
-    return [draft.end(r, reason, said) for r in draft.view.owned if may(Operation.TERMINATE, r.job.phase)]
-
-
-def _superseded(draft: Draft, latest: Revision | None) -> list[PlannedAction]:
-    """Every other active revision ends: a key has one.
-
-    With `create_first` the old job stays until the new one has shown that it runs, also where an apply
-    stopped waiting for that.
-    """
-    others = [r for r in draft.view.owned if r is not latest and may(Operation.TERMINATE, r.job.phase)]
-    if latest and draft.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
-        detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
-        return [draft.plain(Action.DEFER, Reason.SUPERSEDED, detail, revision=r) for r in others]
-    return [draft.end(revision, Reason.SUPERSEDED, "superseded") for revision in others]

@@ -1,8 +1,12 @@
-"""The rows of docs/semantics.md, "Decisions" for a declared key of which a revision is owned."""
+"""The rules for a declared key of which a revision is owned, each from the job to an action or None.
+
+Their order is `RULES` in `decide.py`. Source: docs/semantics.md, "Decisions".
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.declared.body import manifest_form
@@ -26,7 +30,7 @@ from reconciler.core.planning.plan import (
     Reason,
     timestamp,
 )
-from reconciler.core.planning.retry import bad_run, may_retry, next_attempt, stopped_itself
+from reconciler.core.planning.retry import Attempt, bad_run, may_retry, next_attempt, stopped_itself
 
 Row = tuple[PlannedAction, list[PlanWarning]]
 
@@ -96,59 +100,87 @@ def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Differ
 
 
 @dataclass(frozen=True)
-class Present:
-    """Decides about one declared key with its newest revision `latest`, whose phase is known."""
+class ExistingJob:
+    """A declared key with its newest revision `latest`, whose phase is known.
+
+    `details` are those of the newest revision, needed where its digest differs and the history store does
+    not know what was declared then; None if there are none.
+    """
 
     draft: Draft
     entry: DesiredJob
     latest: Revision
     phase: Phase
+    details: ObservedJob | None
+    has_declared_digest: bool
 
-    def decide(self, details: ObservedJob | None) -> Row:
-        """Pick the row.
-
-        `details` are those of the newest revision, needed where its digest differs and the history store
-        does not know what was declared then.
-        """
-        if self.entry.is_declared_by(self.latest.marker.digest):
-            return self._same()
-        then = declared_then(self.draft.view, self.latest)
-        if then is not None:
-            now = self.entry.covered_by(self.latest.marker.digest[:1])
-            shown = _as_sent(self.entry, now, self.latest.marker.digest)
-            found = Difference(changes_between(then, now, forces_new_job=True, shown=shown))
-        elif self.latest.is_aged_out:
-            found = Difference(is_known=False)
-        elif details is None:
-            return self.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read"), []
-        else:
-            found = difference(self.entry, details, self.latest.marker.digest)
-        if found.is_empty:
-            return self._nothing_differs()
-        if self.entry.lifecycle.on_change is OnChange.KEEP:
-            return self._keep_or_update(
-                Reason.CHANGE_IGNORED, f"{found.said}; on_change: keep{self._bad_end}", found.changes
-            )
-        if self.entry.lifecycle.on_change is OnChange.FAIL:
-            detail = f"{found.said}; on_change: fail"
-            return self.draft.plain(Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=found.changes), []
-        if self.phase.is_terminal or self.phase is Phase.TERMINATING:
-            said = found.said + self._goes_back
-            return self._next(Reason.IMMUTABLE_CHANGED, said, found.changes), []
-        return self._replace(found), []
+    # --- what the rules ask
 
     @property
-    def _bad_end(self) -> str:
-        """Says how the newest revision ended, if it ended badly."""
+    def is_ended(self) -> bool:
+        """Whether it has ended, or is being terminated."""
+        return self.phase.is_terminal or self.phase is Phase.TERMINATING
+
+    @cached_property
+    def _declared_then(self) -> Canonical | None:
+        return declared_then(self.draft.view, self.latest)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether only the details could say what was edited, and there are none."""
+        if self.has_declared_digest or self.details is not None or self.latest.is_aged_out:
+            return False
+        return self._declared_then is None
+
+    @property
+    def edit(self) -> Difference | None:
+        """What was edited of what the digest covers; None if nothing was. Not for what `is_unreadable`."""
+        return None if self.has_declared_digest or self._difference.is_empty else self._difference
+
+    @cached_property
+    def _difference(self) -> Difference:
+        digest, then = self.latest.marker.digest, self._declared_then
+        if then is not None:
+            now = self.entry.covered_by(digest[:1])
+            shown = _as_sent(self.entry, now, digest)
+            return Difference(changes_between(then, now, forces_new_job=True, shown=shown))
+        if self.details is None:
+            return Difference(is_known=False)
+        return difference(self.entry, self.details, digest)
+
+    @property
+    def _is_marker_outdated(self) -> bool:
+        """Whether the digest differs and no field does: the job is what is declared."""
+        return not self.has_declared_digest and self.edit is None
+
+    @property
+    def _as_declared(self) -> Revision:
+        """The newest revision, with the declared digest where only its marker is outdated."""
+        if not self._is_marker_outdated:
+            return self.latest
+        return replace(self.latest, marker=replace(self.latest.marker, digest=self.entry.digest))
+
+    @cached_property
+    def attempt(self) -> Attempt | None:
+        """The retry of a job that ended badly as declared; None if the lifecycle asks for none."""
+        if not may_retry(self.latest, self.entry):
+            return None
+        latest = self._as_declared
+        revisions = [latest if r.job.id == latest.job.id else r for r in self.draft.view.ever_owned]
+        return next_attempt(bad_run(revisions, self.entry), self.entry, self.draft.situation.at_s)
+
+    @property
+    def bad_end(self) -> str:
+        """How the newest revision ended, if it ended badly."""
         if stopped_itself(self.entry, self.latest.job):
             return ""
         if self.phase.ended_badly:
-            return f"; {self.phase.value.lower()}"
+            return self.phase.value.lower()
         was_ended = self.phase in (Phase.TERMINATED, Phase.TERMINATING) and not self.latest.marker.stopped
-        return "; terminated outside the manifest" if was_ended else ""
+        return "terminated outside the manifest" if was_ended else ""
 
     @property
-    def _goes_back(self) -> str:
+    def goes_back(self) -> str:
         """Names the older revision that completed what is declared again, if there is one."""
         done = [
             revision.number
@@ -163,104 +195,54 @@ class Present:
             f"; r{done[-1]} completed this declaration, and r{self.latest.number} came after it: runs again"
         )
 
-    def _nothing_differs(self) -> Row:
-        """The digest differs and no field does: the job is what is declared, and its marker is behind."""
-        if self.phase.is_active and self.phase is not Phase.TERMINATING:
-            return self._marker_is_behind()
-        row = self._as_declared()._ended_same()
-        if self.latest.is_aged_out:
-            return row
-        # Nothing can be written on a job that is being terminated; and a job that is to follow the ended
-        # one has the declared digest, so the old marker may stay behind.
-        stays_behind = self.phase is Phase.TERMINATING or row[0].action in (Action.CREATE, Action.DEFER)
-        return row if stays_behind else self._marker_is_behind()
+    @property
+    def lost_time(self) -> float | None:
+        """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
+        is_asked_for = self.entry.lifecycle.on_change is OnChange.REPLACE
+        situation = self.draft.situation
+        if is_asked_for or situation.allowances.permits_loss(self.entry.key):
+            return None
+        return situation.limits.lost_time
 
-    def _as_declared(self) -> Present:
-        """The same situation with the declared digest on the newest revision."""
-        latest = replace(self.latest, marker=replace(self.latest.marker, digest=self.entry.digest))
-        owned = [latest if revision is self.latest else revision for revision in self.draft.view.owned]
-        draft = replace(self.draft, view=replace(self.draft.view, owned=owned))
-        return replace(self, draft=draft, latest=latest)
+    # --- what they answer
 
-    def _same(self) -> Row:
-        if self.phase.is_terminal or self.phase is Phase.TERMINATING:
-            return self._ended_same()
-        return self._keep_or_update(Reason.UNCHANGED, self.phase.value.lower())
-
-    def _ended_same(self) -> Row:
-        """The newest revision has ended, or is about to, with what is declared now."""
-        if self.phase is Phase.COMPLETED:
-            return self._completed()
-        if stopped_itself(self.entry, self.latest.job):
-            return self._keep_or_update(Reason.AUTO_STOPPED, "stopped by its own auto_stop")
-        if not self.phase.ended_badly and self.latest.marker.stopped:
-            return self._next(Reason.DECLARED_AGAIN, "declared again after we stopped it"), []
-        if may_retry(self.latest, self.entry):
-            return self._retry()
-        if self.phase.ended_badly:
-            return self._keep_or_update(Reason.FAILED, f"{self.phase.value.lower()}; on_failure: keep")
-        detail = "terminated outside the manifest; `rerun` or `recreate` starts it again"
-        return self._keep_or_update(Reason.TERMINATED_OUTSIDE, detail)
-
-    def _completed(self) -> Row:
-        if not self.latest.is_aged_out:
-            return self._keep_or_update(Reason.COMPLETED, "completed")
-        past = self.draft.view.past_of(self.latest.job.id)
-        ended_at_s = past.ended_at_s if past else None
-        when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
-        return self._keep(Reason.AGED_OUT, f"completed{when}"), []
-
-    def _retry(self) -> Row:
-        """A further attempt, if it is due and there is one left."""
-        bad_end = Reason.RETRY if self.phase.ended_badly else Reason.RECREATE
-        said = self.phase.value.lower() if self.phase.ended_badly else "terminated outside the manifest"
-        run = bad_run(self.draft.view.ever_owned, self.entry)
-        attempt = next_attempt(run, self.entry, self.draft.situation.at_s)
-        detail = f"{said}; {attempt.detail}"
-        match attempt.reason:
-            case Reason.RETRIES_EXHAUSTED:
-                return self._keep_or_update(Reason.RETRIES_EXHAUSTED, detail)
-            case Reason.RETRY_LATER:
-                return self.draft.plain(Action.DEFER, Reason.RETRY_LATER, detail, due_s=attempt.due_s), []
-            case Reason.RETRY:
-                return self._next(bad_end, detail), []
-
-    def _next(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
+    def next_revision(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> Row:
         """Create the next revision; wait for a termination that is under way."""
         if self.phase is Phase.TERMINATING:
             reason, detail = Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}"
-        return self.draft.create(reason, detail, changes)
+        return self.draft.create(reason, detail, changes), []
 
-    def _marker_is_behind(self) -> Row:
-        found = self._compared()
-        detail = "only the marker is outdated, not the job"
-        reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
-        action = self.draft.update(
-            self.latest, self.entry, reason, detail, found.now, digest=self.entry.digest
-        )
-        return action, found.warnings(self.entry.key, self.latest.job)
+    def defer(self, attempt: Attempt, detail: str, changes: tuple[Change, ...] = ()) -> Row:
+        """Wait until a retry is due."""
+        reason, due_s = attempt.reason, attempt.due_s
+        return self.draft.plain(Action.DEFER, reason, detail, changes=changes, due_s=due_s), []
 
-    def _keep_or_update(self, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()) -> Row:
-        """Keep the revision; `ignored` changes are shown. What can be changed on the job is updated."""
-        if self.phase is Phase.TERMINATING or self.latest.is_aged_out:  # nothing can be written on it
-            return self._keep(reason, detail, ignored), []
-        found = self._compared()
-        warnings = found.warnings(self.entry.key, self.latest.job)
-        if not found.now:
-            return self._keep(reason, detail, ignored), warnings
-        reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
-        detail = f"{', '.join(change.path for change in found.now)} changed"
-        action = self.draft.update(self.latest, self.entry, reason, detail, (*found.now, *ignored))
-        return action, warnings
-
-    def _keep(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
-        job, marker = self.latest.job, self.latest.marker
+    def keep(self, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> Row:
+        """Keep the revision as it is."""
+        revision = self._as_declared
         if self.latest.is_aged_out:
             detail += "; its record has aged out of the service"
-        after = After(name=job.name, revision=marker.revision, digest=marker.digest)
-        return self.draft.plain(
-            Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=bool(self._bad_end)
+        after = After(name=revision.job.name, revision=revision.number, digest=revision.marker.digest)
+        action = self.draft.plain(
+            Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=bool(self.bad_end)
         )
+        return action, []
+
+    def keep_or_update(self, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()) -> Row:
+        """Keep the revision; `ignored` changes are shown. What can be changed on the job is updated."""
+        if self.phase is Phase.TERMINATING or self.latest.is_aged_out:  # nothing can be written on it
+            return self.keep(reason, detail, ignored)
+        found = self._compared()
+        warnings = found.warnings(self.entry.key, self.latest.job)
+        if not found.now and not self._is_marker_outdated:
+            return self.keep(reason, detail, ignored)[0], warnings
+        reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
+        detail = f"{', '.join(change.path for change in found.now)} changed"
+        digest = None
+        if self._is_marker_outdated:
+            detail, digest = "only the marker is outdated, not the job", self.entry.digest
+        changes = (*found.now, *ignored)
+        return self.draft.update(self.latest, self.entry, reason, detail, changes, digest), warnings
 
     def _compared(self) -> MutableChanges:
         """The mutable part beside the job that is there."""
@@ -269,59 +251,154 @@ class Present:
         sent = past.declared.mutable if past and past.declared else None
         return mutable_changes(self.entry, job, self.latest.marker, self.draft.situation.cloud, sent)
 
-    def _replace(self, found: Difference) -> PlannedAction:
-        """The declaration of an active job changed in what the service cannot change on it."""
-        draft, lifecycle, job = self.draft, self.entry.lifecycle, self.latest.job
-        if self.latest.marker.protected or lifecycle.protect:
-            detail = f"{found.said}, and protected; set `protect: false` first, in an apply of its own"
-            return draft.plain(Action.BLOCKED, Reason.PROTECTED, detail, changes=found.changes)
-        limit = self._lost_time
-        if limit is not None and job.ran_s(draft.situation.at_s) > limit:
-            detail = found.said + LOSS_WAY_OUT
-            return draft.plain(Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=found.changes)
-        if held := self._failed_before(found):
-            return held
-        number = draft.view.next_revision
-        return draft.plain(
-            Action.REPLACE,
-            Reason.IMMUTABLE_CHANGED,
-            found.said + self._goes_back,
-            changes=found.changes,
-            after=draft.after(number),
-            desired=draft.body(number),
-            declared=draft.declared(self.entry.digest),
-            replace_order=lifecycle.replace_order,
-            lost_time=limit,
-        )
 
-    @property
-    def _lost_time(self) -> float | None:
-        """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
-        is_asked_for = self.entry.lifecycle.on_change is OnChange.REPLACE
-        situation = self.draft.situation
-        if is_asked_for or situation.allowances.permits_loss(self.entry.key):
+# --- the job is as declared
+
+
+def unchanged(job: ExistingJob) -> Row | None:
+    """Creating, Pending or Running; as declared."""
+    return None if job.is_ended else job.keep_or_update(Reason.UNCHANGED, job.phase.value.lower())
+
+
+def completed(job: ExistingJob) -> Row | None:
+    """Completed; as declared."""
+    if job.phase is not Phase.COMPLETED:
+        return None
+    if not job.latest.is_aged_out:
+        return job.keep_or_update(Reason.COMPLETED, "completed")
+    past = job.draft.view.past_of(job.latest.job.id)
+    ended_at_s = past.ended_at_s if past else None
+    when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
+    return job.keep(Reason.AGED_OUT, f"completed{when}")
+
+
+def auto_stopped(job: ExistingJob) -> Row | None:
+    """Ended otherwise; as declared; it ran for its `auto_stop`, give or take five minutes."""
+    if not stopped_itself(job.entry, job.latest.job):
+        return None
+    return job.keep_or_update(Reason.AUTO_STOPPED, "stopped by its own auto_stop")
+
+
+def declared_again(job: ExistingJob) -> Row | None:
+    """Terminated; as declared; marked as stopped by us."""
+    if job.phase.ended_badly or not job.latest.marker.stopped:
+        return None
+    return job.next_revision(Reason.DECLARED_AGAIN, "declared again after we stopped it")
+
+
+def retries_exhausted(job: ExistingJob) -> Row | None:
+    """Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; all retries used."""
+    if job.attempt is None or job.attempt.reason is not Reason.RETRIES_EXHAUSTED:
+        return None
+    return job.keep_or_update(Reason.RETRIES_EXHAUSTED, f"{job.bad_end}; {job.attempt.detail}")
+
+
+def retry_later(job: ExistingJob) -> Row | None:
+    """The same, but a retry is left that is not due yet."""
+    if job.attempt is None or job.attempt.reason is not Reason.RETRY_LATER:
+        return None
+    return job.defer(job.attempt, f"{job.bad_end}; {job.attempt.detail}")
+
+
+def retry(job: ExistingJob) -> Row | None:
+    """The same, but a retry is due."""
+    if job.attempt is None:
+        return None
+    reason = Reason.RETRY if job.phase.ended_badly else Reason.RECREATE
+    return job.next_revision(reason, f"{job.bad_end}; {job.attempt.detail}")
+
+
+def failed(job: ExistingJob) -> Row | None:
+    """Failed or Abnormal; as declared; `on_failure: keep`."""
+    if not job.phase.ended_badly:
+        return None
+    return job.keep_or_update(Reason.FAILED, f"{job.bad_end}; on_failure: keep")
+
+
+def terminated_outside(job: ExistingJob) -> Row | None:
+    """Terminated; as declared; not stopped by us; `on_terminated: keep`."""
+    detail = f"{job.bad_end}; `rerun` or `recreate` starts it again"
+    return job.keep_or_update(Reason.TERMINATED_OUTSIDE, detail)
+
+
+# --- its declaration was edited
+
+
+def change_ignored(job: ExistingJob, edit: Difference) -> Row | None:
+    """Edited; `on_change: keep`."""
+    if job.entry.lifecycle.on_change is not OnChange.KEEP:
+        return None
+    bad_end = job.bad_end and f"; {job.bad_end}"
+    return job.keep_or_update(Reason.CHANGE_IGNORED, f"{edit.said}; on_change: keep{bad_end}", edit.changes)
+
+
+def change_refused(job: ExistingJob, edit: Difference) -> Row | None:
+    """Edited; `on_change: fail`."""
+    if job.entry.lifecycle.on_change is not OnChange.FAIL:
+        return None
+    detail = f"{edit.said}; on_change: fail"
+    return job.draft.plain(Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=edit.changes), []
+
+
+def changed_after_end(job: ExistingJob, edit: Difference) -> Row | None:
+    """Edited; ended."""
+    if not job.is_ended:
+        return None
+    return job.next_revision(Reason.IMMUTABLE_CHANGED, edit.said + job.goes_back, edit.changes)
+
+
+def protected(job: ExistingJob, edit: Difference) -> Row | None:
+    """Edited; active; protected."""
+    if not (job.latest.marker.protected or job.entry.lifecycle.protect):
+        return None
+    detail = f"{edit.said}, and protected; set `protect: false` first, in an apply of its own"
+    return job.draft.plain(Action.BLOCKED, Reason.PROTECTED, detail, changes=edit.changes), []
+
+
+def would_lose_work(job: ExistingJob, edit: Difference) -> Row | None:
+    """Edited; active; it has run longer than `limits.lost_time`; nobody allowed the loss."""
+    if job.lost_time is None or job.latest.job.ran_s(job.draft.situation.at_s) <= job.lost_time:
+        return None
+    detail = edit.said + LOSS_WAY_OUT
+    return job.draft.plain(Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=edit.changes), []
+
+
+def ended_badly_before(job: ExistingJob, edit: Difference) -> Row | None:
+    """Edited; active; this declaration ended badly before, and no retry of it is due.
+
+    Such a replace counts like a retry: else a `create_first` whose new job fails would be tried again by
+    every apply.
+    """
+    run = bad_run([r for r in job.draft.view.ever_owned if r.number != job.latest.number], job.entry)
+    if not run:
+        return None
+    ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
+    if not may_retry(run[0], job.entry):
+        return job.keep(Reason.FAILED, f"{ended}; keeping r{job.latest.number}", edit.changes)
+    attempt = next_attempt(run, job.entry, job.draft.situation.at_s)
+    detail = f"{ended}; {attempt.detail}"
+    match attempt.reason:
+        case Reason.RETRIES_EXHAUSTED:
+            return job.keep(attempt.reason, detail, edit.changes)
+        case Reason.RETRY_LATER:
+            return job.defer(attempt, detail, edit.changes)
+        case Reason.RETRY:
             return None
-        return situation.limits.lost_time
 
-    def _failed_before(self, found: Difference) -> PlannedAction | None:
-        """A replace whose declared digest ended badly before counts like a retry.
 
-        Without this a `create_first` whose new job fails would be tried again by every apply.
-        """
-        run = bad_run([r for r in self.draft.view.ever_owned if r.number != self.latest.number], self.entry)
-        if not run:
-            return None
-        ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
-        if not may_retry(run[0], self.entry):
-            return self._keep(Reason.FAILED, f"{ended}; keeping r{self.latest.number}", found.changes)
-        attempt = next_attempt(run, self.entry, self.draft.situation.at_s)
-        match attempt.reason:
-            case Reason.RETRIES_EXHAUSTED:
-                return self._keep(attempt.reason, f"{ended}; {attempt.detail}", found.changes)
-            case Reason.RETRY_LATER:
-                detail = f"{ended}; {attempt.detail}"
-                return self.draft.plain(
-                    Action.DEFER, attempt.reason, detail, changes=found.changes, due_s=attempt.due_s
-                )
-            case Reason.RETRY:
-                return None
+def changed(job: ExistingJob, edit: Difference) -> Row | None:
+    """Edited; active."""
+    draft = job.draft
+    number = draft.view.next_revision
+    action = draft.plain(
+        Action.REPLACE,
+        Reason.IMMUTABLE_CHANGED,
+        edit.said + job.goes_back,
+        changes=edit.changes,
+        after=draft.after(number),
+        desired=draft.body(number),
+        declared=draft.declared(job.entry.digest),
+        replace_order=job.entry.lifecycle.replace_order,
+        lost_time=job.lost_time,
+    )
+    return action, []

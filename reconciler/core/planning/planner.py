@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from reconciler.core.observed.ownership import KeyView, Ownership
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
-from reconciler.core.planning.decide import decide, needs_details, newest, rests_on_absence
+from reconciler.core.planning.decide import Case, decide, needs_details, newest, rests_on_absence
 from reconciler.core.planning.dependencies import held_back
 from reconciler.core.planning.guards import Proposal, refusals
 from reconciler.core.planning.guards import warnings as guard_warnings
@@ -209,12 +209,12 @@ class _Decided(NamedTuple):
     """What was decided about one key. `own` is the action of a declared key, `more` are all others."""
 
     own: PlannedAction | None
-    more: list[PlannedAction]
-    warnings: list[PlanWarning]
+    more: Sequence[PlannedAction]
+    warnings: Sequence[PlanWarning]
     is_proven: bool = True
 
     @property
-    def actions(self) -> list[PlannedAction]:
+    def actions(self) -> Sequence[PlannedAction]:
         return self.more if self.own is None else [self.own, *self.more]
 
 
@@ -239,7 +239,8 @@ def _decisions(stack: Stack, look: Snapshot, situation: PlanContext) -> dict[str
     for key in _upstream_first(stack, keys_with_upstream(stack, look.ownership)):
         desired = stack.find(key)
         view = look.view(key, desired)
-        actions, warnings = decide(view, desired, look.ownership, situation, look.details)
+        case = Case.of(view, desired, look.ownership, situation, look.details)
+        actions, warnings, _ = decide(case)
         if desired is None or desired.is_absent or not actions:
             decisions[key] = _Decided(None, actions, warnings)
             continue

@@ -1,0 +1,39 @@
+"""The rules of the decision: the first that applies decides, and the decision names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.decide import RULES, Case, Rule, decide
+from reconciler.core.planning.planner import keys_in_view
+from tests.builders import NOW, STACK
+from tests.core.worlds import World, worlds
+
+
+def test_names_are_unique_and_every_rule_says_when_it_applies_in_a_line() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
+        assert re.fullmatch(r"[A-Z`].*[^.]", rule.when)
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds())
+def test_decision_names_the_first_rule_that_applies_and_has_an_action_of_it(world: World) -> None:
+    look, situation = world.look, PlanContext(STACK, at_s=NOW, allowances=world.allowances)
+    for key in keys_in_view(world.stack, look.ownership):
+        desired = world.stack.find(key)
+        case = Case.of(look.view(key, desired), desired, look.ownership, situation, look.details)
+        decision = decide(case)
+        passed, [rule, *_] = before_and_from(decision.rule)
+        assert [one.name for one in passed if one.judge(case)] == []
+        assert {action.action for action in decision.actions[:1]} <= set(rule.actions)
+
+
+def before_and_from(name: str) -> tuple[Sequence[Rule], Sequence[Rule]]:
+    place = [rule.name for rule in RULES].index(name)
+    return RULES[:place], RULES[place:]
