@@ -27,6 +27,7 @@ from reconciler.core.observed.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import EventType
 from reconciler.core.planning.allowance import Guard
+from reconciler.core.planning.decide import RULES
 from reconciler.core.planning.plan import ACTIONS, Action, Plan, Reason, last_line
 from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.text.duration import parse_duration
@@ -42,10 +43,13 @@ _CODE = re.compile(r"`([^`]+)`")
 # ── docs/semantics.md ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_action_stands_in_the_decision_table() -> None:
-    rows = table("docs/semantics.md", "Decisions", "declared")
-    named = {word for row in rows for word in re.findall(r"\*\*(\w+)\*\*", row[2])}
-    assert named == {action.value for action in Action}
+def test_rules_of_the_decision_are_those_of_the_page_in_their_order() -> None:
+    shown = [
+        (name.strip("`"), when, re.findall(r"\*\*(\w+)\*\*", actions))
+        for name, when, actions in table("docs/semantics.md", "Decisions", "rule")
+    ]
+    assert shown == [(rule.name, rule.when, list(rule.actions)) for rule in RULES]
+    assert {action for rule in RULES for action in rule.actions} == set(Action)
 
 
 def test_lifecycle_options_and_defaults_are_those_of_the_model() -> None:

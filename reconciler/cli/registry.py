@@ -34,7 +34,7 @@ COMMANDS: dict[str, CommandRow] = {
     ),
     "unlock": CommandRow("unlock", "Break a lock, after asking."),
     "schema": CommandRow("schema", "Print a JSON Schema: manifest, plan, drift, events, history or status."),
-    "explain": CommandRow("explain", "Print the decision tables: states, fields."),
+    "explain": CommandRow("explain", "Print the decision tables: states, rules, fields."),
     "emulator": CommandRow("emulator", "Run the embedded emulator as an HTTP server."),
 }
 

@@ -1,4 +1,4 @@
-"""The tables that decide, as text: legal transitions, and what a change of each field means."""
+"""The tables that decide, as text: rules, legal transitions, and what a change of each field means."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ from difflib import get_close_matches
 
 from reconciler.core.declared.canonical import Rule, mutable_paths, rule_at, walk_rules
 from reconciler.core.observed.phase import RULES, Operation, Phase
+from reconciler.core.planning import decide
+
+
+def render_rules() -> str:
+    """Print the rules of the decision in their order: docs/semantics.md, "Decisions"."""
+    rows = [
+        [str(number), rule.name, ", ".join(rule.actions), rule.when]
+        for number, rule in enumerate(decide.RULES, start=1)
+    ]
+    notes = (
+        "The first rule that applies decides. A keep becomes an update where a mutable field or the marker\n"
+        "differs. What would start a job is held back while a job that it needs is not completed (defer,\n"
+        "blocked), where its name would be too long (blocked), and where a newer job of the key may exist\n"
+        "that could not be read (unknown).\n"
+    )
+    return _table([["#", "rule", "action", "when"], *rows]) + "\n" + notes
 
 
 def render_states() -> str:
@@ -32,7 +48,7 @@ def render_states() -> str:
     return _table([head, *rows]) + "\n".join(notes) + "\n"
 
 
-def render_fields(only: str | None) -> str | None:
+def render_fields(only: str | None = None) -> str | None:
     """Print what an edit of each field means; of one field and those below it; None if there is no such."""
     rows = [["field", "an edit means", "description"]]
     for path, rule in walk_rules():

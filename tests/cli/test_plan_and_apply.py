@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.core.planning.decide import RULES
 from reconciler.core.planning.plan import without_growing
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.operations.lifecycle import Durations
@@ -289,6 +290,8 @@ def test_schemas_are_printed(reconciler: Reconciler) -> None:
 
 def test_the_tables_that_decide_are_printed(reconciler: Reconciler) -> None:
     assert "Terminating" in reconciler("explain", "states").out
+    rules = [line.split()[:2] for line in reconciler("explain", "rules").out.splitlines()[2:]]
+    assert rules[: len(RULES)] == [[str(number), rule.name] for number, rule in enumerate(RULES, start=1)]
     said = reconciler("explain", "spec.schedule_policy.priority").out
     assert "update (huawei, while Pending)" in said
     assert "new job" in reconciler("explain", "spec.resource.flavor_id").out

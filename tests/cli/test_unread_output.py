@@ -51,7 +51,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "doctor": [("doctor", 0), ("doctor --json", 0)],
     "unlock": [("unlock", 0)],
     "schema": [("schema", 0), ("schema plan", 0), ("schema nonsense", 64)],
-    "explain": [("explain states", 0), ("explain fields", 0), ("explain nonsense", 64)],
+    "explain": [("explain states", 0), ("explain rules", 0), ("explain fields", 0), ("explain nonsense", 64)],
     "emulator": [("emulator serve --speed nan", 64), ("emulator --help", 0)],
 }  # fmt: skip
 
