@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from reconciler.core.declared.stack import Declared, TargetKind
-from reconciler.core.planning.history import HistoryDiff, HistoryReport, changes_of, make_history
+from reconciler.core.planning.history import (
+    HistoryDiff,
+    HistoryExcerpt,
+    HistoryReport,
+    changes_of,
+    make_history,
+)
 from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.render.history import render_history
@@ -122,7 +128,8 @@ REVISIONS = (
 
 
 def a_report(**more: Any) -> HistoryReport:
-    return make_history("vision", PROD, manifest_digest="sha256:0", version="0.1.0", at_s=NOW, **more)
+    shown = HistoryExcerpt(**more)
+    return make_history("vision", PROD, shown, manifest_digest="sha256:0", version="0.1.0", at_s=NOW)
 
 
 @pytest.mark.parametrize(

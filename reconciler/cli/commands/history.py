@@ -160,7 +160,7 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
 
 
 def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
-    from reconciler.core.planning.history import HistoryDiff, changes_of, make_history, newest
+    from reconciler.core.planning.history import HistoryDiff, HistoryExcerpt, changes_of, make_history, newest
     from reconciler.core.text.masking import mask
     from reconciler.version import __version__
 
@@ -187,11 +187,10 @@ def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
     return make_history(
         scope.stack,
         place.target,
+        HistoryExcerpt(asked.key, **found),
         manifest_digest=place.loaded.manifest_digest,
         version=__version__,
         at_s=place.clock.now(),
-        key=asked.key,
-        **found,
     )
 
 

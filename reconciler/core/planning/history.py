@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -124,29 +124,35 @@ class HistoryReport(Head):
     diff: HistoryDiff | None = Field(None, description="With --diff only.")
 
 
+class HistoryExcerpt(NamedTuple):
+    """What a report shows, newest first. `key` is None for all keys."""
+
+    key: str | None = None
+    runs: Iterable[PastRun] = ()
+    revisions: Iterable[PastRevision] = ()
+    diff: HistoryDiff | None = None
+
+
 def make_history(
     stack: str,
     target: TargetIdentity,
+    shown: HistoryExcerpt,
     *,
     manifest_digest: str,
     version: str,
     at_s: float,
-    key: str | None = None,
-    runs: Iterable[PastRun] = (),
-    revisions: Iterable[PastRevision] = (),
-    diff: HistoryDiff | None = None,
 ) -> HistoryReport:
-    """Put a history together; runs and revisions come newest first."""
+    """Put a report together."""
     return HistoryReport(
         reconciler_version=version,
         created_at=timestamp(at_s),
         stack=stack,
         target=target,
         manifest_digest=manifest_digest,
-        key=key,
-        runs=tuple(_run(run) for run in runs),
-        revisions=tuple(_revision(one) for one in revisions),
-        diff=diff,
+        key=shown.key,
+        runs=tuple(_run(run) for run in shown.runs),
+        revisions=tuple(_revision(one) for one in shown.revisions),
+        diff=shown.diff,
     )
 
 
