@@ -75,39 +75,42 @@ def of_plan(plan: Plan, *, detailed: bool) -> ExitCode:
 
 def of_result(plan: Plan, result: Result | None, signal: ExitCode | None = None) -> ExitCode:
     """The code of `apply` and `destroy`; without a result nothing was executed."""
-    from reconciler.core.outcome import Status, WaitEnd
-
-    codes = [ExitCode.DONE]
+    codes = [] if result is None else _codes_of(result)
     if signal is not None:
         codes.append(signal)
-    if result is not None and result.lost_lock:
-        codes.append(ExitCode.LOCKED)
-    if result is not None and result.faults:
-        codes.append(ExitCode.INTERNAL_ERROR)
-    if result is not None:
-        ended = {outcome.status for outcome in result.outcomes}
-        by_status = {
-            Status.DENIED: ExitCode.UNAUTHORIZED,
-            Status.FAILED: ExitCode.PARTIAL,
-            Status.TIMED_OUT: ExitCode.PARTIAL,
-            Status.UNKNOWN: ExitCode.UNKNOWN,
-            Status.CONFLICT: ExitCode.REFUSED,
-        }
-        codes += [code for status, code in by_status.items() if status in ended]
-        by_wait = {
-            WaitEnd.ENDED_BADLY: ExitCode.ENDED_BADLY,
-            WaitEnd.SUPERSEDED: ExitCode.ENDED_BADLY,
-            WaitEnd.TIMED_OUT: ExitCode.TIMED_OUT,
-            WaitEnd.BLOCKED: ExitCode.REFUSED,
-        }
-        codes += [by_wait[waited.end] for waited in result.waits if waited.end in by_wait]
-        if any(outcome.action.traits.stands_in_the_way for outcome in result.outcomes):
-            codes.append(ExitCode.REFUSED)
     if not plan.complete:
         codes.append(ExitCode.UNKNOWN)
     if plan.refusals or (result is None and plan.in_the_way):
         codes.append(ExitCode.REFUSED)
     return first_of(codes)
+
+
+def _codes_of(result: Result) -> list[ExitCode]:
+    """Every code that holds for what was executed, and for what was waited for."""
+    from reconciler.core.outcome import Status, WaitEnd
+
+    by_status = {
+        Status.DENIED: ExitCode.UNAUTHORIZED,
+        Status.FAILED: ExitCode.PARTIAL,
+        Status.TIMED_OUT: ExitCode.PARTIAL,
+        Status.UNKNOWN: ExitCode.UNKNOWN,
+        Status.CONFLICT: ExitCode.REFUSED,
+    }
+    by_wait = {
+        WaitEnd.ENDED_BADLY: ExitCode.ENDED_BADLY,
+        WaitEnd.SUPERSEDED: ExitCode.ENDED_BADLY,
+        WaitEnd.TIMED_OUT: ExitCode.TIMED_OUT,
+        WaitEnd.BLOCKED: ExitCode.REFUSED,
+    }
+    codes = [by_status.get(outcome.status, ExitCode.DONE) for outcome in result.outcomes]
+    codes += [by_wait.get(waited.end, ExitCode.DONE) for waited in result.waits]
+    if result.lost_lock:
+        codes.append(ExitCode.LOCKED)
+    if result.faults:
+        codes.append(ExitCode.INTERNAL_ERROR)
+    if any(outcome.action.traits.stands_in_the_way for outcome in result.outcomes):
+        codes.append(ExitCode.REFUSED)
+    return codes
 
 
 def of_drift(report: DriftReport) -> ExitCode:

@@ -76,17 +76,21 @@ def _as_applied(declared: DesiredJob, revision: Revision, applied: Declared) -> 
 def _restored(recorded: Any, *others: Any) -> Any:
     """What was recorded; in the place of a text that was redacted the first other that it may have been."""
     if isinstance(recorded, str):
-        texts = (other for other in others if isinstance(other, str))
-        return next((text for text in texts if may_have_been(recorded, text)), recorded)
+        texts = (text for text in _of_type(str, others) if may_have_been(recorded, text))
+        return next(texts, recorded)
     if isinstance(recorded, Mapping):
-        trees = [other for other in others if isinstance(other, Mapping)]
+        trees = _of_type(Mapping, others)
         return {
             name: _restored(value, *(tree.get(name) for tree in trees)) for name, value in recorded.items()
         }
     if isinstance(recorded, list):
-        lists = [other for other in others if isinstance(other, list) and len(other) == len(recorded)]
+        lists = (other for other in _of_type(list, others) if len(other) == len(recorded))
         return [_restored(*items) for items in zip(recorded, *lists, strict=True)]
     return recorded
+
+
+def _of_type(kind: type, values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, kind)]
 
 
 def _is_below(path: str, fields: Iterable[str]) -> bool:

@@ -5,6 +5,8 @@ Source: docs/drift.md.
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from typing import Any
 
 from pydantic import Field
@@ -72,12 +74,11 @@ def make_drift_report(
     """Look at every key in view and at what the stack owns."""
     keys = sorted({*keys_in_view(stack, look.ownership), *keys_owned_in_view(stack, look.ownership)})
     found = [check_key(key, stack.jobs.get(key), look, situation) for key in keys]
-    drift = tuple(entry for one in found for entry in one.drift)
+    drift = tuple(chain.from_iterable(one.drift for one in found))
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
     is_whole = look.ownership.problem is None and not look.ownership.unattributed
-    summary = dict.fromkeys(DriftClass, 0)
-    for entry in drift:
-        summary[entry.class_] += 1
+    summary = dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift)
+    warnings = chain.from_iterable(one.warnings for one in found)
     return DriftReport(
         reconciler_version=version,
         created_at=timestamp(situation.at_s),
@@ -88,8 +89,6 @@ def make_drift_report(
         drift=drift,
         pending=tuple(one.pending for one in found if one.pending),
         summary=summary,
-        warnings=few_of_a_kind(
-            (*about_the_look(stack, look), *(warning for one in found for warning in one.warnings))
-        ),
+        warnings=few_of_a_kind((*about_the_look(stack, look), *warnings)),
         compared=0 if look.ownership.problem is not None else len(keys) - unknown,
     )

@@ -289,16 +289,19 @@ class _KeyCheck:
             return
         if latest.is_aged_out and self.is_hidden:
             return
-        if not declared.is_declared_by(latest.marker.digest):
-            ahead = f"changed since r{latest.number} ({latest.job.phase_text})"
-            yield f"{ahead}{self._edited(latest, declared)}"
-        elif _was_stopped(latest) and not stopped_itself(declared, latest.job):
-            yield f"declared again; r{latest.number} was stopped by us"
+        yield from self._pending_revision(latest, declared)
         former = sorted({one.marker.key for one in self.view.owned} - {self.key})
         if former:
             yield f"formerly {', '.join(former)}: the marker follows"
         if (fields := self._fields) and fields.pending:
             yield f"{', '.join(change.path for change in fields.pending)} changed"
+
+    def _pending_revision(self, latest: Revision, declared: DesiredJob) -> Iterator[str]:
+        if not declared.is_declared_by(latest.marker.digest):
+            ahead = f"changed since r{latest.number} ({latest.job.phase_text})"
+            yield f"{ahead}{self._edited(latest, declared)}"
+        elif _was_stopped(latest) and not stopped_itself(declared, latest.job):
+            yield f"declared again; r{latest.number} was stopped by us"
 
     def _edited(self, latest: Revision, declared: DesiredJob) -> str:
         """The fields that were edited, as far as the history store says what was declared before."""

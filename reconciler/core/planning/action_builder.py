@@ -74,11 +74,6 @@ class Draft:
         **more: Any,
     ) -> PlannedAction:
         shown = revision or self.latest
-        # What is kept shows none: a plan that changes nothing stays the same while its jobs run.
-        is_at_stake = ACTIONS[action].stops_a_job or reason is Reason.WOULD_LOSE_WORK
-        elapsed = self._elapsed(shown) if is_at_stake else None
-        nodes = shown.job.node_count if shown and elapsed is not None else None
-        is_renamed = shown is not None and shown.marker.key != self.view.key
         return PlannedAction(
             key=self.view.key,
             action=action,
@@ -87,21 +82,25 @@ class Draft:
             before=before_of(shown),
             aged_out_as=shown.job.phase_text if shown and shown.is_aged_out else None,
             ended_badly=action is Action.KEEP and (ended_badly or reason in BAD_ENDS),
-            elapsed=elapsed,
-            nodes=nodes,
-            lost_node_hours=node_hours(elapsed, nodes) if ACTIONS[action].stops_a_job else 0.0,
-            formerly=shown.marker.key if shown and is_renamed else None,
+            formerly=shown.marker.key if shown and shown.marker.key != self.view.key else None,
             former_keys=self.desired.formerly if self.desired else (),
             changes=mask(changes, (past.declared for past in self.view.remembered)),
             source=Source.of(self.desired.location) if self.desired else None,
+            **self._work_at_stake(shown, ACTIONS[action].stops_a_job, reason),
             **more,
         )
 
-    def _elapsed(self, revision: Revision | None) -> float | None:
-        """How long an active job has run, in seconds; None for one that has ended."""
-        if revision is None or not revision.job.is_active:
-            return None
-        return round(revision.job.ran_s(self.situation.at_s), 3)
+    def _work_at_stake(self, shown: Revision | None, is_lost: bool, reason: Reason) -> dict[str, Any]:
+        """How long an active job has run, on how many nodes, and what of that the action discards.
+
+        What is kept shows none: a plan that changes nothing stays the same while its jobs run.
+        """
+        is_at_stake = is_lost or reason is Reason.WOULD_LOSE_WORK
+        if shown is None or not shown.job.is_active or not is_at_stake:
+            return {}
+        elapsed, nodes = round(shown.job.ran_s(self.situation.at_s), 3), shown.job.node_count
+        lost = node_hours(elapsed, nodes) if is_lost else 0.0
+        return {"elapsed": elapsed, "nodes": nodes, "lost_node_hours": lost}
 
     def unknown_phase(self, revision: Revision) -> PlannedAction:
         verdict = may(Operation.TERMINATE, None)

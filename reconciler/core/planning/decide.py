@@ -121,8 +121,8 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
 
     aged_out = view.aged_out
     revisions = view.owned if aged_out is None else [*view.owned, aged_out]
-    completed = (r for r in revisions if r.job.phase is Phase.COMPLETED)
-    done = max((r.number for r in completed if is_declared(r)), default=0)
+    completed = (r.number for r in revisions if r.job.phase is Phase.COMPLETED and is_declared(r))
+    done = max(completed, default=0)
     live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
     as_declared = [r for r in live if is_declared(r)]
     if as_declared:

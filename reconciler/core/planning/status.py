@@ -179,18 +179,16 @@ class _Key(NamedTuple):
     def of_key(self, *, is_asked_for: bool) -> Iterator[JobStatus]:
         """The newest revision first, then every other active one; nothing of a key that is over."""
         latest = newest(self.view, self.desired)
-        others = [r for r in self.view.owned if r.job.is_active and r is not latest]
-        is_active = latest is not None and latest.job.is_active
-        is_shown = self.desired or is_asked_for or is_active or others or self.view.unreadable
-        if not is_shown:
+        active = [r for r in self.view.owned if r.job.is_active]
+        if not (self.desired or is_asked_for or active or self.view.unreadable):
             return
         action = self._own_action(latest)
-        is_unknown = action is not None and action.action is Action.UNKNOWN
         # What was not read may be there: only a look that found it missing says that it has aged out.
-        if latest is None or (latest.is_aged_out and is_unknown):
+        if latest is None or (latest.is_aged_out and _is_unknown(action)):
             yield self._row(action, None, self._recorded(None), is_newest=True)
         else:
             yield self._revision(latest, action, is_newest=True)
+        others = (revision for revision in active if revision is not latest)
         for revision in sorted(others, key=lambda r: r.number, reverse=True):
             yield self._revision(revision, self._action_on(revision), is_newest=False)
 
@@ -235,7 +233,6 @@ class _Key(NamedTuple):
         is_newest: bool,
         **more: Any,
     ) -> JobStatus:
-        is_unknown = action is not None and action.action is Action.UNKNOWN
         body = seen.body if seen is not None and seen.body else (self.desired and self.desired.body) or {}
         nodes, flavor = _resources(body)
         return JobStatus(
@@ -244,9 +241,9 @@ class _Key(NamedTuple):
             newest=is_newest,
             nodes=nodes if seen is None else seen.node_count,
             flavor=flavor,
-            waits_for=None if is_unknown else _waits_for(action, seen),
+            waits_for=None if _is_unknown(action) else _waits_for(action, seen),
             last_change=change,
-            problem=action.detail if action is not None and is_unknown else None,
+            problem=action.detail if action and _is_unknown(action) else None,
             **more,
         )
 
@@ -274,23 +271,34 @@ class _Key(NamedTuple):
         return LastChange(at=timestamp(change.at_s), what=change.action, who=change.who or None)
 
 
+def _is_unknown(action: PlannedAction | None) -> bool:
+    return action is not None and action.action is Action.UNKNOWN
+
+
 def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting | None:
     """What the plan says that this job, or the key's next one, waits for; None if for nothing."""
+    if action is not None and (held := _held_by(action)):
+        return held
     phase = job.phase if job else None
-    if action is not None and action.action in _IN_THE_WAY:
-        return Waiting(kind=_IN_THE_WAY[action.action], detail=action.detail)
-    if action is not None and action.action is Action.DEFER:
-        kind = _DEFERRED.get(action.reason, WaitKind.OTHER)
-        return Waiting(kind=kind, detail=action.detail, keys=action.waits_for, due_at=_maybe(action.due_s))
     if phase is Phase.TERMINATING:
         return Waiting(kind=WaitKind.TERMINATION, detail="its termination")
-    if action is not None and action.traits.is_executed and action.action is not Action.UPDATE:
-        return Waiting(kind=WaitKind.APPLY, detail=action.detail, action=action.action)
-    if job is not None and phase in _QUEUES:
-        return Waiting(kind=WaitKind.QUEUE, detail=_QUEUES[phase])
+    to_apply = None
     if action is not None and action.traits.is_executed:
-        return Waiting(kind=WaitKind.APPLY, detail=action.detail, action=action.action)
-    return None
+        to_apply = Waiting(kind=WaitKind.APPLY, detail=action.detail, action=action.action)
+    is_only_updated = to_apply is None or to_apply.action is Action.UPDATE
+    if phase in _QUEUES and is_only_updated:
+        return Waiting(kind=WaitKind.QUEUE, detail=_QUEUES[phase])
+    return to_apply
+
+
+def _held_by(action: PlannedAction) -> Waiting | None:
+    """What stands in the way of an action, or lets it wait."""
+    if action.action in _IN_THE_WAY:
+        return Waiting(kind=_IN_THE_WAY[action.action], detail=action.detail)
+    if action.action is not Action.DEFER:
+        return None
+    kind = _DEFERRED.get(action.reason, WaitKind.OTHER)
+    return Waiting(kind=kind, detail=action.detail, keys=action.waits_for, due_at=_maybe(action.due_s))
 
 
 def _resources(body: Mapping[str, Any]) -> tuple[int | None, str | None]:

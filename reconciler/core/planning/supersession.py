@@ -71,22 +71,22 @@ def judge_followed(
     """
     if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT or action.aged_out_as is not None:
         return Replacement(ReplacementState.CURRENT)
-    newest_id = action.before.id if action.before else action.follows
-    newest = next((r for r in owned if r.job.id == newest_id), None)
-    mine = next((r for r in owned if r.job.id == followed.job), None)
-    if newest is not None and newest is not mine and _is_announced(followed, newest, digest):
-        return Replacement(ReplacementState.MADE, newest)
-    if followed.job is None:
-        if newest is None:
-            return Replacement(ReplacementState.CURRENT)
-        return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
-    if newest is not None and (mine is None or newest.number > mine.number):
-        return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+    newest = _with_id(owned, action.before.id if action.before else action.follows)
+    mine = _with_id(owned, followed.job)
+    if newest is not None and newest is not mine:
+        if _is_announced(followed, newest, digest):
+            return Replacement(ReplacementState.MADE, newest)
+        if mine is None or newest.number > mine.number:
+            return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
     if mine is None:
-        return Replacement(ReplacementState.UNSEEN)
+        return Replacement(ReplacementState.UNSEEN if followed.job else ReplacementState.CURRENT)
     if _was_ended_elsewhere(followed, action, mine):
         return Replacement(ReplacementState.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
     return Replacement(ReplacementState.CURRENT, mine)
+
+
+def _with_id(owned: Sequence[Revision], job_id: str | None) -> Revision | None:
+    return next((revision for revision in owned if revision.job.id == job_id), None)
 
 
 def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
