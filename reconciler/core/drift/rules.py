@@ -21,7 +21,7 @@ from reconciler.core.drift.fields import FieldDrift, compare_fields, spell_chang
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.observed.phase import RULES, Operation, Phase, may
 from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.decide import newest, rename_problem
+from reconciler.core.planning.decide import name_holders, newest, rename_problem
 from reconciler.core.planning.existing_job_rules import declared_then
 from reconciler.core.planning.plan import Change, PlanWarning, timestamp
 from reconciler.core.planning.planner import Snapshot
@@ -129,9 +129,8 @@ class _KeyCheck:
         """Whether the class, or whether it is drift at all, is what the history store says."""
         if self.declared is None:
             return bool(self.live)
-        number = self.latest.number if self.latest and self.view.owned else 0
         # Whose job holds a newer name, and why nothing is owned, only the history store can say.
-        if not self.view.owned or any(one.number > number for one in self.view.strangers):
+        if not self.view.owned or name_holders(self.view, self.latest):
             return True
         fields = self._fields
         return fields is not None and bool(fields.modified)
@@ -347,9 +346,8 @@ class _KeyCheck:
 
     def _held_names(self) -> Iterator[PlanWarning]:
         """Names that the next revision may need, and that another stack has by now."""
-        number = self.latest.number if self.latest and self.view.owned else 0
-        for one in self.view.strangers:
-            if one.standing is not OwnershipState.UNMANAGED and one.number > number:
+        for one in name_holders(self.view, self.latest):
+            if one.standing is not OwnershipState.UNMANAGED:
                 why = f"{one.job.name} is held by job {one.job.id} ({one.why})"
                 yield PlanWarning(what="name taken", why=why, key=self.key)
 

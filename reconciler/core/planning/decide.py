@@ -71,15 +71,8 @@ class Case(NamedTuple):
 
     @property
     def strangers(self) -> list[ConflictingJob]:
-        """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
-
-        So the revisions of two stacks never interleave.
-        """
-        if not self.view.strangers:
-            return []
-        number = self.latest.number if self.latest and self.view.owned else 0
-        found = [stranger for stranger in self.view.strangers if stranger.number > number]
-        return sorted(found, key=lambda stranger: stranger.number)
+        """Who holds a name of the key, the lowest number first."""
+        return sorted(name_holders(self.view, self.latest), key=lambda stranger: stranger.number)
 
     def complete(self, action: PlannedAction, warnings: Sequence[PlanWarning] = ()) -> Decision:
         """Add to the key's own action what follows for its other revisions."""
@@ -133,7 +126,7 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
 def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownership) -> str | None:
     """Return the id of the job whose details the decision needs: its declaration changed since."""
     latest = newest(view, desired)
-    if desired is None or desired.is_absent or latest is None or _unreadable(view, ownership):
+    if desired is None or desired.is_absent or latest is None or _why_unreadable(view, ownership):
         return None
     if latest.is_aged_out:  # the service has no details of it any more
         return None
@@ -171,7 +164,7 @@ def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob |
 
 def unreadable(case: Case) -> Decision | None:
     """The list, or a job of the key, could not be read."""
-    why = _unreadable(case.view, case.ownership)
+    why = _why_unreadable(case.view, case.ownership)
     return Decision([case.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)]) if why else None
 
 
@@ -302,6 +295,15 @@ RULES = (
 # --- what they ask
 
 
+def name_holders(view: KeyView, latest: Revision | None) -> list[ConflictingJob]:
+    """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
+
+    So the revisions of two stacks never interleave.
+    """
+    number = latest.number if latest and view.owned else 0
+    return [stranger for stranger in view.strangers if stranger.number > number]
+
+
 def rename_problem(view: KeyView, desired: DesiredJob) -> str | None:
     """Why a renaming cannot be, or None.
 
@@ -321,7 +323,7 @@ def rename_problem(view: KeyView, desired: DesiredJob) -> str | None:
     return f"formerly: {', '.join(old)}, but {desired.key} already has revisions"
 
 
-def _unreadable(view: KeyView, ownership: Ownership) -> str | None:
+def _why_unreadable(view: KeyView, ownership: Ownership) -> str | None:
     """Why the key cannot be judged, or None."""
     if ownership.problem is not None:
         # What the problem is, a warning says once for all keys.
