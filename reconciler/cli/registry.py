@@ -17,6 +17,7 @@ class CommandRow(NamedTuple):
 
 COMMANDS: dict[str, CommandRow] = {
     "validate": CommandRow("validate", "Check the manifest, without the service and without credentials."),
+    "fmt": CommandRow("fmt", "Rewrite manifest files in the canonical layout; comments are kept."),
     "plan": CommandRow("plan", "Show what apply would do, without changing anything."),
     "apply": CommandRow("apply", "Make the service match the manifest."),
     "destroy": CommandRow("destroy", "Terminate the jobs that the stack owns."),

@@ -186,6 +186,30 @@ def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> Sta
     return StackFiles(root, documents, frozenset(in_view))
 
 
+def manifest_files(paths: Sequence[Path]) -> Iterator[Document]:
+    """Yield the manifest files that PATH names, or that lie in the directories it names, each once.
+
+    In a directory a file counts that is a manifest by its keys, or by its look if it cannot be parsed; a link
+    to a file leads elsewhere and is left out.
+
+    Raises:
+        WrongUsage: a path does not exist.
+    """
+    reader = _FileReader(frozenset(), Path.cwd())
+    met: set[Path] = set()
+    for path in paths or [Path()]:
+        real = _existing(path)
+        if real.is_dir():
+            inside = [file for _, files in reader.below(real) for file in files if not file.is_symlink()]
+            found = [file for file in inside if reader.document(file).shows_lines]
+        else:
+            found = [real]
+        for file in found:
+            if file not in met:
+                met.add(file)
+                yield reader.document(file)
+
+
 def _is_covered(path: Path, chosen: Sequence[Path]) -> bool:
     return any(path == one or one in path.parents for one in chosen)
 

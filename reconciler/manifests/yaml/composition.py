@@ -76,6 +76,22 @@ def compose(text: str) -> Any:
     return root
 
 
+def events(text: str) -> Iterator[Any]:
+    """Yield the parser's events of a text that `compose` accepts; aliases and anchors are still there."""
+    from ruamel.yaml.error import MarkedYAMLError
+
+    try:
+        yield from list(_events(text))
+    except MarkedYAMLError:
+        yield from _events(_shield(text))
+
+
+def _events(text: str) -> Iterator[Any]:
+    stream = parser()(text)
+    while stream.check_event():
+        yield stream.get_event()
+
+
 _COLON, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
 _SHIELDS = {ord(_COLON): ":", ord(_OPEN): "{", ord(_CLOSE): "}"}
 _EXPRESSION = re.compile(r"\$\{([^{}\s\"',]*)\}")

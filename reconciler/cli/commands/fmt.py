@@ -1,0 +1,73 @@
+"""`reconciler fmt`: manifest files in the canonical layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reconciler.cli.options import option, with_options
+from reconciler.cli.terminal.console import console
+from reconciler.core.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from reconciler.core.diagnostic import Diagnostic
+    from reconciler.manifests.yaml.document import Document
+
+
+@click.command("fmt")
+@with_options(
+    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
+    option("--check", is_flag=True, help="Change nothing; show a diff, and exit 1 if a file would change."),
+)
+def command(paths: Sequence[Path], check: bool) -> int:
+    """Rewrite manifest files in the canonical layout.
+
+    PATH is one or more manifest files or directories; default: the current directory. Keys are put
+    in order and nesting is two spaces. Comments, blank lines, anchors, quotes and the spelling of
+    values are kept, and no value changes. The names of the files that were changed go to stdout.
+    """
+    from reconciler.core.diagnostic import ManifestInvalid
+    from reconciler.manifests.files import manifest_files
+
+    problems: list[Diagnostic] = []
+    changed = 0
+    for document in manifest_files(paths):
+        try:
+            changed += _format(document, check)
+        except ManifestInvalid as invalid:
+            problems += invalid.diagnostics
+    if problems:
+        raise ManifestInvalid(*problems)
+    return ExitCode.FAILED if check and changed else ExitCode.DONE
+
+
+def _format(document: Document, check: bool) -> bool:
+    from reconciler.core.diagnostic import ManifestInvalid
+    from reconciler.files import write_file
+    from reconciler.manifests.formatting import declared_secrets, format_text
+
+    if document.problems:
+        raise ManifestInvalid(*document.problems)
+    formatted = format_text(document.text, document.file)
+    if formatted.encode("utf-8") == document.data:
+        return False
+    if check:
+        console.redact.learn(declared_secrets(document.tree))
+        console.result(_diff(document, formatted))
+    else:
+        write_file(document.path, formatted.encode("utf-8"))
+        console.result(document.file + "\n")
+    return True
+
+
+def _diff(document: Document, formatted: str) -> str:
+    before = document.data.decode("utf-8").splitlines(keepends=True)
+    after = formatted.splitlines(keepends=True)
+    lines = unified_diff(before, after, document.file, document.file)
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )

@@ -1,0 +1,453 @@
+"""The canonical layout of a manifest: text in, text out.
+
+Keys that the language knows stand in the order of its models, names that people chose in theirs. Nesting is
+two spaces, list items too. Comments, blank lines, anchors, quotes, the spelling of values and the flow or
+block style of every collection are kept. What comes out is read again and compared before it is handed on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid
+from reconciler.manifests.key_order import FREE, MANIFEST, Shape
+from reconciler.manifests.variables import texts_in
+from reconciler.manifests.yaml import document
+from reconciler.manifests.yaml.composition import events
+
+_STEP = 2
+#: A comment, and the space before it; between two values a `#` after a space is nothing else.
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
+_TRAILING = re.compile(r"[ \t]*(?:^|(?<=\s))#.*$")
+_BLOCK_SCALAR = re.compile(r"(?:[&!]\S*\s+)*[|>]([-+0-9]*)")
+_PROPERTIES = re.compile(r"(?:[&!]\S*[ \t]*)+")
+_MODELINE = re.compile(r"#\s*yaml-language-server\s*:")
+
+
+@dataclass(eq=False)
+class _Node:
+    """A value: where it stands, and the comments that go with it.
+
+    A leaf (`items` is None) is a scalar, an alias, or a collection in braces or brackets. `properties` are
+    anchor and tag of a collection. `trailing` is a comment in its last line; on a key, behind the colon.
+    """
+
+    start: int
+    end: int
+    column: int
+    anchor: str | None = None
+    alias: str | None = None
+    properties: str = ""
+    is_mapping: bool = False
+    is_flow: bool = False
+    is_scalar: bool = False
+    items: list[_Item] | None = None
+    trailing: str = ""
+    before: list[str] = field(default_factory=list)
+    #: Comments at the end of a collection, deeper than what follows it.
+    foot: list[str] = field(default_factory=list)
+
+    @property
+    def is_block(self) -> bool:
+        return self.items is not None and not self.is_flow
+
+
+@dataclass(eq=False)
+class _Item:
+    """A member of a mapping, or an item of a list (`key` is None), with the comments before it."""
+
+    key: _Node | None
+    value: _Node
+    before: list[str] = field(default_factory=list)
+
+
+def format_text(text: str, name: str) -> str:
+    """Lay out a manifest; `name` is what messages call it.
+
+    Raises:
+        ManifestInvalid: it is no valid YAML for a manifest, or has a construct without a canonical form (an
+            explicit `? key`).
+    """
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    before = _parsed(text, name)
+    if not before.tree:
+        return _without_trailing_space(lines)
+    root = _tree(lines, name)
+    header, tail = _Comments(lines, root).assign()
+    new = "\n".join([*header, *_Layout(lines, root).lines(), *tail]).strip("\n") + "\n"
+    # What is written replaces what people wrote: a defect here must not change what their jobs are.
+    if _parsed(new, name).tree != before.tree:
+        raise ManifestInvalid(
+            _not_supported(name, 1, "the layout cannot be changed without changing a value")
+        )
+    return new
+
+
+def declared_secrets(tree: Mapping[str, Any]) -> set[str]:
+    """Every text beside a `sensitive` that is not false: a diff may show the line that it stands in."""
+    found: set[str] = set()
+    waiting: list[Any] = [tree]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            if value.get("sensitive", False) is not False:
+                found.update(texts_in([value.get("value"), value.get("default")]))
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    return found
+
+
+def _parsed(text: str, name: str) -> document.Document:
+    parsed = document.parse(text.encode("utf-8", "surrogatepass"), Path(name), name)
+    if parsed.problems:
+        raise ManifestInvalid(*parsed.problems)
+    return parsed
+
+
+def _without_trailing_space(text: str) -> str:
+    lines = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
+    return lines + "\n" if lines else ""
+
+
+def _not_supported(name: str, line: int, why: str) -> Diagnostic:
+    return Diagnostic("cannot be formatted", why, "write it as `key: value`", Location(name, line, 1))
+
+
+def _tree(text: str, name: str) -> _Node:
+    """The values as they stand in the text; aliases stay aliases."""
+    stream = (one for one in events(text) if type(one).__name__ not in _FRAME)
+    return _node(stream, next(stream), text, name)
+
+
+_FRAME = {"StreamStartEvent", "DocumentStartEvent", "DocumentEndEvent", "StreamEndEvent"}
+
+
+def _node(stream: Iterator[Any], event: Any, text: str, name: str) -> _Node:
+    kind, mark = type(event).__name__, event.start_mark
+    node = _Node(mark.index, event.end_mark.index, mark.column)
+    if kind == "AliasEvent":
+        node.alias = event.anchor
+        return node
+    node.anchor = event.anchor
+    if kind == "ScalarEvent":
+        node.is_scalar = True
+        node.end = node.start + len(_scalar_text(text[node.start : node.end]))
+        return node
+    node.is_mapping, node.is_flow, node.items = kind == "MappingStartEvent", bool(event.flow_style), []
+    if (event.anchor is not None or not event.implicit) and (found := _PROPERTIES.match(text, node.start)):
+        node.properties = " ".join(found[0].split())
+    while not type(event := next(stream)).__name__.endswith("EndEvent"):
+        key = None
+        if node.is_mapping:
+            key, event = _node(stream, event, text, name), next(stream)
+            if not node.is_flow and _is_explicit(text, key):
+                line = text.count("\n", 0, key.start) + 1
+                raise ManifestInvalid(_not_supported(name, line, "a key is written with `?`"))
+        node.items.append(_Item(key, _node(stream, event, text, name)))
+    if node.is_flow:
+        node.end = event.end_mark.index
+    elif node.items:
+        first = node.items[0].key or node.items[0].value
+        node.column = first.column if node.is_mapping else node.column
+        if not node.is_mapping and node.properties:
+            node.column = _dash_column(text, first.start)
+    return node
+
+
+def _scalar_text(source: str) -> str:
+    """A scalar without the blank lines and comments behind it, which the parser counts to a block scalar."""
+    block = _BLOCK_SCALAR.match(source)
+    return source if block and "+" in block[1] else source.rstrip() if not block else source.rstrip("\n ")
+
+
+def _is_explicit(text: str, key: _Node) -> bool:
+    line = text.rfind("\n", 0, key.start) + 1
+    return "\n" in text[key.start : key.end] or text[line : key.start].lstrip(" -").startswith("?")
+
+
+def _dash_column(text: str, before: int) -> int:
+    dash = text.rfind("-", 0, before)
+    return dash - (text.rfind("\n", 0, dash) + 1)
+
+
+class _Comments:
+    """Gives each comment and blank line to the value that it stands at."""
+
+    def __init__(self, text: str, root: _Node) -> None:
+        self._text, self._root = text, root
+        self._end = 0
+        self._last: _Node | None = None
+        #: The block collections that are open where we are, outermost first.
+        self._open: list[_Node] = []
+
+    def assign(self) -> tuple[list[str], list[str]]:
+        """Returns the lines at the head of the file, and those at its end."""
+        header: list[str] = []
+        if self._root.is_block:
+            header = self._header()
+            self._collection(self._root)
+        else:
+            header = _without_trailing_space(self._text[: self._root.start]).splitlines()
+            self._leaf(self._root)
+        if self._last is not None:
+            tail = self._gap(len(self._text), self._last, -1)
+            return header, [line for line in tail if line not in ("...", "---")]
+        return header, []
+
+    def _header(self) -> list[str]:
+        """Directives, the start of the document, modelines, and a comment with a blank line behind it."""
+        first = self._root.start
+        lines = [line.rstrip() for line in self._text[:first].split("\n")[:-1]]
+        starts = [n for n, line in enumerate(lines) if line.startswith(("%", "---")) or _MODELINE.match(line)]
+        blanks = [n for n, line in enumerate(lines) if not line and any(lines[:n])]
+        count = max([n + 1 for n in (*starts, *blanks)], default=0)
+        head = lines[:count]
+        while head and not head[0]:
+            del head[0]
+        before = [line.lstrip() for line in lines[count:] if line or count]
+        if self._root.items:
+            self._root.items[0].before += before
+        self._end = first
+        return head
+
+    def _collection(self, node: _Node) -> None:
+        self._open.append(node)
+        for number, item in enumerate(node.items or ()):
+            start = (item.key or item.value).start
+            if self._last is not None and not (number == 0 and item.before):
+                item.before += self._gap(start, self._last, node.column)
+            if item.key is not None:
+                self._last, self._end = item.key, item.key.end
+            if item.value.is_block:
+                if item.key is None and self._last is not None:
+                    # `- name: x`: what stands before the dash belongs to the item.
+                    self._end = start
+                self._collection(item.value)
+            else:
+                if item.key is not None:
+                    item.value.before += self._gap(item.value.start, item.key, -1)
+                self._leaf(item.value)
+        self._open.remove(node)
+        self._closed = node
+
+    def _leaf(self, node: _Node) -> None:
+        self._last, self._end = node, node.end
+
+    def _gap(self, until: int, last: _Node, column: int) -> list[str]:
+        """The comments and blank lines up to the next value.
+
+        What stands in the line of the `last` value is given to it, what is deeper than the `column` of the
+        next one to the collection that ended there.
+        """
+        first, *others = self._text[self._end : until].split("\n")
+        self._end = max(until, self._end)
+        if found := _TRAILING.search(first):
+            last.trailing = found[0].rstrip() if found[0][0] in " \t" else " " + found[0].rstrip()
+        found_lines: list[str] = []
+        is_last_line_code = until < len(self._text)
+        for number, line in enumerate(others):
+            comment = _COMMENT.search(line)
+            if comment is None:
+                if not line.strip() and not (is_last_line_code and number == len(others) - 1):
+                    found_lines.append("")
+                elif line.strip() in ("...", "---"):
+                    found_lines.append(line.strip())
+                continue
+            owner = self._ended(comment.start(), column) if not line[: comment.start()].strip() else None
+            if owner is not None and not any(one for one in found_lines):
+                owner.foot += [*found_lines, comment[0].rstrip()]
+                found_lines = []
+            else:
+                found_lines.append(comment[0].rstrip())
+        return found_lines
+
+    def _ended(self, column: int, next_column: int) -> _Node | None:
+        """The deepest collection that ended before the next value and reaches to a column."""
+        if column <= max(next_column, 0):
+            return None
+        chain: list[_Node] = []
+        node = self._open[-1] if self._open else self._root
+        while node.is_block and node.items:
+            if node.column > next_column:
+                chain.append(node)
+            done = [item for item in node.items if (item.key or item.value).start < self._before]
+            if not done:
+                break
+            node = done[-1].value
+        return next((one for one in reversed(chain) if one.column <= column), None)
+
+    @property
+    def _before(self) -> int:
+        return self._end if self._last is None else self._last.end + 1
+
+
+class _Layout:
+    """Writes the values in their order and layout."""
+
+    def __init__(self, text: str, root: _Node) -> None:
+        self._text, self._root = text, root
+        self._sorts = True
+        self._sorts = self._aliases() == self._aliases_as_written()
+
+    def lines(self) -> list[str]:
+        if self._root.is_block:
+            properties = [self._root.properties] if self._root.properties else []
+            lines = [*properties, *self._block(self._root, 0, MANIFEST)]
+        else:
+            lines = self._leaf(self._root, 0, self._root)
+        while lines and not lines[0]:
+            del lines[0]
+        return lines
+
+    def _block(self, node: _Node, indent: int, shape: Shape) -> list[str]:
+        lines: list[str] = []
+        space = " " * indent
+        items = self._items(node, shape)
+        has_blank = any("" in item.before for item in items)
+        for number, item in enumerate(items):
+            before = item.before
+            if number and has_blank and item is (node.items or [item])[0] and "" not in before:
+                before = ["", *before]  # it was the first, and needed none
+            inner = self._inner(shape, item)
+            made = (
+                self._member(node, item, indent, inner)
+                if item.key
+                else self._entry(node, item, indent, inner)
+            )
+            lines += [space + one if one else "" for one in before] + made
+        return lines + [space + one if one else "" for one in node.foot]
+
+    def _member(self, node: _Node, item: _Item, indent: int, shape: Shape) -> list[str]:
+        key, value = item.key, item.value
+        assert key is not None
+        head = f"{' ' * indent}{self._source(key)}{' ' if key.alias else ''}:"
+        if value.is_block:
+            properties = f" {value.properties}" if value.properties else ""
+            return [head + properties + key.trailing, *self._block(value, indent + _STEP, shape)]
+        first, *others = self._leaf(value, indent, node)
+        if value.before or (key.trailing and first):
+            inner = " " * (indent + _STEP)
+            return [
+                head + key.trailing,
+                *(inner + one if one else "" for one in value.before),
+                *[inner + first, *others][:-1],
+                [inner + first, *others][-1] + value.trailing,
+            ]
+        made = [f"{head} {first}" if first else head, *others]
+        made[-1] += key.trailing + value.trailing
+        return made
+
+    def _entry(self, node: _Node, item: _Item, indent: int, shape: Shape) -> list[str]:
+        space, value = " " * indent, item.value
+        if not value.is_block:
+            first, *others = self._leaf(value, indent, node)
+            made = [f"{space}- {first}" if first else f"{space}-", *others]
+            made[-1] += value.trailing
+            return made
+        inner = self._block(value, indent + _STEP, shape)
+        if value.properties:
+            return [f"{space}- {value.properties}", *inner]
+        # Comments of what stands first now go before the dash, where they are read again.
+        count = next((n for n, line in enumerate(inner) if line.strip() and line.strip()[0] != "#"), 0)
+        above = [space + line.strip() if line.strip() else "" for line in inner[:count]]
+        return [*above, f"{space}- {inner[count].lstrip()}", *inner[count + 1 :]]
+
+    def _leaf(self, node: _Node, indent: int, parent: _Node) -> list[str]:
+        """The lines of a value; the first one without its indentation."""
+        first, *others = self._source(node).split("\n")
+        if node.is_flow and node.items is not None:
+            if not others:
+                return [self._flow(node)]
+            shift = indent - parent.column
+            return [first.rstrip(), *(_shifted(line, shift, indent) for line in others)]
+        if block := _BLOCK_SCALAR.match(first):
+            return [first.rstrip(), *_block_scalar(others, block[1], indent, parent.column)]
+        inner = " " * (indent + _STEP)
+        return [first, *(inner + line.lstrip() if line.strip() else "" for line in others)]
+
+    def _flow(self, node: _Node) -> str:
+        """A collection in one line: a space behind each comma and colon, none inside the brackets."""
+        if node.items is None or not node.is_flow:
+            return self._source(node)
+        text = self._source(node)
+        parts = []
+        for item in node.items:
+            value = self._flow(item.value)
+            if item.key is None:
+                parts.append(value)
+            elif not value and ":" not in self._text[item.key.end : node.end].partition(",")[0]:
+                parts.append(self._flow(item.key))
+            else:
+                parts.append(f"{self._flow(item.key)}{' ' if item.key.alias else ''}: {value}".rstrip())
+        inside = ", ".join(parts)
+        if "?" in text or text.rstrip("]}").rstrip().endswith(","):
+            return text
+        opened = text[len(node.properties) :].lstrip()[:1] if node.properties else text[:1]
+        if opened not in "{[":
+            return inside  # one pair in a list: [a: b]
+        closed = {"{": "}", "[": "]"}[opened]
+        return f"{node.properties} {opened}{inside}{closed}".lstrip()
+
+    def _source(self, node: _Node) -> str:
+        return self._text[node.start : node.end]
+
+    def _items(self, node: _Node, shape: Shape) -> list[_Item]:
+        items = node.items or []
+        if not self._sorts or not node.is_mapping:
+            return items
+        rank = shape.ranks
+        return sorted(items, key=lambda item: rank.get(self._name(item.key), len(rank))) if rank else items
+
+    def _inner(self, shape: Shape, item: _Item) -> Shape:
+        return shape.item if item.key is None else shape.member(self._name(item.key))
+
+    def _name(self, key: _Node | None) -> str:
+        return self._source(key).strip("\"'") if key is not None else ""
+
+    def _aliases_as_written(self) -> list[tuple[int, int]]:
+        self._sorts, sorts = False, self._sorts
+        try:
+            return self._aliases()
+        finally:
+            self._sorts = sorts
+
+    def _aliases(self) -> list[tuple[int, int]]:
+        """Each alias with the anchor that it means, by where they stand in the source."""
+        anchors: dict[str, int] = {}
+        found: list[tuple[int, int]] = []
+
+        def visit(node: _Node, shape: Shape) -> None:
+            if node.alias is not None:
+                found.append((node.start, anchors.get(node.alias, -1)))
+            if node.anchor is not None:
+                anchors[node.anchor] = node.start
+            for item in self._items(node, shape) if node.is_block else node.items or ():
+                if item.key is not None:
+                    visit(item.key, FREE)
+                visit(item.value, self._inner(shape, item))
+
+        visit(self._root, MANIFEST)
+        return sorted(found)
+
+
+def _shifted(line: str, shift: int, least: int) -> str:
+    content = line.lstrip()
+    if not content:
+        return ""
+    return " " * max(len(line) - len(content) + shift, least) + content
+
+
+def _block_scalar(lines: list[str], header: str, indent: int, parent_column: int) -> Iterator[str]:
+    digits = "".join(char for char in header if char.isdigit())
+    if digits:
+        old, new = parent_column + int(digits), indent + int(digits)
+    else:
+        old = next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip(" ")), 0)
+        new = indent + _STEP
+    for line in lines:
+        yield " " * new + line[old:] if len(line) > old else ""

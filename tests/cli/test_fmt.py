@@ -1,0 +1,98 @@
+"""`reconciler fmt`, as its user calls it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Reconciler
+
+MESSY = "jobs: { }\nstack:   test   # its name\n"
+TIDY = "stack: test   # its name\njobs: {}\n"
+
+
+def test_changed_files_are_named_and_a_second_time_there_is_nothing_to_do(
+    reconciler: Reconciler, tmp_path: Path
+) -> None:
+    (tmp_path / "team").mkdir()
+    for name in ("jobs.yaml", "team/more.yml"):
+        (tmp_path / name).write_text(MESSY, encoding="utf-8")
+    said = reconciler("fmt")
+    assert (said.code, said.out, said.err) == (0, "jobs.yaml\nteam/more.yml\n", "")
+    assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == TIDY
+    said = reconciler("fmt", "jobs.yaml", "team")
+    assert (said.code, said.out) == (0, "")
+
+
+def test_check_changes_nothing_shows_a_diff_and_exits_1(reconciler: Reconciler, tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(MESSY, encoding="utf-8")
+    said = reconciler("fmt", "--check", ".")
+    assert said.code == 1
+    assert said.out.splitlines()[:2] == ["--- jobs.yaml", "+++ jobs.yaml"]
+    assert "+stack: test   # its name" in said.out
+    assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == MESSY
+    assert reconciler("fmt").code == 0
+    assert reconciler("fmt", "--check").code == 0
+
+
+def test_diff_of_check_shows_no_sensitive_value(reconciler: Reconciler, tmp_path: Path) -> None:
+    text = "variables: {key:   {default: hunter-2-hunter, sensitive: true}}\nstack: test\n"
+    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    said = reconciler("fmt", "--check")
+    assert said.code == 1
+    assert "hunter" not in said.out
+
+
+def test_other_yaml_in_a_directory_is_left_alone(reconciler: Reconciler, tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(TIDY, encoding="utf-8")
+    (tmp_path / "compose.yaml").write_text("services:   {}\n", encoding="utf-8")
+    assert reconciler("fmt").out == ""
+
+
+def test_invalid_file_is_65_with_its_place_and_the_others_are_formatted(
+    reconciler: Reconciler, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text("stack: [\n", encoding="utf-8")
+    (tmp_path / "b.yaml").write_text(MESSY, encoding="utf-8")
+    said = reconciler("fmt")
+    assert (said.code, said.out) == (65, "b.yaml\n")
+    assert "a.yaml:2" in said.err
+    assert (tmp_path / "a.yaml").read_text(encoding="utf-8") == "stack: [\n"
+
+
+def test_path_that_does_not_exist_is_wrong_usage(reconciler: Reconciler) -> None:
+    assert reconciler("fmt", "nowhere").code == 64
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_file_that_cannot_be_written_stays_as_it_is(reconciler: Reconciler, tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(MESSY, encoding="utf-8")
+    tmp_path.chmod(0o500)
+    try:
+        assert reconciler("fmt").code == 1
+    finally:
+        tmp_path.chmod(0o700)
+    assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == MESSY
+
+
+def test_formatting_changes_no_plan(reconciler: Reconciler, tmp_path: Path) -> None:
+    text = """\
+targets: {local: {kind: local}}
+jobs:
+    a:
+        spec: {resource: {node_count: 1, flavor_id: modelarts.vm.cpu.2u}}
+        algorithm:
+            parameters:
+            - {value: 0.10, name: lr}
+            boot_file: obs://b/code/train.py
+            code_dir: obs://b/code/
+            engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}
+stack: test
+"""
+    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    (before,) = reconciler("plan", "--json").document["actions"]
+    assert reconciler("fmt").out == "jobs.yaml\n"
+    (after,) = reconciler("plan", "--json").document["actions"]
+    assert before | {"source": None} == after | {"source": None}
