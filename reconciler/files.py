@@ -106,6 +106,28 @@ def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
     _sync_directory(target.parent)
 
 
+def write_new_file(path: Path, data: bytes) -> bool:
+    """Write a file that does not exist yet; False, and nothing is done, where anything has its name.
+
+    Raises:
+        OSError: it cannot be written. Nothing is left behind.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except FileExistsError:
+        return False
+    _temporary.add(path)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+    except OSError:
+        _remove(path)
+        raise
+    _temporary.discard(path)
+    return True
+
+
 def remove_temporary_files() -> None:
     """Remove what is being written just now: the program is about to end without unwinding."""
     for temporary in list(_temporary):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from reconciler.cli.completions import keys, target_names
 from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
@@ -227,12 +228,20 @@ RECORDS = option(
     help="Record store (lock, journal, history): postgresql://… or sqlite:///…; default: as in the manifest.",
 )
 
-TARGET_NAME = option("-t", "--target", default=None, metavar="NAME", help="Target of the manifest to use.")
+TARGET_NAME = option(
+    "-t",
+    "--target",
+    default=None,
+    metavar="NAME",
+    shell_complete=target_names,
+    help="Target of the manifest to use.",
+)
 ONLY = option(
     "--only",
     multiple=True,
     type=KeysType(),
     callback=_joined,
+    shell_complete=keys,
     metavar="KEY[,KEY...]",
     help="Only these keys, or declared keys that match a glob; repeatable.",
 )

@@ -16,6 +16,7 @@ class CommandRow(NamedTuple):
 
 
 COMMANDS: dict[str, CommandRow] = {
+    "init": CommandRow("init", "Write a manifest, a CI workflow and a .gitignore to start from."),
     "validate": CommandRow("validate", "Check the manifest, without the service and without credentials."),
     "fmt": CommandRow("fmt", "Rewrite manifest files in the canonical layout; comments are kept."),
     "plan": CommandRow("plan", "Show what apply would do, without changing anything."),
@@ -36,6 +37,8 @@ COMMANDS: dict[str, CommandRow] = {
     "unlock": CommandRow("unlock", "Break a lock, after asking."),
     "schema": CommandRow("schema", "Print a JSON Schema: manifest, plan, drift, events, history or status."),
     "explain": CommandRow("explain", "Print the decision tables: states, rules, fields."),
+    "explain": CommandRow("explain", "Print the decision tables: states, fields."),
+    "completion": CommandRow("completion", "Print the script that completes commands in a shell."),
     "emulator": CommandRow("emulator", "Run the embedded emulator as an HTTP server."),
 }
 

@@ -186,6 +186,12 @@ def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> Sta
     return StackFiles(root, documents, frozenset(in_view))
 
 
+def has_root_file(directory: Path) -> bool:
+    """Whether a file that says `stack:` lies directly in a directory."""
+    reader = _FileReader(frozenset(), Path.cwd())
+    return bool(reader.roots_in(reader.candidates(directory.resolve())))
+
+
 def manifest_files(paths: Sequence[Path]) -> Iterator[Document]:
     """Yield the manifest files that PATH names, or that lie in the directories it names, each once.
 

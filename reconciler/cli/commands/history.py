@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from reconciler.cli.completions import keys_and_paths
 from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, DurationType, option, with_options
 from reconciler.cli.service_session import JSON
 from reconciler.cli.terminal.console import console
@@ -39,7 +40,7 @@ class HistoryRequest(NamedTuple):
 
 @click.command("history")
 @with_options(
-    click.argument("words", nargs=-1, metavar="[KEY] [PATH]..."),
+    click.argument("words", nargs=-1, metavar="[KEY] [PATH]...", shell_complete=keys_and_paths),
     STACK[1:],
     TARGET_NAME,
     RECORDS,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from reconciler.cli.completions import keys_and_paths
 from reconciler.cli.context import opened
 from reconciler.cli.options import TARGET, option, with_options
 from reconciler.cli.service_session import JSON
@@ -31,7 +32,7 @@ _ELAPSED = {"queued_s", "ran_s"}
 
 @click.command("status")
 @with_options(
-    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]..."),
+    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]...", shell_complete=keys_and_paths),
     TARGET[1:],
     option("--watch", is_flag=True, help="Refresh until Ctrl-C."),
     JSON,

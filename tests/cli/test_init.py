@@ -1,0 +1,75 @@
+"""`reconciler init`: what it writes works at once, and nothing that exists is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from reconciler.core.observed.identity import stack_problem
+from reconciler.manifests.scaffold import stack_name
+from tests.cli.conftest import Reconciler
+
+
+def test_what_is_written_is_valid_formatted_and_can_be_planned(
+    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = reconciler("init", "My Models")
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "My Models/jobs.yaml",
+        "My Models/.github/workflows/reconciler.yml",
+        "My Models/.gitignore",
+    ]
+    monkeypatch.chdir(tmp_path / "My Models")
+    assert reconciler("fmt", "--check").code == 0
+    assert "stack my-models" in reconciler("validate").out
+    plan = reconciler("plan", "--json")
+    assert (plan.code, plan.document["summary"]["create"]) == (0, 1)
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("plan", "--detailed-exitcode").code == 0
+
+
+def test_files_that_exist_stay_and_are_named(reconciler: Reconciler, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("mine\n", encoding="utf-8")
+    said = reconciler("init")
+    assert said.code == 0
+    assert ".gitignore" not in said.out
+    assert "exists, not written: .gitignore" in said.err
+    assert (tmp_path / ".gitignore").read_text(encoding="utf-8") == "mine\n"
+    again = reconciler("init")
+    assert (again.code, again.out) == (0, "")
+
+
+def test_no_second_manifest_is_written_beside_another_one(reconciler: Reconciler, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("stack: mine\n", encoding="utf-8")
+    assert "jobs.yaml" not in reconciler("init").out
+    assert not (tmp_path / "jobs.yaml").exists()
+
+
+def test_planted_link_is_not_followed(reconciler: Reconciler, tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").symlink_to(tmp_path / "elsewhere")
+    assert "exists, not written: jobs.yaml" in reconciler("init").err
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_file_in_the_place_of_the_directory_is_wrong_usage(reconciler: Reconciler, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert reconciler("init", "file").code == 64
+
+
+def test_workflow_is_yaml_and_runs_commands_that_exist(reconciler: Reconciler, tmp_path: Path) -> None:
+    reconciler("init")
+    workflow = YAML(typ="safe").load(tmp_path / ".github/workflows/reconciler.yml")
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    commands = [step["run"].split()[1:] for step in steps if step.get("run", "").startswith("reconciler ")]
+    assert {words[0] for words in commands} == {"fmt", "validate", "apply", "drift"}
+    for words in commands:
+        text = reconciler(words[0], "--help").out
+        assert all(word in text for word in words if word.startswith("--"))
+
+
+@pytest.mark.parametrize("directory", ["", "...", "ÄÖ", "9 Lives!", "x" * 100, "a" * 31 + "- b", "models"])
+def test_any_directory_gives_a_valid_stack_name(directory: str) -> None:
+    assert stack_problem(stack_name(directory)) is None
