@@ -144,7 +144,7 @@ def test_pages_name_only_commands_and_options_of_theirs_that_exist() -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("or run: reconciler init", ["reconciler init"]),
+        ("or run: reconciler initialize", ["reconciler initialize"]),
         ("reconciler jobs lst shows them", ["reconciler jobs lst"]),
         ("`reconciler plan --wait`", ["reconciler plan --wait"]),
         ("reconciler apply --plan FILE --yes", []),

@@ -37,7 +37,6 @@ COMMANDS: dict[str, CommandRow] = {
     "unlock": CommandRow("unlock", "Break a lock, after asking."),
     "schema": CommandRow("schema", "Print a JSON Schema: manifest, plan, drift, events, history or status."),
     "explain": CommandRow("explain", "Print the decision tables: states, rules, fields."),
-    "explain": CommandRow("explain", "Print the decision tables: states, fields."),
     "completion": CommandRow("completion", "Print the script that completes commands in a shell."),
     "emulator": CommandRow("emulator", "Run the embedded emulator as an HTTP server."),
 }
