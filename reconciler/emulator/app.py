@@ -19,7 +19,7 @@ from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
 from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
-from reconciler.emulator.control import Control, ControlSettings, RequestLog, Served, check_caller
+from reconciler.emulator.control.api import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, corrupt
 from reconciler.emulator.routes import CLOUDS, Route, route_map

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from werkzeug.routing import Map, Rule
 
-from reconciler.emulator import control
 from reconciler.emulator.calls import CallResponse, ReceivedCall
+from reconciler.emulator.control import api
 from reconciler.emulator.operations import catalog_routes, jobs, logs_events, tagging
 
 EVERYWHERE = frozenset({"huawei", "otc"})
@@ -82,5 +82,5 @@ def route_map(cloud: str, *, with_control: bool) -> Map:
         if cloud in route.clouds
     ]
     if with_control:
-        rules += [Rule(path, methods=[method], endpoint=handler) for method, path, handler in control.ROUTES]
+        rules += [Rule(path, methods=[method], endpoint=handler) for method, path, handler in api.ROUTES]
     return Map(rules, strict_slashes=False, merge_slashes=False, redirect_defaults=False)

@@ -1,0 +1,1 @@
+"""What directs the emulator from outside: the control API, and the faults that it injects."""
