@@ -15,8 +15,8 @@ jobs through the `Store` and makes requests fail with a `Fault`; `control` offer
 
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.control.api import Served
+from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, chaos
 from reconciler.emulator.errors import ApiError
-from reconciler.emulator.faults import AnswerLost, Effect, Fault, Faults, chaos
 from reconciler.emulator.operations.lifecycle import Durations
 from reconciler.emulator.server import Server, running, serve
 from reconciler.emulator.storage.clock import EmulatorClock, ManualClock

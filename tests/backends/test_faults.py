@@ -19,7 +19,7 @@ from reconciler.core.ports import (
     WrongPhase,
 )
 from reconciler.emulator.app import Application
-from reconciler.emulator.faults import Effect, Fault
+from reconciler.emulator.control.faults import Effect, Fault
 from reconciler.emulator.server import running
 from tests.backends.building import PROJECT, TOKEN, StoppedClock, a_body
 

@@ -14,7 +14,7 @@ from reconciler.backends.modelarts.paging import SearchPage
 from reconciler.core.observed.job import Observation
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.faults import Effect, Fault
+from reconciler.emulator.control.faults import Effect, Fault
 from reconciler.emulator.storage.clock import ManualClock
 from reconciler.emulator.storage.store import Store
 from tests.backends.building import PROJECT, StoppedClock, a_body

@@ -31,8 +31,8 @@ from urllib.parse import urlsplit
 from werkzeug.datastructures import Headers
 
 from reconciler.emulator.calls import CallResponse, answer
+from reconciler.emulator.control.faults import Faults, chaos, read_fault
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.faults import Faults, chaos, read_fault
 from reconciler.emulator.reading import read_json
 from reconciler.emulator.storage.records import Job
 from reconciler.emulator.storage.store import Store
