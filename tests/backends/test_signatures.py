@@ -17,7 +17,7 @@ from reconciler.backends.http.request import JSON, Request, json_bytes, query_of
 from reconciler.core.declared.stack import Target
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator import ManualClock, Store, create_app, running
-from reconciler.emulator.signature import BadSignature, SignedRequest, verify
+from reconciler.emulator.gateway.signature import BadSignature, SignedRequest, verify
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, StoppedClock
 
 with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from reconciler.emulator.signature import BadSignature, WrongSignature
+from reconciler.emulator.gateway.signature import BadSignature, WrongSignature
 
 MAX_FAILURES = 5
 LOCKED_FOR = timedelta(minutes=5)

@@ -1,0 +1,1 @@
+"""What a request passes before it reaches an operation: the check of its credentials."""
