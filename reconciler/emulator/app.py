@@ -22,9 +22,9 @@ from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.control.api import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, corrupt
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.gateway.key_lockout import KeyLock
 from reconciler.emulator.gateway.signature import BadSignature, SignedRequest, verify
 from reconciler.emulator.routes import CLOUDS, Route, route_map
-from reconciler.emulator.storage.keylock import KeyLock
 from reconciler.emulator.storage.store import Store
 
 if TYPE_CHECKING:
