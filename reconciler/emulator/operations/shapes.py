@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconciler.emulator.errors import wrong_type
-from reconciler.emulator.reading import read_json
+from reconciler.emulator.json_body import read_json
 
 TEXT_MAP = object()
 NUMBER = (int, float)
