@@ -18,12 +18,12 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
-from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.control.api import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, corrupt
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.gateway.key_lockout import KeyLock
 from reconciler.emulator.gateway.signature import BadSignature, SignedRequest, verify
+from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.routes import CLOUDS, Route, route_map
 from reconciler.emulator.storage.store import Store
 

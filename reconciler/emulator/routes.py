@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from werkzeug.routing import Map, Rule
 
-from reconciler.emulator.calls import CallResponse, ReceivedCall
 from reconciler.emulator.control import api
+from reconciler.emulator.messages import CallResponse, ReceivedCall
 from reconciler.emulator.operations import catalog_routes, jobs, logs_events, tagging
 
 EVERYWHERE = frozenset({"huawei", "otc"})

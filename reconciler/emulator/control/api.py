@@ -30,10 +30,10 @@ from urllib.parse import urlsplit
 
 from werkzeug.datastructures import Headers
 
-from reconciler.emulator.calls import CallResponse, answer
 from reconciler.emulator.control.faults import Faults, chaos, read_fault
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.json_body import read_json
+from reconciler.emulator.messages import CallResponse, answer
 from reconciler.emulator.storage.records import Job
 from reconciler.emulator.storage.store import Store
 

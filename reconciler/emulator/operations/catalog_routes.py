@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import shapes
 from reconciler.emulator.operations.catalogue import (
     ENGINES,

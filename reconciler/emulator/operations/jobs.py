@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import shapes, validation
 from reconciler.emulator.operations.answers import AI_PROJECT, dumps
 from reconciler.emulator.operations.searching import read_search

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.errors import ApiError
+from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import answers
 from reconciler.emulator.operations.searching import milliseconds_of
 from reconciler.emulator.storage.records import Job

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from reconciler.emulator.calls import CallResponse, ReceivedCall, answer
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import shapes
 from reconciler.emulator.operations.searching import Condition, check_tags_differ, name_contains, tagged
 from reconciler.emulator.operations.validation import check_workspace
