@@ -11,7 +11,7 @@ from typing import Any
 from reconciler.emulator.errors import ApiError
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import answers
-from reconciler.emulator.operations.searching import milliseconds_of
+from reconciler.emulator.operations.search import milliseconds_of
 from reconciler.emulator.storage.records import Job
 
 METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")

@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import shapes
-from reconciler.emulator.operations.searching import Condition, check_tags_differ, name_contains, tagged
+from reconciler.emulator.operations.search import Condition, check_tags_differ, name_contains, tagged
 from reconciler.emulator.operations.validation import check_workspace
 
 _KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")

@@ -21,7 +21,7 @@ from typing import Any
 from reconciler.emulator.errors import ApiError, job_not_found
 from reconciler.emulator.operations import answers, lifecycle, variants
 from reconciler.emulator.operations.lifecycle import Durations, Life
-from reconciler.emulator.operations.searching import Condition, SearchRequest
+from reconciler.emulator.operations.search import Condition, SearchRequest
 from reconciler.emulator.storage.clock import EmulatorClock
 from reconciler.emulator.storage.database import JobDatabase, SharedClock
 from reconciler.emulator.storage.records import (
