@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from werkzeug.datastructures import Headers
 
 from reconciler.emulator.operations import variants
-from reconciler.emulator.operations.answers import dumps
+from reconciler.emulator.operations.job_response import dumps
 from reconciler.emulator.storage.records import Job
 from reconciler.emulator.storage.store import Store
 

@@ -16,7 +16,7 @@ from reconciler.core.declared.body import with_identity
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import ObservedJob
 from reconciler.emulator.errors import ApiError
-from reconciler.emulator.operations import answers, variants
+from reconciler.emulator.operations import job_response, variants
 from reconciler.emulator.operations.validation import check_job
 from tests.builders import ENTRY, a_job, seen
 
@@ -26,8 +26,8 @@ FORMS = ("first", "second", "second on OTC")
 def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
     """The job with the details that the service answers; `form` as in `emulator/operations/variants.py`."""
     number = "2" if form == "first" else "1"
-    identity = answers.Identity("0" * 35 + number, 1_700_000_000_000, "me")
-    told = answers.job(_sent(job), identity)
+    identity = job_response.Identity("0" * 35 + number, 1_700_000_000_000, "me")
+    told = job_response.job(_sent(job), identity)
     if form == "second on OTC":
         variants.respell_declared(told)
     return seen(job, body=told, **more)

@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import shapes, validation
-from reconciler.emulator.operations.answers import AI_PROJECT, dumps
+from reconciler.emulator.operations.job_response import AI_PROJECT, dumps
 from reconciler.emulator.operations.search import read_search
 from reconciler.emulator.storage.records import Job
 

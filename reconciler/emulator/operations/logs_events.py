@@ -10,7 +10,7 @@ from typing import Any
 
 from reconciler.emulator.errors import ApiError
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
-from reconciler.emulator.operations import answers
+from reconciler.emulator.operations import job_response
 from reconciler.emulator.operations.search import milliseconds_of
 from reconciler.emulator.storage.records import Job
 
@@ -76,7 +76,7 @@ def tasks(call: ReceivedCall) -> CallResponse:
     job = call.store.get(call.project, call.job_id)
     times = len([step for step in job.life.past if step.phase == "Running"])
     wanted = _number(call.query.get("schedule_count"), times, 0, 1 << 31)
-    names = answers.task_names(job.node_count) if 1 <= wanted <= times else []
+    names = job_response.task_names(job.node_count) if 1 <= wanted <= times else []
     return answer(
         200,
         [
@@ -217,7 +217,7 @@ def _log(job: Job, task: str) -> list[str]:
 def _task(call: ReceivedCall, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:
     """Return the job and the task that a call names; refuse a task that the job does not have."""
     job, task = call.store.get(call.project, call.job_id), str(call.path["task_id"])
-    if task not in answers.task_names(job.node_count):
+    if task not in job_response.task_names(job.node_count):
         raise ApiError("ModelArts.2820", f"The log path of task {task} was not found.")
     if not job.life.started_ms:
         raise ApiError(not_ready, "The task has not started.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.emulator.operations import answers, catalogue, variants
+from reconciler.emulator.operations import catalogue, job_response, variants
 from reconciler.emulator.operations.lifecycle import Life, LifecycleStep
 
 Body = dict[str, Any]
@@ -39,13 +39,13 @@ class Job:
     @property
     def status(self) -> dict[str, Any]:
         """The status, as the service answers it."""
-        status = answers.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
+        status = job_response.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
         return variants.respell_status(status) if self.is_respelled else status
 
     @property
     def text(self) -> str:
         """The whole job as JSON, as the service answers it."""
-        return self.head + answers.dumps(self.status) + self.tail
+        return self.head + job_response.dumps(self.status) + self.tail
 
 
 def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
@@ -74,16 +74,17 @@ def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
     algorithm_id = algorithm.get("id") or ""
     return {
         "kind": body["kind"],
-        "node_count": answers.node_count(body),
+        "node_count": job_response.node_count(body),
         "fine_tuned": int(bool(body.get("train_type") or body.get("ftjob_config"))),
         "algorithm_id": algorithm_id,
         "algorithm_name": catalogue.algorithm(algorithm_id)["name"] if algorithm_id else "",
         "runtime_type": spec.get("runtime_type") or "production",
         "pool_id": resource.get("pool_id") or "",
-        "experiment_id": answers.experiment_id(body["metadata"].get("training_experiment_reference")) or "",
+        "experiment_id": job_response.experiment_id(body["metadata"].get("training_experiment_reference"))
+        or "",
         "priority": str(policy.get("priority") or ("1" if resource.get("pool_id") else "")),
         "reserved_hours": (spec.get("reserved_time") or {}).get("duration") or 0,
-        "body": answers.dumps(body),
+        "body": job_response.dumps(body),
     }
 
 
@@ -113,8 +114,8 @@ def life_columns(life: Life) -> dict[str, Any]:
     return {
         "phase": life.phase,
         "secondary": life.secondary,
-        "steps": answers.dumps(life.steps),
-        "past": answers.dumps(life.past),
+        "steps": job_response.dumps(life.steps),
+        "past": job_response.dumps(life.past),
         "started_ms": life.started_ms,
         "ended_ms": life.ended_ms,
         "held_ms": life.held_ms,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.emulator.errors import ApiError, job_not_found
-from reconciler.emulator.operations import answers, lifecycle, variants
+from reconciler.emulator.operations import job_response, lifecycle, variants
 from reconciler.emulator.operations.lifecycle import Durations, Life
 from reconciler.emulator.operations.search import Condition, SearchRequest
 from reconciler.emulator.storage.clock import EmulatorClock
@@ -387,9 +387,9 @@ class Store:
         return dataclasses.replace(job, head=head, tail=tail)
 
     def _frame(self, body: Body, job_id: str, create_ms: int) -> tuple[str, str]:
-        identity = answers.Identity(job_id, create_ms, self.user_name)
-        answer = answers.job(body, identity, noise=self.noise, unreported=self.unreported)
-        return answers.frame(answer)
+        identity = job_response.Identity(job_id, create_ms, self.user_name)
+        answer = job_response.job(body, identity, noise=self.noise, unreported=self.unreported)
+        return job_response.frame(answer)
 
     def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
         head, tail = self._frame(body, job_id, create_ms)
