@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
-from reconciler.emulator.operations import shapes
+from reconciler.emulator.operations import schemas
 from reconciler.emulator.operations.catalogue import (
     ENGINES,
     FLAVORS,
@@ -95,7 +95,7 @@ def quotas(call: ReceivedCall) -> CallResponse:
 
 def change_quotas(call: ReceivedCall) -> CallResponse:
     """ModifyTrainingQuotas: 200 and what was asked for. It lasts as long as the store is open."""
-    asked = shapes.read(call.body, shapes.QUOTAS)
+    asked = schemas.read(call.body, schemas.QUOTAS)
     quotas = asked.get("quotas") or []
     for item in quotas:
         resource, quota = item.get("resource"), item.get("quota")

@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
-from reconciler.emulator.operations import shapes, validation
+from reconciler.emulator.operations import schemas, validation
 from reconciler.emulator.operations.job_response import AI_PROJECT, dumps
 from reconciler.emulator.operations.search import read_search
 from reconciler.emulator.storage.records import Job
@@ -17,7 +17,7 @@ _UPDATE_ANNOTATION = "jupyter-lab/enable"
 
 def create(call: ReceivedCall) -> CallResponse:
     """CreateTrainingJob: 201 and the whole job, whose `user_name` is still empty."""
-    body = shapes.read(call.body, shapes.JOB)
+    body = schemas.read(call.body, schemas.JOB)
     validation.check_job(body, strict_catalogue=call.strict_catalogue)
     job = call.store.create(call.project, body)
     named = f'"user_name":{dumps(call.store.user_name)}'
@@ -26,7 +26,7 @@ def create(call: ReceivedCall) -> CallResponse:
 
 def search(call: ReceivedCall) -> CallResponse:
     """ListTrainingJobs: 200 and a page of whole jobs."""
-    body = shapes.read(call.body, shapes.SEARCH)
+    body = schemas.read(call.body, schemas.SEARCH)
     asked = replace(
         read_search(body, call.store.clock.now_ms(), strict=call.strict_catalogue),
         counts_items=call.counts_items,
@@ -57,7 +57,7 @@ def show(call: ReceivedCall) -> CallResponse:
 
 def update(call: ReceivedCall) -> CallResponse:
     """ChangeTrainingJobDescription: 200 without a body. A field that is absent is left alone."""
-    asked = shapes.read(call.body, shapes.UPDATE)
+    asked = schemas.read(call.body, schemas.UPDATE)
     if call.cloud == "otc" and (others := asked.keys() - {"description"}):
         raise invalid(f"{', '.join(sorted(others))} cannot be changed")
     validation.check_description(asked.get("description"))
@@ -102,7 +102,7 @@ def _merge(body: dict[str, Any], asked: dict[str, Any], annotations: dict[str, s
 
 def act(call: ReceivedCall) -> CallResponse:
     """StopTrainingJob: 202 and the whole job: terminating, or beginning anew after its end."""
-    action = shapes.read(call.body, shapes.ACTION).get("action_type")
+    action = schemas.read(call.body, schemas.ACTION).get("action_type")
     actions = {"terminate": call.store.terminate, "restart": call.store.restart}
     if action not in actions:
         raise invalid(f"action_type {action} is not one of {', '.join(actions)}")
@@ -117,7 +117,7 @@ def delete(call: ReceivedCall) -> CallResponse:
 
 def delete_many(call: ReceivedCall) -> CallResponse:
     """BatchDeleteTrainingJob: 202; at most 100 jobs of one workspace, all or none."""
-    jobs = shapes.read(call.body, shapes.BATCH).get("jobs") or []
+    jobs = schemas.read(call.body, schemas.BATCH).get("jobs") or []
     if not 1 <= len(jobs) <= 100:
         raise invalid("jobs must hold 1 to 100 jobs")
     job_ids = [str((job.get("metadata") or {}).get("id") or "") for job in jobs]

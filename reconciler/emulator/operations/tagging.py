@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
-from reconciler.emulator.operations import shapes
+from reconciler.emulator.operations import schemas
 from reconciler.emulator.operations.search import Condition, check_tags_differ, name_contains, tagged
 from reconciler.emulator.operations.validation import check_workspace
 
@@ -69,14 +69,14 @@ def count(call: ReceivedCall) -> CallResponse:
 
 
 def _tags(call: ReceivedCall) -> list[dict[str, Any]]:
-    tags = shapes.read(call.body, shapes.TAGS).get("tags") or []
+    tags = schemas.read(call.body, schemas.TAGS).get("tags") or []
     if not tags or not all(tag.get("key") for tag in tags):
         raise invalid("tags must hold tags with a key")
     return list(tags)
 
 
 def _conditions(call: ReceivedCall) -> list[Condition]:
-    body = shapes.read(call.body, shapes.TAG_QUERY)
+    body = schemas.read(call.body, schemas.TAG_QUERY)
     check_workspace(body.get("workspace_id"), strict=call.strict_catalogue)
     check_tags_differ(body.get("tags") or ())
     if len(body.get("matches") or ()) > 1:
