@@ -10,7 +10,7 @@ from werkzeug.routing import Map, Rule
 
 from reconciler.emulator.control import api
 from reconciler.emulator.messages import CallResponse, ReceivedCall
-from reconciler.emulator.operations import catalog_routes, jobs, logs_events, tagging
+from reconciler.emulator.operations import catalog_routes, jobs, logs_events, tags
 
 EVERYWHERE = frozenset({"huawei", "otc"})
 HUAWEI = frozenset({"huawei"})
@@ -51,12 +51,12 @@ ROUTES = (
     Route("ShowObsUrlOfTrainingJobLogs", "GET", f"{_JOB}/tasks/<task_id>/logs/url", logs_events.log_url),
     Route("ShowTrainingJobLogsFromAom", "GET", f"{_JOB}/logs/<task_id>", logs_events.log_lines, HUAWEI),
     Route("ShowTrainingJobMetrics", "GET", f"{_JOB}/metrics/<task_id>", logs_events.metrics),
-    Route("CreateTrainJobTags", "POST", f"{_TAGS}/<job_id>/tags/create", tagging.create, HUAWEI),
-    Route("DeleteTrainJobTags", "DELETE", f"{_TAGS}/<job_id>/tags/delete", tagging.delete, HUAWEI),
-    Route("ShowTrainJobTags", "GET", f"{_TAGS}/<job_id>/tags", tagging.show, HUAWEI),
-    Route("ListTrainingJobTags", "GET", f"{_TAGS}/tags", tagging.show_all, HUAWEI),
-    Route("ListTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/filter", tagging.search, HUAWEI),
-    Route("CountTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/count", tagging.count, HUAWEI),
+    Route("CreateTrainJobTags", "POST", f"{_TAGS}/<job_id>/tags/create", tags.create, HUAWEI),
+    Route("DeleteTrainJobTags", "DELETE", f"{_TAGS}/<job_id>/tags/delete", tags.delete, HUAWEI),
+    Route("ShowTrainJobTags", "GET", f"{_TAGS}/<job_id>/tags", tags.show, HUAWEI),
+    Route("ListTrainingJobTags", "GET", f"{_TAGS}/tags", tags.show_all, HUAWEI),
+    Route("ListTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/filter", tags.search, HUAWEI),
+    Route("CountTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/count", tags.count, HUAWEI),
 )
 
 MORE_ROUTES = (
