@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import schemas
-from reconciler.emulator.operations.catalogue import (
+from reconciler.emulator.operations.catalog_entries import (
     ENGINES,
     FLAVORS,
     POOL_FLAVORS,

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.emulator.operations import catalogue, variants
+from reconciler.emulator.operations import catalog_entries, variants
 from reconciler.emulator.operations.lifecycle import Life
 
 AI_PROJECT = "default-ai-project"
@@ -146,7 +146,7 @@ def _fill_metadata(metadata: dict[str, Any], kind: str | None, identity: Identit
 
 def _fill_algorithm(algorithm: dict[str, Any]) -> None:
     if algorithm_id := algorithm.get("id"):
-        known = catalogue.algorithm(algorithm_id)
+        known = catalog_entries.algorithm(algorithm_id)
         algorithm["name"] = known["name"]
         algorithm["parameters_customization"] = True
         algorithm["code_dir"] = algorithm.get("code_dir") or known["code_dir"]
@@ -170,7 +170,7 @@ def _fill_algorithm(algorithm: dict[str, Any]) -> None:
 def _engine(sent: dict[str, Any]) -> dict[str, Any]:
     if sent.get("image_url"):
         return {"v1_compatible": False, "run_user": "1000"} | sent
-    known = catalogue.find_engine(sent)
+    known = catalog_entries.find_engine(sent)
     if known is None:
         engine_id = sent.get("engine_id") or sent["engine_version"]
         name = sent.get("engine_name") or engine_id.split("_")[0]
@@ -226,7 +226,7 @@ def _fill_spec(spec: dict[str, Any]) -> None:
         resource["pool_name"] = resource["pool_id"]
         spec["schedule_policy"] = {"priority": 1} | (spec.get("schedule_policy") or {})
     elif resource.get("flavor_id"):
-        known = catalogue.flavor(resource["flavor_id"])
+        known = catalog_entries.flavor(resource["flavor_id"])
         resource |= {"policy": "regular", "flavor_name": known["flavor_name"]}
         resource["flavor_detail"] = {
             key: known[key] for key in ("flavor_type", "billing", "attributes", "flavor_info")
@@ -256,7 +256,7 @@ def _fill_task(task: dict[str, Any]) -> None:
             algorithm[kind] = algorithm[kind][0] if algorithm[kind] else None
     resource = task.get("task_resource") or {}
     if flavor_id := resource.get("flavor_id"):
-        known = catalogue.flavor(flavor_id)
+        known = catalog_entries.flavor(flavor_id)
         keys = ("flavor_name", "flavor_type", "billing", "attributes", "flavor_info")
         resource |= {key: known[key] for key in keys} | {"max_num": known["flavor_info"]["max_num"]}
 

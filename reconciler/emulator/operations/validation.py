@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.operations import catalogue
+from reconciler.emulator.operations import catalog_entries
 
 Body = Mapping[str, Any]
 
@@ -78,7 +78,7 @@ def check_workspace(workspace_id: str | None, *, strict: bool = False) -> None:
     """Refuse a workspace id that is neither "0" nor 32 characters long, or not there if that is known."""
     if workspace_id not in {None, "", "0"} and len(workspace_id or "") != 32:
         raise invalid("workspace_id must be 0 or 32 characters long")
-    catalogue.check_workspace(workspace_id, strict=strict)
+    catalog_entries.check_workspace(workspace_id, strict=strict)
 
 
 def check_description(description: str | None) -> None:
@@ -138,7 +138,7 @@ def _check_source(algorithm: Body, strict: bool) -> None:
             raise invalid("subscription_id goes together with item_version_id, and without algorithm.id")
         return
     if algorithm_id := algorithm.get("id"):
-        catalogue.check_algorithm(algorithm_id, strict=strict)
+        catalog_entries.check_algorithm(algorithm_id, strict=strict)
         return
     if (framework := algorithm.get("autosearch_framework_path")) is not None:
         check_obs("autosearch_framework_path", framework, directory=True)
@@ -180,7 +180,7 @@ def _check_engine(engine: Body, command: str | None, strict: bool) -> None:
             raise ApiError("ModelArts.2806", "A custom image needs a command, or an engine_name.")
         return
     if engine.get("engine_id") or (name and version):
-        catalogue.check_engine(dict(engine), strict=strict)
+        catalog_entries.check_engine(dict(engine), strict=strict)
     elif command:
         raise ApiError("ModelArts.2806", "A command needs an image_url.")
     else:
@@ -283,14 +283,14 @@ def _check_resource(kind: str, spec: Body, resource: Body, strict: bool) -> None
         raise invalid("spec.resource.node_count must be at least 1")
     if flavor_id:
         pooled = bool(pool_id or resource.get("pool_group_id"))
-        catalogue.check_flavor(flavor_id, pooled=pooled, strict=strict)
-        most = catalogue.max_nodes(flavor_id)
+        catalog_entries.check_flavor(flavor_id, pooled=pooled, strict=strict)
+        most = catalog_entries.max_nodes(flavor_id)
         if most is not None and (nodes or 1) > most:
             raise ApiError(
                 "ModelArts.2793", f"spec.resource.node_count exceeds {most}, the maximum of the flavor."
             )
     if pool_id:
-        catalogue.check_pool(pool_id, strict=strict)
+        catalog_entries.check_pool(pool_id, strict=strict)
     if strict:
         check_dedicated(spec, resource)
     if not pool_id and (

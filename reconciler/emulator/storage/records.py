@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.emulator.operations import catalogue, job_response, variants
+from reconciler.emulator.operations import catalog_entries, job_response, variants
 from reconciler.emulator.operations.lifecycle import Life, LifecycleStep
 
 Body = dict[str, Any]
@@ -77,7 +77,7 @@ def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
         "node_count": job_response.node_count(body),
         "fine_tuned": int(bool(body.get("train_type") or body.get("ftjob_config"))),
         "algorithm_id": algorithm_id,
-        "algorithm_name": catalogue.algorithm(algorithm_id)["name"] if algorithm_id else "",
+        "algorithm_name": catalog_entries.algorithm(algorithm_id)["name"] if algorithm_id else "",
         "runtime_type": spec.get("runtime_type") or "production",
         "pool_id": resource.get("pool_id") or "",
         "experiment_id": job_response.experiment_id(body["metadata"].get("training_experiment_reference"))
