@@ -10,7 +10,7 @@ from werkzeug.routing import Map, Rule
 
 from reconciler.emulator.control import api
 from reconciler.emulator.messages import CallResponse, ReceivedCall
-from reconciler.emulator.operations import catalog_routes, jobs, logs_events, tags
+from reconciler.emulator.operations import catalog, jobs, logs_events, tags
 
 EVERYWHERE = frozenset({"huawei", "otc"})
 HUAWEI = frozenset({"huawei"})
@@ -39,9 +39,9 @@ ROUTES = (
     Route("DeleteTrainingJob", "DELETE", _JOB, jobs.delete),
     Route("BatchDeleteTrainingJob", "POST", f"{_BASE}/training-jobs/batch-delete", jobs.delete_many, HUAWEI),
     Route("ValidateTrainingJobName", "GET", f"{_BASE}/training-job-names", jobs.check_name, HUAWEI),
-    Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", catalog_routes.flavors),
-    Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", catalog_routes.engines),
-    Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", catalog_routes.quotas, HUAWEI),
+    Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", catalog.flavors),
+    Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", catalog.engines),
+    Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", catalog.quotas, HUAWEI),
     Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", logs_events.events),
     Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", logs_events.tasks, HUAWEI),
     Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", logs_events.stages, HUAWEI),
@@ -64,10 +64,10 @@ MORE_ROUTES = (
         "ShowTrainingFlavorMaxAvailableResource",
         "GET",
         f"{_BASE}/training-pool-flavors",
-        catalog_routes.pool_flavor,
+        catalog.pool_flavor,
         HUAWEI,
     ),
-    Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", catalog_routes.change_quotas, HUAWEI),
+    Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", catalog.change_quotas, HUAWEI),
     Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", logs_events.route_plan, HUAWEI),
 )
 """Operations that `reconciler` offers to nobody; the first it asks itself, before it replaces a job."""
