@@ -21,7 +21,7 @@ from reconciler.emulator.operations.lifecycle import Durations
 from reconciler.emulator.server import Server, running, serve
 from reconciler.emulator.storage.clock import EmulatorClock, ManualClock
 from reconciler.emulator.storage.database import StoreError
-from reconciler.emulator.storage.records import Job
+from reconciler.emulator.storage.job_row import Job
 from reconciler.emulator.storage.store import Store
 
 __all__ = [

@@ -11,7 +11,7 @@ from werkzeug.datastructures import Headers
 
 from reconciler.emulator.operations import variants
 from reconciler.emulator.operations.job_response import dumps
-from reconciler.emulator.storage.records import Job
+from reconciler.emulator.storage.job_row import Job
 from reconciler.emulator.storage.store import Store
 
 

@@ -34,7 +34,7 @@ from reconciler.emulator.control.faults import Faults, chaos, read_fault
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.json_body import read_json
 from reconciler.emulator.messages import CallResponse, answer
-from reconciler.emulator.storage.records import Job
+from reconciler.emulator.storage.job_row import Job
 from reconciler.emulator.storage.store import Store
 
 KEPT_REQUESTS = 10_000

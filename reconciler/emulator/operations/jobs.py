@@ -10,7 +10,7 @@ from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import schemas, validation
 from reconciler.emulator.operations.job_response import AI_PROJECT, dumps
 from reconciler.emulator.operations.search import read_search
-from reconciler.emulator.storage.records import Job
+from reconciler.emulator.storage.job_row import Job
 
 _UPDATE_ANNOTATION = "jupyter-lab/enable"
 

@@ -12,7 +12,7 @@ from reconciler.emulator.errors import ApiError
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import job_response
 from reconciler.emulator.operations.search import milliseconds_of
-from reconciler.emulator.storage.records import Job
+from reconciler.emulator.storage.job_row import Job
 
 METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")
 _MESSAGES = {

@@ -24,7 +24,7 @@ from reconciler.emulator.operations.lifecycle import Durations, Life
 from reconciler.emulator.operations.search import Condition, SearchRequest
 from reconciler.emulator.storage.clock import EmulatorClock
 from reconciler.emulator.storage.database import JobDatabase, SharedClock
-from reconciler.emulator.storage.records import (
+from reconciler.emulator.storage.job_row import (
     LIFE,
     Body,
     Job,
