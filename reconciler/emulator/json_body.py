@@ -1,16 +1,17 @@
-"""JSON as a request carries it: what no store and no answer can hold is refused where it comes in."""
+"""The JSON body of a request: parsed strictly, for what no store can hold is refused where it comes in."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from reconciler.emulator.errors import ApiError
 
 #: The documents have ten levels; a number has 64 bits.
-DEEPEST = 64
-_LONGEST_NUMBER = 18
+MAX_DEPTH = 64
+_MAX_DIGITS = 18
 
 
 def read_json(data: bytes) -> Any:
@@ -18,7 +19,7 @@ def read_json(data: bytes) -> Any:
 
     Raises:
         ApiError: 400 ModelArts.2787, not JSON, or JSON that no service could keep: half of a surrogate pair,
-            a number beyond 64 bits or none at all, values nested deeper than `DEEPEST`.
+            a number beyond 64 bits or none at all, values nested deeper than `MAX_DEPTH`.
     """
     try:
         value = json.loads(data.decode(), parse_int=_int, parse_float=_float, parse_constant=_float)
@@ -28,8 +29,15 @@ def read_json(data: bytes) -> Any:
     return value
 
 
+def value_at(body: Any, path: str) -> Any:
+    """Return what stands at a dotted path, "spec.auto_stop.duration"; None where a part of it is absent."""
+    for name in path.split("."):
+        body = body.get(name) if isinstance(body, Mapping) else None
+    return body
+
+
 def _int(digits: str) -> int:
-    if len(digits) > _LONGEST_NUMBER:
+    if len(digits) > _MAX_DIGITS:
         raise ValueError("a number that is too long")
     return int(digits)
 
@@ -42,7 +50,7 @@ def _float(digits: str) -> float:
 
 def _check_texts_and_depth(value: Any) -> None:
     holders = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for holder in holders:
             if isinstance(holder, str):

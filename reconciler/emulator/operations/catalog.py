@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.json_body import value_at
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
 from reconciler.emulator.operations import schemas
 from reconciler.emulator.operations.catalog_entries import (
@@ -54,19 +55,14 @@ def _accepted(call: ReceivedCall, names_in: Callable[[dict[str, Any]], Iterable[
 
 
 def _flavors_of(body: dict[str, Any]) -> Iterator[Any]:
-    yield _member(_member(body, "spec"), "resource").get("flavor_id")
+    yield value_at(body, "spec.resource.flavor_id")
     for task in body.get("tasks") or ():
-        yield _member(task, "task_resource").get("flavor_id")
+        yield value_at(task, "task_resource.flavor_id")
 
 
 def _engines_of(body: dict[str, Any]) -> Iterator[Any]:
     for part in (body, *(body.get("tasks") or ())):
-        yield _member(_member(part, "algorithm"), "engine").get("engine_id")
-
-
-def _member(value: Any, name: str) -> dict[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+        yield value_at(part, "algorithm.engine.engine_id")
 
 
 def _generic(engine_id: str) -> dict[str, Any]:

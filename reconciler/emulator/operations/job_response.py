@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from reconciler.emulator.json_body import value_at
 from reconciler.emulator.operations import catalog_entries, variants
 from reconciler.emulator.operations.lifecycle import Life
 
@@ -100,8 +101,8 @@ def task_names(node_count: int) -> list[str]:
 def node_count(body: Mapping[str, Any]) -> int:
     """Return the nodes of a job; those of its tasks for a heterogeneous one."""
     if tasks := body.get("tasks"):
-        return sum(((task.get("task_resource") or {}).get("node_count") or 1) for task in tasks)
-    return ((body.get("spec") or {}).get("resource") or {}).get("node_count") or 1
+        return sum(value_at(task, "task_resource.node_count") or 1 for task in tasks)
+    return value_at(body, "spec.resource.node_count") or 1
 
 
 def experiment_id(reference: Mapping[str, Any] | None) -> str | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.json_body import value_at
 
 RUN_SECONDS = "EMULATOR_RUN_SECONDS"
 """Environment variable of a job: for how many emulated seconds it runs."""
@@ -185,12 +186,12 @@ def fate_of(body: Mapping[str, Any], durations: Durations) -> Fate:
     Raises:
         ApiError: an environment variable of the emulator holds what it cannot mean.
     """
-    environments = (body.get("algorithm") or {}).get("environments") or {}
+    environments = value_at(body, "algorithm.environments") or {}
     result = environments.get(RESULT) or "Completed"
     if result not in RESULTS:
         raise invalid(f"environment variable {RESULT} must be one of {', '.join(sorted(RESULTS))}")
     run_ms = _run_ms(environments.get(RUN_SECONDS), durations)
-    hours = ((body.get("spec") or {}).get("auto_stop") or {}).get("duration")
+    hours = value_at(body, "spec.auto_stop.duration")
     if hours and hours * 3_600_000 < run_ms:
         return Fate(hours * 3_600_000, "Terminated")
     return Fate(run_ms, result)

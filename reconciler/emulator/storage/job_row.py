@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reconciler.emulator.json_body import value_at
 from reconciler.emulator.operations import catalog_entries, job_response, variants
 from reconciler.emulator.operations.lifecycle import Life, LifecycleStep
 
@@ -69,21 +70,20 @@ def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
 
 def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that hold a body, and what a search may ask of it."""
-    algorithm, spec = body.get("algorithm") or {}, body.get("spec") or {}
-    resource, policy = spec.get("resource") or {}, spec.get("schedule_policy") or {}
-    algorithm_id = algorithm.get("id") or ""
+    algorithm_id = value_at(body, "algorithm.id") or ""
+    pool_id = value_at(body, "spec.resource.pool_id") or ""
+    experiment = value_at(body, "metadata.training_experiment_reference")
     return {
         "kind": body["kind"],
         "node_count": job_response.node_count(body),
         "fine_tuned": int(bool(body.get("train_type") or body.get("ftjob_config"))),
         "algorithm_id": algorithm_id,
         "algorithm_name": catalog_entries.algorithm(algorithm_id)["name"] if algorithm_id else "",
-        "runtime_type": spec.get("runtime_type") or "production",
-        "pool_id": resource.get("pool_id") or "",
-        "experiment_id": job_response.experiment_id(body["metadata"].get("training_experiment_reference"))
-        or "",
-        "priority": str(policy.get("priority") or ("1" if resource.get("pool_id") else "")),
-        "reserved_hours": (spec.get("reserved_time") or {}).get("duration") or 0,
+        "runtime_type": value_at(body, "spec.runtime_type") or "production",
+        "pool_id": pool_id,
+        "experiment_id": job_response.experiment_id(experiment) or "",
+        "priority": str(value_at(body, "spec.schedule_policy.priority") or ("1" if pool_id else "")),
+        "reserved_hours": value_at(body, "spec.reserved_time.duration") or 0,
         "body": job_response.dumps(body),
     }
 
