@@ -36,6 +36,15 @@ def value_at(body: Any, path: str) -> Any:
     return body
 
 
+def put_at(body: dict[str, Any], path: str, value: Any) -> None:
+    """Put a value at a dotted path; the mappings on the way to it are made where they are absent."""
+    *above, name = path.split(".")
+    for part in above:
+        body[part] = body.get(part) or {}
+        body = body[part]
+    body[name] = value
+
+
 def _int(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
         raise ValueError("a number that is too long")

@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.json_body import value_at
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
-from reconciler.emulator.operations import schemas, validation
+from reconciler.emulator.operations import mutable_fields, schemas, validation
 from reconciler.emulator.operations.job_response import AI_PROJECT, dumps
 from reconciler.emulator.operations.search import read_search
 from reconciler.emulator.storage.job_row import Job
-
-_UPDATE_ANNOTATION = "jupyter-lab/enable"
 
 
 def create(call: ReceivedCall) -> CallResponse:
@@ -57,47 +56,21 @@ def show(call: ReceivedCall) -> CallResponse:
 
 def update(call: ReceivedCall) -> CallResponse:
     """ChangeTrainingJobDescription: 200 without a body. A field that is absent is left alone."""
-    asked = schemas.read(call.body, schemas.UPDATE)
-    if call.cloud == "otc" and (others := asked.keys() - {"description"}):
-        raise invalid(f"{', '.join(sorted(others))} cannot be changed")
-    validation.check_description(asked.get("description"))
-    spec = asked.get("spec") or {}
-    priority = (spec.get("schedule_policy") or {}).get("priority")
-    validation.check_priority(priority)
-    validation.check_notification(spec.get("notification"))
-    annotations = (asked.get("metadata") or {}).get("annotation") or {}
-    if others := annotations.keys() - {_UPDATE_ANNOTATION}:
-        raise invalid(f"metadata.annotation {', '.join(sorted(others))} cannot be changed")
+    changes = schemas.read(call.body, mutable_fields.UPDATE)
+    mutable_fields.check_update(changes, call.cloud)
+    spec = changes.get("spec") or {}
 
     def change(job: Job, body: dict[str, Any]) -> None:
         if call.strict_catalogue:
-            resource = (body.get("spec") or {}).get("resource") or {}
-            validation.check_dedicated(spec, resource)
+            validation.check_dedicated(spec, value_at(body, "spec.resource") or {})
         if job.life.phase == "Terminating":
             raise ApiError("ModelArts.2858", "The job is being terminated and cannot be changed.")
-        if priority is not None and job.life.phase != "Pending":
+        if value_at(spec, "schedule_policy.priority") is not None and job.life.phase != "Pending":
             raise ApiError("ModelArts.2858", "The priority can be changed only while the job is Pending.")
-        _merge(body, asked, annotations)
+        mutable_fields.merge(body, changes)
 
     call.store.change(call.project, call.job_id, change)
     return CallResponse(200)
-
-
-def _merge(body: dict[str, Any], asked: dict[str, Any], annotations: dict[str, str]) -> None:
-    if asked.get("description") is not None:
-        body["metadata"]["description"] = asked["description"]
-    for part in ("schedule_policy", "notification"):
-        changes = {k: v for k, v in ((asked.get("spec") or {}).get(part) or {}).items() if v is not None}
-        if changes:
-            spec = body["spec"] = body.get("spec") or {}
-            spec[part] = (spec.get(part) or {}) | changes
-    keys = ((asked.get("endpoints") or {}).get("ssh") or {}).get("key_pair_names")
-    if keys is not None:
-        endpoints = body["endpoints"] = body.get("endpoints") or {}
-        endpoints["ssh"] = (endpoints.get("ssh") or {}) | {"key_pair_names": keys}
-    if annotations:
-        metadata = body["metadata"]
-        metadata["annotations"] = (metadata.get("annotations") or {}) | annotations
 
 
 def act(call: ReceivedCall) -> CallResponse:
@@ -120,7 +93,7 @@ def delete_many(call: ReceivedCall) -> CallResponse:
     jobs = schemas.read(call.body, schemas.BATCH).get("jobs") or []
     if not 1 <= len(jobs) <= 100:
         raise invalid("jobs must hold 1 to 100 jobs")
-    job_ids = [str((job.get("metadata") or {}).get("id") or "") for job in jobs]
+    job_ids = [str(value_at(job, "metadata.id") or "") for job in jobs]
     if not all(job_ids):
         raise invalid("jobs[].metadata.id is required")
     if len({call.store.get(call.project, job_id).workspace_id for job_id in job_ids}) > 1:

@@ -1,7 +1,7 @@
-"""The JSON shape of request bodies: which field is of which type.
+"""The schemas of request bodies: which field is of which JSON type.
 
-A shape is data: a type, a mapping of field names to shapes, a one-element list for "list of", or
-`TEXT_MAP` for "map of strings". Fields that a shape does not name are accepted, and null counts as
+A schema is data: a type, a mapping of field names to schemas, a one-element list for "list of", or
+`TEXT_MAP` for "map of strings". Fields that a schema does not name are accepted, and null counts as
 absent: the service does not refuse what it does not know.
 """
 
@@ -15,7 +15,7 @@ from reconciler.emulator.json_body import read_json
 
 TEXT_MAP = object()
 NUMBER = (int, float)
-Shape = Any
+Schema = Any
 
 _WORDS: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", NUMBER: "number", dict: "object"}
 
@@ -39,7 +39,7 @@ _ENGINE = {
 }
 _HOURS = {"time_unit": str, "duration": int}
 
-JOB: Shape = {
+JOB: Schema = {
     "kind": str,
     "metadata": {
         "name": str,
@@ -111,17 +111,7 @@ JOB: Shape = {
     "ftjob_config": dict,
 }
 
-UPDATE: Shape = {
-    "description": str,
-    "spec": {
-        "schedule_policy": {"priority": int, "preemptible": bool},
-        "notification": {"topic_urn": str, "events": [str]},
-    },
-    "endpoints": {"ssh": {"key_pair_names": [str]}},
-    "metadata": {"annotation": TEXT_MAP},
-}
-
-SEARCH: Shape = {
+SEARCH: Schema = {
     "offset": int,
     "limit": int,
     "sort_by": str,
@@ -135,14 +125,14 @@ SEARCH: Shape = {
     "host_ips": [str],
 }
 
-ACTION: Shape = {"action_type": str}
-BATCH: Shape = {"jobs": [{"kind": str, "metadata": {"id": str}}]}
-QUOTAS: Shape = {
+ACTION: Schema = {"action_type": str}
+BATCH: Schema = {"jobs": [{"kind": str, "metadata": {"id": str}}]}
+QUOTAS: Schema = {
     "user_id": str,
     "quotas": [{"resource": str, "quota": int, "used": int, "extra_info": str}],
 }
-TAGS: Shape = {"tags": [{"key": str, "value": str}]}
-TAG_QUERY: Shape = {
+TAGS: Schema = {"tags": [{"key": str, "value": str}]}
+TAG_QUERY: Schema = {
     "workspace_id": str,
     "tags": [{"key": str, "values": [str]}],
     "without_any_tag": bool,
@@ -150,8 +140,8 @@ TAG_QUERY: Shape = {
 }
 
 
-def read(data: bytes, shape: Shape) -> dict[str, Any]:
-    """Return the JSON object that a request carries, in the given shape.
+def read(data: bytes, schema: Schema) -> dict[str, Any]:
+    """Return the JSON object that a request carries, of the given schema.
 
     Raises:
         ApiError: not JSON (400 ModelArts.2787), or of another type (400 ModelArts.2825).
@@ -159,40 +149,40 @@ def read(data: bytes, shape: Shape) -> dict[str, Any]:
     body = read_json(data)
     if not isinstance(body, dict):
         raise wrong_type("body", "object")
-    check(body, shape, "")
+    check(body, schema, "")
     return body
 
 
-def check(value: Any, shape: Shape, path: str) -> None:
-    """Refuse a value that is not of the shape; `path` is where it stands, for the message.
+def check(value: Any, schema: Schema, path: str) -> None:
+    """Refuse a value that is not of the schema; `path` is where it stands, for the message.
 
     Raises:
         ApiError: 400 ModelArts.2825.
     """
     if value is None:
         return
-    if shape is TEXT_MAP:
+    if schema is TEXT_MAP:
         _check_kind(value, dict, path)
         for key, item in value.items():
             _check_kind(item, str, f"{path}.{key}")
-    elif isinstance(shape, list):
+    elif isinstance(schema, list):
         if not isinstance(value, list):
             raise wrong_type(path, "array")
         for index, item in enumerate(value):
-            _check_present(item, shape[0], f"{path}[{index}]")
-    elif isinstance(shape, Mapping):
+            _check_present(item, schema[0], f"{path}[{index}]")
+    elif isinstance(schema, Mapping):
         _check_kind(value, dict, path)
-        for name, inner in shape.items():
+        for name, inner in schema.items():
             if name in value:
                 check(value[name], inner, f"{path}.{name}" if path else name)
     else:
-        _check_kind(value, shape, path)
+        _check_kind(value, schema, path)
 
 
-def _check_present(value: Any, shape: Shape, path: str) -> None:
+def _check_present(value: Any, schema: Schema, path: str) -> None:
     if value is None:
-        raise wrong_type(path, _WORDS.get(shape if isinstance(shape, type) else dict, "value"))
-    check(value, shape, path)
+        raise wrong_type(path, _WORDS.get(schema if isinstance(schema, type) else dict, "value"))
+    check(value, schema, path)
 
 
 def _check_kind(value: Any, kind: Any, path: str) -> None:
