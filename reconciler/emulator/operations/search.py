@@ -6,12 +6,13 @@ values of one filter ORed, and empty values have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.operations.lifecycle import SECONDARY
 from reconciler.emulator.operations.validation import check_workspace
 
 MAX_LIMIT = 50
@@ -46,10 +47,7 @@ KEYS = {
     "training_experiment_id": Key("experiment_id", _EXACT),
     "priority": Key("priority", _EXACT),
 }
-OPERATORS = frozenset({"between", "like", "in", "not"})
-PHASES = frozenset(
-    {"Creating", "Pending", "Running", "Terminating", "Completed", "Failed", "Terminated", "Abnormal"}
-)
+PHASES = frozenset(SECONDARY)
 """What a filter by phase may ask for."""
 MAX_CHOICES = 10
 """How many values one filter may name, and how many tags, values of a tag and addresses one search."""
@@ -91,90 +89,138 @@ class SearchRequest:
 
 
 def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -> SearchRequest:
-    """Return the search that a request body asks for; the shape has been checked before.
+    """Return the search that a request body asks for; its types have been checked before.
 
     `strict`: the workspace must be one of the catalogue.
 
     Raises:
         ApiError: a page, order or filter that the service does not offer.
     """
-    limit, offset = body.get("limit"), body.get("offset") or 0
-    if limit is not None and limit > MAX_LIMIT:
-        raise ApiError("ModelArts.2816", f"limit exceeds its upper limit {MAX_LIMIT}.")
-    if (limit is not None and limit < 1) or offset < 0:
-        raise invalid("limit must be at least 1 and offset must not be negative")
-    if body.get("sort_by") not in {None, "", "create_time"}:
-        raise ApiError("ModelArts.2790", f"Sorting by {body['sort_by']} is not supported.")
-    if body.get("order") not in {None, "", "asc", "desc"}:
-        raise ApiError("ModelArts.2790", f"Order {body['order']} is not supported.")
+    offset, limit = _read_page(body)
+    _check_choice(body, "sort_by")
+    _check_choice(body, "order")
     check_workspace(body.get("workspace_id"), strict=strict)
-    train_type = body.get("train_type") or None
-    if train_type not in {None, "job", "ftjob"}:
-        raise ApiError("ModelArts.2789", f"train_type {train_type} is not supported.")
+    _check_choice(body, "train_type")
     return SearchRequest(
         workspace_id=body.get("workspace_id") or "0",
         offset=offset,
-        limit=DEFAULT_LIMIT if limit is None else limit,
+        limit=limit,
         descending=body.get("order") != "asc",
         group_by=body.get("group_by") or "",
-        train_type=train_type,
-        conditions=tuple(_conditions(body, train_type, now_ms)),
+        train_type=body.get("train_type") or None,
+        conditions=tuple(_conditions(body, now_ms)),
     )
 
 
-def _conditions(body: Mapping[str, Any], train_type: str | None, now_ms: int) -> list[Condition]:
-    filters = body.get("filters") or ()
-    found = [condition for item in filters if (condition := _filter(item))]
-    if train_type:
-        found.append(Condition("fine_tuned = ?", (int(train_type == "ftjob"),)))
-    tags, hosts = body.get("tags") or (), body.get("host_ips") or ()
+def _read_page(body: Mapping[str, Any]) -> tuple[int, int]:
+    offset, limit = body.get("offset") or 0, body.get("limit")
+    limit = DEFAULT_LIMIT if limit is None else limit
+    if limit > MAX_LIMIT:
+        raise ApiError("ModelArts.2816", f"limit exceeds its upper limit {MAX_LIMIT}.")
+    if limit < 1 or offset < 0:
+        raise invalid("limit must be at least 1 and offset must not be negative")
+    return offset, limit
+
+
+class Choice(NamedTuple):
+    """The values that a member may have, and how another one is refused."""
+
+    allowed: frozenset[str]
+    code: str
+    refusal: str
+
+
+_CHOICES = {
+    "sort_by": Choice(frozenset({"create_time"}), "ModelArts.2790", "Sorting by {} is not supported."),
+    "order": Choice(frozenset({"asc", "desc"}), "ModelArts.2790", "Order {} is not supported."),
+    "train_type": Choice(frozenset({"job", "ftjob"}), "ModelArts.2789", "train_type {} is not supported."),
+}
+
+
+def _check_choice(body: Mapping[str, Any], name: str) -> None:
+    value, choice = body.get(name), _CHOICES[name]
+    if value and value not in choice.allowed:
+        raise ApiError(choice.code, choice.refusal.format(value))
+
+
+def _conditions(body: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
+    filters, tags, hosts = (body.get(name) or () for name in ("filters", "tags", "host_ips"))
+    for item in filters:
+        yield from _filter(item)
+    if train_type := body.get("train_type"):
+        yield Condition("fine_tuned = ?", (int(train_type == "ftjob"),))
     _check_count("host_ips", hosts)
     _check_count("tags", tags)
     for tag in tags:
         _check_count("tags[].values", tag.get("values") or ())
     check_tags_differ(tags)
-    found += [tagged(tag) for tag in tags]
+    yield from map(tagged, tags)
     if hosts:
-        found.append(_hosts(hosts))
-    timed = any(item.get("key") == "create_time" for item in filters)
-    if (tags or hosts) and not timed:
+        yield _hosts(hosts)
+    if (tags or hosts) and "create_time" not in [item.get("key") for item in filters]:
         # With tags or addresses the service looks back 31 days only.
-        found.append(Condition("create_ms >= ?", (now_ms - WINDOW_MS,)))
-    return found
+        yield Condition("create_ms >= ?", (now_ms - WINDOW_MS,))
 
 
-def _filter(item: Mapping[str, Any]) -> Condition | None:
-    key = KEYS.get(item.get("key") or "")
-    if key is None:
+def _filter(item: Mapping[str, Any]) -> Iterator[Condition]:
+    """Yield the condition of a filter; none if the filter names no value."""
+    name, operator = item.get("key") or "", item.get("operator") or ""
+    if name not in KEYS:
         raise ApiError("ModelArts.2807", f"Condition key {item.get('key')} is not supported.")
-    operator = item.get("operator") or ""
-    if operator not in OPERATORS or operator not in key.operators:
-        raise ApiError("ModelArts.2808", f"Condition operator {operator} is not supported for {item['key']}.")
-    given = item.get("value") or ()
+    if operator not in KEYS[name].operators:
+        raise ApiError("ModelArts.2808", f"Condition operator {operator} is not supported for {name}.")
+    if values := _filter_values(name, item.get("value") or ()):
+        yield _OPERATORS[operator](KEYS[name].column, values)
+
+
+def _filter_values(name: str, given: Sequence[str]) -> tuple[str, ...]:
     if len(given) > MAX_CHOICES:
         raise ApiError("ModelArts.2809", f"A condition takes at most {MAX_CHOICES} values.")
-    values = tuple(value for value in given if value)
-    if item["key"] == "phase" and (unknown := set(values) - PHASES):
+    values = tuple(filter(None, given))
+    if name == "phase" and (unknown := set(values) - PHASES):
         raise ApiError("ModelArts.2809", f"Condition value {min(unknown)} is not supported for phase.")
-    if not values:
-        return None
-    marks = ", ".join("?" * len(values))
-    about_phase = {"is_about_life": True, "is_counted": True} if key.column == "phase" else {}
-    match operator:
-        case "between":
-            return Condition(f"{key.column} BETWEEN ? AND ?", _span(values))
-        case "like":
-            if key.column == "name":
-                return name_contains(*values)
-            parts = " OR ".join([f"instr(lower({key.column}), lower(?))"] * len(values))
-            return Condition(f"({parts})", values)
-        case "not":
-            return Condition(f"{key.column} NOT IN ({marks})", values, **about_phase)
-        case _ if key.column == "name":
-            keys = tuple(value.lower() for value in values)
-            return Condition(f"(name_key IN ({marks}) AND name IN ({marks}))", (*keys, *values))
-        case _:
-            return Condition(f"{key.column} IN ({marks})", values, **about_phase)
+    return values
+
+
+def _between(column: str, values: tuple[str, ...]) -> Condition:
+    return Condition(f"{column} BETWEEN ? AND ?", _span(values))
+
+
+def _like(column: str, values: tuple[str, ...]) -> Condition:
+    if column == "name":
+        return name_contains(*values)
+    parts = " OR ".join([f"instr(lower({column}), lower(?))"] * len(values))
+    return Condition(f"({parts})", values)
+
+
+def _in(column: str, values: tuple[str, ...]) -> Condition:
+    if column == "name":
+        marks = _marks(values)
+        keys = tuple(value.lower() for value in values)
+        return Condition(f"(name_key IN ({marks}) AND name IN ({marks}))", (*keys, *values))
+    return _is_among(column, "IN", values)
+
+
+def _not_in(column: str, values: tuple[str, ...]) -> Condition:
+    return _is_among(column, "NOT IN", values)
+
+
+def _is_among(column: str, operator: str, values: tuple[str, ...]) -> Condition:
+    is_phase = column == "phase"
+    sql = f"{column} {operator} ({_marks(values)})"
+    return Condition(sql, values, is_about_life=is_phase, is_counted=is_phase)
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+_OPERATORS: dict[str, Callable[[str, tuple[str, ...]], Condition]] = {
+    "between": _between,
+    "like": _like,
+    "in": _in,
+    "not": _not_in,
+}
 
 
 def name_contains(*texts: str) -> Condition:
@@ -230,7 +276,7 @@ def _check_count(where: str, given: Sequence[Any]) -> None:
 def tagged(tag: Mapping[str, Any]) -> Condition:
     """Return the condition that a job has a tag: the key, and one of the values if there are any."""
     values = tuple(value for value in tag.get("values") or () if value is not None)
-    chosen = f" AND value IN ({', '.join('?' * len(values))})" if values else ""
+    chosen = f" AND value IN ({_marks(values)})" if values else ""
     # Only the number of question marks goes into the text.
     sql = f"seq IN (SELECT seq FROM tags JOIN jobs ON id = job_id WHERE key = ?{chosen})"  # noqa: S608
     return Condition(sql, (tag.get("key"), *values))
