@@ -7,10 +7,11 @@ Each rule raises `ApiError` with the code that the table gives for it; ModelArts
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.json_body import value_at
 from reconciler.emulator.operations import catalog_entries
 
 Body = Mapping[str, Any]
@@ -38,7 +39,6 @@ EVENTS = frozenset(
         "JobPreempted",
     }
 )
-AFFINITIES = frozenset({"cabinet", "hyperinstance", "networkTopology"})
 DEDICATED_ONLY = ("volumes", "schedule_policy")
 """Members of the spec that public pools refuse. Source: the Terraform provider's documents alone."""
 MAX_DESCRIPTION = 256
@@ -130,34 +130,49 @@ def _check_algorithm(body: Body, strict: bool) -> None:
 
 
 def _check_source(algorithm: Body, strict: bool) -> None:
-    """Exactly one of: an algorithm id, a subscription, code on an engine, a command in an image."""
-    engine = algorithm.get("engine") or {}
-    subscription = (algorithm.get("subscription_id"), algorithm.get("item_version_id"))
-    if any(subscription):
-        if not all(subscription) or algorithm.get("id"):
-            raise invalid("subscription_id goes together with item_version_id, and without algorithm.id")
+    """Refuse all but one source: subscription, algorithm id, auto search, code on an engine, command in an image."""
+    if _is_subscribed(algorithm):
         return
     if algorithm_id := algorithm.get("id"):
         catalog_entries.check_algorithm(algorithm_id, strict=strict)
-        return
+    elif not _is_auto_search(algorithm):
+        _check_code_on_engine(algorithm, strict)
+
+
+def _is_subscribed(algorithm: Body) -> bool:
+    subscription = (algorithm.get("subscription_id"), algorithm.get("item_version_id"))
+    if not any(subscription):
+        return False
+    if not all(subscription) or algorithm.get("id"):
+        raise invalid("subscription_id goes together with item_version_id, and without algorithm.id")
+    return True
+
+
+def _is_auto_search(algorithm: Body) -> bool:
     if (framework := algorithm.get("autosearch_framework_path")) is not None:
         check_obs("autosearch_framework_path", framework, directory=True)
-    if algorithm.get("autosearch_config_path") and not engine:
-        return
+    return bool(algorithm.get("autosearch_config_path")) and not algorithm.get("engine")
+
+
+def _check_code_on_engine(algorithm: Body, strict: bool) -> None:
+    engine = algorithm.get("engine") or {}
     command, code_dir, boot_file = (algorithm.get(key) for key in ("command", "code_dir", "boot_file"))
-    if not (command or code_dir or boot_file or engine):
+    if not any((command, code_dir, boot_file, engine)):
         raise invalid(
             "algorithm needs an id, a subscription, code_dir with boot_file, or command with an image"
         )
     _check_engine(engine, command, strict)
-    if code_dir and not code_dir.startswith(_IN_IMAGE):
-        check_obs("code_dir", code_dir, directory=True)
-    if boot_file and not boot_file.startswith(_IN_IMAGE):
-        check_obs("boot_file", boot_file, directory=False)
+    _check_code_path("code_dir", code_dir, directory=True)
+    _check_code_path("boot_file", boot_file, directory=False)
     if boot_file and not code_dir:
         raise ApiError("ModelArts.2757", "code_dir is required together with boot_file.")
     if not (command and engine.get("image_url")):
         _check_code(code_dir, boot_file)
+
+
+def _check_code_path(where: str, path: str | None, *, directory: bool) -> None:
+    if path and not path.startswith(_IN_IMAGE):
+        check_obs(where, path, directory=directory)
 
 
 def _check_code(code_dir: str | None, boot_file: str | None) -> None:
@@ -236,66 +251,49 @@ def _check_local_code_dir(path: str | None) -> None:
 
 def _check_spec(body: Body, strict: bool) -> None:
     spec = body.get("spec") or {}
-    resource = spec.get("resource")
-    if not resource:
+    if not spec.get("resource"):
         raise invalid("spec.resource is required")
-    _check_resource(body["kind"], spec, resource, strict)
-    if (log := (spec.get("log_export_path") or {}).get("obs_url")) not in {None, ""}:
-        check_obs("spec.log_export_path", log, directory=True)
-    for key in ("auto_stop", "reserved_time"):
-        if (limit := spec.get(key)) is not None:
-            _check_hours(f"spec.{key}", limit)
-    policy = spec.get("schedule_policy") or {}
-    check_priority(policy.get("priority"))
-    if policy.get("required_affinity") and policy.get("preferred_affinity"):
-        raise invalid("required_affinity and preferred_affinity exclude each other")
-    affinity = (policy.get("required_affinity") or {}).get("affinity_type")
-    _check_among(
-        "spec.schedule_policy.required_affinity.affinity_type", [affinity] if affinity else (), AFFINITIES
-    )
-    check_notification(spec.get("notification"))
-    _check_volumes(spec.get("volumes") or ())
-    for path, allowed in _ENUMS.items():
-        parent, key = path.split(".")
-        value = (spec.get(parent) or {}).get(key) if parent else spec.get(key)
-        _check_among(f"spec.{path}".replace("..", "."), [value] if value else (), allowed)
-    for metric in spec.get("custom_metrics") or ():
-        if sum(1 for key in ("exec", "http_get") if metric.get(key)) != 1:
-            raise invalid("an item of spec.custom_metrics needs either exec or http_get")
+    _check_resource(body["kind"], spec, strict)
+    for check in _SPEC_RULES:
+        check(spec)
 
 
-_ENUMS: dict[str, frozenset[str]] = {
-    ".runtime_type": frozenset({"production", "debug"}),
-    "retention.policy": frozenset({"enabled", "disabled"}),
-    "log_export_config.version": frozenset({"v0", "v1"}),
-}
-
-
-def _check_resource(kind: str, spec: Body, resource: Body, strict: bool) -> None:
-    flavor_id, pool_id = resource.get("flavor_id"), resource.get("pool_id")
-    if kind == "federated_pool_job" and not resource.get("pool_group_id"):
+def _check_resource(kind: str, spec: Body, strict: bool) -> None:
+    resource = spec["resource"]
+    flavor_id, pool_id, group_id = (resource.get(key) for key in ("flavor_id", "pool_id", "pool_group_id"))
+    if kind == "federated_pool_job" and not group_id:
         raise invalid("kind federated_pool_job needs spec.resource.pool_group_id")
-    if not (flavor_id or pool_id or resource.get("pool_group_id")):
+    if not any((flavor_id, pool_id, group_id)):
         raise ApiError("ModelArts.2763", "flavor_id or pool_id is required.")
-    # Required in one document, 1 by default in another; the emulator follows the lenient one.
-    nodes = resource.get("node_count")
-    if nodes is not None and nodes < 1:
-        raise invalid("spec.resource.node_count must be at least 1")
+    _check_nodes(resource)
     if flavor_id:
-        pooled = bool(pool_id or resource.get("pool_group_id"))
-        catalog_entries.check_flavor(flavor_id, pooled=pooled, strict=strict)
-        most = catalog_entries.max_nodes(flavor_id)
-        if most is not None and (nodes or 1) > most:
-            raise ApiError(
-                "ModelArts.2793", f"spec.resource.node_count exceeds {most}, the maximum of the flavor."
-            )
+        catalog_entries.check_flavor(flavor_id, pooled=bool(pool_id or group_id), strict=strict)
+        _check_nodes_of_flavor(resource)
     if pool_id:
         catalog_entries.check_pool(pool_id, strict=strict)
     if strict:
         check_dedicated(spec, resource)
-    if not pool_id and (
-        spec.get("runtime_type") == "debug" or resource.get("main_container_customized_flavor")
-    ):
+    if not pool_id:
+        _check_needs_no_pool(spec)
+
+
+def _check_nodes(resource: Body) -> None:
+    # Required in one document, 1 by default in another; the emulator follows the lenient one.
+    nodes = resource.get("node_count")
+    if nodes is not None and nodes < 1:
+        raise invalid("spec.resource.node_count must be at least 1")
+
+
+def _check_nodes_of_flavor(resource: Body) -> None:
+    most = catalog_entries.max_nodes(resource["flavor_id"])
+    if most is not None and (resource.get("node_count") or 1) > most:
+        raise ApiError(
+            "ModelArts.2793", f"spec.resource.node_count exceeds {most}, the maximum of the flavor."
+        )
+
+
+def _check_needs_no_pool(spec: Body) -> None:
+    if spec.get("runtime_type") == "debug" or spec["resource"].get("main_container_customized_flavor"):
         raise invalid("runtime_type debug and a customized flavor need spec.resource.pool_id")
 
 
@@ -308,14 +306,36 @@ def check_dedicated(spec: Body, resource: Body) -> None:
             raise invalid(f"spec.{key} needs spec.resource.pool_id")
 
 
-def _check_hours(where: str, limit: Body) -> None:
-    if limit.get("time_unit") != "HOURS":
-        raise invalid(f"{where}.time_unit must be HOURS")
-    if (limit.get("duration") or 0) < 1:
-        raise invalid(f"{where}.duration must be at least 1")
+def _check_log_path(spec: Body) -> None:
+    if path := value_at(spec, "log_export_path.obs_url"):
+        check_obs("spec.log_export_path", path, directory=True)
 
 
-def _check_volumes(volumes: Sequence[Body]) -> None:
+def _check_hours(spec: Body) -> None:
+    for key in ("auto_stop", "reserved_time"):
+        limit = spec.get(key)
+        if limit is None:
+            continue
+        if limit.get("time_unit") != "HOURS":
+            raise invalid(f"spec.{key}.time_unit must be HOURS")
+        if (limit.get("duration") or 0) < 1:
+            raise invalid(f"spec.{key}.duration must be at least 1")
+
+
+def _check_schedule_policy(spec: Body) -> None:
+    policy = spec.get("schedule_policy") or {}
+    check_priority(policy.get("priority"))
+    if policy.get("required_affinity") and policy.get("preferred_affinity"):
+        raise invalid("required_affinity and preferred_affinity exclude each other")
+    _check_choice(spec, "schedule_policy.required_affinity.affinity_type")
+
+
+def _check_notification(spec: Body) -> None:
+    check_notification(spec.get("notification"))
+
+
+def _check_volumes(spec: Body) -> None:
+    volumes = spec.get("volumes") or ()
     kept = [[kind for kind in ("nfs", "pfs", "obs") if volume.get(kind) is not None] for volume in volumes]
     if any(len(kinds) != 1 for kinds in kept):
         raise invalid("an item of spec.volumes needs one of nfs, pfs, obs")
@@ -324,6 +344,44 @@ def _check_volumes(volumes: Sequence[Body]) -> None:
     paths = [volume[kinds[0]].get("local_path") for volume, kinds in zip(volumes, kept, strict=True)]
     if len(paths) != len(set(paths)):
         raise invalid("two items of spec.volumes have the same local_path")
+
+
+def _check_modes(spec: Body) -> None:
+    for path in ("runtime_type", "retention.policy", "log_export_config.version"):
+        _check_choice(spec, path)
+
+
+def _check_custom_metrics(spec: Body) -> None:
+    for metric in spec.get("custom_metrics") or ():
+        if bool(metric.get("exec")) == bool(metric.get("http_get")):
+            raise invalid("an item of spec.custom_metrics needs either exec or http_get")
+
+
+_SPEC_RULES: tuple[Callable[[Body], None], ...] = (
+    _check_log_path,
+    _check_hours,
+    _check_schedule_policy,
+    _check_notification,
+    _check_volumes,
+    _check_modes,
+    _check_custom_metrics,
+)
+"""What holds for the spec beside its resource, in the order in which the first broken rule is told."""
+
+_CHOICES: dict[str, frozenset[str]] = {
+    "schedule_policy.required_affinity.affinity_type": frozenset(
+        {"cabinet", "hyperinstance", "networkTopology"}
+    ),
+    "runtime_type": frozenset({"production", "debug"}),
+    "retention.policy": frozenset({"enabled", "disabled"}),
+    "log_export_config.version": frozenset({"v0", "v1"}),
+}
+"""Members of the spec that take one of a few words."""
+
+
+def _check_choice(spec: Body, path: str) -> None:
+    value = value_at(spec, path)
+    _check_among(f"spec.{path}", [value] if value else (), _CHOICES[path])
 
 
 def _check_among(where: str, values: Iterable[str], allowed: frozenset[str]) -> None:
