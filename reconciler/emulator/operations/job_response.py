@@ -39,7 +39,7 @@ def job(
 
     `unreported` are paths of fields, `spec.notification`, that are kept and never shown.
     """
-    answer: dict[str, Any] = copy.deepcopy({key: value for key, value in body.items() if value is not None})
+    answer: dict[str, Any] = copy.deepcopy(_present(body))
     metadata = answer["metadata"]
     metadata["workspace_id"] = metadata.get("workspace_id") or "0"
     metadata |= {"id": identity.id, "create_time": identity.create_ms}
@@ -147,25 +147,30 @@ def _fill_metadata(metadata: dict[str, Any], kind: str | None, identity: Identit
 
 def _fill_algorithm(algorithm: dict[str, Any]) -> None:
     if algorithm_id := algorithm.get("id"):
-        known = catalog_entries.algorithm(algorithm_id)
-        algorithm["name"] = known["name"]
-        algorithm["parameters_customization"] = True
-        algorithm["code_dir"] = algorithm.get("code_dir") or known["code_dir"]
-        algorithm["boot_file"] = algorithm.get("boot_file") or known["boot_file"]
-        algorithm["engine"] = algorithm.get("engine") or {"engine_id": known["engine_id"]}
+        _fill_from_catalog(algorithm, catalog_entries.algorithm(algorithm_id))
     if algorithm.get("engine"):
         algorithm["engine"] = _engine(algorithm["engine"])
     if algorithm.get("code_dir"):
         algorithm["local_code_dir"] = algorithm.get("local_code_dir") or CODE_DIR
     for parameter in algorithm.get("parameters") or ():
         _fill_parameter(parameter)
-    policies = {key: value for key, value in (algorithm.get("policies") or {}).items() if value is not None}
-    algorithm["policies"] = policies
+    algorithm["policies"] = _present(algorithm.get("policies"))
     for kind in ("inputs", "outputs"):
         for index, item in enumerate(algorithm.get(kind) or ()):
             _fill_data(kind, index, item)
     if not algorithm.get("environments"):
         algorithm.pop("environments", None)
+
+
+def _fill_from_catalog(algorithm: dict[str, Any], known: dict[str, Any]) -> None:
+    engine = {"engine_id": known["engine_id"]}
+    algorithm |= {"name": known["name"], "parameters_customization": True}
+    for key, value in (
+        ("code_dir", known["code_dir"]),
+        ("boot_file", known["boot_file"]),
+        ("engine", engine),
+    ):
+        algorithm[key] = algorithm.get(key) or value
 
 
 def _engine(sent: dict[str, Any]) -> dict[str, Any]:
@@ -220,33 +225,33 @@ def _fill_data(kind: str, index: int, item: dict[str, Any]) -> None:
 
 
 def _fill_spec(spec: dict[str, Any]) -> None:
-    resource = spec["resource"]
-    resource["node_count"] = resource.get("node_count") or 1
-    if resource.get("pool_id"):
-        resource["flavor_id"] = resource.get("flavor_id") or "modelarts.pool.visual.xlarge"
-        resource["pool_name"] = resource["pool_id"]
+    _fill_resource(spec["resource"])
+    if spec["resource"].get("pool_id"):
         spec["schedule_policy"] = {"priority": 1} | (spec.get("schedule_policy") or {})
-    elif resource.get("flavor_id"):
-        known = catalog_entries.flavor(resource["flavor_id"])
-        resource |= {"policy": "regular", "flavor_name": known["flavor_name"]}
-        resource["flavor_detail"] = {
-            key: known[key] for key in ("flavor_type", "billing", "attributes", "flavor_info")
-        }
     for volume in spec.get("volumes") or ():
-        if (nfs := volume.get("nfs")) and nfs.get("read_only") is False:
-            del nfs["read_only"]
+        if value_at(volume, "nfs.read_only") is False:
+            del volume["nfs"]["read_only"]
     log = {key: value for key, value in (spec.get("log_export_path") or {}).items() if value}
-    if log.get("obs_url"):
+    if "obs_url" in log:
         log["obs_url"] = _bare(log["obs_url"])
-    spec["log_export_path"] = log
-    spec["is_hosted_log"] = True
-    spec["runtime_type"] = spec.get("runtime_type") or "production"
+    runtime_type = spec.get("runtime_type") or "production"
+    spec |= {"log_export_path": log, "is_hosted_log": True, "runtime_type": runtime_type}
     spec.pop("retention", None)
     if asset := spec.get("asset_model"):
-        asset |= {
-            "id": f"asset-{asset.get('name', '')}",
-            "location": f"/modelarts-emulator/{asset.get('name', '')}/",
-        }
+        name = asset.get("name", "")
+        asset |= {"id": f"asset-{name}", "location": f"/modelarts-emulator/{name}/"}
+
+
+def _fill_resource(resource: dict[str, Any]) -> None:
+    resource["node_count"] = resource.get("node_count") or 1
+    if pool_id := resource.get("pool_id"):
+        resource["flavor_id"] = resource.get("flavor_id") or "modelarts.pool.visual.xlarge"
+        resource["pool_name"] = pool_id
+    elif flavor_id := resource.get("flavor_id"):
+        known = catalog_entries.flavor(flavor_id)
+        resource |= {"policy": "regular", "flavor_name": known["flavor_name"]}
+        keys = ("flavor_type", "billing", "attributes", "flavor_info")
+        resource["flavor_detail"] = {key: known[key] for key in keys}
 
 
 def _fill_task(task: dict[str, Any]) -> None:
@@ -279,6 +284,11 @@ def _fill_endpoints(answer: dict[str, Any]) -> None:
             }
     if endpoints:
         answer["endpoints"] = endpoints
+
+
+def _present(members: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what is not null."""
+    return {key: value for key, value in (members or {}).items() if value is not None}
 
 
 def _bare(path: str) -> str:

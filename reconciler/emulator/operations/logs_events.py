@@ -5,8 +5,9 @@ All of it is told from the life of the job, so the same job always says the same
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.emulator.errors import ApiError
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
@@ -26,47 +27,70 @@ _MESSAGES = {
     "Abnormal": "Training job is abnormal.",
 }
 _CHINESE = {"scheduling": "作业调度", "preparing": "环境准备", "running": "作业运行", "end": "作业结束"}
+_ORDERS = frozenset({"asc", "desc"})
+_LEVELS = frozenset({"Info", "Error", "Warning"})
 _SOURCES = frozenset({"K8S", "Job", "Task"})
 """Where an event comes from; only Open Telekom Cloud can be asked for those of one source."""
 _LINE_S = 10
 _LOG_BYTES = 5 * 1024 * 1024
 
 
+class EventQuery(NamedTuple):
+    """Which events of a job are asked for; None: any. Times are milliseconds."""
+
+    offset: int
+    limit: int
+    order: str
+    level: str | None
+    source: str | None
+    pattern: str
+    first_ms: int | None
+    last_ms: int | None
+
+    def matches(self, at_ms: int, event: Mapping[str, Any]) -> bool:
+        """Say whether an event is one of those."""
+        return (
+            (self.first_ms is None or at_ms >= self.first_ms)
+            and (self.last_ms is None or at_ms <= self.last_ms)
+            and self.level in {None, event["level"]}
+            and self.source in {None, event["source"]}
+            and self.pattern in event["message"]
+        )
+
+
+def _read_event_query(query: Mapping[str, str], cloud: str) -> EventQuery:
+    pattern = query.get("pattern") or ""
+    if len(pattern) > 256:
+        raise _bad_query()
+    return EventQuery(
+        offset=_number(query.get("offset"), 0, 0, 1 << 31),
+        limit=_number(query.get("limit"), 50, 1, 100),
+        order=_choice(query.get("order"), _ORDERS) or "desc",
+        level=_choice(query.get("level"), _LEVELS),
+        source=_choice(query.get("source"), _SOURCES) if cloud == "otc" else None,
+        pattern=pattern,
+        first_ms=_time(query.get("start_time")),
+        last_ms=_time(query.get("end_time")),
+    )
+
+
 def events(call: ReceivedCall) -> CallResponse:
     """ListTrainingJobEvents: 200, what happened to the job, newest first unless asked otherwise."""
     job = call.store.get(call.project, call.job_id)
-    query = call.query
-    offset, limit = _number(query.get("offset"), 0, 0, 1 << 31), _number(query.get("limit"), 50, 1, 100)
-    order = query.get("order") or "desc"
-    level = query.get("level") or None
-    pattern = query.get("pattern") or ""
-    source = (query.get("source") or None) if call.cloud == "otc" else None
-    if order not in {"asc", "desc"} or level not in {None, "Info", "Error", "Warning"} or len(pattern) > 256:
-        raise _bad_query()
-    if source and source not in _SOURCES:
-        raise _bad_query()
-    first, last = _time(query.get("start_time")), _time(query.get("end_time"))
-    found = [
-        event
-        for step_ms, event in _events(job)
-        if (first is None or step_ms >= first)
-        and (last is None or step_ms <= last)
-        and level in {None, event["level"]}
-        and source in {None, event["source"]}
-        and pattern in event["message"]
-    ]
-    found = found if order == "asc" else found[::-1]
+    query = _read_event_query(call.query, call.cloud)
+    found = [event for at_ms, event in _events(job) if query.matches(at_ms, event)]
+    found = found if query.order == "asc" else found[::-1]
     return answer(
         200,
         {
             # A string in the documents' table, a number in their example.
             "total": str(len(found)) if job.is_respelled else len(found),
-            "limit": limit,
-            "offset": offset,
-            "order": order,
-            "start_time": query.get("start_time") or "",
-            "end_time": query.get("end_time") or "",
-            "events": found[offset : offset + limit],
+            "limit": query.limit,
+            "offset": query.offset,
+            "order": query.order,
+            "start_time": call.query.get("start_time") or "",
+            "end_time": call.query.get("end_time") or "",
+            "events": found[query.offset : query.offset + query.limit],
         },
     )
 
@@ -149,7 +173,7 @@ def log_lines(call: ReceivedCall) -> CallResponse:
     log = _log(*_task(call))
     lines = _number(call.query.get("lines"), 50, 1, 500)
     order = call.query.get("order") or "desc"
-    if order not in {"asc", "desc"}:
+    if order not in _ORDERS:
         raise ApiError("ModelArts.2764", f"order {order} is not one of asc, desc.")
     base = call.query.get("base_line")
     # Without a base line the newest lines are shown, or the oldest when the order is ascending.
@@ -234,6 +258,12 @@ def _number(text: str | None, default: int, least: int, most: int) -> int:
     if not least <= number <= most:
         raise _bad_query()
     return number
+
+
+def _choice(text: str | None, allowed: frozenset[str]) -> str | None:
+    if text and text not in allowed:
+        raise _bad_query()
+    return text or None
 
 
 def _time(text: str | None) -> int | None:

@@ -130,7 +130,7 @@ def _check_algorithm(body: Body, strict: bool) -> None:
 
 
 def _check_source(algorithm: Body, strict: bool) -> None:
-    """Refuse all but one source: subscription, algorithm id, auto search, code on an engine, command in an image."""
+    """Exactly one of: a subscription, an id, an auto search, code on an engine, a command in an image."""
     if _is_subscribed(algorithm):
         return
     if algorithm_id := algorithm.get("id"):

@@ -9,7 +9,10 @@ Source: the inconsistencies between the documents, and the types of their tables
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from reconciler.emulator.json_body import put_at, value_at
 
 _FILLED_ANNOTATIONS = ("job_template", "key_task")
 _ENGINE = ("engine_id", "engine_name", "engine_version", "image_url", "install_sys_packages")
@@ -66,24 +69,36 @@ def respell_declared(answer: dict[str, Any]) -> None:
     metadata = answer["metadata"]
     metadata["description"] = metadata.get("description") or None
     metadata["annotations"] = {key: metadata["annotations"][key] for key in _FILLED_ANNOTATIONS}
-    algorithm, spec = answer.get("algorithm") or {}, answer.get("spec") or {}
+    _respell_algorithm(answer.get("algorithm") or {})
+    _respell_spec(answer.get("spec") or {})
+
+
+def _respell_algorithm(algorithm: dict[str, Any]) -> None:
     for key in ("code_dir", "boot_file"):
         if algorithm.get(key):
             algorithm[key] = _other_path(algorithm[key])
     if variables := algorithm.get("environments"):
         algorithm["environments"] = [{key: value} for key, value in variables.items()]
-    for item in algorithm.get("inputs") or ():
-        if obs := (item.get("remote") or {}).get("obs"):
-            obs["obs_url"] = _other_path(obs["obs_url"])
-    for item in algorithm.get("outputs") or ():
-        if obs := (item.get("remote") or {}).get("obs"):
-            item["remote"] = {"obs_url": _other_path(obs["obs_url"])}
+    for item, url in _on_obs(algorithm.get("inputs")):
+        item["remote"]["obs"]["obs_url"] = _other_path(url)
+    for item, url in _on_obs(algorithm.get("outputs")):
+        item["remote"] = {"obs_url": _other_path(url)}
+
+
+def _on_obs(items: Iterable[dict[str, Any]] | None) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the inputs or outputs that are on OBS, each with its path there."""
+    for item in items or ():
+        if (url := value_at(item, "remote.obs.obs_url")) is not None:
+            yield item, url
+
+
+def _respell_spec(spec: dict[str, Any]) -> None:
     spec["volumes"] = [volume.get("nfs") or volume for volume in spec.get("volumes") or ()]
-    for part, key in (("auto_stop", "duration"), ("schedule_policy", "priority")):
-        if (value := (spec.get(part) or {}).get(key)) is not None:
-            spec[part][key] = str(value)
+    for path in ("auto_stop.duration", "schedule_policy.priority"):
+        if (value := value_at(spec, path)) is not None:
+            put_at(spec, path, str(value))
     log = spec.get("log_export_path") or {}
-    spec["log_export_path"] = log | {"obs_url": _other_path(log["obs_url"]) if "obs_url" in log else ""}
+    spec["log_export_path"] = log | {"obs_url": _other_path(log.get("obs_url", ""))}
 
 
 def _other_path(path: str) -> str:
