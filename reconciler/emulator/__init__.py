@@ -19,6 +19,7 @@ from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults
 from reconciler.emulator.errors import ApiError
 from reconciler.emulator.operations.lifecycle import Durations
 from reconciler.emulator.server import Server, running, serve
+from reconciler.emulator.settings import Settings
 from reconciler.emulator.storage.clock import EmulatorClock, ManualClock
 from reconciler.emulator.storage.database import StoreError
 from reconciler.emulator.storage.job_row import Job
@@ -37,6 +38,7 @@ __all__ = [
     "ManualClock",
     "Served",
     "Server",
+    "Settings",
     "Store",
     "StoreError",
     "chaos",

@@ -7,12 +7,9 @@ called in-process.
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import MapAdapter
@@ -21,10 +18,10 @@ from werkzeug.wrappers import Request, Response
 from reconciler.emulator.control.api import Control, ControlSettings, RequestLog, Served, check_caller
 from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, corrupt
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.gateway.key_lockout import KeyLock
-from reconciler.emulator.gateway.signature import BadSignature, SignedRequest, verify
+from reconciler.emulator.gateway.authentication import Authenticator
 from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
-from reconciler.emulator.routes import CLOUDS, Route, route_map
+from reconciler.emulator.routes import Route, route_map
+from reconciler.emulator.settings import Settings, SettingsArguments
 from reconciler.emulator.storage.store import Store
 
 if TYPE_CHECKING:
@@ -34,37 +31,20 @@ MAX_BODY = 12 * 1024 * 1024
 JSON = "application/json"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the gateway demands, and which cloud it stands in. None: anything goes.
-
-    `now` is the real time, for the age of a signature; `sleep` waits real seconds, for delays.
-    """
-
-    project_id: str | None = None
-    token: str | None = None
-    access_key: str | None = None
-    secret_key: str | None = None
-    security_token: str | None = None
-    cloud: str = "huawei"
-    strict_catalogue: bool = False
-    control: bool = False
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    sleep: Callable[[float], None] = time.sleep
-
-
 class Application:
-    """The emulated service. Tests direct and read `store`, `faults`, `requests` and `dials`."""
+    """The emulated service. Tests direct and read `store`, `faults`, `requests` and `control_settings`."""
 
-    def __init__(self, store: Store, settings: Settings, faults: Faults, dials: ControlSettings) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, faults: Faults, control_settings: ControlSettings
+    ) -> None:
         self.store = store
         self.settings = settings
         self.faults = faults
         self.requests = RequestLog()
-        self.dials = dials
-        self.key_lock = KeyLock()
-        self._reins = Control(store, faults, self.requests, dials)
-        self._map = route_map(settings.cloud, with_control=settings.control)
+        self.control_settings = control_settings
+        self.authenticator = Authenticator(settings)
+        self.control = Control(store, faults, self.requests, control_settings)
+        self.routes = route_map(settings.cloud, with_control=settings.control)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request.
@@ -74,17 +54,17 @@ class Application:
         """
         request = Request(environ)
         request_id = uuid.uuid4().hex
-        served = _Serving(self, request, request_id)
+        handler = _RequestHandler(self, request, request_id)
         try:
-            response = served.respond()
+            response = handler.respond()
         except AnswerLost:
-            served.log(0)
+            handler.log(0)
             raise
-        served.log(response.status_code)
+        handler.log(response.status_code)
         return response(environ, start_response)
 
 
-class _Serving:
+class _RequestHandler:
     """One request on its way through the application."""
 
     def __init__(self, app: Application, request: Request, request_id: str) -> None:
@@ -102,13 +82,13 @@ class _Serving:
         return self.response(given)
 
     def serve(self) -> CallResponse:
-        adapter: MapAdapter = self.app._map.bind(
+        adapter: MapAdapter = self.app.routes.bind(
             "emulator.invalid", path_info=self.request.path, default_method=self.request.method
         )
         try:
             endpoint, path = adapter.match()
         except MethodNotAllowed:
-            self.authenticate(b"")
+            self.app.authenticator.check(self.request, b"")
             raise ApiError("ModelArts.2803", f"Method {self.request.method} is not allowed.") from None
         except HTTPException:
             raise ApiError("APIGW.0101", "The API does not exist or has not been published.") from None
@@ -117,8 +97,8 @@ class _Serving:
         data = self.request.get_data(cache=False)
         if not isinstance(endpoint, Route):
             check_caller(self.request.headers)
-            self.authenticate(data)
-            controlled: CallResponse = endpoint(self.app._reins, path, data)
+            self.app.authenticator.check(self.request, data)
+            controlled: CallResponse = endpoint(self.app.control, path, data)
             return controlled
         self.operation = endpoint.operation
         return self.operate(endpoint, path, data)
@@ -136,7 +116,7 @@ class _Serving:
         if fault and effect is Effect.DELAY:
             self.app.settings.sleep(fault.delay_s)
         try:
-            self.authenticate(data)
+            self.app.authenticator.check(self.request, data)
             self.check_project(path["project_id"])
             given = route.handler(self.call(path, data))
         except ApiError as refusal:
@@ -157,7 +137,7 @@ class _Serving:
             body=data,
             cloud=settings.cloud,
             strict_catalogue=settings.strict_catalogue,
-            counts_items=self.app.dials.offset_counts == "items",
+            counts_items=self.app.control_settings.offset_counts == "items",
             shift=self.fault.shift if self.fault and self.fault.effect is Effect.MOVED_LIST else 0,
         )
 
@@ -166,33 +146,6 @@ class _Serving:
             return self.request.args
         except UnicodeDecodeError:
             raise invalid("the query string is not UTF-8") from None
-
-    def authenticate(self, data: bytes) -> None:
-        """Accept the token or the signature, whichever is configured; either of them if both are.
-
-        Raises:
-            ApiError: 401 APIGW.0301.
-        """
-        settings, headers = self.app.settings, self.request.headers
-        token = headers.get("X-Auth-Token")
-        if settings.token is None and settings.access_key is None:
-            return
-        if settings.token is not None and token is not None:
-            if token == settings.token:
-                return
-            raise _unauthorized("decrypt token fail")
-        if settings.access_key is None:
-            raise _unauthorized("Token header is missing")
-        if settings.token is not None and "Authorization" not in headers:
-            raise _unauthorized("Token header is missing")
-        now = settings.now()
-        try:
-            with self.app.key_lock.counting(now):
-                verify(_signed(self.request, data), settings.access_key, settings.secret_key or "", now)
-        except BadSignature as problem:
-            raise _unauthorized(str(problem)) from None
-        if settings.security_token not in {None, headers.get("X-Security-Token")}:
-            raise _unauthorized("the security token is missing or not that of the access key")
 
     def check_project(self, project_id: str) -> None:
         if self.app.settings.project_id not in {None, project_id}:
@@ -217,65 +170,18 @@ class _Serving:
             self.app.requests.append(Served(self.request.method, path, self.operation, status))
 
 
-def _unauthorized(why: str) -> ApiError:
-    return ApiError("APIGW.0301", f"Incorrect IAM authentication information: {why}")
-
-
-def _signed(request: Request, data: bytes) -> SignedRequest:
-    return SignedRequest(
-        method=request.method,
-        path=request.path,
-        query=request.query_string.decode("latin-1"),
-        headers={name.lower(): value for name, value in request.headers.items()},
-        body=data,
-    )
-
-
 def create_app(
     store: Store,
     *,
-    project_id: str | None = None,
-    token: str | None = None,
-    access_key: str | None = None,
-    secret_key: str | None = None,
-    security_token: str | None = None,
-    cloud: str = "huawei",
-    strict_catalogue: bool = False,
-    control: bool = False,
-    offset_counts: str = "pages",
     faults: Iterable[Fault] = (),
-    now: Callable[[], datetime] | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    offset_counts: str = "pages",
+    **settings: Unpack[SettingsArguments],
 ) -> Application:
-    """Return the emulated service on a store, as a WSGI application.
+    """Return the emulated service on a store, as a WSGI application; `Settings` says what can be set.
 
-    `project_id`: the only project there is (None: any). `token`, `access_key` with `secret_key`: the
-    credentials it asks for (none: it asks for none; both: either will do). `security_token`: the one
-    that goes with the key pair, of temporary credentials (None: any will do). `cloud`: "huawei" or
-    "otc", which has fewer operations and changes a description only. `strict_catalogue`: refuse
-    flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on a public pool
-    what needs a dedicated one. `control`: offer the API of `control`. `offset_counts`: whether the
-    offset of a search counts "pages" or "items".
+    `offset_counts`: whether the offset of a search counts "pages" or "items".
 
     Raises:
         ValueError: an unknown cloud or way to count, or one half of a key pair.
     """
-    if cloud not in CLOUDS:
-        raise ValueError(f"cloud must be one of {', '.join(sorted(CLOUDS))}, not {cloud}")
-    if (access_key is None) != (secret_key is None):
-        raise ValueError("access_key and secret_key go together")
-    if security_token is not None and access_key is None:
-        raise ValueError("security_token goes with access_key and secret_key")
-    settings = Settings(
-        project_id=project_id,
-        token=token,
-        access_key=access_key,
-        secret_key=secret_key,
-        security_token=security_token,
-        cloud=cloud,
-        strict_catalogue=strict_catalogue,
-        control=control,
-        now=now or Settings.now,
-        sleep=sleep,
-    )
-    return Application(store, settings, Faults(*faults), ControlSettings(offset_counts))
+    return Application(store, Settings(**settings), Faults(*faults), ControlSettings(offset_counts))

@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from werkzeug.routing import Map, Rule
 
-from reconciler.emulator.control import api
+from reconciler.emulator.control.api import CONTROL_ROUTES
 from reconciler.emulator.messages import CallResponse, ReceivedCall
 from reconciler.emulator.operations import catalog, jobs, logs_events, tags
+from reconciler.emulator.settings import CLOUDS
 
-EVERYWHERE = frozenset({"huawei", "otc"})
 HUAWEI = frozenset({"huawei"})
-CLOUDS = EVERYWHERE
 _BASE = "/v2/<project_id>"
 _JOB = f"{_BASE}/training-jobs/<job_id>"
 _TAGS = f"{_BASE}/modelarts-training-job"
@@ -27,7 +26,7 @@ class Route(NamedTuple):
     method: str
     path: str
     handler: Callable[[ReceivedCall], CallResponse]
-    clouds: frozenset[str] = EVERYWHERE
+    clouds: frozenset[str] = CLOUDS
 
 
 ROUTES = (
@@ -82,5 +81,5 @@ def route_map(cloud: str, *, with_control: bool) -> Map:
         if cloud in route.clouds
     ]
     if with_control:
-        rules += [Rule(path, methods=[method], endpoint=handler) for method, path, handler in api.ROUTES]
+        rules += [Rule(path, methods=[method], endpoint=handler) for method, path, handler in CONTROL_ROUTES]
     return Map(rules, strict_slashes=False, merge_slashes=False, redirect_defaults=False)

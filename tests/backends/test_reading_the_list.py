@@ -187,7 +187,7 @@ def test_service_that_counts_items_is_found_out_at_run_time(emulator: Applicatio
 @pytest.mark.parametrize("count", [49, 50, 75, 130])
 def test_emulator_that_counts_items_is_found_out_too(emulator: Application, count: int) -> None:
     names = fill(emulator, count)
-    emulator.dials.offset_counts = "items"
+    emulator.control_settings.offset_counts = "items"
     with reading(emulator) as (backend, _):
         seen, again = backend.observe(), backend.observe()
     assert [job.name for job in seen.jobs] == [job.name for job in again.jobs] == names

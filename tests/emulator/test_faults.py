@@ -169,7 +169,7 @@ def test_a_list_that_moved_between_two_pages(
 def test_a_list_that_counts_items_moves_too(app: Application, client: Client, create: Create) -> None:
     for name in "abcde":
         create(name)
-    app.dials.offset_counts = "items"
+    app.control_settings.offset_counts = "items"
     app.faults.add(Fault(Effect.MOVED_LIST))
     assert [names for _, names in pages(client, 2)] == [["a", "b"], ["c", "d"]]
 

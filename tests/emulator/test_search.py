@@ -230,7 +230,7 @@ def test_a_strict_service_knows_its_workspaces(store: Store, workspace: str, sta
 def test_items_can_be_counted_instead_of_pages(client: Client, app: Application, create: Create) -> None:
     for number in range(5):
         create(f"job-{number}")
-    app.dials.offset_counts = "items"
+    app.control_settings.offset_counts = "items"
     pages = [names(client, order="asc", limit=2, offset=offset) for offset in (0, 1, 2, 4, 5)]
     assert pages == [["job-0", "job-1"], ["job-1", "job-2"], ["job-2", "job-3"], ["job-4"], []]
 

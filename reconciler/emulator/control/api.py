@@ -69,90 +69,90 @@ class ControlSettings:
 
 @dataclass(frozen=True)
 class Control:
-    """What the control API holds of an application."""
+    """The parts of an application that the control API directs."""
 
     store: Store
     faults: Faults
     requests: RequestLog
-    dials: ControlSettings
+    settings: ControlSettings
 
 
 Handler = Callable[[Control, Mapping[str, Any], bytes], CallResponse]
 
 
-def _show_jobs(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, {"jobs": [_summary(job) for job in reins.store.jobs()]})
+def _show_jobs(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    return answer(200, {"jobs": [_summary(job) for job in control.store.jobs()]})
 
 
-def _show_clock(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, {"now_ms": reins.store.clock.now_ms()})
+def _show_clock(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    return answer(200, {"now_ms": control.store.clock.now_ms()})
 
 
-def _advance(reins: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
+def _advance(control: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
     seconds = _object(data).get("advance_s")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         raise invalid("advance_s must be a number of seconds, zero or more")
-    reins.store.clock.advance(seconds=seconds)
-    return _show_clock(reins, path, data)
+    control.store.clock.advance(seconds=seconds)
+    return _show_clock(control, path, data)
 
 
-def _set_phase(reins: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
+def _set_phase(control: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
     body = _object(data)
     phase, secondary = body.get("phase"), body.get("secondary_phase")
     if not isinstance(phase, str) or not isinstance(secondary, str | None):
         raise invalid("phase must be a text")
-    return answer(200, _summary(reins.store.set_phase(path["job_id"], phase, secondary)))
+    return answer(200, _summary(control.store.set_phase(path["job_id"], phase, secondary)))
 
 
-def _hold(reins: Control, path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, _summary(reins.store.hold(path["job_id"])))
+def _hold(control: Control, path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    return answer(200, _summary(control.store.hold(path["job_id"])))
 
 
-def _release(reins: Control, path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, _summary(reins.store.release(path["job_id"])))
+def _release(control: Control, path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    return answer(200, _summary(control.store.release(path["job_id"])))
 
 
-def _show_requests(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, {"requests": [served._asdict() for served in list(reins.requests)]})
+def _show_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    return answer(200, {"requests": [served._asdict() for served in list(control.requests)]})
 
 
-def _forget_requests(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    reins.requests.clear()
+def _forget_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    control.requests.clear()
     return CallResponse(204)
 
 
-def _show_faults(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, {"faults": [asdict(fault) for fault in reins.faults]})
+def _show_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    return answer(200, {"faults": [asdict(fault) for fault in control.faults]})
 
 
-def _add_faults(reins: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
+def _add_faults(control: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
     body = read_json(data)
     try:
         if isinstance(body, dict) and "chaos" in body:
-            reins.faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
+            control.faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
         else:
-            reins.faults.add(*(read_fault(item) for item in (body if isinstance(body, list) else [body])))
+            control.faults.add(*(read_fault(item) for item in (body if isinstance(body, list) else [body])))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise invalid(str(error)) from None
-    return _show_faults(reins, path, data)
+    return _show_faults(control, path, data)
 
 
-def _clear_faults(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    reins.faults.clear()
+def _clear_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    control.faults.clear()
     return CallResponse(204)
 
 
-def _show_settings(reins: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, asdict(reins.dials))
+def _show_settings(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+    return answer(200, asdict(control.settings))
 
 
-def _set(reins: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
+def _set(control: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
     try:
-        wanted = ControlSettings(**{**asdict(reins.dials), **_object(data)})
+        wanted = ControlSettings(**{**asdict(control.settings), **_object(data)})
     except (ValueError, TypeError):
         raise invalid("the one setting is offset_counts: pages or items") from None
-    reins.dials.offset_counts = wanted.offset_counts
-    return _show_settings(reins, path, data)
+    control.settings.offset_counts = wanted.offset_counts
+    return _show_settings(control, path, data)
 
 
 def _summary(job: Job) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _object(data: bytes) -> dict[str, Any]:
     return body
 
 
-ROUTES: tuple[tuple[str, str, Handler], ...] = (
+CONTROL_ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/emulator/jobs", _show_jobs),
     ("GET", "/emulator/clock", _show_clock),
     ("POST", "/emulator/clock", _advance),

@@ -1,4 +1,4 @@
-"""The lock of an access key: more than five wrong signatures in a row close it for five minutes.
+"""The lockout of an access key: more than five wrong signatures in a row, and it is locked for five minutes.
 
 Source: the gateway's error page (APIGW.0301). The time is the one that signatures are checked by.
 """
@@ -16,7 +16,7 @@ MAX_FAILURES = 5
 LOCKED_FOR = timedelta(minutes=5)
 
 
-class KeyLock:
+class KeyLockout:
     """Counts the wrong signatures of one access key. Threads may share it."""
 
     def __init__(self) -> None:
