@@ -19,7 +19,7 @@ from reconciler.emulator.control.api import Control, ControlSettings, RequestLog
 from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, corrupt
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.gateway.authentication import Authenticator
-from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
+from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
 from reconciler.emulator.routes import Route, route_map
 from reconciler.emulator.settings import Settings, SettingsArguments
 from reconciler.emulator.storage.store import Store
@@ -78,10 +78,10 @@ class _RequestHandler:
         try:
             given = self.serve()
         except ApiError as refusal:
-            given = answer(refusal.status, refusal.body(self.request_id))
+            given = json_response(refusal.status, refusal.body(self.request_id))
         return self.response(given)
 
-    def serve(self) -> CallResponse:
+    def serve(self) -> ApiResponse:
         adapter: MapAdapter = self.app.routes.bind(
             "emulator.invalid", path_info=self.request.path, default_method=self.request.method
         )
@@ -98,12 +98,12 @@ class _RequestHandler:
         if not isinstance(endpoint, Route):
             check_caller(self.request.headers)
             self.app.authenticator.check(self.request, data)
-            controlled: CallResponse = endpoint(self.app.control, path, data)
+            controlled: ApiResponse = endpoint(self.app.control, path, data)
             return controlled
         self.operation = endpoint.operation
         return self.operate(endpoint, path, data)
 
-    def operate(self, route: Route, path: Any, data: bytes) -> CallResponse:
+    def operate(self, route: Route, path: Any, data: bytes) -> ApiResponse:
         """Run an operation, with the fault that strikes it, if one does."""
         fault = self.fault = self.app.faults.strike(
             self.request.method, route.operation, self.request.path, data
@@ -118,18 +118,18 @@ class _RequestHandler:
         try:
             self.app.authenticator.check(self.request, data)
             self.check_project(path["project_id"])
-            given = route.handler(self.call(path, data))
+            given = route.handler(self.api_request(path, data))
         except ApiError as refusal:
-            given = answer(refusal.status, refusal.body(self.request_id))
+            given = json_response(refusal.status, refusal.body(self.request_id))
         if effect is Effect.LOST_AFTER:
             raise AnswerLost(route.operation)
         if fault and effect is Effect.ANSWER_AFTER:
             raise ApiError(fault.code, fault.message, status=fault.status)
-        return CallResponse(given.status, corrupt(effect, given.text)) if effect else given
+        return ApiResponse(given.status, corrupt(effect, given.text)) if effect else given
 
-    def call(self, path: Any, data: bytes) -> ReceivedCall:
+    def api_request(self, path: Any, data: bytes) -> ApiRequest:
         settings = self.app.settings
-        return ReceivedCall(
+        return ApiRequest(
             store=self.app.store,
             path=path,
             query=self.query(),
@@ -151,7 +151,7 @@ class _RequestHandler:
         if self.app.settings.project_id not in {None, project_id}:
             raise ApiError("ModelArts.2786", "The project ID in the token does not match that in the URI.")
 
-    def response(self, given: CallResponse) -> Response:
+    def response(self, given: ApiResponse) -> Response:
         # A 204 has no body, whatever there was to say.
         text = "" if given.status == 204 else given.text
         response = Response(text, given.status, mimetype=JSON)

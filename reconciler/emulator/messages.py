@@ -1,4 +1,4 @@
-"""A call: one request as an operation sees it, and the answer it gives."""
+"""The messages of the API: a request as an operation sees it, and its response."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from reconciler.emulator.storage.store import Store
 
 
 @dataclass(frozen=True)
-class ReceivedCall:
+class ApiRequest:
     """What an operation is given. `path` holds the variable parts of the URL, `query` its parameters.
 
-    `counts_items`: the offset of a search counts items, not pages; `shift`: the list moved, see `Search`.
+    `counts_items`: the offset of a search counts items, not pages; `shift`: see `SearchRequest`.
     """
 
     store: Store
@@ -51,13 +51,13 @@ class ReceivedCall:
         return dumps(told)
 
 
-class CallResponse(NamedTuple):
+class ApiResponse(NamedTuple):
     """A status and a body; an empty text is no body."""
 
     status: int
     text: str = ""
 
 
-def answer(status: int, value: Any) -> CallResponse:
-    """Return an answer with a JSON body."""
-    return CallResponse(status, dumps(value))
+def json_response(status: int, value: Any) -> ApiResponse:
+    """Return a response with a JSON body."""
+    return ApiResponse(status, dumps(value))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from werkzeug.routing import Map, Rule
 
 from reconciler.emulator.control.api import CONTROL_ROUTES
-from reconciler.emulator.messages import CallResponse, ReceivedCall
+from reconciler.emulator.messages import ApiRequest, ApiResponse
 from reconciler.emulator.operations import catalog, jobs, logs_events, tags
 from reconciler.emulator.settings import CLOUDS
 
@@ -25,7 +25,7 @@ class Route(NamedTuple):
     operation: str
     method: str
     path: str
-    handler: Callable[[ReceivedCall], CallResponse]
+    handler: Callable[[ApiRequest], ApiResponse]
     clouds: frozenset[str] = CLOUDS
 
 

@@ -33,7 +33,7 @@ from werkzeug.datastructures import Headers
 from reconciler.emulator.control.faults import Faults, chaos, read_fault
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.json_body import read_json
-from reconciler.emulator.messages import CallResponse, answer
+from reconciler.emulator.messages import ApiResponse, json_response
 from reconciler.emulator.storage.job_row import Job
 from reconciler.emulator.storage.store import Store
 
@@ -77,18 +77,18 @@ class Control:
     settings: ControlSettings
 
 
-Handler = Callable[[Control, Mapping[str, Any], bytes], CallResponse]
+Handler = Callable[[Control, Mapping[str, Any], bytes], ApiResponse]
 
 
-def _show_jobs(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, {"jobs": [_summary(job) for job in control.store.jobs()]})
+def _show_jobs(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, {"jobs": [_summary(job) for job in control.store.jobs()]})
 
 
-def _show_clock(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, {"now_ms": control.store.clock.now_ms()})
+def _show_clock(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, {"now_ms": control.store.clock.now_ms()})
 
 
-def _advance(control: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
+def _advance(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
     seconds = _object(data).get("advance_s")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         raise invalid("advance_s must be a number of seconds, zero or more")
@@ -96,36 +96,36 @@ def _advance(control: Control, path: Mapping[str, Any], data: bytes) -> CallResp
     return _show_clock(control, path, data)
 
 
-def _set_phase(control: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
+def _set_phase(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
     body = _object(data)
     phase, secondary = body.get("phase"), body.get("secondary_phase")
     if not isinstance(phase, str) or not isinstance(secondary, str | None):
         raise invalid("phase must be a text")
-    return answer(200, _summary(control.store.set_phase(path["job_id"], phase, secondary)))
+    return json_response(200, _summary(control.store.set_phase(path["job_id"], phase, secondary)))
 
 
-def _hold(control: Control, path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, _summary(control.store.hold(path["job_id"])))
+def _hold(control: Control, path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, _summary(control.store.hold(path["job_id"])))
 
 
-def _release(control: Control, path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, _summary(control.store.release(path["job_id"])))
+def _release(control: Control, path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, _summary(control.store.release(path["job_id"])))
 
 
-def _show_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, {"requests": [served._asdict() for served in list(control.requests)]})
+def _show_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, {"requests": [served._asdict() for served in list(control.requests)]})
 
 
-def _forget_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+def _forget_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
     control.requests.clear()
-    return CallResponse(204)
+    return ApiResponse(204)
 
 
-def _show_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, {"faults": [asdict(fault) for fault in control.faults]})
+def _show_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, {"faults": [asdict(fault) for fault in control.faults]})
 
 
-def _add_faults(control: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
+def _add_faults(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
     body = read_json(data)
     try:
         if isinstance(body, dict) and "chaos" in body:
@@ -137,16 +137,16 @@ def _add_faults(control: Control, path: Mapping[str, Any], data: bytes) -> CallR
     return _show_faults(control, path, data)
 
 
-def _clear_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
+def _clear_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
     control.faults.clear()
-    return CallResponse(204)
+    return ApiResponse(204)
 
 
-def _show_settings(control: Control, _path: Mapping[str, Any], _data: bytes) -> CallResponse:
-    return answer(200, asdict(control.settings))
+def _show_settings(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, asdict(control.settings))
 
 
-def _set(control: Control, path: Mapping[str, Any], data: bytes) -> CallResponse:
+def _set(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
     try:
         wanted = ControlSettings(**{**asdict(control.settings), **_object(data)})
     except (ValueError, TypeError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.json_body import value_at
-from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
+from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
 from reconciler.emulator.operations import schemas
 from reconciler.emulator.operations.catalog_entries import (
     ENGINES,
@@ -28,29 +28,29 @@ _QUOTAS = {
 """What can be limited, and between which numbers. Only job-num has an effect here."""
 
 
-def flavors(call: ReceivedCall) -> CallResponse:
+def flavors(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobFlavors: 200, those of one `flavor_type` or all."""
-    kind = call.query.get("flavor_type")
+    kind = request.query.get("flavor_type")
     if kind not in {None, "", "CPU", "GPU", "Ascend"}:
         raise ApiError("ModelArts.2764", f"flavor_type {kind} is not one of CPU, GPU, Ascend.")
-    accepted = {name: flavor(name) for name in _accepted(call, _flavors_of)}
+    accepted = {name: flavor(name) for name in _accepted(request, _flavors_of)}
     listed = FLAVORS | {name: one for name, one in accepted.items() if name not in FLAVORS}
     found = [one for one in listed.values() if not kind or one["flavor_type"] == kind]
-    return answer(200, {"total_count": len(found), "flavors": found})
+    return json_response(200, {"total_count": len(found), "flavors": found})
 
 
-def engines(call: ReceivedCall) -> CallResponse:
+def engines(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobEngines: 200."""
-    accepted = {name: _generic(name) for name in _accepted(call, _engines_of)}
+    accepted = {name: _generic(name) for name in _accepted(request, _engines_of)}
     listed = ENGINES | {name: one for name, one in accepted.items() if name not in ENGINES}
-    return answer(200, {"total": len(listed), "items": list(listed.values())})
+    return json_response(200, {"total": len(listed), "items": list(listed.values())})
 
 
-def _accepted(call: ReceivedCall, names_in: Callable[[dict[str, Any]], Iterable[Any]]) -> list[str]:
+def _accepted(request: ApiRequest, names_in: Callable[[dict[str, Any]], Iterable[Any]]) -> list[str]:
     """What jobs were created with that no list has: a catalogue that is not strict offers what it took."""
-    if call.strict_catalogue:
+    if request.strict_catalogue:
         return []
-    bodies = (job.body for job in call.store.jobs() if job.project == call.project)
+    bodies = (job.body for job in request.store.jobs() if job.project == request.project)
     return sorted({name for body in bodies for name in names_in(body) if isinstance(name, str) and name})
 
 
@@ -69,29 +69,31 @@ def _generic(engine_id: str) -> dict[str, Any]:
     return {"engine_id": engine_id, "engine_name": engine_id, "engine_version": engine_id}
 
 
-def pool_flavor(call: ReceivedCall) -> CallResponse:
+def pool_flavor(request: ApiRequest) -> ApiResponse:
     """ShowTrainingFlavorMaxAvailableResource: 200, what a pool has left for one node of a flavor."""
-    pool_id, flavor_id = call.query.get("pool_id"), call.query.get("flavor_id")
+    pool_id, flavor_id = request.query.get("pool_id"), request.query.get("flavor_id")
     if not pool_id:
         raise ApiError("ModelArts.2764", "pool_id is required.")
-    check_pool(pool_id, strict=call.strict_catalogue)
+    check_pool(pool_id, strict=request.strict_catalogue)
     if flavor_id:
-        check_flavor(flavor_id, pooled=True, strict=call.strict_catalogue)
+        check_flavor(flavor_id, pooled=True, strict=request.strict_catalogue)
     cards = POOL_FLAVORS.get(flavor_id or "", 1)
-    return answer(200, {"cpu_core_num": 24 * cards, "mem_size": 96 * cards})
+    return json_response(200, {"cpu_core_num": 24 * cards, "mem_size": 96 * cards})
 
 
-def quotas(call: ReceivedCall) -> CallResponse:
+def quotas(request: ApiRequest) -> ApiResponse:
     """ShowTrainingQuotas: 200, the number of jobs that may be kept and are."""
-    if call.query.get("resource") not in {None, "", "job-num"}:
-        raise ApiError("ModelArts.2764", f"resource {call.query['resource']} has no quota.")
-    used = call.store.count(call.project)
-    return answer(200, {"quotas": [{"resource": "job-num", "quota": call.store.quota, "used": used}]})
+    if request.query.get("resource") not in {None, "", "job-num"}:
+        raise ApiError("ModelArts.2764", f"resource {request.query['resource']} has no quota.")
+    used = request.store.count(request.project)
+    return json_response(
+        200, {"quotas": [{"resource": "job-num", "quota": request.store.quota, "used": used}]}
+    )
 
 
-def change_quotas(call: ReceivedCall) -> CallResponse:
+def change_quotas(request: ApiRequest) -> ApiResponse:
     """ModifyTrainingQuotas: 200 and what was asked for. It lasts as long as the store is open."""
-    asked = schemas.read(call.body, schemas.QUOTAS)
+    asked = schemas.read(request.body, schemas.QUOTAS)
     quotas = asked.get("quotas") or []
     for item in quotas:
         resource, quota = item.get("resource"), item.get("quota")
@@ -104,5 +106,5 @@ def change_quotas(call: ReceivedCall) -> CallResponse:
             raise ApiError("ModelArts.2816", f"quota of {resource} exceeds its upper limit {most}.")
     for item in quotas:
         if item["resource"] == "job-num":
-            call.store.quota = item["quota"]
-    return answer(200, {"user_id": asked.get("user_id") or USER_ID, "quotas": quotas})
+            request.store.quota = item["quota"]
+    return json_response(200, {"user_id": asked.get("user_id") or USER_ID, "quotas": quotas})

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from reconciler.emulator.errors import ApiError
-from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
+from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
 from reconciler.emulator.operations import job_response
 from reconciler.emulator.operations.search import milliseconds_of
 from reconciler.emulator.storage.job_row import Job
@@ -74,13 +74,13 @@ def _read_event_query(query: Mapping[str, str], cloud: str) -> EventQuery:
     )
 
 
-def events(call: ReceivedCall) -> CallResponse:
+def events(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobEvents: 200, what happened to the job, newest first unless asked otherwise."""
-    job = call.store.get(call.project, call.job_id)
-    query = _read_event_query(call.query, call.cloud)
+    job = request.store.get(request.project, request.job_id)
+    query = _read_event_query(request.query, request.cloud)
     found = [event for at_ms, event in _events(job) if query.matches(at_ms, event)]
     found = found if query.order == "asc" else found[::-1]
-    return answer(
+    return json_response(
         200,
         {
             # A string in the documents' table, a number in their example.
@@ -88,20 +88,20 @@ def events(call: ReceivedCall) -> CallResponse:
             "limit": query.limit,
             "offset": query.offset,
             "order": query.order,
-            "start_time": call.query.get("start_time") or "",
-            "end_time": call.query.get("end_time") or "",
+            "start_time": request.query.get("start_time") or "",
+            "end_time": request.query.get("end_time") or "",
             "events": found[query.offset : query.offset + query.limit],
         },
     )
 
 
-def tasks(call: ReceivedCall) -> CallResponse:
+def tasks(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobTasks: 200, a list of the tasks that were scheduled, with their addresses."""
-    job = call.store.get(call.project, call.job_id)
+    job = request.store.get(request.project, request.job_id)
     times = len([step for step in job.life.past if step.phase == "Running"])
-    wanted = _number(call.query.get("schedule_count"), times, 0, 1 << 31)
+    wanted = _number(request.query.get("schedule_count"), times, 0, 1 << 31)
     names = job_response.task_names(job.node_count) if 1 <= wanted <= times else []
-    return answer(
+    return json_response(
         200,
         [
             {
@@ -115,9 +115,9 @@ def tasks(call: ReceivedCall) -> CallResponse:
     )
 
 
-def stages(call: ReceivedCall) -> CallResponse:
+def stages(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobStages: 200, the stages scheduling, preparing, running and end of the last run."""
-    job = call.store.get(call.project, call.job_id)
+    job = request.store.get(request.project, request.job_id)
     life = job.life
     starts = {
         "scheduling": life.since("Pending"),
@@ -140,49 +140,49 @@ def stages(call: ReceivedCall) -> CallResponse:
         }
         for order, ((name, start), end) in enumerate(zip(begun, ends, strict=False), 1)
     ]
-    return answer(200, {"total_count": 1, "running_records": [{"record_order": 1, "stages": listed}]})
+    return json_response(200, {"total_count": 1, "running_records": [{"record_order": 1, "stages": listed}]})
 
 
-def route_plan(call: ReceivedCall) -> CallResponse:
+def route_plan(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobRoutePlan: 200; no plan was made here, so each rank is that of its worker."""
-    job = call.store.get(call.project, call.job_id)
+    job = request.store.get(request.project, request.job_id)
     ranks = ",".join(f"{index}-{index}" for index in range(job.node_count))
-    return answer(200, {"job_id": job.id, "status": "failed", "rank_mapping": ranks})
+    return json_response(200, {"job_id": job.id, "status": "failed", "rank_mapping": ranks})
 
 
-def log_preview(call: ReceivedCall) -> CallResponse:
+def log_preview(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobLogsPreview: 200, the end of the log; 204 while there is none."""
-    text = "".join(f"{line}\n" for line in _log(*_task(call)))
+    text = "".join(f"{line}\n" for line in _log(*_task(request)))
     shown = text.encode()[-_LOG_BYTES:]
-    return answer(
+    return json_response(
         200, {"content": shown.decode(), "current_size": len(shown), "full_size": len(text.encode())}
     )
 
 
-def log_url(call: ReceivedCall) -> CallResponse:
+def log_url(request: ApiRequest) -> ApiResponse:
     """ShowObsUrlOfTrainingJobLogs: 200, a link that nobody serves; 204 while there is no log."""
-    job, task = _task(call)
-    kind = call.headers.get("Content-Type") or call.query.get("Content-Type") or "text/plain"
+    job, task = _task(request)
+    kind = request.headers.get("Content-Type") or request.query.get("Content-Type") or "text/plain"
     how = "download" if kind.startswith("application/octet-stream") else "preview"
     link = f"https://modelarts-training-log.obs.invalid/{job.id}/{task}/modelarts-job-{job.id}-{task}.log"
-    return answer(200, {"obs_url": f"{link}?{how}"})
+    return json_response(200, {"obs_url": f"{link}?{how}"})
 
 
-def log_lines(call: ReceivedCall) -> CallResponse:
+def log_lines(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobLogsFromAom: 200, `lines` lines from `base_line` on; 204 while there is no log."""
-    log = _log(*_task(call))
-    lines = _number(call.query.get("lines"), 50, 1, 500)
-    order = call.query.get("order") or "desc"
+    log = _log(*_task(request))
+    lines = _number(request.query.get("lines"), 50, 1, 500)
+    order = request.query.get("order") or "desc"
     if order not in _ORDERS:
         raise ApiError("ModelArts.2764", f"order {order} is not one of asc, desc.")
-    base = call.query.get("base_line")
+    base = request.query.get("base_line")
     # Without a base line the newest lines are shown, or the oldest when the order is ascending.
     if order == "asc":
         start = _number(base, -1, 0, 1 << 31) + 1
     else:
         start = max(0, _number(base, len(log), 0, 1 << 31) - lines)
     shown = log[start : start + lines]
-    return answer(
+    return json_response(
         200,
         {
             "start_line": str(start),
@@ -193,11 +193,11 @@ def log_lines(call: ReceivedCall) -> CallResponse:
     )
 
 
-def metrics(call: ReceivedCall) -> CallResponse:
+def metrics(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobMetrics: 200, one value a minute, -1 where there is none; 204 before the start."""
-    job, _ = _task(call, "ModelArts.2777")
+    job, _ = _task(request, "ModelArts.2777")
     minutes = job.status["duration"] // 60_000 + 1
-    return answer(
+    return json_response(
         200,
         {
             "metrics": [
@@ -238,9 +238,9 @@ def _log(job: Job, task: str) -> list[str]:
     ]
 
 
-def _task(call: ReceivedCall, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:
+def _task(request: ApiRequest, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:
     """Return the job and the task that a call names; refuse a task that the job does not have."""
-    job, task = call.store.get(call.project, call.job_id), str(call.path["task_id"])
+    job, task = request.store.get(request.project, request.job_id), str(request.path["task_id"])
     if task not in job_response.task_names(job.node_count):
         raise ApiError("ModelArts.2820", f"The log path of task {task} was not found.")
     if not job.life.started_ms:

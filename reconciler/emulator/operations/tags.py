@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.messages import CallResponse, ReceivedCall, answer
+from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
 from reconciler.emulator.operations import schemas
 from reconciler.emulator.operations.search import Condition, check_tags_differ, name_contains, tagged
 from reconciler.emulator.operations.validation import check_workspace
@@ -15,69 +15,72 @@ _KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
 _VALUE = re.compile(r"[\w .:=+\-@/]{0,255}")
 
 
-def create(call: ReceivedCall) -> CallResponse:
+def create(request: ApiRequest) -> ApiResponse:
     """CreateTrainJobTags: 204; a key that is there gets the new value."""
-    tags = _tags(call)
+    tags = _tags(request)
     for tag in tags:
         if not _KEY.fullmatch(tag["key"]) or not _VALUE.fullmatch(tag.get("value") or ""):
             raise invalid(f"tag {tag['key']} has a key or value that is not allowed")
-    call.store.tag(call.project, call.job_id, {tag["key"]: tag.get("value") or "" for tag in tags})
-    return CallResponse(204)
+    request.store.tag(request.project, request.job_id, {tag["key"]: tag.get("value") or "" for tag in tags})
+    return ApiResponse(204)
 
 
-def delete(call: ReceivedCall) -> CallResponse:
+def delete(request: ApiRequest) -> ApiResponse:
     """DeleteTrainJobTags: 204; keys that are not there are no error."""
-    call.store.untag(call.project, call.job_id, [tag["key"] for tag in _tags(call)])
-    return CallResponse(204)
+    request.store.untag(request.project, request.job_id, [tag["key"] for tag in _tags(request)])
+    return ApiResponse(204)
 
 
-def show(call: ReceivedCall) -> CallResponse:
+def show(request: ApiRequest) -> ApiResponse:
     """ShowTrainJobTags: 200, the tags of one job."""
-    tags = call.store.tags(call.project, call.job_id)
-    return answer(200, {"tags": [{"key": key, "value": value} for key, value in tags.items()]})
+    tags = request.store.tags(request.project, request.job_id)
+    return json_response(200, {"tags": [{"key": key, "value": value} for key, value in tags.items()]})
 
 
-def show_all(call: ReceivedCall) -> CallResponse:
+def show_all(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobTags: 200, the tags of all jobs of the project, by key."""
-    limit, offset = _page(call, 1000)
-    values_by_key = list(call.store.tag_values(call.project).items())[offset : offset + limit]
-    return answer(200, {"tags": [{"key": key, "values": values} for key, values in values_by_key]})
+    limit, offset = _page(request, 1000)
+    values_by_key = list(request.store.tag_values(request.project).items())[offset : offset + limit]
+    return json_response(200, {"tags": [{"key": key, "values": values} for key, values in values_by_key]})
 
 
-def search(call: ReceivedCall) -> CallResponse:
+def search(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobsByTags: 200, the jobs that match, with their tags."""
-    limit, offset = _page(call, 1000)
-    jobs = call.store.tagged(call.project, *_conditions(call))
+    limit, offset = _page(request, 1000)
+    jobs = request.store.tagged(request.project, *_conditions(request))
     resources = [
         {
             "resource_id": job.id,
             "resource_name": job.name,
             "workspace_id": job.workspace_id,
             "tags": [
-                {"key": key, "value": value} for key, value in call.store.tags(call.project, job.id).items()
+                {"key": key, "value": value}
+                for key, value in request.store.tags(request.project, job.id).items()
             ],
             "resource_detail": None,
         }
         for job in jobs[offset : offset + limit]
     ]
-    return answer(200, {"resources": resources, "total_count": len(jobs)})
+    return json_response(200, {"resources": resources, "total_count": len(jobs)})
 
 
-def count(call: ReceivedCall) -> CallResponse:
+def count(request: ApiRequest) -> ApiResponse:
     """CountTrainingJobsByTags: 200, how many jobs match."""
-    return answer(200, {"total_count": len(call.store.tagged(call.project, *_conditions(call)))})
+    return json_response(
+        200, {"total_count": len(request.store.tagged(request.project, *_conditions(request)))}
+    )
 
 
-def _tags(call: ReceivedCall) -> list[dict[str, Any]]:
-    tags = schemas.read(call.body, schemas.TAGS).get("tags") or []
+def _tags(request: ApiRequest) -> list[dict[str, Any]]:
+    tags = schemas.read(request.body, schemas.TAGS).get("tags") or []
     if not tags or not all(tag.get("key") for tag in tags):
         raise invalid("tags must hold tags with a key")
     return list(tags)
 
 
-def _conditions(call: ReceivedCall) -> list[Condition]:
-    body = schemas.read(call.body, schemas.TAG_QUERY)
-    check_workspace(body.get("workspace_id"), strict=call.strict_catalogue)
+def _conditions(request: ApiRequest) -> list[Condition]:
+    body = schemas.read(request.body, schemas.TAG_QUERY)
+    check_workspace(body.get("workspace_id"), strict=request.strict_catalogue)
     check_tags_differ(body.get("tags") or ())
     if len(body.get("matches") or ()) > 1:
         raise invalid("matches must hold one item")
@@ -95,9 +98,9 @@ def _conditions(call: ReceivedCall) -> list[Condition]:
     return found
 
 
-def _page(call: ReceivedCall, most: int) -> tuple[int, int]:
+def _page(request: ApiRequest, most: int) -> tuple[int, int]:
     try:
-        limit, offset = int(call.query.get("limit") or most), int(call.query.get("offset") or 0)
+        limit, offset = int(request.query.get("limit") or most), int(request.query.get("offset") or 0)
     except ValueError:
         raise ApiError("ModelArts.2764", "limit and offset must be numbers.") from None
     if not 1 <= limit <= most or offset < 0:
