@@ -14,7 +14,7 @@ jobs through the `Store` and makes requests fail with a `Fault`; `control` offer
 """
 
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.control.api import Served
+from reconciler.emulator.control.api import ServedRequest
 from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, chaos
 from reconciler.emulator.errors import ApiError
 from reconciler.emulator.operations.lifecycle import Durations
@@ -36,7 +36,7 @@ __all__ = [
     "Faults",
     "Job",
     "ManualClock",
-    "Served",
+    "ServedRequest",
     "Server",
     "Settings",
     "Store",

@@ -15,7 +15,13 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
-from reconciler.emulator.control.api import Control, ControlSettings, RequestLog, Served, check_caller
+from reconciler.emulator.control.api import (
+    Control,
+    ControlSettings,
+    RequestLog,
+    ServedRequest,
+    check_local_origin,
+)
 from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, corrupt
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.gateway.authentication import Authenticator
@@ -96,7 +102,7 @@ class _RequestHandler:
             raise ApiError("ModelArts.4104", "The request body is too large.")
         data = self.request.get_data(cache=False)
         if not isinstance(endpoint, Route):
-            check_caller(self.request.headers)
+            check_local_origin(self.request.headers)
             self.app.authenticator.check(self.request, data)
             controlled: ApiResponse = endpoint(self.app.control, path, data)
             return controlled
@@ -105,7 +111,7 @@ class _RequestHandler:
 
     def operate(self, route: Route, path: Any, data: bytes) -> ApiResponse:
         """Run an operation, with the fault that strikes it, if one does."""
-        fault = self.fault = self.app.faults.strike(
+        fault = self.fault = self.app.faults.trigger(
             self.request.method, route.operation, self.request.path, data
         )
         effect = fault.effect if fault else None
@@ -167,7 +173,7 @@ class _RequestHandler:
     def log(self, status: int) -> None:
         path = self.request.path
         if not path.startswith("/emulator/"):
-            self.app.requests.append(Served(self.request.method, path, self.operation, status))
+            self.app.requests.append(ServedRequest(self.request.method, path, self.operation, status))
 
 
 def create_app(

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 #: So many connections are open at once; one on which nothing happens is closed after so many seconds.
-MOST_CONNECTIONS = 800
-LONGEST_SILENCE_S = 20
+MAX_CONNECTIONS = 800
+IDLE_TIMEOUT_S = 20
 #: The application refuses a shorter one in the service's words; of a longer one no more than this is read.
-LONGEST_BODY = 16 * 1024 * 1024
+MAX_BODY = 16 * 1024 * 1024
 
 
 class Server:
@@ -49,16 +49,16 @@ class Server:
         listening = _bind(host, port)
         self.host, self.port = listening.getsockname()[:2]
         self._server = create_server(
-            _closing_on_lost_answers(app),
+            _close_on_lost_answers(app),
             map=self._map,
             sockets=[listening],
             threads=threads,
             ident="emulator",
             # Whoever opens connections and says nothing keeps nobody else out for long.
-            connection_limit=MOST_CONNECTIONS,
-            channel_timeout=LONGEST_SILENCE_S,
-            cleanup_interval=LONGEST_SILENCE_S // 4,
-            max_request_body_size=LONGEST_BODY,
+            connection_limit=MAX_CONNECTIONS,
+            channel_timeout=IDLE_TIMEOUT_S,
+            cleanup_interval=IDLE_TIMEOUT_S // 4,
+            max_request_body_size=MAX_BODY,
         )
         self._server.channel_class = _channel_class()
 
@@ -160,7 +160,7 @@ def _channel_class() -> type:
     return type("Channel", (HTTPChannel,), {"error_task_class": Refusal})
 
 
-def _closing_on_lost_answers(app: WSGIApplication) -> WSGIApplication:
+def _close_on_lost_answers(app: WSGIApplication) -> WSGIApplication:
     from waitress.channel import ClientDisconnected
 
     def serve_one(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -227,7 +227,7 @@ def test_chance_can_be_repeated(store: Store) -> None:
 @pytest.mark.parametrize("probability", [0.0, 0.2, 1.0])
 def test_chaos_fails_its_share_of_requests(probability: float) -> None:
     faults = Faults(*chaos(probability, seed=3))
-    struck = [faults.strike("POST", "ListTrainingJobs", SEARCH) for _ in range(3000)]
+    struck = [faults.trigger("POST", "ListTrainingJobs", SEARCH) for _ in range(3000)]
     assert sum(fault is not None for fault in struck) / 3000 == pytest.approx(probability, abs=0.03)
     if probability:
         assert len({(fault.effect, fault.status) for fault in struck if fault}) == 6

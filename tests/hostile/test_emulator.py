@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from werkzeug.test import Client
 
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
-from reconciler.emulator.control.faults import _fits
+from reconciler.emulator.control.faults import _matches
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from tests.backends.building import a_body
 from tests.hostile.sizes import RecordProperty, count_tried, size
@@ -433,7 +433,7 @@ def test_control_asks_for_the_credentials_that_are_set(
     ],
 )
 def test_pattern_of_a_fault(pattern: str, path: str, fits: bool) -> None:
-    assert _fits(pattern, path) is fits
+    assert _matches(pattern, path) is fits
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 5000 + "b", "*" * 10_000 + "b", "a" * 100_000])

@@ -40,7 +40,7 @@ from reconciler.emulator.storage.store import Store
 KEPT_REQUESTS = 10_000
 
 
-class Served(NamedTuple):
+class ServedRequest(NamedTuple):
     """One request that was served; status 0 means that it got no answer."""
 
     method: str
@@ -49,7 +49,7 @@ class Served(NamedTuple):
     status: int
 
 
-class RequestLog(deque[Served]):
+class RequestLog(deque[ServedRequest]):
     """The newest requests, oldest first."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def _show_clock(control: Control, _path: Mapping[str, Any], _data: bytes) -> Api
 
 
 def _advance(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
-    seconds = _object(data).get("advance_s")
+    seconds = _read_object(data).get("advance_s")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
         raise invalid("advance_s must be a number of seconds, zero or more")
     control.store.clock.advance(seconds=seconds)
@@ -97,7 +97,7 @@ def _advance(control: Control, path: Mapping[str, Any], data: bytes) -> ApiRespo
 
 
 def _set_phase(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
-    body = _object(data)
+    body = _read_object(data)
     phase, secondary = body.get("phase"), body.get("secondary_phase")
     if not isinstance(phase, str) or not isinstance(secondary, str | None):
         raise invalid("phase must be a text")
@@ -116,7 +116,7 @@ def _show_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> 
     return json_response(200, {"requests": [served._asdict() for served in list(control.requests)]})
 
 
-def _forget_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+def _clear_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
     control.requests.clear()
     return ApiResponse(204)
 
@@ -146,9 +146,9 @@ def _show_settings(control: Control, _path: Mapping[str, Any], _data: bytes) -> 
     return json_response(200, asdict(control.settings))
 
 
-def _set(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
+def _change_settings(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
     try:
-        wanted = ControlSettings(**{**asdict(control.settings), **_object(data)})
+        wanted = ControlSettings(**{**asdict(control.settings), **_read_object(data)})
     except (ValueError, TypeError):
         raise invalid("the one setting is offset_counts: pages or items") from None
     control.settings.offset_counts = wanted.offset_counts
@@ -167,7 +167,7 @@ def _summary(job: Job) -> dict[str, Any]:
     }
 
 
-def check_caller(headers: Headers) -> None:
+def check_local_origin(headers: Headers) -> None:
     """Refuse a request that a web page may have sent, in whose name the browser calls this machine.
 
     Its origin says so, or the name by which it found us: that of a page can be made to lead here.
@@ -190,7 +190,7 @@ def _is_this_machine(url: str) -> bool:
         return False
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _read_object(data: bytes) -> dict[str, Any]:
     body = read_json(data)
     if not isinstance(body, dict):
         raise invalid("the body must be a JSON object")
@@ -205,10 +205,10 @@ CONTROL_ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/emulator/jobs/<job_id>/hold", _hold),
     ("POST", "/emulator/jobs/<job_id>/release", _release),
     ("GET", "/emulator/requests", _show_requests),
-    ("DELETE", "/emulator/requests", _forget_requests),
+    ("DELETE", "/emulator/requests", _clear_requests),
     ("GET", "/emulator/faults", _show_faults),
     ("POST", "/emulator/faults", _add_faults),
     ("DELETE", "/emulator/faults", _clear_faults),
     ("GET", "/emulator/settings", _show_settings),
-    ("POST", "/emulator/settings", _set),
+    ("POST", "/emulator/settings", _change_settings),
 )

@@ -80,9 +80,9 @@ class Fault:
     shift: int = 1
 
     def __post_init__(self) -> None:
-        if self.path is not None and not _NO_PATTERN.isdisjoint(self.path):
+        if self.path is not None and not _REGEX_SIGNS.isdisjoint(self.path):
             raise ValueError("path is no regular expression: it is the whole path, * stands for any text")
-        if self.nth < 1 or not 0 <= self.probability <= 1 or not 0 <= self.delay_s <= LONGEST_DELAY_S:
+        if self.nth < 1 or not 0 <= self.probability <= 1 or not 0 <= self.delay_s <= MAX_DELAY_S:
             raise ValueError("nth starts at 1, probability is between 0 and 1, delay_s between 0 and 3600")
         if not 200 <= self.status <= 599:
             raise ValueError("status is between 200 and 599")
@@ -91,21 +91,21 @@ class Fault:
 
     def is_for(self, method: str, operation: str, path: str, body: bytes = b"") -> bool:
         """Say whether the fault is for such a request."""
-        if self.effect is Effect.MOVED_LIST and not (operation == _LISTING and _is_later_page(body)):
+        if self.effect is Effect.MOVED_LIST and not (operation == _LIST_OPERATION and _is_later_page(body)):
             return False
         return (
             self.method in {None, method}
             and self.operation in {None, operation}
-            and (self.path is None or _fits(self.path, path))
+            and (self.path is None or _matches(self.path, path))
         )
 
 
-LONGEST_DELAY_S = 3600
+MAX_DELAY_S = 3600
 #: Signs of a regular expression; no path of the service has them.
-_NO_PATTERN = frozenset("^$()[]{}|\\+?")
+_REGEX_SIGNS = frozenset("^$()[]{}|\\+?")
 
 
-def _fits(pattern: str, path: str) -> bool:
+def _matches(pattern: str, path: str) -> bool:
     """Whether a path is what a pattern says; each text between stars is looked for once."""
     first, *others = pattern.split("*")
     if not others:
@@ -121,7 +121,7 @@ def _fits(pattern: str, path: str) -> bool:
     return path.endswith(last) and len(path) - len(last) >= at
 
 
-_LISTING = "ListTrainingJobs"
+_LIST_OPERATION = "ListTrainingJobs"
 
 
 def _is_later_page(body: bytes) -> bool:
@@ -144,13 +144,13 @@ def read_fault(body: Mapping[str, Any]) -> Fault:
     if "effect" not in body:
         raise ValueError("a fault needs an effect")
     for name, value in body.items():
-        kind = _KINDS[name]
+        kind = _TYPES[name]
         if isinstance(value, bool) or not isinstance(value, kind):
             raise ValueError(f"{name} of a fault is of another type")
     return Fault(**{**body, "effect": Effect(body["effect"])})
 
 
-_KINDS: dict[str, Any] = {
+_TYPES: dict[str, Any] = {
     **dict.fromkeys(("effect", "code", "message"), str),
     **dict.fromkeys(("method", "operation", "path"), str | None),
     **dict.fromkeys(("nth", "seed", "status", "shift"), int),
@@ -188,54 +188,56 @@ class Faults:
 
     def __init__(self, *faults: Fault) -> None:
         self._lock = threading.Lock()
-        self._armed: list[_Armed] = []
+        self._faults: list[_CountedFault] = []
         self.add(*faults)
 
     def add(self, *faults: Fault) -> None:
         """Add faults behind those that are there."""
         with self._lock:
-            self._armed += [_Armed(fault) for fault in faults]
+            self._faults += [_CountedFault(fault) for fault in faults]
 
     def clear(self) -> None:
         """Remove every fault."""
         with self._lock:
-            self._armed.clear()
+            self._faults.clear()
 
     def __iter__(self) -> Any:
         with self._lock:
-            return iter([armed.fault for armed in self._armed])
+            return iter([counted.fault for counted in self._faults])
 
-    def strike(self, method: str, operation: str, path: str, body: bytes = b"") -> Fault | None:
+    def trigger(self, method: str, operation: str, path: str, body: bytes = b"") -> Fault | None:
         """Return the first fault that strikes this request; every fault that is for it counts it."""
         with self._lock:
-            matching = [armed for armed in self._armed if armed.fault.is_for(method, operation, path, body)]
-            for armed in matching:
-                armed.seen += 1
-            return next((armed.fault for armed in matching if armed.strikes()), None)
+            matching = [
+                counted for counted in self._faults if counted.fault.is_for(method, operation, path, body)
+            ]
+            for counted in matching:
+                counted.seen += 1
+            return next((counted.fault for counted in matching if counted.triggers()), None)
 
 
-class _Armed:
+class _CountedFault:
     """A fault with its counters."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         self.seen = 0
-        self.struck = 0
+        self.triggered = 0
         self._chance = random.Random(fault.seed)  # noqa: S311 - repeatable, not secret
 
-    def strikes(self) -> bool:
+    def triggers(self) -> bool:
         fault = self.fault
-        if self.seen < fault.nth or (fault.count is not None and self.struck >= fault.count):
+        if self.seen < fault.nth or (fault.count is not None and self.triggered >= fault.count):
             return False
         if fault.probability < 1 and self._chance.random() >= fault.probability:
             return False
-        self.struck += 1
+        self.triggered += 1
         return True
 
 
 def corrupt(effect: Effect, text: str) -> str:
     """Return the text of an answer as a fault leaves it; other effects leave it as it is."""
-    change = _SPOILERS.get(effect)
+    change = _CORRUPTIONS.get(effect)
     return change(text) if change else text
 
 
@@ -265,7 +267,7 @@ def _change_first_job(text: str, change: Callable[[dict[str, Any]], None]) -> st
     return json.dumps(answer)
 
 
-_SPOILERS: dict[Effect, Callable[[str], str]] = {
+_CORRUPTIONS: dict[Effect, Callable[[str], str]] = {
     Effect.UNREADABLE: _half,
     Effect.MALFORMED_JOB: _malform,
     Effect.UNKNOWN_PHASE: _unknown_phase,
