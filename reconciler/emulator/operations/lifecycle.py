@@ -62,7 +62,7 @@ class LifecycleStep(NamedTuple):
     secondary: str
 
 
-class Fate(NamedTuple):
+class RunOutcome(NamedTuple):
     """How the run of one job goes: for how long (ms), and the phase it ends in."""
 
     run_ms: int
@@ -143,7 +143,7 @@ class Life:
         """
         if self.phase not in CAN_TERMINATE:
             raise ApiError("ModelArts.2796", "The job cannot be terminated.")
-        return self.put("Terminating", None, now_ms, durations, Fate(0, "Terminated"))
+        return self.set_phase("Terminating", None, now_ms, durations, RunOutcome(0, "Terminated"))
 
     @property
     def was_restarted(self) -> bool:
@@ -153,7 +153,7 @@ class Life:
             return False
         return not ENDED.isdisjoint(phases[: len(phases) - phases[::-1].index("Running")])
 
-    def restart(self, now_ms: int, durations: Durations, fate: Fate) -> Life:
+    def restart(self, now_ms: int, durations: Durations, outcome: RunOutcome) -> Life:
         """Return the life after the action `restart`: from an end it begins anew, with the same id.
 
         Raises:
@@ -161,26 +161,28 @@ class Life:
         """
         if self.phase not in ENDED:
             raise ApiError("ModelArts.2813", "The job cannot be restarted.")
-        return self.put("Creating", None, now_ms, durations, fate)
+        return self.set_phase("Creating", None, now_ms, durations, outcome)
 
-    def put(self, phase: str, secondary: str | None, now_ms: int, durations: Durations, fate: Fate) -> Life:
+    def set_phase(
+        self, phase: str, secondary: str | None, now_ms: int, durations: Durations, outcome: RunOutcome
+    ) -> Life:
         """Return the life in `phase`, any text, with the steps that follow from there.
 
         A held life stays held. A phase that is an end, or that nobody knows, has no steps.
         """
-        steps = _steps_after(phase, now_ms, durations, fate)
+        steps = _steps_after(phase, now_ms, durations, outcome)
         held = now_ms if self.held_ms else 0
         shown = secondary if secondary is not None else SECONDARY.get(phase, phase)
         return dataclasses.replace(self.enter(phase, shown, now_ms, steps), held_ms=held)
 
 
-def born(now_ms: int, durations: Durations, fate: Fate) -> Life:
+def new_life(now_ms: int, durations: Durations, outcome: RunOutcome) -> Life:
     """Return the life of a job that is created now."""
     first = LifecycleStep(now_ms, "Creating", "Creating")
-    return Life("Creating", "Creating", _steps_after("Creating", now_ms, durations, fate), past=(first,))
+    return Life("Creating", "Creating", _steps_after("Creating", now_ms, durations, outcome), past=(first,))
 
 
-def fate_of(body: Mapping[str, Any], durations: Durations) -> Fate:
+def run_outcome(body: Mapping[str, Any], durations: Durations) -> RunOutcome:
     """Return how a job's run goes, from its environment variables and its `auto_stop` hours.
 
     Raises:
@@ -193,8 +195,8 @@ def fate_of(body: Mapping[str, Any], durations: Durations) -> Fate:
     run_ms = _run_ms(environments.get(RUN_SECONDS), durations)
     hours = value_at(body, "spec.auto_stop.duration")
     if hours and hours * 3_600_000 < run_ms:
-        return Fate(hours * 3_600_000, "Terminated")
-    return Fate(run_ms, result)
+        return RunOutcome(hours * 3_600_000, "Terminated")
+    return RunOutcome(run_ms, result)
 
 
 def _run_ms(text: str | None, durations: Durations) -> int:
@@ -207,19 +209,21 @@ def _run_ms(text: str | None, durations: Durations) -> int:
     return round(seconds * 1000)
 
 
-def _steps_after(phase: str, now_ms: int, durations: Durations, fate: Fate) -> tuple[LifecycleStep, ...]:
+def _steps_after(
+    phase: str, now_ms: int, durations: Durations, outcome: RunOutcome
+) -> tuple[LifecycleStep, ...]:
     if phase == "Terminating":
-        return _chain(now_ms, [(durations.terminating * 1000, "Terminated")])
+        return _steps_at(now_ms, [(durations.terminating * 1000, "Terminated")])
     ahead = [
         (durations.creating * 1000, "Pending"),
         (durations.pending * 1000, "Running"),
-        (float(fate.run_ms), fate.result),
+        (float(outcome.run_ms), outcome.result),
     ]
     order = ["Creating", "Pending", "Running"]
-    return _chain(now_ms, ahead[order.index(phase) :]) if phase in order else ()
+    return _steps_at(now_ms, ahead[order.index(phase) :]) if phase in order else ()
 
 
-def _chain(now_ms: int, spans: list[tuple[float, str]]) -> tuple[LifecycleStep, ...]:
+def _steps_at(now_ms: int, spans: list[tuple[float, str]]) -> tuple[LifecycleStep, ...]:
     steps: list[LifecycleStep] = []
     for span_ms, phase in spans:
         now_ms += round(span_ms)

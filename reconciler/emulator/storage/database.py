@@ -239,7 +239,7 @@ class SharedClock:
         with self._database.transaction(write=True):
             self._rebase(self.now_ms() + span, None)
 
-    def reached(self, now_ms: int) -> None:
+    def record_reached(self, now_ms: int) -> None:
         """Remember that this time has been; called inside a write."""
         self._database.run("UPDATE clock SET reached_ms = max(reached_ms, ?)", (now_ms,))
 

@@ -34,7 +34,7 @@ from reconciler.emulator.storage.job_row import (
     read_life,
 )
 
-FOLLOWS_MS = 60_000
+MAX_ROW_LAG_MS = 60_000
 """For how long, in emulated time, the row of a job may stay behind its life while nobody asks for phases."""
 USER_ID = "0e1d2c3b4a5968778695a4b3c2d1e0f1"
 DEFAULT_QUOTA = 10_000
@@ -101,7 +101,7 @@ class Store:
                 there (2842): one that was only named is made with its first job.
         """
         metadata = body["metadata"]
-        fate = lifecycle.fate_of(body, self.durations)
+        outcome = lifecycle.run_outcome(body, self.durations)
         with self._write() as now:
             newest = self.database.one("SELECT create_ms, seq FROM jobs ORDER BY seq DESC LIMIT 1")
             create_ms = max(now, newest[0]) if newest else now
@@ -109,7 +109,7 @@ class Store:
                 raise ApiError("ModelArts.2815", f"The quota of job-num, {self.quota}, is used up.")
             self._check_experiment(project, metadata.get("training_experiment_reference") or {})
             job_id = variants.number_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
-            row = life_columns(lifecycle.born(create_ms, self.durations, fate))
+            row = life_columns(lifecycle.new_life(create_ms, self.durations, outcome))
             row |= {
                 "id": job_id,
                 "project": project,
@@ -137,12 +137,12 @@ class Store:
         Raises:
             ApiError: no such job (2775).
         """
-        now = self._settle()
+        now = self._catch_up()
         return self._read(project, job_id, now)
 
     def search(self, project: str, search: SearchRequest) -> JobPage:
         """Return one page of the jobs that match, ordered by create time, then by order of creation."""
-        now = self._settle(lives=any(condition.is_about_life for condition in search.conditions))
+        now = self._catch_up(lives=any(condition.is_about_life for condition in search.conditions))
         where = " AND ".join(["project = ?", "workspace_id = ?", *(c.sql for c in search.conditions)])
         values = (project, search.workspace_id, *(v for c in search.conditions for v in c.values))
         direction = "DESC" if search.descending else "ASC"
@@ -173,7 +173,7 @@ class Store:
             job = self._read(project, job_id, now)
             body = job.body
             change(job, body)
-            self._set(job_id, self._body_columns(body, job_id, job.create_ms))
+            self._update_row(job_id, self._body_columns(body, job_id, job.create_ms))
             return self._read(project, job_id, now)
 
     def terminate(self, project: str, job_id: str) -> Job:
@@ -184,7 +184,7 @@ class Store:
         """
         with self._write() as now:
             job = self._read(project, job_id, now)
-            self._set(job_id, life_columns(job.life.terminate(now, self.durations)))
+            self._update_row(job_id, life_columns(job.life.terminate(now, self.durations)))
             return self._read(project, job_id, now)
 
     def restart(self, project: str, job_id: str) -> Job:
@@ -195,8 +195,8 @@ class Store:
         """
         with self._write() as now:
             job = self._read(project, job_id, now)
-            fate = lifecycle.fate_of(job.body, self.durations)
-            self._set(job_id, life_columns(job.life.restart(now, self.durations, fate)))
+            outcome = lifecycle.run_outcome(job.body, self.durations)
+            self._update_row(job_id, life_columns(job.life.restart(now, self.durations, outcome)))
             return self._read(project, job_id, now)
 
     def delete(self, project: str, *job_ids: str) -> None:
@@ -214,11 +214,11 @@ class Store:
                 self.database.run(
                     "UPDATE jobs SET delete_ms = coalesce(delete_ms, ?) WHERE id = ?", (gone_ms, job_id)
                 )
-            self._remove(now)
+            self._delete_due(now)
 
     def is_taken(self, project: str, workspace_id: str, name: str) -> bool:
         """Say whether a name is in use; names that differ in case only are the same."""
-        self._settle()
+        self._catch_up()
         sql = "SELECT 1 FROM jobs WHERE project = ? AND workspace_id = ? AND name_key = ?"
         return self.database.one(sql, (project, workspace_id, name.lower())) is not None
 
@@ -260,7 +260,7 @@ class Store:
 
     def tag_values(self, project: str) -> dict[str, list[str]]:
         """Return the values that each key has anywhere in a project."""
-        self._settle()
+        self._catch_up()
         sql = "SELECT DISTINCT key, value FROM tags JOIN jobs ON id = job_id WHERE project = ? ORDER BY 1, 2"
         values_by_key: dict[str, list[str]] = {}
         for key, value in self.database.all(sql, (project,)):
@@ -269,7 +269,7 @@ class Store:
 
     def tagged(self, project: str, *conditions: Condition) -> list[Job]:
         """Return the jobs of a project that meet conditions, newest first."""
-        now = self._settle()
+        now = self._catch_up()
         where = " AND ".join(["project = ?", *(condition.sql for condition in conditions)])
         values = (project, *(value for condition in conditions for value in condition.values))
         # The conditions are built from a table of this package; the values are bound.
@@ -280,7 +280,7 @@ class Store:
 
     def jobs(self) -> list[Job]:
         """Return every job of every project, oldest first."""
-        now = self._settle()
+        now = self._catch_up()
         return [self._job(row, now) for row in self.database.all("SELECT * FROM jobs ORDER BY seq")]
 
     def find(self, job_id: str) -> Job:
@@ -289,25 +289,25 @@ class Store:
         Raises:
             ApiError: no such job (2775).
         """
-        now = self._settle()
+        now = self._catch_up()
         return self._read(None, job_id, now)
 
     def set_phase(self, job_id: str, phase: str, secondary: str | None = None) -> Job:
         """Put a job into a phase, any text; from a known phase it lives on as usual."""
 
         def put(job: Job, now: int) -> Life:
-            fate = lifecycle.fate_of(job.body, self.durations)
-            return job.life.put(phase, secondary, now, self.durations, fate)
+            outcome = lifecycle.run_outcome(job.body, self.durations)
+            return job.life.set_phase(phase, secondary, now, self.durations, outcome)
 
-        return self._relive(job_id, put)
+        return self._change_life(job_id, put)
 
     def hold(self, job_id: str) -> Job:
         """Keep a job in its phase, whatever the clock says, until `release`."""
-        return self._relive(job_id, lambda job, now: job.life.hold(now))
+        return self._change_life(job_id, lambda job, now: job.life.hold(now))
 
     def release(self, job_id: str) -> Job:
         """Let a held job go on from where it was."""
-        return self._relive(job_id, lambda job, now: job.life.release(now))
+        return self._change_life(job_id, lambda job, now: job.life.release(now))
 
     def edit(self, job_id: str, mutate: Callable[[Body], object]) -> Job:
         """Change the stored body of a job behind everyone's back; nothing is validated."""
@@ -317,50 +317,50 @@ class Store:
 
         return self.change(self.find(job_id).project, job_id, change)
 
-    # ── inside ─────────────────────────────────────────────────────────────────────────────────
+    # ── transactions and rows ──────────────────────────────────────────────────────────────────
 
     @contextmanager
     def _write(self, *, lives: bool = False) -> Iterator[int]:
-        """Yield the present inside a write; jobs that are deleted by now are gone. See `_settle`."""
+        """Yield the present inside a write; jobs that are deleted by now are gone. See `_catch_up`."""
         with self.database.transaction(write=True):
             now = self.clock.now_ms()
-            self._remove(now)
-            if self._is_due(now if lives else now - FOLLOWS_MS):
+            self._delete_due(now)
+            if self._is_step_due(now if lives else now - MAX_ROW_LAG_MS):
                 self._advance(now)
             if isinstance(self.clock, SharedClock):
-                self.clock.reached(now)
+                self.clock.record_reached(now)
             yield now
 
-    def _settle(self, *, lives: bool = False) -> int:
+    def _catch_up(self, *, lives: bool = False) -> int:
         """Return the present; jobs deleted by then are gone, and with `lives` every row is current."""
         now = self.clock.now_ms()
-        if self._is_leaving(now) or self._is_due(now if lives else now - FOLLOWS_MS):
+        if self._is_deletion_due(now) or self._is_step_due(now if lives else now - MAX_ROW_LAG_MS):
             with self._write(lives=lives) as later:
                 return later
         return now
 
-    def _is_due(self, now: int) -> bool:
+    def _is_step_due(self, now: int) -> bool:
         return self.database.one("SELECT 1 FROM jobs WHERE next_ms <= ? LIMIT 1", (now,)) is not None
 
-    def _is_leaving(self, now: int) -> bool:
+    def _is_deletion_due(self, now: int) -> bool:
         return self.database.one("SELECT 1 FROM jobs WHERE delete_ms <= ? LIMIT 1", (now,)) is not None
 
-    def _remove(self, now: int) -> None:
+    def _delete_due(self, now: int) -> None:
         self.database.run("DELETE FROM jobs WHERE delete_ms <= ?", (now,))
 
     def _advance(self, now: int) -> None:
         # The columns are those of this package; the value is bound.
         due = self.database.all(f"SELECT id, {', '.join(LIFE)} FROM jobs WHERE next_ms <= ?", (now,))  # noqa: S608
         for row in due:
-            self._set(row["id"], life_columns(read_life(row).at(now)))
+            self._update_row(row["id"], life_columns(read_life(row).at(now)))
 
-    def _relive(self, job_id: str, change: Callable[[Job, int], Life]) -> Job:
+    def _change_life(self, job_id: str, change: Callable[[Job, int], Life]) -> Job:
         with self._write() as now:
             job = self._read(None, job_id, now)
-            self._set(job_id, life_columns(change(job, now)))
+            self._update_row(job_id, life_columns(change(job, now)))
             return self._read(None, job_id, now)
 
-    def _set(self, job_id: str, columns: Mapping[str, Any]) -> None:
+    def _update_row(self, job_id: str, columns: Mapping[str, Any]) -> None:
         assignments = ", ".join(f"{column} = ?" for column in columns)
         # The columns are those of this module; the values are bound.
         self.database.run(f"UPDATE jobs SET {assignments} WHERE id = ?", (*columns.values(), job_id))  # noqa: S608
