@@ -1,4 +1,4 @@
-"""A pretend ModelArts: the training-job API of the service, on a local port or in-process.
+"""An emulator of ModelArts: the training-job API of the service, on a local port or in-process.
 
 It is a second witness of what the service does. It is written from the API documents alone, imports
 nothing else of this project and shares no table with it, so that a mistake made here and there must

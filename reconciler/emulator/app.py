@@ -110,7 +110,7 @@ class _RequestHandler:
         return self.operate(endpoint, path, data)
 
     def operate(self, route: Route, path: Any, data: bytes) -> ApiResponse:
-        """Run an operation, with the fault that strikes it, if one does."""
+        """Run an operation, with the fault that it triggers, if any."""
         fault = self.fault = self.app.faults.trigger(
             self.request.method, route.operation, self.request.path, data
         )

@@ -1,4 +1,4 @@
-"""The JSON body of a request: parsed strictly, for what no store can hold is refused where it comes in."""
+"""JSON bodies: read strictly, for what no store can hold is refused at once; written compactly."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def read_json(data: bytes) -> Any:
     except (ValueError, RecursionError):
         raise ApiError("ModelArts.2787", "The request body is not valid JSON.") from None
     return value
+
+
+def dump_json(value: Any) -> str:
+    """Return compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def value_at(body: Any, path: str) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from werkzeug.datastructures import Headers
 
+from reconciler.emulator.json_body import dump_json
 from reconciler.emulator.operations import variants
-from reconciler.emulator.operations.job_response import dumps
 from reconciler.emulator.storage.job_row import Job
 from reconciler.emulator.storage.store import Store
 
@@ -44,11 +44,11 @@ class ApiRequest:
 
     def text(self, job: Job) -> str:
         """Return a job as JSON, as this cloud answers it."""
-        if not (job.is_respelled and self.cloud == "otc"):
+        if not (job.is_variant and self.cloud == "otc"):
             return job.text
-        told = json.loads(job.text)
-        variants.respell_declared(told)
-        return dumps(told)
+        response = json.loads(job.text)
+        variants.vary_declared(response)
+        return dump_json(response)
 
 
 class ApiResponse(NamedTuple):
@@ -60,4 +60,4 @@ class ApiResponse(NamedTuple):
 
 def json_response(status: int, value: Any) -> ApiResponse:
     """Return a response with a JSON body."""
-    return ApiResponse(status, dumps(value))
+    return ApiResponse(status, dump_json(value))

@@ -108,7 +108,7 @@ def serve(
 ) -> None:
     """Serve an application until its server is stopped or an exception comes.
 
-    `on_ready` is told the server, with its `url`, `port` and `stop`, once the socket listens.
+    `on_ready` is called with the server, with its `url`, `port` and `stop`, once the socket listens.
     """
     server = Server(app, host, port)
     try:
@@ -149,8 +149,8 @@ def _channel_class() -> type:
             # What no server understands is the client's mistake, also where waitress calls it its own.
             status = 400 if error.code == 501 else error.code
             code = "ModelArts.0010" if status == 500 else "APIGW.0201"
-            told = {"error_msg": error.reason, "error_code": code, "request_id": uuid.uuid4().hex}
-            body = json.dumps(told).encode()
+            fields = {"error_msg": error.reason, "error_code": code, "request_id": uuid.uuid4().hex}
+            body = json.dumps(fields).encode()
             self.status = f"{status} {error.reason}"
             self.response_headers.append(("Content-Type", "application/json"))
             self.set_close_on_finish()

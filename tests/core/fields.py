@@ -29,7 +29,7 @@ def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
     identity = job_response.Identity("0" * 35 + number, 1_700_000_000_000, "me")
     told = job_response.job(_sent(job), identity)
     if form == "second on OTC":
-        variants.respell_declared(told)
+        variants.vary_declared(told)
     return seen(job, body=told, **more)
 
 

@@ -1,7 +1,7 @@
 """Faults: what goes wrong on request, as data.
 
 A fault says which requests it is for and what happens to them. The table is read before the service
-does anything, so that a fault can strike before or after the effect of the request.
+does anything, so that a fault can be triggered before or after the effect of the request.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Fault:
 
     It is for requests whose method is `method` (None: any), whose operation is `operation` (a name
     of `routes.ROUTES`, None: any) and whose whole path is `path`, in which `*` is any text (None: any).
-    Of these it strikes the `nth` (1 is the first) and those after it, `count` in all (None: without
+    Of these it is triggered by the `nth` (1 is the first) and those after it, `count` in all (None: without
     end), each with `probability`; the chance is drawn from `seed`, so that a run can be repeated.
 
     A moved list is for the pages of a search behind the first, whatever else is asked. `shift` is how many
@@ -176,7 +176,7 @@ def chaos(probability: float, seed: int = 0) -> tuple[Fault, ...]:
         {"effect": Effect.LOST_AFTER},
     ]
     share = probability / len(kinds)
-    # A later fault is asked only where the earlier ones did not strike.
+    # A later fault is asked only where the earlier ones were not triggered.
     return tuple(
         Fault(**kind, count=None, probability=min(1.0, share / (1 - index * share)), seed=seed + index)
         for index, kind in enumerate(kinds)
@@ -206,7 +206,7 @@ class Faults:
             return iter([counted.fault for counted in self._faults])
 
     def trigger(self, method: str, operation: str, path: str, body: bytes = b"") -> Fault | None:
-        """Return the first fault that strikes this request; every fault that is for it counts it."""
+        """Return the first fault that this request triggers; every fault that is for it counts it."""
         with self._lock:
             matching = [
                 counted for counted in self._faults if counted.fault.is_for(method, operation, path, body)

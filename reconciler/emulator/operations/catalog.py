@@ -92,9 +92,9 @@ def quotas(request: ApiRequest) -> ApiResponse:
 
 
 def change_quotas(request: ApiRequest) -> ApiResponse:
-    """ModifyTrainingQuotas: 200 and what was asked for. It lasts as long as the store is open."""
-    asked = schemas.read(request.body, schemas.QUOTAS)
-    quotas = asked.get("quotas") or []
+    """ModifyTrainingQuotas: 200 and the new quotas. It lasts as long as the store is open."""
+    body = schemas.read(request.body, schemas.QUOTAS)
+    quotas = body.get("quotas") or []
     for item in quotas:
         resource, quota = item.get("resource"), item.get("quota")
         if resource not in _QUOTAS:
@@ -107,4 +107,4 @@ def change_quotas(request: ApiRequest) -> ApiResponse:
     for item in quotas:
         if item["resource"] == "job-num":
             request.store.quota = item["quota"]
-    return json_response(200, {"user_id": asked.get("user_id") or USER_ID, "quotas": quotas})
+    return json_response(200, {"user_id": body.get("user_id") or USER_ID, "quotas": quotas})

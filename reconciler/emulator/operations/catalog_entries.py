@@ -1,6 +1,6 @@
-"""The catalogue: what the emulated service offers: flavors, engines, algorithms, pools, workspaces.
+"""The catalogue: the flavors, engines, algorithms, pools and workspaces that the service offers.
 
-The entries have the shape of the documented answers and plausible values; they are not a price list.
+The entries have the shape of the documented responses and plausible values; they are not a price list.
 """
 
 from __future__ import annotations
@@ -262,10 +262,10 @@ def check_engine(engine: dict[str, Any], *, strict: bool) -> None:
     Raises:
         ApiError: 400 ModelArts.2780.
     """
-    asked = engine.get("engine_id") or engine.get("engine_version") or ""
-    if find_engine(engine) or (not strict and _PLAUSIBLE.fullmatch(asked)):
+    engine_id = engine.get("engine_id") or engine.get("engine_version") or ""
+    if find_engine(engine) or (not strict and _PLAUSIBLE.fullmatch(engine_id)):
         return
-    raise ApiError("ModelArts.2780", f"Engine {asked} not found.")
+    raise ApiError("ModelArts.2780", f"Engine {engine_id} not found.")
 
 
 def max_nodes(flavor_id: str) -> int | None:

@@ -1,6 +1,6 @@
-"""The service's answer about a job, built from the body that was sent.
+"""The response about a job, built from the body that was sent.
 
-The service never answers a job as it was sent: it adds, drops and rewrites fields. `job` does what
+The service never returns a job as it was sent: it adds, drops and rewrites fields. `job` does what
 it does (the noise), in one place, and `status` adds where the job is now.
 
 Source: the examples of the API documents and what the Terraform provider reads back.
@@ -9,12 +9,11 @@ Source: the examples of the API documents and what the Terraform provider reads 
 from __future__ import annotations
 
 import copy
-import json
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.emulator.json_body import value_at
+from reconciler.emulator.json_body import dump_json, value_at
 from reconciler.emulator.operations import catalog_entries, variants
 from reconciler.emulator.operations.lifecycle import Life
 
@@ -45,8 +44,8 @@ def job(
     metadata |= {"id": identity.id, "create_time": identity.create_ms}
     if noise:
         _add_noise(answer, identity)
-        if variants.is_other(identity.id):
-            variants.respell_filled(answer)
+        if variants.is_variant(identity.id):
+            variants.vary_filled(answer)
     for path in unreported:
         _hide(answer, path)
     return answer
@@ -60,12 +59,12 @@ def _hide(answer: dict[str, Any], path: str) -> None:
     place.pop(name, None)
 
 
-def frame(answer: Mapping[str, Any]) -> tuple[str, str]:
+def around_status(answer: Mapping[str, Any]) -> tuple[str, str]:
     """Return the text before and after the status, so that the status alone is written anew."""
     head = {key: answer[key] for key in ("kind", "metadata") if key in answer}
     tail = {key: value for key, value in answer.items() if key not in {"kind", "metadata", "status"}}
-    rest = dumps(tail)
-    return dumps(head)[:-1] + ',"status":', ("," + rest[1:]) if tail else "}"
+    rest = dump_json(tail)
+    return dump_json(head)[:-1] + ',"status":', ("," + rest[1:]) if tail else "}"
 
 
 def status(life: Life, node_count: int, now_ms: int, reserved_hours: int | None = None) -> dict[str, Any]:
@@ -73,7 +72,7 @@ def status(life: Life, node_count: int, now_ms: int, reserved_hours: int | None 
     started, ended = life.started_ms, life.ended_ms
     # A job that is being terminated runs no longer.
     ran_until = life.since("Terminating") if life.phase == "Terminating" else ended or now_ms
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "phase": life.phase,
         "secondary_phase": life.secondary,
         "duration": max(0, ran_until - started) if started else 0,
@@ -82,15 +81,15 @@ def status(life: Life, node_count: int, now_ms: int, reserved_hours: int | None 
         "start_time": started,
     }
     if started:
-        told["node_count_metrics"] = [[life.since("Pending") or started, 0], [started, node_count]]
+        shown["node_count_metrics"] = [[life.since("Pending") or started, 0], [started, node_count]]
         start_type = "restarted" if life.was_restarted else "init_or_rescheduled"
         record: dict[str, Any] = {"start_at": started // 1000, "start_type": start_type}
         if ended:
             record |= {"end_at": ended // 1000, "end_reason": life.phase}
-        told["running_records"] = [record]
+        shown["running_records"] = [record]
     if reserved_hours:
-        told["retention_time"] = reserved_hours
-    return told
+        shown["retention_time"] = reserved_hours
+    return shown
 
 
 def task_names(node_count: int) -> list[str]:
@@ -110,11 +109,6 @@ def experiment_id(reference: Mapping[str, Any] | None) -> str | None:
     if not reference or not (reference.get("id") or reference.get("name")):
         return None
     return reference.get("id") or str(uuid.uuid5(_EXPERIMENTS, reference["name"]))
-
-
-def dumps(value: Any) -> str:
-    """Return compact JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _add_noise(answer: dict[str, Any], identity: Identity) -> None:
@@ -215,7 +209,7 @@ def _fill_data(kind: str, index: int, item: dict[str, Any]) -> None:
     item["local_dir"] = item.get("local_dir") or f"/home/ma-user/modelarts/{kind}/{item['name']}_{index}"
     remote = item.get("remote") or {}
     if obs := remote.get("obs"):
-        obs["obs_url"] = _bare(obs["obs_url"])
+        obs["obs_url"] = _without_scheme(obs["obs_url"])
     if dataset := remote.get("dataset"):
         version = dataset.get("version_id") or "latest"
         dataset["obs_url"] = f"/modelarts-emulator/datasets/{dataset['id']}/{version}/"
@@ -233,7 +227,7 @@ def _fill_spec(spec: dict[str, Any]) -> None:
             del volume["nfs"]["read_only"]
     log = {key: value for key, value in (spec.get("log_export_path") or {}).items() if value}
     if "obs_url" in log:
-        log["obs_url"] = _bare(log["obs_url"])
+        log["obs_url"] = _without_scheme(log["obs_url"])
     runtime_type = spec.get("runtime_type") or "production"
     spec |= {"log_export_path": log, "is_hosted_log": True, "runtime_type": runtime_type}
     spec.pop("retention", None)
@@ -291,6 +285,6 @@ def _present(members: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in (members or {}).items() if value is not None}
 
 
-def _bare(path: str) -> str:
+def _without_scheme(path: str) -> str:
     """Return an OBS path as the service echoes it: without obs://."""
     return path.removeprefix("obs:/") if path.startswith("obs://") else path

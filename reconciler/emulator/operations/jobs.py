@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.json_body import value_at
+from reconciler.emulator.json_body import dump_json, value_at
 from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
 from reconciler.emulator.operations import mutable_fields, schemas, validation
-from reconciler.emulator.operations.job_response import AI_PROJECT, dumps
+from reconciler.emulator.operations.job_response import AI_PROJECT
 from reconciler.emulator.operations.search import read_search
 from reconciler.emulator.storage.job_row import Job
 
@@ -19,34 +19,34 @@ def create(request: ApiRequest) -> ApiResponse:
     body = schemas.read(request.body, schemas.JOB)
     validation.check_job(body, strict_catalogue=request.strict_catalogue)
     job = request.store.create(request.project, body)
-    named = f'"user_name":{dumps(request.store.user_name)}'
+    named = f'"user_name":{dump_json(request.store.user_name)}'
     return ApiResponse(201, request.text(job).replace(named, '"user_name":""', 1))
 
 
 def search(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobs: 200 and a page of whole jobs."""
     body = schemas.read(request.body, schemas.SEARCH)
-    asked = replace(
+    query = replace(
         read_search(body, request.store.clock.now_ms(), strict=request.strict_catalogue),
         counts_items=request.counts_items,
         shift=request.shift,
     )
-    page = request.store.search(request.project, asked)
-    frame: dict[str, Any] = {
-        "total": max(0, page.total - asked.shift),
-        "count": max(0, page.count - asked.shift),
-        "limit": asked.limit,
-        "offset": asked.offset,
+    page = request.store.search(request.project, query)
+    page_fields: dict[str, Any] = {
+        "total": max(0, page.total - query.shift),
+        "count": max(0, page.count - query.shift),
+        "limit": query.limit,
+        "offset": query.offset,
         "sort_by": "create_time",
-        "order": "desc" if asked.descending else "asc",
-        "group_by": asked.group_by,
-        "workspace_id": asked.workspace_id,
+        "order": "desc" if query.descending else "asc",
+        "group_by": query.group_by,
+        "workspace_id": query.workspace_id,
         "ai_project": AI_PROJECT,
     }
-    if asked.train_type:
-        frame["train_type"] = asked.train_type
+    if query.train_type:
+        page_fields["train_type"] = query.train_type
     items = ",".join(request.text(job) for job in page.jobs)
-    return ApiResponse(200, f'{dumps(frame)[:-1]},"items":[{items}]}}')
+    return ApiResponse(200, f'{dump_json(page_fields)[:-1]},"items":[{items}]}}')
 
 
 def show(request: ApiRequest) -> ApiResponse:

@@ -1,7 +1,7 @@
-"""The life of a job: the phases it will go through, when, and what it may be asked meanwhile.
+"""The life of a job: the phases it will go through, when, and which actions each of them allows.
 
 A life is data: the phase a job is in, and the steps still ahead of it, each with its time. Nothing
-here waits or knows what time it is; `Life.at` answers for any time it is told.
+here waits or knows what time it is; `Life.at` computes the phase at any time.
 
 Source: phases and transitions of the API documents (Creating, Pending, Running, then an end). Which
 phase follows `auto_stop` is not documented; the emulator says Terminated. Of `restart` the documents know
@@ -73,7 +73,7 @@ class RunOutcome(NamedTuple):
 class Life:
     """Where a job is, where it is going and where it has been.
 
-    `started_ms` and `ended_ms` are 0 until they happen. `held_ms` is when the job was told to stay
+    `started_ms` and `ended_ms` are 0 until they happen. `held_ms` is when the job began to be held
     in its phase, 0 when it moves on by itself. `past` holds the phases entered, oldest first.
     """
 

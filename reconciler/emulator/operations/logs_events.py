@@ -1,6 +1,6 @@
-"""The operations that watch a job: events, tasks, stages, logs and metrics.
+"""The operations on what a job reports: events, tasks, stages, logs and metrics.
 
-All of it is told from the life of the job, so the same job always says the same.
+All of it derives from the life of the job, so two requests about it get the same.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _CHINESE = {"scheduling": "作业调度", "preparing": "环境准备", "running"
 _ORDERS = frozenset({"asc", "desc"})
 _LEVELS = frozenset({"Info", "Error", "Warning"})
 _SOURCES = frozenset({"K8S", "Job", "Task"})
-"""Where an event comes from; only Open Telekom Cloud can be asked for those of one source."""
+"""Where an event comes from; only Open Telekom Cloud filters by it."""
 _LINE_S = 10
 _LOG_BYTES = 5 * 1024 * 1024
 
 
 class EventQuery(NamedTuple):
-    """Which events of a job are asked for; None: any. Times are milliseconds."""
+    """The filters and the page of a request for events; None: any. Times are milliseconds."""
 
     offset: int
     limit: int
@@ -84,7 +84,7 @@ def events(request: ApiRequest) -> ApiResponse:
         200,
         {
             # A string in the documents' table, a number in their example.
-            "total": str(len(found)) if job.is_respelled else len(found),
+            "total": str(len(found)) if job.is_variant else len(found),
             "limit": query.limit,
             "offset": query.offset,
             "order": query.order,

@@ -22,7 +22,7 @@ WINDOW_MS = 31 * 24 * 3_600_000
 """The widest span of create times that one search may cover."""
 
 
-class Key(NamedTuple):
+class FilterKey(NamedTuple):
     """A filter key: the column it reads, and the operators it takes."""
 
     column: str
@@ -33,19 +33,19 @@ _EXACT = frozenset({"in", "not"})
 _TEXT = frozenset({"in", "not", "like"})
 
 KEYS = {
-    "name": Key("name", _TEXT),
-    "algorithm_name": Key("algorithm_name", _TEXT),
-    "user_name": Key("user_name", _TEXT),
-    "create_time": Key("create_ms", frozenset({"between"})),
-    "id": Key("id", _EXACT),
-    "phase": Key("phase", _EXACT),
-    "kind": Key("kind", _EXACT),
-    "user_id": Key("user_id", _EXACT),
-    "runtime_type": Key("runtime_type", _EXACT),
-    "algorithm_id": Key("algorithm_id", _EXACT),
-    "pool_id": Key("pool_id", _EXACT),
-    "training_experiment_id": Key("experiment_id", _EXACT),
-    "priority": Key("priority", _EXACT),
+    "name": FilterKey("name", _TEXT),
+    "algorithm_name": FilterKey("algorithm_name", _TEXT),
+    "user_name": FilterKey("user_name", _TEXT),
+    "create_time": FilterKey("create_ms", frozenset({"between"})),
+    "id": FilterKey("id", _EXACT),
+    "phase": FilterKey("phase", _EXACT),
+    "kind": FilterKey("kind", _EXACT),
+    "user_id": FilterKey("user_id", _EXACT),
+    "runtime_type": FilterKey("runtime_type", _EXACT),
+    "algorithm_id": FilterKey("algorithm_id", _EXACT),
+    "pool_id": FilterKey("pool_id", _EXACT),
+    "training_experiment_id": FilterKey("experiment_id", _EXACT),
+    "priority": FilterKey("priority", _EXACT),
 }
 PHASES = frozenset(SECONDARY)
 """What a filter by phase may ask for."""
@@ -154,9 +154,9 @@ def _conditions(body: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
     for tag in tags:
         _check_count("tags[].values", tag.get("values") or ())
     check_tags_differ(tags)
-    yield from map(tagged, tags)
+    yield from map(has_tag, tags)
     if hosts:
-        yield _hosts(hosts)
+        yield _on_hosts(hosts)
     if (tags or hosts) and "create_time" not in [item.get("key") for item in filters]:
         # With tags or addresses the service looks back 31 days only.
         yield Condition("create_ms >= ?", (now_ms - WINDOW_MS,))
@@ -195,7 +195,7 @@ def _like(column: str, values: tuple[str, ...]) -> Condition:
 
 def _in(column: str, values: tuple[str, ...]) -> Condition:
     if column == "name":
-        marks = _marks(values)
+        marks = _placeholders(values)
         keys = tuple(value.lower() for value in values)
         return Condition(f"(name_key IN ({marks}) AND name IN ({marks}))", (*keys, *values))
     return _is_among(column, "IN", values)
@@ -207,11 +207,11 @@ def _not_in(column: str, values: tuple[str, ...]) -> Condition:
 
 def _is_among(column: str, operator: str, values: tuple[str, ...]) -> Condition:
     is_phase = column == "phase"
-    sql = f"{column} {operator} ({_marks(values)})"
+    sql = f"{column} {operator} ({_placeholders(values)})"
     return Condition(sql, values, is_about_life=is_phase, is_counted=is_phase)
 
 
-def _marks(values: Sequence[Any]) -> str:
+def _placeholders(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
@@ -273,16 +273,16 @@ def _check_count(where: str, given: Sequence[Any]) -> None:
         raise ApiError("ModelArts.2816", f"{where} exceeds its upper limit {MAX_CHOICES}.")
 
 
-def tagged(tag: Mapping[str, Any]) -> Condition:
+def has_tag(tag: Mapping[str, Any]) -> Condition:
     """Return the condition that a job has a tag: the key, and one of the values if there are any."""
     values = tuple(value for value in tag.get("values") or () if value is not None)
-    chosen = f" AND value IN ({_marks(values)})" if values else ""
+    chosen = f" AND value IN ({_placeholders(values)})" if values else ""
     # Only the number of question marks goes into the text.
     sql = f"seq IN (SELECT seq FROM tags JOIN jobs ON id = job_id WHERE key = ?{chosen})"  # noqa: S608
     return Condition(sql, (tag.get("key"), *values))
 
 
-def _hosts(addresses: list[str]) -> Condition:
+def _on_hosts(addresses: list[str]) -> Condition:
     """Task n of every started job lies on host 192.168.0.(n + 1)."""
     parts = [address.rpartition(".") for address in addresses]
     numbers = [int(last) for net, _, last in parts if net == "192.168.0" and last.isdecimal() and int(last)]

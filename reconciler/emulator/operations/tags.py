@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
 from reconciler.emulator.operations import schemas
-from reconciler.emulator.operations.search import Condition, check_tags_differ, name_contains, tagged
+from reconciler.emulator.operations.search import Condition, check_tags_differ, has_tag, name_contains
 from reconciler.emulator.operations.validation import check_workspace
 
 _KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
@@ -89,7 +89,7 @@ def _conditions(request: ApiRequest) -> list[Condition]:
         found.append(Condition("workspace_id = ?", (body["workspace_id"],)))
     if body.get("without_any_tag"):
         found.append(Condition("id NOT IN (SELECT job_id FROM tags)", ()))
-    found += [tagged(tag) for tag in body.get("tags") or ()]
+    found += [has_tag(tag) for tag in body.get("tags") or ()]
     for match in body.get("matches") or ():
         if match.get("key") != "resource_name":
             raise invalid("matches[].key must be resource_name")

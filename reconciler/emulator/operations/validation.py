@@ -1,4 +1,4 @@
-"""What the service demands of a job before it takes it, beyond the types of the fields.
+"""The validation of a create request, beyond the types of its fields.
 
 Source: limits and combinations of the create request in the API documents and the error-code table.
 Each rule raises `ApiError` with the code that the table gives for it; ModelArts.2788 where it names none.
@@ -182,7 +182,7 @@ def _check_code(code_dir: str | None, boot_file: str | None) -> None:
         raise ApiError("ModelArts.2758", "boot_file is required together with code_dir.")
     if boot_file.endswith("/"):
         raise ApiError("ModelArts.2758", "boot_file is not a file.")
-    if not _bare(boot_file).startswith(_bare(code_dir).rstrip("/") + "/"):
+    if not _path_of(boot_file).startswith(_path_of(code_dir).rstrip("/") + "/"):
         raise ApiError("ModelArts.2792", "boot_file is not in code_dir.")
 
 
@@ -366,7 +366,7 @@ _SPEC_RULES: tuple[Callable[[Body], None], ...] = (
     _check_modes,
     _check_custom_metrics,
 )
-"""What holds for the spec beside its resource, in the order in which the first broken rule is told."""
+"""What holds for the spec beside its resource, in the order of precedence."""
 
 _CHOICES: dict[str, frozenset[str]] = {
     "schedule_policy.required_affinity.affinity_type": frozenset(
@@ -390,6 +390,6 @@ def _check_among(where: str, values: Iterable[str], allowed: frozenset[str]) -> 
             raise invalid(f"{where} must be one of {', '.join(sorted(allowed))}")
 
 
-def _bare(path: str) -> str:
+def _path_of(path: str) -> str:
     """Return a path without its scheme."""
     return re.sub(r"^(?:(?:obs|s3):/|file://)(?=/)", "", path)

@@ -1,7 +1,7 @@
-"""The other forms of an answer: the documents give one field two types, or two places.
+"""The variants of a response: the documents give one field two types, or two places.
 
-Every second job (`is_other`) is answered in them, so that a client meets both. `respell_filled` changes
-what the service itself adds; `respell_declared` what was in the request too, which only a client that
+Every second job (`is_variant`) is answered so, so that a client meets both. `vary_filled` changes
+what the service itself adds; `vary_declared` what was in the request too, which only a client that
 compares the two can trip over.
 
 Source: the inconsistencies between the documents, and the types of their tables where the examples differ.
@@ -18,24 +18,24 @@ _FILLED_ANNOTATIONS = ("job_template", "key_task")
 _ENGINE = ("engine_id", "engine_name", "engine_version", "image_url", "install_sys_packages")
 
 
-def is_other(job_id: str) -> bool:
-    """Say whether a job is answered in the other forms: its id ends with an odd digit."""
+def is_variant(job_id: str) -> bool:
+    """Say whether a job is returned as the variant: its id ends with an odd digit."""
     return job_id[-1:] in "13579bdf"
 
 
-def number_id(job_id: str, number: int) -> str:
-    """Return the id for the nth job, from 1: the second, the fourth and so on are `is_other`."""
+def nth_id(job_id: str, number: int) -> str:
+    """Return the id for the nth job, from 1: the second, the fourth and so on are `is_variant`."""
     return f"{job_id[:-1]}{int(job_id[-1], 16) & ~1 | (number + 1) % 2:x}"
 
 
-def respell_status(status: dict[str, Any]) -> dict[str, Any]:
+def vary_status(status: dict[str, Any]) -> dict[str, Any]:
     """Return a status whose `start_time` is text, and whose lists are empty rather than null."""
     metrics = status["node_count_metrics"] or []
     return status | {"start_time": str(status["start_time"]), "node_count_metrics": metrics}
 
 
-def respell_filled(answer: dict[str, Any]) -> None:
-    """Put what the service filled in into its other form."""
+def vary_filled(answer: dict[str, Any]) -> None:
+    """Change what the service filled in to its variant."""
     answer["metadata"].pop("ai_project", None)
     algorithm, spec = answer.get("algorithm") or {}, answer.get("spec") or {}
     if engine := algorithm.get("engine"):
@@ -64,16 +64,16 @@ def _flavor_info(info: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def respell_declared(answer: dict[str, Any]) -> None:
-    """Put what was declared into its other form; the text of the description stays."""
+def vary_declared(answer: dict[str, Any]) -> None:
+    """Change what was declared to its variant; the text of the description stays."""
     metadata = answer["metadata"]
     metadata["description"] = metadata.get("description") or None
     metadata["annotations"] = {key: metadata["annotations"][key] for key in _FILLED_ANNOTATIONS}
-    _respell_algorithm(answer.get("algorithm") or {})
-    _respell_spec(answer.get("spec") or {})
+    _vary_algorithm(answer.get("algorithm") or {})
+    _vary_spec(answer.get("spec") or {})
 
 
-def _respell_algorithm(algorithm: dict[str, Any]) -> None:
+def _vary_algorithm(algorithm: dict[str, Any]) -> None:
     for key in ("code_dir", "boot_file"):
         if algorithm.get(key):
             algorithm[key] = _other_path(algorithm[key])
@@ -92,7 +92,7 @@ def _on_obs(items: Iterable[dict[str, Any]] | None) -> Iterator[tuple[dict[str, 
             yield item, url
 
 
-def _respell_spec(spec: dict[str, Any]) -> None:
+def _vary_spec(spec: dict[str, Any]) -> None:
     spec["volumes"] = [volume.get("nfs") or volume for volume in spec.get("volumes") or ()]
     for path in ("auto_stop.duration", "schedule_policy.priority"):
         if (value := value_at(spec, path)) is not None:

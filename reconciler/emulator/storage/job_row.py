@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.emulator.json_body import value_at
+from reconciler.emulator.json_body import dump_json, value_at
 from reconciler.emulator.operations import catalog_entries, job_response, variants
 from reconciler.emulator.operations.lifecycle import Life, LifecycleStep
 
@@ -16,7 +16,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """One stored job as of `now_ms`. `is_respelled`: it is answered in the other forms of `forms`."""
+    """One stored job as of `now_ms`. `is_variant`: it is returned as `variants` has it."""
 
     id: str
     project: str
@@ -30,7 +30,7 @@ class Job:
     head: str
     tail: str
     body_text: str
-    is_respelled: bool = False
+    is_variant: bool = False
 
     @property
     def body(self) -> Body:
@@ -41,16 +41,16 @@ class Job:
     def status(self) -> dict[str, Any]:
         """The status, as the service answers it."""
         status = job_response.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
-        return variants.respell_status(status) if self.is_respelled else status
+        return variants.vary_status(status) if self.is_variant else status
 
     @property
     def text(self) -> str:
         """The whole job as JSON, as the service answers it."""
-        return self.head + job_response.dumps(self.status) + self.tail
+        return self.head + dump_json(self.status) + self.tail
 
 
 def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
-    """Return the job that a row holds, as of `now_ms`; with `noise` every second one in other forms."""
+    """Return the job that a row holds, as of `now_ms`; with `noise` every second one is a variant."""
     return Job(
         id=row["id"],
         project=row["project"],
@@ -64,7 +64,7 @@ def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
         head=row["head"],
         tail=row["tail"],
         body_text=row["body"],
-        is_respelled=noise and variants.is_other(row["id"]),
+        is_variant=noise and variants.is_variant(row["id"]),
     )
 
 
@@ -84,7 +84,7 @@ def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
         "experiment_id": job_response.experiment_id(experiment) or "",
         "priority": str(value_at(body, "spec.schedule_policy.priority") or ("1" if pool_id else "")),
         "reserved_hours": value_at(body, "spec.reserved_time.duration") or 0,
-        "body": job_response.dumps(body),
+        "body": dump_json(body),
     }
 
 
@@ -114,8 +114,8 @@ def life_columns(life: Life) -> dict[str, Any]:
     return {
         "phase": life.phase,
         "secondary": life.secondary,
-        "steps": job_response.dumps(life.steps),
-        "past": job_response.dumps(life.past),
+        "steps": dump_json(life.steps),
+        "past": dump_json(life.past),
         "started_ms": life.started_ms,
         "ended_ms": life.ended_ms,
         "held_ms": life.held_ms,

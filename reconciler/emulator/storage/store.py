@@ -108,7 +108,7 @@ class Store:
             if self.count(project) >= self.quota:
                 raise ApiError("ModelArts.2815", f"The quota of job-num, {self.quota}, is used up.")
             self._check_experiment(project, metadata.get("training_experiment_reference") or {})
-            job_id = variants.number_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
+            job_id = variants.nth_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
             row = life_columns(lifecycle.new_life(create_ms, self.durations, outcome))
             row |= {
                 "id": job_id,
@@ -368,9 +368,9 @@ class Store:
     def _check_experiment(self, project: str, reference: Mapping[str, Any]) -> None:
         # That it is not empty is said for the index, which has no job without an experiment.
         known = "SELECT 1 FROM jobs WHERE project = ? AND experiment_id = ? AND experiment_id != ''"
-        asked = reference.get("id")
-        if asked and self.database.one(known, (project, asked)) is None:
-            raise ApiError("ModelArts.2842", f"Training experiment (ID: {asked}) not found.")
+        experiment_id = reference.get("id")
+        if experiment_id and self.database.one(known, (project, experiment_id)) is None:
+            raise ApiError("ModelArts.2842", f"Training experiment (ID: {experiment_id}) not found.")
 
     def _read(self, project: str | None, job_id: str, now: int) -> Job:
         row = self.database.one("SELECT * FROM jobs WHERE id = ?", (job_id,))
@@ -383,14 +383,14 @@ class Store:
         if row["noisy"] == self.noise:
             return job
         # The file was written by a store with the other setting.
-        head, tail = self._frame(job.body, job.id, job.create_ms)
+        head, tail = self._around_status(job.body, job.id, job.create_ms)
         return dataclasses.replace(job, head=head, tail=tail)
 
-    def _frame(self, body: Body, job_id: str, create_ms: int) -> tuple[str, str]:
+    def _around_status(self, body: Body, job_id: str, create_ms: int) -> tuple[str, str]:
         identity = job_response.Identity(job_id, create_ms, self.user_name)
         answer = job_response.job(body, identity, noise=self.noise, unreported=self.unreported)
-        return job_response.frame(answer)
+        return job_response.around_status(answer)
 
     def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
-        head, tail = self._frame(body, job_id, create_ms)
+        head, tail = self._around_status(body, job_id, create_ms)
         return body_columns(body) | {"noisy": int(self.noise), "head": head, "tail": tail}
