@@ -16,7 +16,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 
 if TYPE_CHECKING:
-    from reconciler.emulator import Server
+    from reconciler.emulator import Server, Store
 
 
 def _check_host(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -27,6 +27,22 @@ def _check_host(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not is_name:
         raise click.BadParameter(f"{value!r} is not a valid address or host name", ctx, param)
     return value
+
+
+def _check_credentials(access_key: str | None, secret_key: str | None, security_token: str | None) -> None:
+    if bool(access_key) != bool(secret_key):
+        raise click.UsageError("--access-key and --secret-key go together")
+    if security_token and not access_key:
+        raise click.UsageError("--security-token goes with --access-key and --secret-key")
+
+
+def _open_store(data: Path | None, speed: float | None, *, noise: bool) -> Store:
+    from reconciler.emulator import Store
+
+    try:
+        return Store(str(data) if data else ":memory:", speed=speed, noise=noise)
+    except Exception as error:  # a directory that is not there, a file that is no database
+        raise click.UsageError(f"--data {data}: {error}") from error
 
 
 @click.group("emulator", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -135,14 +151,8 @@ def serve(
     gc.enable()  # a server runs for long
 
     console.redact.learn(secret for secret in (token, secret_key, security_token) if secret)
-    if bool(access_key) != bool(secret_key):
-        raise click.UsageError("--access-key and --secret-key go together")
-    if security_token and not access_key:
-        raise click.UsageError("--security-token goes with --access-key and --secret-key")
-    try:
-        store = emulator.Store(str(data) if data else ":memory:", speed=speed, noise=not no_noise)
-    except Exception as error:  # a directory that is not there, a file that is no database
-        raise click.UsageError(f"--data {data}: {error}") from error
+    _check_credentials(access_key, secret_key, security_token)
+    store = _open_store(data, speed, noise=not no_noise)
     app = emulator.create_app(
         store,
         project_id=project_id,
