@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 800
 IDLE_TIMEOUT_S = 20
 #: The application refuses a shorter one in the service's words; of a longer one no more than this is read.
-MAX_BODY = 16 * 1024 * 1024
+MAX_BODY_READ = 16 * 1024 * 1024
 
 
 class Server:
@@ -58,7 +58,7 @@ class Server:
             connection_limit=MAX_CONNECTIONS,
             channel_timeout=IDLE_TIMEOUT_S,
             cleanup_interval=IDLE_TIMEOUT_S // 4,
-            max_request_body_size=MAX_BODY,
+            max_request_body_size=MAX_BODY_READ,
         )
         self._server.channel_class = _channel_class()
 
