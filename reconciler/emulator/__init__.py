@@ -1,8 +1,7 @@
 """An emulator of ModelArts: the training-job API of the service, on a local port or in-process.
 
-It is a second witness of what the service does. It is written from the API documents alone, imports
-nothing else of this project and shares no table with it, so that a mistake made here and there must
-be made twice.
+It is written from the API documents alone, imports nothing else of this project and shares no table
+with it, so that a mistake made here and there must be made twice.
 
     store = Store("jobs.sqlite3")                      # or Store() for memory
     app = create_app(store, token="secret")            # a WSGI application
@@ -15,7 +14,7 @@ jobs through the `Store` and makes requests fail with a `Fault`; `control` offer
 
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.control.api import ServedRequest
-from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, chaos
+from reconciler.emulator.control.faults import Effect, Fault, Faults, ResponseLost, chaos
 from reconciler.emulator.errors import ApiError
 from reconciler.emulator.operations.lifecycle import Durations
 from reconciler.emulator.server import Server, running, serve
@@ -26,7 +25,6 @@ from reconciler.emulator.storage.job_row import Job
 from reconciler.emulator.storage.store import Store
 
 __all__ = [
-    "AnswerLost",
     "ApiError",
     "Application",
     "Durations",
@@ -36,6 +34,7 @@ __all__ = [
     "Faults",
     "Job",
     "ManualClock",
+    "ResponseLost",
     "ServedRequest",
     "Server",
     "Settings",

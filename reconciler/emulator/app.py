@@ -22,7 +22,7 @@ from reconciler.emulator.control.api import (
     ServedRequest,
     check_local_origin,
 )
-from reconciler.emulator.control.faults import AnswerLost, Effect, Fault, Faults, corrupt
+from reconciler.emulator.control.faults import Effect, Fault, Faults, ResponseLost, corrupt
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.gateway.authentication import Authenticator
 from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
@@ -56,14 +56,14 @@ class Application:
         """Serve one request.
 
         Raises:
-            AnswerLost: a fault took the answer; see `faults`.
+            ResponseLost: a fault took the response; see `faults`.
         """
         request = Request(environ)
         request_id = uuid.uuid4().hex
         handler = _RequestHandler(self, request, request_id)
         try:
             response = handler.respond()
-        except AnswerLost:
+        except ResponseLost:
             handler.log(0)
             raise
         handler.log(response.status_code)
@@ -116,7 +116,7 @@ class _RequestHandler:
         )
         effect = fault.effect if fault else None
         if effect is Effect.LOST_BEFORE:
-            raise AnswerLost(route.operation)
+            raise ResponseLost(route.operation)
         if fault and effect is Effect.ANSWER:
             raise ApiError(fault.code, fault.message, status=fault.status)
         if fault and effect is Effect.DELAY:
@@ -128,7 +128,7 @@ class _RequestHandler:
         except ApiError as refusal:
             given = json_response(refusal.status, refusal.body(self.request_id))
         if effect is Effect.LOST_AFTER:
-            raise AnswerLost(route.operation)
+            raise ResponseLost(route.operation)
         if fault and effect is Effect.ANSWER_AFTER:
             raise ApiError(fault.code, fault.message, status=fault.status)
         return ApiResponse(given.status, corrupt(effect, given.text)) if effect else given

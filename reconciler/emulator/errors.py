@@ -1,4 +1,4 @@
-"""Refusals: the error answers of the service, each with its HTTP status and body form.
+"""The error responses of the service, each with its HTTP status and body form.
 
 Source: the error-code table of the OTC API reference and the gateway's error page, see docs/modelarts.md,
 "Errors". Only codes that the emulator can answer by itself are listed; a fault may
@@ -77,7 +77,7 @@ CODES: dict[str, ErrorCode] = {
 
 
 class ApiError(Exception):
-    """The service answers an error instead of doing what was asked.
+    """The service returns an error instead of doing what was asked.
 
     `status` is taken from `CODES` unless it is given; a code that the table lacks needs one.
     """
@@ -101,15 +101,15 @@ class ApiError(Exception):
 
 
 def job_not_found(job_id: str) -> ApiError:
-    """The answer to every operation on an id that is not there: 400, not 404."""
+    """The response to every operation on an id that is not there: 400, not 404."""
     return ApiError("ModelArts.2775", f"Training job (ID: {job_id}) not found.")
 
 
 def invalid(message: str) -> ApiError:
-    """The answer to a parameter whose value is not allowed."""
+    """The response to a parameter whose value is not allowed."""
     return ApiError("ModelArts.2788", f"Invalid parameter, {message}.")
 
 
 def wrong_type(path: str, expected: str) -> ApiError:
-    """The answer to a parameter of the wrong JSON type."""
+    """The response to a parameter of the wrong JSON type."""
     return ApiError("ModelArts.2825", f"The type of parameter {path} is incorrect, expected {expected}.")

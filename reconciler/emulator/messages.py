@@ -43,7 +43,7 @@ class ApiRequest:
         return str(self.path["job_id"])
 
     def text(self, job: Job) -> str:
-        """Return a job as JSON, as this cloud answers it."""
+        """Return a job as JSON, as this cloud returns it."""
         if not (job.is_variant and self.cloud == "otc"):
             return job.text
         response = json.loads(job.text)

@@ -69,7 +69,7 @@ MORE_ROUTES = (
     Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", catalog.change_quotas, HUAWEI),
     Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", logs_events.route_plan, HUAWEI),
 )
-"""Operations that `reconciler` offers to nobody; the first it asks itself, before it replaces a job."""
+"""Operations that no command of `reconciler` offers; it calls the first itself, before it replaces a job."""
 
 
 @cache

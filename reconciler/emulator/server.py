@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from reconciler.emulator.control.faults import AnswerLost
+from reconciler.emulator.control.faults import ResponseLost
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -49,12 +49,12 @@ class Server:
         listening = _bind(host, port)
         self.host, self.port = listening.getsockname()[:2]
         self._server = create_server(
-            _close_on_lost_answers(app),
+            _close_on_lost_responses(app),
             map=self._map,
             sockets=[listening],
             threads=threads,
             ident="emulator",
-            # Whoever opens connections and says nothing keeps nobody else out for long.
+            # Idle connections do not keep other clients out for long.
             connection_limit=MAX_CONNECTIONS,
             channel_timeout=IDLE_TIMEOUT_S,
             cleanup_interval=IDLE_TIMEOUT_S // 4,
@@ -160,13 +160,13 @@ def _channel_class() -> type:
     return type("Channel", (HTTPChannel,), {"error_task_class": Refusal})
 
 
-def _close_on_lost_answers(app: WSGIApplication) -> WSGIApplication:
+def _close_on_lost_responses(app: WSGIApplication) -> WSGIApplication:
     from waitress.channel import ClientDisconnected
 
     def serve_one(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
             return app(environ, start_response)
-        except AnswerLost as lost:
+        except ResponseLost as lost:
             # waitress closes the connection without a word when it believes that the client left.
             raise ClientDisconnected from lost
 

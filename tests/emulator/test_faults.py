@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import AnswerLost, Application, Effect, Fault, Faults, Store, chaos, create_app
+from reconciler.emulator import Application, Effect, Fault, Faults, ResponseLost, Store, chaos, create_app
 
 JOBS = "/v2/project/training-jobs"
 SEARCH = "/v2/project/training-job-searches"
@@ -83,7 +83,7 @@ def test_whether_a_failed_create_made_the_job(
     app.faults.add(Fault(effect, status=504, code="APIGW.0201"))
     client = Client(app)
     if effect in {Effect.LOST_BEFORE, Effect.LOST_AFTER}:
-        with pytest.raises(AnswerLost):
+        with pytest.raises(ResponseLost):
             client.post(JOBS, json=a_job())
         assert app.requests[-1].status == 0
     else:

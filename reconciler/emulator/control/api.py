@@ -2,7 +2,7 @@
 
 It lies under /emulator, which the service does not have, and exists only when the application was
 made with `control=True`. It takes and gives JSON, asks for the credentials that the application asks for, if
-any, and answers no web page: a foreign `Origin`, and a `Host` that is not this machine, are refused.
+any, and refuses web pages: a foreign `Origin`, and a `Host` that is not this machine, are refused.
 
     GET    /emulator/jobs              every job: id, project_id, name, phase, secondary_phase, held
     GET    /emulator/clock             {"now_ms": n}
@@ -41,7 +41,7 @@ KEPT_REQUESTS = 10_000
 
 
 class ServedRequest(NamedTuple):
-    """One request that was served; status 0 means that it got no answer."""
+    """One request that was served; status 0 means that it got no response."""
 
     method: str
     path: str

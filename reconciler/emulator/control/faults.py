@@ -18,8 +18,8 @@ UNKNOWN_PHASE = "Hibernating"
 """The phase that `Effect.UNKNOWN_PHASE` shows; no document has it."""
 
 
-class AnswerLost(Exception):
-    """The request got no answer: the connection closed.
+class ResponseLost(Exception):
+    """The request got no response: the connection closed.
 
     Raised out of the application when it is called in-process; over HTTP the server closes the
     socket. Whether the request had its effect is for the caller to find out.
@@ -44,9 +44,9 @@ class Effect(StrEnum):
     UNREADABLE = "unreadable"
     """Answer half a JSON document with the right length."""
     MALFORMED_JOB = "malformed_job"
-    """Make the first job of the answer one whose status cannot be read."""
+    """Make the first job of the response one whose status cannot be read."""
     UNKNOWN_PHASE = "unknown_phase"
-    """Show the first job of the answer in a phase that no document has."""
+    """Show the first job of the response in a phase that no document has."""
     MOVED_LIST = "moved_list"
     """Answer a later page of the job list as if it had moved by `shift` jobs since the page before."""
 
@@ -236,7 +236,7 @@ class _CountedFault:
 
 
 def corrupt(effect: Effect, text: str) -> str:
-    """Return the text of an answer as a fault leaves it; other effects leave it as it is."""
+    """Return the text of a response as a fault leaves it; other effects leave it as it is."""
     change = _CORRUPTIONS.get(effect)
     return change(text) if change else text
 
@@ -260,11 +260,11 @@ def _unknown_phase(text: str) -> str:
 
 
 def _change_first_job(text: str, change: Callable[[dict[str, Any]], None]) -> str:
-    answer = json.loads(text) if text else {}
-    jobs = answer.get("items", [answer]) if isinstance(answer, dict) else []
+    response = json.loads(text) if text else {}
+    jobs = response.get("items", [response]) if isinstance(response, dict) else []
     if jobs and "status" in jobs[0]:
         change(jobs[0])
-    return json.dumps(answer)
+    return json.dumps(response)
 
 
 _CORRUPTIONS: dict[Effect, Callable[[str], str]] = {

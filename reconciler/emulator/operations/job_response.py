@@ -34,35 +34,35 @@ class Identity(NamedTuple):
 def job(
     body: Mapping[str, Any], identity: Identity, *, noise: bool = True, unreported: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the answer about a job, all but its status. Without `noise`: as sent, plus the identity.
+    """Return the response about a job, all but its status. Without `noise`: as sent, plus the identity.
 
     `unreported` are paths of fields, `spec.notification`, that are kept and never shown.
     """
-    answer: dict[str, Any] = copy.deepcopy(_present(body))
-    metadata = answer["metadata"]
+    response: dict[str, Any] = copy.deepcopy(_present(body))
+    metadata = response["metadata"]
     metadata["workspace_id"] = metadata.get("workspace_id") or "0"
     metadata |= {"id": identity.id, "create_time": identity.create_ms}
     if noise:
-        _add_noise(answer, identity)
+        _add_noise(response, identity)
         if variants.is_variant(identity.id):
-            variants.vary_filled(answer)
+            variants.vary_filled(response)
     for path in unreported:
-        _hide(answer, path)
-    return answer
+        _hide(response, path)
+    return response
 
 
-def _hide(answer: dict[str, Any], path: str) -> None:
+def _hide(response: dict[str, Any], path: str) -> None:
     *above, name = path.split(".")
-    place: Any = answer
+    place: Any = response
     for part in above:
         place = place.get(part) or {}
     place.pop(name, None)
 
 
-def around_status(answer: Mapping[str, Any]) -> tuple[str, str]:
+def around_status(response: Mapping[str, Any]) -> tuple[str, str]:
     """Return the text before and after the status, so that the status alone is written anew."""
-    head = {key: answer[key] for key in ("kind", "metadata") if key in answer}
-    tail = {key: value for key, value in answer.items() if key not in {"kind", "metadata", "status"}}
+    head = {key: response[key] for key in ("kind", "metadata") if key in response}
+    tail = {key: value for key, value in response.items() if key not in {"kind", "metadata", "status"}}
     rest = dump_json(tail)
     return dump_json(head)[:-1] + ',"status":', ("," + rest[1:]) if tail else "}"
 
@@ -111,20 +111,20 @@ def experiment_id(reference: Mapping[str, Any] | None) -> str | None:
     return reference.get("id") or str(uuid.uuid5(_EXPERIMENTS, reference["name"]))
 
 
-def _add_noise(answer: dict[str, Any], identity: Identity) -> None:
-    fine_tuned = bool(answer.pop("train_type", None)) | bool(answer.pop("ftjob_config", None))
-    _fill_metadata(answer["metadata"], answer.get("kind"), identity)
-    if algorithm := answer.get("algorithm"):
+def _add_noise(response: dict[str, Any], identity: Identity) -> None:
+    fine_tuned = bool(response.pop("train_type", None)) | bool(response.pop("ftjob_config", None))
+    _fill_metadata(response["metadata"], response.get("kind"), identity)
+    if algorithm := response.get("algorithm"):
         _fill_algorithm(algorithm)
-    if spec := answer.get("spec"):
+    if spec := response.get("spec"):
         _fill_spec(spec)
-    for task in answer.get("tasks") or ():
+    for task in response.get("tasks") or ():
         _fill_task(task)
-    _fill_endpoints(answer)
+    _fill_endpoints(response)
     if fine_tuned:
-        answer.get("algorithm", {}).pop("inputs", None)
+        response.get("algorithm", {}).pop("inputs", None)
         for key in ("output_model", "asset_model", "asset_id"):
-            answer.get("spec", {}).pop(key, None)
+            response.get("spec", {}).pop(key, None)
 
 
 def _fill_metadata(metadata: dict[str, Any], kind: str | None, identity: Identity) -> None:
@@ -249,7 +249,7 @@ def _fill_resource(resource: dict[str, Any]) -> None:
 
 
 def _fill_task(task: dict[str, Any]) -> None:
-    # A task's answer holds one input and one output where the request holds lists of them.
+    # A task's response holds one input and one output where the request holds lists of them.
     algorithm = task.get("algorithm") or {}
     for kind in ("inputs", "outputs"):
         if isinstance(algorithm.get(kind), list):
@@ -261,23 +261,23 @@ def _fill_task(task: dict[str, Any]) -> None:
         resource |= {key: known[key] for key in keys} | {"max_num": known["flavor_info"]["max_num"]}
 
 
-def _fill_endpoints(answer: dict[str, Any]) -> None:
-    job_id = answer["metadata"]["id"]
-    endpoints = answer.get("endpoints") or {}
+def _fill_endpoints(response: dict[str, Any]) -> None:
+    job_id = response["metadata"]["id"]
+    endpoints = response.get("endpoints") or {}
     if ssh := endpoints.get("ssh"):
         ssh["task_urls"] = [
             {"task": task, "url": f"ssh://ma-user@{job_id}-{task}.modelarts.invalid:22"}
-            for task in task_names(node_count(answer))
+            for task in task_names(node_count(response))
         ]
     for tool in ("jupyter-lab", "tensorboard", "mindstudio-insight"):
-        if answer["metadata"]["annotations"].get(f"{tool}/enable") == "true":
+        if response["metadata"]["annotations"].get(f"{tool}/enable") == "true":
             field = tool.replace("-", "_")
             endpoints[field] = {
                 "url": f"https://{job_id}.modelarts.invalid/{tool}",
                 "token": f"token-{job_id}",
             }
     if endpoints:
-        answer["endpoints"] = endpoints
+        response["endpoints"] = endpoints
 
 
 def _present(members: Mapping[str, Any] | None) -> dict[str, Any]:

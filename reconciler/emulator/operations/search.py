@@ -56,7 +56,7 @@ MAX_CHOICES = 10
 class Condition(NamedTuple):
     """A piece of SQL about the table of jobs, and the values of its question marks.
 
-    `is_about_life`: the answer changes with time. `is_counted`: the sql fits the table of counts, too.
+    `is_about_life`: the response changes with time. `is_counted`: the sql fits the table of counts, too.
     """
 
     sql: str

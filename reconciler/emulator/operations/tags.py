@@ -1,4 +1,4 @@
-"""The operations on the tags of jobs, which lie beside the job and are not part of its answer."""
+"""The operations on the tags of jobs, which lie beside the job and are not part of its response."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The variants of a response: the documents give one field two types, or two places.
 
-Every second job (`is_variant`) is answered so, so that a client meets both. `vary_filled` changes
+Every second job (`is_variant`) is returned so, and a client meets both. `vary_filled` changes
 what the service itself adds; `vary_declared` what was in the request too, which only a client that
 compares the two can trip over.
 
@@ -34,10 +34,10 @@ def vary_status(status: dict[str, Any]) -> dict[str, Any]:
     return status | {"start_time": str(status["start_time"]), "node_count_metrics": metrics}
 
 
-def vary_filled(answer: dict[str, Any]) -> None:
+def vary_filled(response: dict[str, Any]) -> None:
     """Change what the service filled in to its variant."""
-    answer["metadata"].pop("ai_project", None)
-    algorithm, spec = answer.get("algorithm") or {}, answer.get("spec") or {}
+    response["metadata"].pop("ai_project", None)
+    algorithm, spec = response.get("algorithm") or {}, response.get("spec") or {}
     if engine := algorithm.get("engine"):
         algorithm["engine"] = {key: engine[key] for key in _ENGINE if key in engine}
     if not algorithm.get("policies", True):
@@ -64,13 +64,13 @@ def _flavor_info(info: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def vary_declared(answer: dict[str, Any]) -> None:
+def vary_declared(response: dict[str, Any]) -> None:
     """Change what was declared to its variant; the text of the description stays."""
-    metadata = answer["metadata"]
+    metadata = response["metadata"]
     metadata["description"] = metadata.get("description") or None
     metadata["annotations"] = {key: metadata["annotations"][key] for key in _FILLED_ANNOTATIONS}
-    _vary_algorithm(answer.get("algorithm") or {})
-    _vary_spec(answer.get("spec") or {})
+    _vary_algorithm(response.get("algorithm") or {})
+    _vary_spec(response.get("spec") or {})
 
 
 def _vary_algorithm(algorithm: dict[str, Any]) -> None:

@@ -39,13 +39,13 @@ class Job:
 
     @property
     def status(self) -> dict[str, Any]:
-        """The status, as the service answers it."""
+        """The status, as the service returns it."""
         status = job_response.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
         return variants.vary_status(status) if self.is_variant else status
 
     @property
     def text(self) -> str:
-        """The whole job as JSON, as the service answers it."""
+        """The whole job as JSON, as the service returns it."""
         return self.head + dump_json(self.status) + self.tail
 
 

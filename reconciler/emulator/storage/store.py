@@ -1,7 +1,7 @@
 """The jobs of the emulated service, kept in SQLite.
 
 A job is read as of the present, whatever its row says, so that a phase is always what the clock says. The
-rows follow, many at once: before a search asks about phases, and a minute later otherwise. The answer
+rows follow, many at once: before a search asks about phases, and a minute later otherwise. The response
 about a job is written once, when the job is created or changed; a page of a search then costs little more
 than reading it. No call looks at all jobs, unless it is asked about all of them: what it costs does not
 grow with their number.
@@ -310,7 +310,7 @@ class Store:
         return self._change_life(job_id, lambda job, now: job.life.release(now))
 
     def edit(self, job_id: str, mutate: Callable[[Body], object]) -> Job:
-        """Change the stored body of a job behind everyone's back; nothing is validated."""
+        """Change the stored body of a job without validation, as somebody else might."""
 
         def change(_: Job, body: Body) -> None:
             mutate(body)
@@ -388,8 +388,8 @@ class Store:
 
     def _around_status(self, body: Body, job_id: str, create_ms: int) -> tuple[str, str]:
         identity = job_response.Identity(job_id, create_ms, self.user_name)
-        answer = job_response.job(body, identity, noise=self.noise, unreported=self.unreported)
-        return job_response.around_status(answer)
+        response = job_response.job(body, identity, noise=self.noise, unreported=self.unreported)
+        return job_response.around_status(response)
 
     def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
         head, tail = self._around_status(body, job_id, create_ms)
