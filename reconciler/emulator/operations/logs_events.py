@@ -65,9 +65,9 @@ def _read_event_query(query: Mapping[str, str], cloud: str) -> EventQuery:
     return EventQuery(
         offset=_number(query.get("offset"), 0, 0, 1 << 31),
         limit=_number(query.get("limit"), 50, 1, 100),
-        order=_choice(query.get("order"), _ORDERS) or "desc",
-        level=_choice(query.get("level"), _LEVELS),
-        source=_choice(query.get("source"), _SOURCES) if cloud == "otc" else None,
+        order=_one_of(query.get("order"), _ORDERS) or "desc",
+        level=_one_of(query.get("level"), _LEVELS),
+        source=_one_of(query.get("source"), _SOURCES) if cloud == "otc" else None,
         pattern=pattern,
         first_ms=_time(query.get("start_time")),
         last_ms=_time(query.get("end_time")),
@@ -260,7 +260,7 @@ def _number(text: str | None, default: int, least: int, most: int) -> int:
     return number
 
 
-def _choice(text: str | None, allowed: frozenset[str]) -> str | None:
+def _one_of(text: str | None, allowed: frozenset[str]) -> str | None:
     if text and text not in allowed:
         raise _bad_query()
     return text or None

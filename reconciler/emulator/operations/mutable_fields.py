@@ -58,10 +58,16 @@ FIELDS = (
     MutableField("metadata.annotation", "metadata.annotations", TEXT_MAP, _check_annotations),
 )
 
-UPDATE: Schema = {}
+
+def _update_schema() -> Schema:
+    schema: dict[str, Any] = {}
+    for field in FIELDS:
+        put_at(schema, field.path, field.schema)
+    return schema
+
+
+UPDATE = _update_schema()
 """The schema of an update request."""
-for _field in FIELDS:
-    put_at(UPDATE, _field.path, _field.schema)
 
 
 def check_update(update: Mapping[str, Any], cloud: str) -> None:

@@ -327,7 +327,7 @@ def _check_schedule_policy(spec: Body) -> None:
     check_priority(policy.get("priority"))
     if policy.get("required_affinity") and policy.get("preferred_affinity"):
         raise invalid("required_affinity and preferred_affinity exclude each other")
-    _check_choice(spec, "schedule_policy.required_affinity.affinity_type")
+    _check_enum(spec, "schedule_policy.required_affinity.affinity_type")
 
 
 def _check_notification(spec: Body) -> None:
@@ -348,7 +348,7 @@ def _check_volumes(spec: Body) -> None:
 
 def _check_modes(spec: Body) -> None:
     for path in ("runtime_type", "retention.policy", "log_export_config.version"):
-        _check_choice(spec, path)
+        _check_enum(spec, path)
 
 
 def _check_custom_metrics(spec: Body) -> None:
@@ -368,7 +368,7 @@ _SPEC_RULES: tuple[Callable[[Body], None], ...] = (
 )
 """What holds for the spec beside its resource, in the order of precedence."""
 
-_CHOICES: dict[str, frozenset[str]] = {
+_ENUMS: dict[str, frozenset[str]] = {
     "schedule_policy.required_affinity.affinity_type": frozenset(
         {"cabinet", "hyperinstance", "networkTopology"}
     ),
@@ -379,9 +379,9 @@ _CHOICES: dict[str, frozenset[str]] = {
 """Members of the spec that take one of a few words."""
 
 
-def _check_choice(spec: Body, path: str) -> None:
+def _check_enum(spec: Body, path: str) -> None:
     value = value_at(spec, path)
-    _check_among(f"spec.{path}", [value] if value else (), _CHOICES[path])
+    _check_among(f"spec.{path}", [value] if value else (), _ENUMS[path])
 
 
 def _check_among(where: str, values: Iterable[str], allowed: frozenset[str]) -> None:

@@ -182,10 +182,7 @@ class Store:
         Raises:
             ApiError: no such job (2775), or its phase does not allow it (2796).
         """
-        with self._write() as now:
-            job = self._read(project, job_id, now)
-            self._update_row(job_id, life_columns(job.life.terminate(now, self.durations)))
-            return self._read(project, job_id, now)
+        return self._change_life(job_id, lambda job, now: job.life.terminate(now, self.durations), project)
 
     def restart(self, project: str, job_id: str) -> Job:
         """Begin a job anew that has ended.
@@ -193,11 +190,11 @@ class Store:
         Raises:
             ApiError: no such job (2775), or its phase does not allow it (2813).
         """
-        with self._write() as now:
-            job = self._read(project, job_id, now)
-            outcome = lifecycle.run_outcome(job.body, self.durations)
-            self._update_row(job_id, life_columns(job.life.restart(now, self.durations, outcome)))
-            return self._read(project, job_id, now)
+
+        def restart(job: Job, now: int) -> Life:
+            return job.life.restart(now, self.durations, lifecycle.run_outcome(job.body, self.durations))
+
+        return self._change_life(job_id, restart, project)
 
     def delete(self, project: str, *job_ids: str) -> None:
         """Delete jobs with their records, all or none.
@@ -354,9 +351,11 @@ class Store:
         for row in due:
             self._update_row(row["id"], life_columns(read_life(row).at(now)))
 
-    def _change_life(self, job_id: str, change: Callable[[Job, int], Life]) -> Job:
+    def _change_life(
+        self, job_id: str, change: Callable[[Job, int], Life], project: str | None = None
+    ) -> Job:
         with self._write() as now:
-            job = self._read(None, job_id, now)
+            job = self._read(project, job_id, now)
             self._update_row(job_id, life_columns(change(job, now)))
             return self._read(None, job_id, now)
 
