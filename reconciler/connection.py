@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from reconciler.core.declared.stack import Target, TargetKind
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.record import LEASE_S, Scope
+from reconciler.core.store_url import absolute_url, parse_store_url, passwords_in
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
@@ -102,11 +103,8 @@ def records_url(
     if target.kind is not TargetKind.LOCAL:
         return given or declared()
     if given:
-        from reconciler.manifests.records import passwords_in
-        from reconciler.records.url import parse_address
-
         runtime.redactor.learn(passwords_in(given))
-        parse_address(given)
+        parse_store_url(given)
     return None
 
 
@@ -120,10 +118,8 @@ def open_recording(
     from reconciler.run_metadata import origin
 
     if url is not None:
-        from reconciler.manifests.records import passwords_in, whole_address
-
         runtime.redactor.learn(passwords_in(url))
-        url = whole_address(url, root)
+        url = absolute_url(url, str(root.resolve()))
     return Recording(
         url,
         root,

@@ -30,6 +30,7 @@ from reconciler.core.record import (
     RunKind,
     Scope,
 )
+from reconciler.core.store_url import file_url
 from reconciler.record_directory import NAME, record_directory, tighten
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Recording:
                     ) from error
             elif not has_file:
                 return None
-            url = f"sqlite:///{self._file}"
+            url = file_url(str(self._file))
         return open_records(url, clock=self.clock, redact=self.redact, create=create)
 
     def _nothing(self, away: RecordsUnavailable) -> Records:

@@ -20,10 +20,10 @@ from reconciler.core.diagnostic import (
 )
 from reconciler.core.saved_plan import parser, serialization
 from reconciler.core.saved_plan.serialization import SavedOptions, SavedPlan
+from reconciler.core.store_url import absolute_url, passwords_in
 from reconciler.core.text.secret import save, unsavable
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
 from reconciler.manifests import LoadedStack
-from reconciler.manifests.records import passwords_in, whole_address
 from reconciler.manifests.saved import resolve, resolve_records
 from reconciler.render.json import dump, redacted
 from reconciler.version import __version__
@@ -115,7 +115,7 @@ def _reference(records: str | None, loaded: LoadedStack, environ: Mapping[str, s
     if any(passwords_in(records)):
         why = "--records contains a password, and a plan file must not contain secrets"
         raise Refused(Diagnostic("a secret that cannot be saved", why, "set the URL in RECONCILER_RECORDS"))
-    reference: str = save(whole_address(records, loaded.root))
+    reference: str = save(absolute_url(records, str(loaded.root.resolve())))
     return reference
 
 

@@ -13,6 +13,7 @@ from reconciler.cli.execution import ApplyRequest, carry_out, confirm, has_termi
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
 from reconciler.core.diagnostic import Diagnostic, Refused
+from reconciler.core.store_url import file_url
 from reconciler.core.text.sanitize import printable
 from reconciler.saved_plans import SecretSources, read_plan
 
@@ -87,7 +88,7 @@ def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
     from reconciler.record_directory import NAME
     from reconciler.recording import DATABASE
 
-    if url == f"sqlite:///{root / NAME / DATABASE}":
+    if url == file_url(str(root / NAME / DATABASE)):
         return
     shown = printable(console.redact(shown_address(options.records or "")))
     if not has_terminal():

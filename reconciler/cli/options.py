@@ -225,7 +225,7 @@ RECORDS = option(
     "--records",
     default=None,
     metavar="URL",
-    help="Record store (lock, journal, history): postgresql://… or sqlite:///…; default: as in the manifest.",
+    help="Record store (lock, journal, history), such as postgresql://…; default: as in the manifest.",
 )
 
 TARGET_NAME = option(

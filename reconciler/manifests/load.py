@@ -28,6 +28,7 @@ from reconciler.core.diagnostic import (
     few_warnings,
     in_file_order,
 )
+from reconciler.core.store_url import looks_like_passwords
 from reconciler.core.text.credential_names import service_credentials
 from reconciler.core.text.secret import Redactor
 from reconciler.manifests.expand import Expander, credentials_in
@@ -37,7 +38,7 @@ from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
 from reconciler.manifests.problems import Origin, diagnostics, found
-from reconciler.manifests.records import RecordsSetting, looks_like_passwords
+from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.targets import Targets, default_problem
 from reconciler.manifests.variables import (
     NAME,

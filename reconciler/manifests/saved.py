@@ -14,10 +14,11 @@ from typing import Any
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.store_url import looks_like_passwords, passwords_in
 from reconciler.core.text.secret import REDACTED, SecretText, show
 from reconciler.files import NotRegular, TooLarge, read_file
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
-from reconciler.manifests.records import looks_like_passwords, passwords_in, read_address
+from reconciler.manifests.records import resolve_url
 from reconciler.manifests.variables import (
     NO_VALUE,
     NoValue,
@@ -84,7 +85,7 @@ def resolve_records(
     values = again.values([part.variable for part in parts if part.variable], learn)
     expander = Expander(values, environ, takes_credentials=True)
     try:
-        url = read_address(reference, expander, root)
+        url = resolve_url(reference, expander, root)
     except NotExpanded as error:
         problems = [problem for _, problem in problems_in(reference, expander)] or [error.problem]
         raise ManifestInvalid(*(Diagnostic(one.what, one.why, one.fix) for one in problems)) from None

@@ -15,6 +15,7 @@ from reconciler.core.doctor import Check, of_lock, of_memory, unchecked, well, w
 from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.ports import Clock, Records
 from reconciler.core.record import RecordsUnavailable, Scope
+from reconciler.core.store_url import file_url, parse_store_url
 from reconciler.manifests import LoadedStack
 from reconciler.record_directory import NAME
 from reconciler.recording import DATABASE, Recording
@@ -50,14 +51,13 @@ class RecordsExamination:
         if self._is_away:
             yield from unchecked(("history",), "the record store is unavailable")
         else:
-            is_shared = url is not None and not url.startswith("sqlite:")
+            is_shared = url is not None and not parse_store_url(url).kind.is_file
             yield of_memory(is_local=self._target.kind is TargetKind.LOCAL, is_shared=is_shared)
 
     def _opened(self, url: str | None) -> Check:
-        from reconciler.records.url import parse_address
-
-        file = self._loaded.root / NAME / DATABASE if url is None else parse_address(url).path
-        place = f"this machine's file {file}" if file or url is None else parse_address(url).shown
+        store = parse_store_url(url or file_url(str(self._loaded.root / NAME / DATABASE)))
+        file = self._loaded.root / store.name if store.kind.is_file else None
+        place = f"this machine's file {file}" if file else store.shown
         if file and (problem := _problem_of(file.parent)):
             self._is_away = True
             return problem

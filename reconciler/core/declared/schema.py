@@ -6,6 +6,7 @@ and the patterns of names. What is taken away: `required` wherever `defaults` ma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,12 +14,17 @@ from reconciler.core.declared.body import RAW_FORBIDDEN
 from reconciler.core.declared.expression import VARIABLE_NAME
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, JobEntry, Limits, Manifest, Target, Variable
 from reconciler.core.observed.identity import KEY_PATTERN, STACK_PATTERN
+from reconciler.core.store_url import STORES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 Schema = dict[str, Any]
 
-_RECORDS = r"^(?:postgres(?:ql)?(?:\+psycopg)?://|sqlite:///.|[^:]*\$\{)"
+#: A URL may begin with an expression, or have one as its path.
+_BEGINNINGS = (
+    re.escape(scheme) + (":///." if kind.is_file else "://") for kind in STORES for scheme in kind.schemes
+)
+_RECORDS = rf"^(?:{'|'.join(_BEGINNINGS)}|[^:]*\$\{{)"
 _EXPRESSION: Schema = {"$ref": "#/$defs/Expression"}
 _NAMED_LISTS = {"parameters": "Parameter", "inputs": "Input", "outputs": "Output"}
 _SCALAR: Schema = {"type": ["string", "number", "boolean"]}

@@ -23,6 +23,7 @@ from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.store_url import STORES
 from reconciler.core.text.credential_names import is_credential_name
 from reconciler.core.text.duration import Duration
 
@@ -218,7 +219,7 @@ class Manifest(Strict):
     )
     records: str | None = Field(
         None,
-        description="Record store: postgresql://… or sqlite:///PATH; default: a file in "
+        description=f"Record store: {' or '.join(kind.form for kind in STORES)}; default: a file in "
         ".reconciler/ beside the root file.",
     )
     defaults: dict[str, Any] = Field(

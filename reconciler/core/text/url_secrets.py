@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 #: Options of a database's driver that hold one.
-_OPTIONS = frozenset(("password", "sslpassword"))
+PASSWORD_OPTIONS = frozenset(("password", "sslpassword"))
 
 
 def user_info_secrets(url: str) -> Iterator[str]:
@@ -21,7 +21,7 @@ def password_secrets(url: str) -> Iterator[str]:
     passwords = [user_info.partition(":")[2] for user_info in _user_infos(url.partition("?")[0])]
     for option in url.partition("?")[2].split("&"):
         name, _, value = option.partition("=")
-        if unquote(name).lower() in _OPTIONS:
+        if unquote(name).lower() in PASSWORD_OPTIONS:
             passwords.append(value)
     for password in filter(None, passwords):
         yield from (password, unquote(password))

@@ -1,0 +1,190 @@
+"""The URL of a record store: which database it means, its parts, and what of it people may see.
+
+This is the only parser of such URLs. `STORES` has a row for each database that can hold the records; what
+a database does in its own way is a module of the same name in `records/dialects/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from posixpath import join
+from typing import NamedTuple
+from urllib.parse import parse_qs, quote, quote_plus, unquote
+
+from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.core.text.secret import REDACTED
+from reconciler.core.text.url_secrets import PASSWORD_OPTIONS
+
+
+class StoreKind(NamedTuple):
+    """A database that can hold the records.
+
+    `name` is that of its module in `records/dialects/`, `form` what users write. A file serves one machine;
+    a server is shared.
+    """
+
+    name: str
+    schemes: tuple[str, ...]
+    form: str
+    is_file: bool = False
+
+
+STORES = (
+    StoreKind(
+        "postgresql", ("postgresql", "postgres", "postgresql+psycopg"), "postgresql://user@host/database"
+    ),
+    StoreKind("sqlite", ("sqlite",), "sqlite:///PATH", is_file=True),
+)
+_BY_SCHEME: Mapping[str, StoreKind] = {scheme: kind for kind in STORES for scheme in kind.schemes}
+
+#: Stands in a URL for an expression whose value is not known yet; no URL holds this character.
+HOLE = "\ufdd3"
+#: Not everybody quotes a slash in a password. A number before a database and its options is a port.
+_SERVER = re.compile(
+    r"(?:(?P<user>[^:/]*)(?::(?!\d+/[^@?]*\?)(?P<password>[^@]*))?@)?(?:\[(?P<ipv6>[^/?]+)\]|(?P<host>[^/:?]+))?"
+    r"(?::(?P<port>[0-9]+))?(?:/(?P<database>[^?]*))?(?:\?(?P<options>.*))?"
+)
+#: A password that ends the URL too early: a number behind a colon is a port.
+_UNQUOTED_PASSWORD = re.compile(r"//[^\s/:@]*:(?!\d*[/?#,])([^\s@]+)@")
+#: Whatever may be a password in a URL, though it may be no URL.
+_LOOKS_LIKE_PASSWORD = re.compile(r"//[^\s/:@]*:([^\s@]+)@")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """A URL, taken apart. `name` is the path of the file as it stands, or the database on the server.
+
+    Behind the question mark stand options of the driver, passwords among them.
+    """
+
+    kind: StoreKind
+    name: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    host: str | None = None
+    port: int | None = None
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+
+    @property
+    def shown(self) -> str:
+        """The URL without credentials and options."""
+        user = "" if self.user is None else f"{quote(self.user, safe=' +')}@"
+        host = f"[{self.host}]" if ":" in (self.host or "") else self.host or ""
+        port = "" if self.port is None else f":{self.port}"
+        name = self.name if self.kind.is_file else quote(self.name, safe=" +/")
+        return f"{self.kind.name}://{user}{host}{port}/{name}"
+
+    def without_secrets(self, text: str) -> str:
+        """Take the URL's own credentials out of a text, in whichever form they stand there."""
+        options = (value for name in PASSWORD_OPTIONS for value in self.options.get(name, ()))
+        forms = {form for secret in (self.password or "", *options) for form in _forms(secret)}
+        for form in sorted(forms, key=len, reverse=True):
+            text = text.replace(form, REDACTED)
+        return text
+
+
+def parse_store_url(url: str) -> StoreUrl:
+    """Read a URL.
+
+    Raises:
+        WrongUsage: it is not the URL of a store. The words never hold more of it than its scheme.
+    """
+    kind, rest = _split(url)
+    return StoreUrl(kind, _path(rest)) if kind.is_file else _server(kind, rest)
+
+
+def store_url_problem(url: str) -> Diagnostic | None:
+    """What is wrong with a URL; one that has a `HOLE` is judged as far as it goes."""
+    if HOLE in url.partition("://")[0]:
+        return None
+    try:
+        kind, rest = _split(url)
+        is_open = rest.startswith(HOLE) if kind.is_file else HOLE in rest
+        if not is_open:
+            parse_store_url(url)
+    except WrongUsage as wrong:
+        return wrong.diagnostics[0]
+    return None
+
+
+def absolute_url(url: str, root: str) -> str:
+    """The URL with a relative path in it below `root`; one that means no file stays as it is."""
+    scheme, _, rest = url.partition("://")
+    kind = _BY_SCHEME.get(scheme)
+    # Four slashes before an absolute path, as everywhere.
+    return file_url(join(root, rest[1:])) if kind and kind.is_file and rest[:1] == "/" else url
+
+
+def file_url(path: str) -> str:
+    """The URL of a store in a file, whose path is absolute."""
+    return f"sqlite:///{path}"
+
+
+def _split(url: str) -> tuple[StoreKind, str]:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise _wrong("the scheme is missing")
+    if scheme not in _BY_SCHEME:
+        shown = f'"{scheme}"' if scheme.replace("+", "").isalnum() else "its scheme"
+        raise _wrong(f"{shown} is not one of {' and '.join(kind.name for kind in STORES)}")
+    return _BY_SCHEME[scheme], rest
+
+
+def _path(rest: str) -> str:
+    if rest[:1] != "/" or not rest.strip("/"):
+        raise _wrong("the path of a file follows three slashes; an absolute path starts with a fourth")
+    return rest[1:]
+
+
+def _server(kind: StoreKind, rest: str) -> StoreUrl:
+    found = _SERVER.fullmatch(rest)
+    if found is None:
+        raise _wrong("it cannot be parsed; characters with a meaning in a URL must be written as %xx")
+    user, password, ipv6, host, port, database, options = found.groups()
+    if "@" in (host or ""):
+        raise _wrong("it contains two @; write the one in the password as %40")
+    if not database:
+        raise _wrong("the database name is missing")
+    return StoreUrl(
+        kind,
+        unquote(database),
+        None if user is None else unquote(user),
+        None if password is None else unquote(password),
+        ipv6 or host,
+        int(port) if port else None,
+        {name: tuple(values) for name, values in parse_qs(options or "").items()},
+    )
+
+
+def _wrong(why: str) -> WrongUsage:
+    forms = " or ".join(kind.form for kind in STORES)
+    return WrongUsage(Diagnostic("not a valid record store URL", why, f"write {forms}"))
+
+
+def _forms(secret: str) -> set[str]:
+    return {secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret)} - {""}
+
+
+def passwords_in(url: str) -> Iterator[str]:
+    """The passwords of a URL that is one, as they are written there."""
+    _, separator, rest = url.partition("://")
+    userinfo, at, _ = re.split("[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    if separator and at and (password := userinfo.partition(":")[2]):
+        yield password
+    for option in url.partition("?")[2].split("&"):
+        name, _, value = option.partition("=")
+        if value and unquote(name).lower() in PASSWORD_OPTIONS:
+            yield value
+
+
+def written_passwords(url: str) -> Iterator[str]:
+    """The passwords of a URL, those included that were not written as URLs demand."""
+    yield from passwords_in(url)
+    yield from _UNQUOTED_PASSWORD.findall(url)
+
+
+def looks_like_passwords(text: str) -> Iterator[str]:
+    """What stands in a text where URLs have a password, and is written there as it is."""
+    return (found for found in _LOOKS_LIKE_PASSWORD.findall(text) if "${" not in found)
