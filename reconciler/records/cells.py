@@ -80,6 +80,12 @@ class TextCell(_Checked):
         return isinstance(value, str)
 
 
+class KeyCell(TextCell):
+    """A key of the manifest, which is short enough to be looked for in an index."""
+
+    cache_ok = True
+
+
 class NameCell(_Checked):
     """A text that is never empty."""
 
@@ -132,7 +138,7 @@ class NumberCell(_Checked):
 class IdCell(_Checked):
     """The number of a row that others refer to."""
 
-    impl = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up a column only if it is INTEGER
+    impl = BigInteger
     cache_ok = True
     what = "the number of a row"
 

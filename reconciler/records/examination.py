@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Table, select
 
-from reconciler.records.cells import damaged
+from reconciler.records.dialect import Dialect
 from reconciler.records.history import read_revision
 from reconciler.records.schema import LINES, METADATA, REVISIONS, RUNS
 from reconciler.records.serialization import read_declared, read_summary
-from reconciler.records.sqlite.integrity import check_pragma
 
 
-def check_everything(connection: Connection) -> None:
+def check_everything(dialect: Dialect, connection: Connection) -> None:
     """Read the whole store.
 
     Raises:
         Damaged: something in it was not written by this program.
     """
-    if connection.dialect.name == "sqlite":
-        check_pragma(connection, "integrity_check")
-        if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-            raise damaged("a row refers to another one that does not exist")
+    dialect.examine(connection)
     for row in connection.execute(select(REVISIONS)):
         read_revision(row)
     for row in connection.execute(select(RUNS)):

@@ -9,8 +9,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Delete,
-    Executable,
     Row,
     Select,
     bindparam,
@@ -79,7 +77,7 @@ class History:
     def write(self, scope_id: int, news: News) -> None:
         """Write down what a look showed."""
         with self._database.writing() as connection:
-            move(connection, [{"of_scope": scope_id, **one} for one in news.moves])
+            move(connection, scope_id, news.moves)
             declared = _journalled(connection, scope_id, news.undeclared)
             rows = [
                 {
@@ -217,56 +215,49 @@ def _at() -> ColumnElement[bool]:
     )
 
 
-def move(connection: Connection, moves: Sequence[Mapping[str, Any]]) -> None:
+def move(connection: Connection, scope_id: int, moves: Sequence[Mapping[str, Any]]) -> None:
     """Give rows of jobs that were renamed their new key and number, with all that is known of them.
 
     A row that stands there already gives way; what was declared for the same job stays known. A job
     that is not at the old place any more was moved before.
     """
-    if not moves:
-        return
-    there = REVISIONS.alias()
-    is_there = (
-        (there.c.scope_id == REVISIONS.c.scope_id)
-        & (there.c.key == bindparam("to_key"))
-        & (there.c.number == bindparam("to_number"))
-    )
-    is_same = (there.c.job == REVISIONS.c.job) & (there.c.digest == REVISIONS.c.digest)
-    declared = select(there.c.declared).where(is_there, is_same).scalar_subquery()
-    here = _at() & (REVISIONS.c.job == bindparam("of_job"))
-    statements: tuple[Executable, ...] = (
-        update(REVISIONS).where(here).values(declared=func.coalesce(REVISIONS.c.declared, declared)),
-        _give_way(),
-        update(REVISIONS).where(here).values(key=bindparam("to_key"), number=bindparam("to_number")),
-    )
-    for statement in statements:
-        connection.execute(statement, moves)
+    rows = _rows_of(connection, scope_id, {one[name] for one in moves for name in ("at_key", "to_key")})
+    moved, replaced = [], []
+    for one in moves:
+        here, there = rows.get((one["at_key"], one["at_number"])), rows.get((one["to_key"], one["to_number"]))
+        if here is None or here.job != one["of_job"]:
+            continue
+        declared = here.declared
+        if there is not None:
+            replaced.append({"at_key": there.key, "at_number": there.number, "of_scope": scope_id})
+            if declared is None and (there.job, there.digest) == (here.job, here.digest):
+                declared = there.declared
+        moved.append({**one, "of_scope": scope_id, "now_declared": declared})
+    if replaced:
+        connection.execute(delete(REVISIONS).where(_at()), replaced)
+    if moved:
+        to: dict[str, Any] = {name: bindparam(f"to_{name}") for name in ("key", "number")}
+        here_still = _at() & (REVISIONS.c.job == bindparam("of_job"))
+        renamed = update(REVISIONS).where(here_still).values(**to, declared=bindparam("now_declared"))
+        connection.execute(renamed, moved)
 
 
-def _give_way() -> Delete:
-    coming = REVISIONS.alias()
-    is_coming = exists().where(
-        coming.c.scope_id == REVISIONS.c.scope_id,
-        coming.c.key == bindparam("at_key"),
-        coming.c.number == bindparam("at_number"),
-        coming.c.job == bindparam("of_job"),
+def _rows_of(connection: Connection, scope_id: int, keys: Iterable[str]) -> dict[tuple[str, int], Row[Any]]:
+    """What a rename needs of the revisions of some keys, by key and number; they hold still meanwhile."""
+    look = select(*REVISIONS.c["key", "number", "job", "digest", "declared"])
+    look = look.where(REVISIONS.c.scope_id == scope_id).with_for_update()
+    found = (
+        connection.execute(look.where(REVISIONS.c.key.in_(some))).all() for some in _portions(sorted(keys))
     )
-    return delete(REVISIONS).where(
-        REVISIONS.c.scope_id == bindparam("of_scope"),
-        REVISIONS.c.key == bindparam("to_key"),
-        REVISIONS.c.number == bindparam("to_number"),
-        is_coming,
-    )
+    return {(row.key, row.number): row for rows in found for row in rows}
 
 
 def _upsert(database: Database) -> Insert:
-    insertion = database.insert(REVISIONS)
-    new = insertion.excluded
-    seen = {c.name: new[c.name] for c in REVISIONS.c if not c.primary_key}
-    return insertion.on_conflict_do_update(
-        index_elements=[c.name for c in REVISIONS.primary_key],
-        set_={**seen, "declared": declared_now(new)},
-    )
+    def changes(new: Any) -> dict[str, ColumnElement[Any]]:
+        seen = {c.name: new[c.name] for c in REVISIONS.c if not c.primary_key and c.name != "declared"}
+        return {"declared": declared_now(new), **seen}
+
+    return database.dialect.upsert(REVISIONS, changes)
 
 
 def _last_sign_s(row: Row[Any]) -> float:

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from itertools import count
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, case, func, insert, update
+from sqlalchemy import ColumnElement, Executable, bindparam, case, func, insert, update
 
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.planning.plan import After, Before
@@ -135,7 +135,7 @@ class StoredJournal:
     def _renamed(self, key: str, formerly: str, job: Before) -> dict[str, Any]:
         """The job's marker names another key now: its past goes along."""
         at = {"at_key": formerly, "at_number": job.revision, "of_job": plain(job.id)}
-        return {"of_scope": self._scope_id, **at, "to_key": key, "to_number": job.revision}
+        return {**at, "to_key": key, "to_number": job.revision}
 
     def end(self, ended: RunEnd) -> None:
         """Close the run; outcomes that were not told one by one are written now."""
@@ -177,7 +177,7 @@ class StoredJournal:
                 for entry in entries:
                     entry.refusal = lease.lost() if entry.is_fenced else None
             rows = [row for entry in entries if entry.refusal is None for row in entry.rows]
-            move(connection, [row for kind, row in rows if kind is Move.RENAMED])
+            move(connection, self._scope_id, [row for kind, row in rows if kind is Move.RENAMED])
             for kind, statement in self._statements.items():
                 if mine := [row for of, row in rows if of is kind]:
                     connection.execute(statement, sorted(mine, key=in_order))
@@ -227,17 +227,14 @@ def _statements(database: Database) -> Mapping[Move, Executable]:
 
 def _made_or_changed(database: Database) -> Executable:
     """Write the revision of an action. What was seen of it stays, unless it is another job by now."""
-    insertion = database.insert(REVISIONS)
-    new, old = insertion.excluded, REVISIONS.c
-    is_same_job = old.job == new.job
+    old = REVISIONS.c
     seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s", "stopped")
-    return insertion.on_conflict_do_update(
-        index_elements=["scope_id", "key", "number"],
-        set_={
-            "name": new.name,
-            "job": new.job,
-            "digest": new.digest,
+
+    def changes(new: Any) -> dict[str, ColumnElement[Any]]:
+        return {
             "declared": declared_now(new),
-            **{name: case((is_same_job, old[name]), else_=new[name]) for name in seen},
-        },
-    )
+            **{name: case((old.job == new.job, old[name]), else_=new[name]) for name in seen},
+            **{name: new[name] for name in ("name", "job", "digest")},
+        }
+
+    return database.dialect.upsert(REVISIONS, changes)

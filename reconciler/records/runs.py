@@ -65,7 +65,9 @@ def _has(table: Table, key: str, *more: ColumnElement[bool]) -> ColumnElement[bo
 
 
 def _of_runs(table: Table, runs: Select[Any], key: str | None) -> Select[Any]:
-    look = select(table).where(table.c.run_id.in_(runs.with_only_columns(RUNS.c.id)))
+    # Named first: not every database takes a LIMIT inside IN.
+    wanted = runs.with_only_columns(RUNS.c.id).subquery()
+    look = select(table).where(table.c.run_id.in_(select(wanted.c.id)))
     return look if key is None else look.where(table.c.key == key)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from sqlalchemy import (
     Column,
@@ -22,6 +23,7 @@ from sqlalchemy import (
 from reconciler.records.cells import (
     DigestCell,
     IdCell,
+    KeyCell,
     NameCell,
     NumberCell,
     PlaceCell,
@@ -37,6 +39,10 @@ METADATA = MetaData()
 
 def _text(name: str) -> Column[str]:
     return Column(name, TextCell(), nullable=False, server_default="")
+
+
+def _key() -> Column[str]:
+    return Column("key", KeyCell(), nullable=False, server_default="")
 
 
 def _name(name: str) -> Column[str]:
@@ -110,7 +116,7 @@ LINES = Table(
     METADATA,
     Column("run_id", IdCell(), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
     Column("line", NumberCell(least=1), primary_key=True),
-    _text("key"),
+    _key(),
     Column("number", NumberCell(least=1, nullable=True)),
     _text("digest"),
     _text("action"),
@@ -133,7 +139,7 @@ OUTCOMES = Table(
     METADATA,
     Column("run_id", IdCell(), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
     Column("position", NumberCell(least=1), primary_key=True),
-    _text("key"),
+    _key(),
     _text("action"),
     _text("reason"),
     _text("status"),
@@ -167,34 +173,37 @@ _COPY_OF_LOCKS = _copy("reconciler_copy_of_locks", LOCKS)
 _COPY_OF_REVISIONS = _copy("reconciler_copy_of_revisions", REVISIONS)
 
 
-class OnSqlite(str):
-    """A statement that is for SQLite alone."""
+class Statement(NamedTuple):
+    """A statement that is for one database alone, whose name is that of SQLAlchemy's dialect."""
 
-    __slots__ = ()
+    dialect: str
+    text: str
 
 
 #: The statements that lead to version 2, those that lead to version 3, … A released row never changes.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
+MIGRATIONS: tuple[tuple[str | Statement, ...], ...] = (
     ("ALTER TABLE reconciler_revisions ADD COLUMN stopped BOOLEAN NOT NULL DEFAULT FALSE",),
     (
         "ALTER TABLE reconciler_runs ADD COLUMN alive_until_s DOUBLE PRECISION",
         "ALTER TABLE reconciler_runs ADD COLUMN lifeline TEXT NOT NULL DEFAULT ''",
     ),
     (
-        OnSqlite(
+        Statement(
+            "sqlite",
             "CREATE INDEX reconciler_copy_of_locks ON reconciler_locks"
-            " (scope_id, token, who, place, command, since_s, expires_s, lifeline)"
+            " (scope_id, token, who, place, command, since_s, expires_s, lifeline)",
         ),
-        OnSqlite(
+        Statement(
+            "sqlite",
             "CREATE INDEX reconciler_copy_of_revisions ON reconciler_revisions"
             " (scope_id, key, number, name, job, digest, phase, created_at_s, started_at_s, duration_s,"
-            " node_count, seen_at_s, phases, declared, stopped)"
+            " node_count, seen_at_s, phases, declared, stopped)",
         ),
     ),
 )
 
 
-def latest(migrations: Sequence[Sequence[str]] = MIGRATIONS) -> int:
+def latest(migrations: Sequence[Sequence[str | Statement]] = MIGRATIONS) -> int:
     """The version that these tables are of."""
     return 1 + len(migrations)
 
@@ -218,7 +227,7 @@ def stored_version(connection: Connection) -> int | None:
     raise damaged("the version of its tables is missing")
 
 
-def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+def migrate(connection: Connection, migrations: Sequence[Sequence[str | Statement]] = MIGRATIONS) -> None:
     """Make the tables, or lead those that are there to the latest version.
 
     The transaction is the caller's, and excludes everybody else who does the same.
@@ -228,7 +237,13 @@ def migrate(connection: Connection, migrations: Sequence[Sequence[str]] = MIGRAT
         METADATA.create_all(connection)
         connection.execute(VERSION.insert().values(version=latest(migrations)))
     elif found < latest(migrations):
-        for statement in (one for step in migrations[found - 1 :] for one in step):
-            if connection.dialect.name == "sqlite" or not isinstance(statement, OnSqlite):
-                connection.execute(text(statement))
+        mine = connection.dialect.name
+        steps = (
+            Statement(mine, one) if isinstance(one, str) else one
+            for step in migrations[found - 1 :]
+            for one in step
+        )
+        for statement in steps:
+            if statement.dialect == mine:
+                connection.execute(text(statement.text))
         connection.execute(VERSION.update().values(version=latest(migrations)))

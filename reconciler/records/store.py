@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from glob import escape
-from pathlib import Path
+from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, insert, select
+from sqlalchemy import ColumnElement, CursorResult, delete, func, insert, select
 
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.record import (
@@ -25,19 +23,17 @@ from reconciler.core.record import (
 from reconciler.records import HasNow
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
+from reconciler.records.dialect import dialect_of
 from reconciler.records.errors import away
 from reconciler.records.examination import check_everything
 from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
 from reconciler.records.locks.liveness import Liveness
 from reconciler.records.locks.lock import Heartbeat, Lease, Locks
-from reconciler.records.locks.process_lock import remove_if_dead
 from reconciler.records.observation_changes import news
 from reconciler.records.runs import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
 from reconciler.records.serialization import Texts
-from reconciler.records.sqlite.store_file import has_content
-from reconciler.records.url import Address, parse_address
 
 
 class StoredRecords:
@@ -92,7 +88,7 @@ class StoredRecords:
             "at_s": run.at_s,
         }
         with self._database.writing() as connection:
-            run_id = connection.execute(insert(RUNS).values(row).returning(RUNS.c.id)).scalar_one()
+            run_id = _new_id(connection.execute(insert(RUNS).values(row)))
             liveness = Liveness(self._database, run_id)
             liveness.begin(connection)
         liveness.go_on()
@@ -156,7 +152,7 @@ class StoredRecords:
     def check(self) -> None:
         """Read the whole store."""
         with self._database.reading() as connection:
-            check_everything(connection)
+            check_everything(self._database.dialect, connection)
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -185,12 +181,17 @@ class StoredRecords:
         if found is None:
             values = {n: getattr(scope, n) for n in ("stack", "host", "project_id", "workspace_id")}
             # Inline: where somebody else was first SQLite has no number of a new row to tell.
-            insertion = self._database.insert(SCOPES).values(values).on_conflict_do_nothing().inline()
+            insertion = self._database.dialect.insert_missing(SCOPES).values(values).inline()
             with self._database.writing() as connection:
                 connection.execute(insertion)
             found = self._find(scope)
             assert found is not None
         return found
+
+
+def _new_id(result: CursorResult[Any]) -> int:
+    assert result.inserted_primary_key is not None
+    return int(result.inserted_primary_key[0])
 
 
 def _is_old(scope_id: int, before_s: float) -> ColumnElement[bool]:
@@ -202,12 +203,15 @@ def open_store(
     url: str, *, clock: HasNow, redact: Callable[[str], str], create: bool
 ) -> StoredRecords | None:
     """What `reconciler.records.open_records` does."""
-    address = parse_address(url)
-    if address.path is not None and not has_content(address.path):
+    dialect = dialect_of(url)
+    if not dialect.has_store():
         if not create:
             return None
-        _make(address, address.path, redact)
-    database = Database(address, clock, redact)
+        try:
+            dialect.make_store()
+        except OSError as error:
+            raise away(error, dialect, redact) from None
+    database = Database(dialect, clock, redact)
     try:
         if database.prepare(create=create):
             return StoredRecords(database, redact)
@@ -216,15 +220,3 @@ def open_store(
         raise
     database.close()
     return None
-
-
-def _make(address: Address, path: Path, redact: Callable[[str], str]) -> None:
-    """Make an empty file that nobody else can read; what SQLite puts beside it is as private."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The locks of a store that was moved away: beside an empty file they would mean that it was cut.
-        for left in path.parent.glob(f"{escape(path.name)}.lock-*"):
-            remove_if_dead(left)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        raise away(error, address, redact) from None

@@ -16,7 +16,8 @@ from sqlalchemy import text
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.text.secret import Redactor
-from reconciler.records import database, open_records, postgres
+from reconciler.records import open_records, postgres
+from reconciler.records.dialects import sqlite as sqlite_dialect
 from reconciler.records.sqlite.recorded_revisions import read_revisions
 from tests.records import server
 from tests.records.locations import (
@@ -158,7 +159,7 @@ def test_a_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
 
 
 def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_BUSY_S", 0.05)
+    monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
     with first._database.writing(), pytest.raises(RecordsUnavailable) as away:
         second.begin(a_run())
@@ -168,7 +169,7 @@ def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest
 
 
 def test_a_thread_that_does_not_end_is_not_waited_for(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_BUSY_S", 0.01)
+    monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.01)
     records = sqlite.open()
     with records._database.writing(), pytest.raises(RecordsUnavailable):
         records.begin(a_run())

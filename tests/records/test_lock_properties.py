@@ -14,11 +14,11 @@ from sqlalchemy import event
 
 from reconciler.core.record import LockHeld, LockLost
 from reconciler.records.database import Database
+from reconciler.records.dialect import dialect_of
 from reconciler.records.journal import StoredJournal
 from reconciler.records.locks.lock import Lease, Locks
 from reconciler.records.serialization import Texts
 from reconciler.records.store import StoredRecords
-from reconciler.records.url import parse_address
 from tests.builders import NOW
 from tests.records.locations import ALICE, LEASE_S, SCOPE, a_run, a_step
 
@@ -59,7 +59,7 @@ class LockMachine(RuleBasedStateMachine):
         self._is_dead = False
 
     def _contender(self) -> Contender:
-        address = parse_address(f"sqlite://{Path(self._directory.name) / 'records.db'}")
+        address = dialect_of(f"sqlite://{Path(self._directory.name) / 'records.db'}")
         database = Database(address, self._moment, str)
         # Nobody pulls the plug here.
         event.listen(database._engine, "connect", lambda one, _: one.execute("PRAGMA synchronous = OFF"))

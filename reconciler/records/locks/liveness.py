@@ -7,16 +7,14 @@ once that a process of this machine has died; elsewhere the time does, when nobo
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
 from reconciler.core.record import LEASE_S, RecordsUnavailable
 from reconciler.records.database import Database
-from reconciler.records.locks.process_lock import Lifeline, is_of_this_boot, remove_if_dead, seize
+from reconciler.records.locks.process_lock import Lifeline
 from reconciler.records.schema import RUNS
 
 
@@ -31,10 +29,7 @@ class Liveness:
 
     def begin(self, connection: Connection) -> None:
         """Give the first sign, in the transaction that writes the run down."""
-        if self._database.path is not None:
-            for file in _files(self._database.path):
-                remove_if_dead(file)
-            self._lifeline = seize(_file(self._database.path, self._run_id))
+        self._lifeline = self._database.dialect.process_locks.seize_run(self._run_id)
         name = self._lifeline.name if self._lifeline else ""
         connection.execute(self._renewal().values(lifeline=name))
 
@@ -47,9 +42,8 @@ class Liveness:
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=5.0)
-        if self._lifeline is not None and self._database.path is not None:
-            with suppress(OSError):
-                _file(self._database.path, self._run_id).unlink()
+        if self._lifeline is not None:
+            self._database.dialect.process_locks.end_run(self._run_id)
             self._lifeline.let_go()
             self._lifeline = None
 
@@ -69,32 +63,7 @@ def running(database: Database, connection: Connection, rows: list[Row[Any]]) ->
     if not rows:
         return set()
     now_s = connection.execute(select(database.now())).scalar_one()
+    is_dead = database.dialect.process_locks.is_run_dead
     return {
-        row.id
-        for row in rows
-        if (row.alive_until_s or 0.0) > now_s and not _is_dead(database.path, row.id, row.lifeline)
+        row.id for row in rows if (row.alive_until_s or 0.0) > now_s and not is_dead(row.id, row.lifeline)
     }
-
-
-def _is_dead(database: Path | None, run_id: int, lifeline: str) -> bool:
-    """Whether the process of a run is known to be gone: it ran on this machine, and its file is free."""
-    if database is None or not lifeline or not is_of_this_boot(lifeline):
-        return False
-    file = _file(database, run_id)
-    if not file.exists():
-        return True
-    found = seize(file)
-    if found is None:
-        return False
-    found.let_go()
-    return True
-
-
-def _file(database: Path, run_id: int) -> Path:
-    database = database.resolve()
-    return database.with_name(f"{database.name}.run-{run_id}")
-
-
-def _files(database: Path) -> Iterator[Path]:
-    database = database.resolve()
-    yield from database.parent.glob(f"{database.name}.run-*")

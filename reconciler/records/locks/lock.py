@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
@@ -17,7 +15,7 @@ from reconciler.core.planning.plan import timestamp
 from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
 from reconciler.core.text.sanitize import printable
 from reconciler.records.database import Database
-from reconciler.records.locks.process_lock import Lifeline, seize
+from reconciler.records.locks.process_lock import Lifeline
 from reconciler.records.schema import LOCKS
 from reconciler.records.serialization import Texts
 
@@ -37,8 +35,8 @@ class Locks:
         return Lease(self._database, scope, scope_id, row, lease_s)
 
     def was_held(self, scope: Scope) -> bool:
-        """Whether the lock of a scope was ever held in this file: its lifeline stays beside it."""
-        return self._database.path is not None and _lifeline_path(self._database.path, scope).exists()
+        """Whether the lock of a scope was ever held from this machine, as far as that leaves a trace."""
+        return self._database.dialect.process_locks.was_held(scope)
 
     def holder(self, scope: Scope, scope_id: int) -> Holder | None:
         """Who holds the lock; None if nobody does, or the holder is known to be dead."""
@@ -49,11 +47,11 @@ class Locks:
         return _holder(row)
 
     def _is_dead(self, row: Row[Any], scope: Scope, scope_id: int) -> bool:
-        if not row.lifeline or self._database.path is None:
+        if not row.lifeline:
             return False
         # A taker of the lock tries the same file, inside the same kind of transaction: not at the same time.
         with suppress(RecordsUnavailable), self._database.writing():
-            return _proves_death(row, seize(_lifeline_path(self._database.path, scope)))
+            return _proves_death(row, self._database.dialect.process_locks.seize_lock(scope))
         return False
 
     def break_lock(self, scope: Scope, scope_id: int, seen: Holder | None) -> Holder | None:
@@ -93,13 +91,10 @@ class Lease:
         database, begun_s = self._database, self._database.clock.now()
         try:
             with database.writing() as connection:
-                connection.execute(
-                    database.insert(LOCKS).values(scope_id=self._scope_id).on_conflict_do_nothing()
-                )
+                connection.execute(database.dialect.insert_missing(LOCKS).values(scope_id=self._scope_id))
                 row = _read(database, connection, self._scope_id, hold_still=True)
                 assert row is not None
-                if database.path is not None:
-                    self._lifeline = seize(_lifeline_path(database.path, self.scope))
+                self._lifeline = database.dialect.process_locks.seize_lock(self.scope)
                 if _is_taken(row) and not _is_of_the_dead(row, self._lifeline):
                     raise _held(self.scope, row)
                 values = {
@@ -221,13 +216,6 @@ def _proves_death(row: Row[Any], lifeline: Lifeline | None) -> bool:
     finally:
         if lifeline is not None:
             lifeline.let_go()
-
-
-def _lifeline_path(database: Path, scope: Scope) -> Path:
-    """One file per scope, beside the database, by whichever path that was opened."""
-    database = database.resolve()
-    text = "\n".join([scope.stack, scope.host, scope.project_id, scope.workspace_id])
-    return database.with_name(f"{database.name}.lock-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
 
 
 def _holder(row: Row[Any]) -> Holder:

@@ -7,11 +7,15 @@ file that somebody removed and made again proves nothing.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import weakref
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
+
+from reconciler.core.record import Scope
 
 if sys.platform != "win32":
     import fcntl
@@ -36,6 +40,79 @@ class Lifeline:
 
 
 _held = weakref.WeakSet()
+
+
+class ProcessLocks:
+    """The lifelines of a store on a server: none, for those who share it are on other machines too."""
+
+    def was_held(self, scope: Scope) -> bool:
+        """Whether the lock of a scope was ever held here."""
+        return False
+
+    def seize_lock(self, scope: Scope) -> Lifeline | None:
+        """Take the lifeline of a scope's lock; None if somebody alive holds it, or there can be none."""
+        return None
+
+    def seize_run(self, run_id: int) -> Lifeline | None:
+        """Take the lifeline of a run that begins; those of dead runs are cleared away."""
+        return None
+
+    def end_run(self, run_id: int) -> None:
+        """Clear the lifeline of a run away, which still holds it."""
+
+    def is_run_dead(self, run_id: int, name: str) -> bool:
+        """Whether the process of a run is known to be gone; `name` is that of its lifeline."""
+        return False
+
+
+class FileProcessLocks(ProcessLocks):
+    """Those of a store in a file: they lie beside it, by whichever path it was opened."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+
+    def was_held(self, scope: Scope) -> bool:
+        """Whether the lock of a scope was ever held: its lifeline stays."""
+        return self._of_lock(scope).exists()
+
+    def seize_lock(self, scope: Scope) -> Lifeline | None:
+        """Take the lifeline of a scope's lock."""
+        return seize(self._of_lock(scope))
+
+    def seize_run(self, run_id: int) -> Lifeline | None:
+        """Take the lifeline of a run that begins."""
+        file = self._of_run(run_id)
+        for left in file.parent.glob(f"{escape(file.name.removesuffix(str(run_id)))}*"):
+            remove_if_dead(left)
+        return seize(file)
+
+    def end_run(self, run_id: int) -> None:
+        """Clear the lifeline of a run away."""
+        with suppress(OSError):
+            self._of_run(run_id).unlink()
+
+    def is_run_dead(self, run_id: int, name: str) -> bool:
+        """Whether a run was on this machine, and its file is free or gone."""
+        if not name or not is_of_this_boot(name):
+            return False
+        file = self._of_run(run_id)
+        if not file.exists():
+            return True
+        found = seize(file)
+        if found is not None:
+            found.let_go()
+        return found is not None
+
+    def _of_lock(self, scope: Scope) -> Path:
+        text = "\n".join([scope.stack, scope.host, scope.project_id, scope.workspace_id])
+        return self._beside(f"lock-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
+
+    def _of_run(self, run_id: int) -> Path:
+        return self._beside(f"run-{run_id}")
+
+    def _beside(self, suffix: str) -> Path:
+        store = self._store.resolve()
+        return store.with_name(f"{store.name}.{suffix}")
 
 
 def seize(path: Path) -> Lifeline | None:

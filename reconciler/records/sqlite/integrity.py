@@ -26,10 +26,21 @@ def check_file(connection: Connection) -> None:
     if connection.execute(select(literal(1)).where(exists().where(is_lost))).first() is not None:
         raise damaged("a revision belongs to no stack")
     for table in _DECISIVE:
-        check_pragma(connection, f"integrity_check('{table.name}')")
+        _check_pragma(connection, f"integrity_check('{table.name}')")
 
 
-def check_pragma(connection: Connection, pragma: str) -> None:
+def examine_file(connection: Connection) -> None:
+    """See that the whole file is sound, and that each row refers to rows that are there.
+
+    Raises:
+        Damaged: it is not so.
+    """
+    _check_pragma(connection, "integrity_check")
+    if connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+        raise damaged("a row refers to another one that does not exist")
+
+
+def _check_pragma(connection: Connection, pragma: str) -> None:
     """Ask SQLite about the file.
 
     Raises:
