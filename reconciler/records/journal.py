@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from itertools import count
 from typing import Any
 
-from sqlalchemy import ColumnElement, Executable, bindparam, case, func, insert, update
+from sqlalchemy import ColumnElement, Connection, Executable, bindparam, case, func, insert, update
 
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.planning.plan import After, Before
@@ -171,16 +172,23 @@ class StoredJournal:
             self._problem = self._problem or str(away)
 
     def _write(self, entries: Sequence[Rows]) -> None:
-        lease = self._lease() or self._began_under
+        rows = defaultdict[Move, list[dict[str, Any]]](list)
         with self._database.writing() as connection:
-            if lease and any(entry.is_fenced for entry in entries) and not lease.is_held(connection):
-                for entry in entries:
-                    entry.refusal = lease.lost() if entry.is_fenced else None
-            rows = [row for entry in entries if entry.refusal is None for row in entry.rows]
-            move(connection, self._scope_id, [row for kind, row in rows if kind is Move.RENAMED])
+            self._refuse_fenced(connection, [entry for entry in entries if entry.is_fenced])
+            for entry in entries:
+                for kind, row in entry.rows if entry.refusal is None else ():
+                    rows[kind].append(row)
+            move(connection, self._scope_id, rows[Move.RENAMED])
             for kind, statement in self._statements.items():
-                if mine := [row for of, row in rows if of is kind]:
-                    connection.execute(statement, sorted(mine, key=in_order))
+                if rows[kind]:
+                    connection.execute(statement, sorted(rows[kind], key=in_order))
+
+    def _refuse_fenced(self, connection: Connection, fenced: Sequence[Rows]) -> None:
+        """Refuse what is to be written under the lock only, if the lock is lost."""
+        lease = self._lease() or self._began_under
+        if fenced and lease and not lease.is_held(connection):
+            for entry in fenced:
+                entry.refusal = lease.lost()
 
 
 def _maybe(text: str | None) -> str | None:
