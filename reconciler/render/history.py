@@ -64,19 +64,23 @@ def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
     painted = style.paint(printable(word), _COLOURS.get(word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took}"
     yield from _wrapped("    ", "by " + "; ".join(filter(None, _origin(run))))
-    if not run.actions and (
-        counts := ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
-    ):
+    yield from _actions(run, style)
+    if with_steps:
+        for step in run.steps:
+            yield from _step(step)
+    elif lost := sum(step.ok is None for step in run.steps):
+        calls = "1 call has" if lost == 1 else f"{lost} calls have"
+        yield f"      {calls} no recorded answer; use -v to list the calls"
+
+
+def _actions(run: HistoryRun, style: Style) -> Iterator[str]:
+    """Each action, or where none was recorded how many ended how."""
+    counts = ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
+    if counts and not run.actions:
         yield from _wrapped("    ", counts)
     width = max((len(action.action) for action in run.actions), default=0)
     for action in run.actions:
         yield from _action(action, style, width)
-    lost = [step for step in run.steps if step.ok is None]
-    if with_steps:
-        yield from (line for step in run.steps for line in _step(step))
-    elif lost:
-        calls = "1 call has" if len(lost) == 1 else f"{len(lost)} calls have"
-        yield f"      {calls} no recorded answer; use -v to list the calls"
 
 
 def _origin(run: HistoryRun) -> Iterator[str]:
