@@ -327,13 +327,12 @@ class _Loading:
             is_named = NAME.fullmatch(name) is not None
             if not is_named:
                 why = "a variable name must consist of letters, digits, _ and -, and start with a letter or _"
-                self._problems.append(
-                    origin.diagnose((), "invalid key", why, at_key=True, path=f"variables.{shorten(name)}")
-                )
+                problem = origin.diagnose((), "invalid key", why, at_key=True)
+                self._problems.append(replace(problem, path=f"variables.{shorten(name)}"))
             variable = self._validated(Variable, entry.value, origin)
             if variable is not None:
-                for steps, problem in credentials_in(variable.default, ("default",)):
-                    self._problems.append(origin.diagnose(steps, *problem[1:], text=problem.text))
+                for steps, found in credentials_in(variable.default, ("default",)):
+                    self._problems.append(origin.diagnose(steps, *found[1:], text=found.text))
             # One that is invalid is declared all the same, and has a value, or that would be told too.
             declared[name] = variable if variable is not None and is_named else Variable(default="")
             if variable is not None and variable.sensitive and variable.default is not None:
@@ -370,16 +369,8 @@ def _literal_default(name: str, entry: MergedEntry) -> Diagnostic:
     steps = (*entry.steps, "default")
     why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
     fix = "use env: NAME instead"
-    return diagnose(
-        entry.document,
-        steps,
-        "literal secret",
-        why,
-        fix,
-        at_key=True,
-        show_line=False,
-        severity=Severity.WARNING,
-    )
+    problem = diagnose(entry.document, steps, "literal secret", why, fix, at_key=True, show_line=False)
+    return replace(problem, severity=Severity.WARNING)
 
 
 def manifest_digest(documents: Iterable[Document]) -> str:

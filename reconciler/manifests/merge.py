@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.core.declared.body import desugar
@@ -98,31 +98,35 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
         elif name != "policies" or value not in ([], None):
             why, nearest = f'"{shorten(name)}" is not one of {", ".join(known)}', did_you_mean(name, known)
             # What is no slip may stand in a file that has nothing to do with us, beside a secret.
-            yield diagnose(
-                document, (name,), "unknown field", why, nearest,
-                at_key=True, path="", show_line=nearest is not None,
-            )  # fmt: skip
+            is_slip = nearest is not None
+            problem = diagnose(
+                document, (name,), "unknown field", why, nearest, at_key=True, show_line=is_slip
+            )
+            yield replace(problem, path="")
 
 
 def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
-    for name in _TEXTS:
-        saying = [document for document in documents if isinstance(document.tree.get(name), str)]
-        for document in saying[1:]:
-            # Every file that says stack: is reported as a root file of its own, see `load`.
-            if name != "stack" and document.tree[name] != saying[0].tree[name]:
-                entry = MergedEntry(document, name, name, None)
-                # A password may stand in the URL of the records, though it should not.
-                merged.problems.append(_disagreement(entry, saying[0], show_line=name != "records"))
-        if saying and name == "records":
-            merged.records_at = saying[0]
-        if saying and name == "target":
-            merged.target, merged.target_at = saying[0].tree[name], saying[0]
-        if name == "apiVersion":
-            for document in saying:
-                if document.tree[name] != API_VERSION:
-                    why = f"must be {API_VERSION}, got {found(document.tree[name])}"
-                    merged.problems.append(diagnose(document, (name,), "value not allowed", why))
+    saying = {name: [one for one in documents if isinstance(one.tree.get(name), str)] for name in _TEXTS}
+    for name, those in saying.items():
+        # Every file that says stack: is reported as a root file of its own, see `load`.
+        if name != "stack":
+            merged.problems += _disagreements(name, those)
+    for document in saying["apiVersion"]:
+        if document.tree["apiVersion"] != API_VERSION:
+            why = f"must be {API_VERSION}, got {found(document.tree['apiVersion'])}"
+            merged.problems.append(diagnose(document, ("apiVersion",), "value not allowed", why))
+    merged.records_at = next(iter(saying["records"]), None)
+    merged.target_at = next(iter(saying["target"]), None)
+    merged.target = merged.target_at.tree["target"] if merged.target_at else None
     _take_stack(merged, [document for document in documents if "stack" in document.tree])
+
+
+def _disagreements(name: str, saying: Sequence[Document]) -> Iterator[Diagnostic]:
+    for document in saying[1:]:
+        if document.tree[name] != saying[0].tree[name]:
+            entry = MergedEntry(document, name, name, None)
+            # A password may stand in the URL of the records, though it should not.
+            yield _disagreement(entry, saying[0], show_line=name != "records")
 
 
 def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
@@ -148,10 +152,8 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
     by_lower: dict[str, MergedEntry] = {}
     for entry in _entries(documents, "jobs"):
         if why := key_problem(entry.name):
-            path = f"jobs.{shorten(entry.name)}"
-            merged.problems.append(
-                diagnose(entry.document, entry.steps, "invalid key", why, at_key=True, path=path)
-            )
+            problem = diagnose(entry.document, entry.steps, "invalid key", why, at_key=True)
+            merged.problems.append(replace(problem, path=f"jobs.{shorten(entry.name)}"))
         first = by_lower.setdefault(entry.name.lower(), entry)
         if first is entry:
             merged.jobs[entry.name] = entry

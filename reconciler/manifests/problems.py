@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -231,21 +231,26 @@ def diagnostics(
                 continue
         if kind in skip or _is_unknown(value, kind):
             continue
-        is_key = bool(loc) and loc[-1] == "[key]"
+        is_key = loc[-1:] == ("[key]",)
         steps = steps_of(loc[:-1] if is_key else loc, tree)
-        name = str(loc[-1]) if loc else ""
         field = _at(model, loc[:-1] if kind in ("extra_forbidden", "missing") else loc)
+        name = str(loc[-1]) if loc else ""
         finding = _Finding({**context, "choices": _choices(field)}, value, name, _names(field))
-        if kind in _KINDS:
-            words = _wrong_type(_KINDS[kind], finding)
-        else:
-            words = _WORDS.get(kind, lambda f, m=one["msg"]: _Words("value not allowed", m))(finding)
-        path = None
-        if kind in ("extra_forbidden", "missing"):
-            path = origin.path(steps, 1)
-        if kind == "missing":
-            steps = steps[:-1]
-        yield origin.diagnose(steps, *words, at_key=is_key or kind in ("extra_forbidden", "rule"), path=path)
+        yield _diagnose(kind, steps, _words(kind, finding, one["msg"]), origin, is_key=is_key)
+
+
+def _words(kind: str, finding: _Finding, message: str) -> _Words:
+    if kind in _KINDS:
+        return _wrong_type(_KINDS[kind], finding)
+    find_words = _WORDS.get(kind)
+    return find_words(finding) if find_words else _Words("value not allowed", message)
+
+
+def _diagnose(kind: str, steps: Steps, words: _Words, origin: Origin, *, is_key: bool) -> Diagnostic:
+    if kind == "missing":
+        return replace(origin.diagnose(steps[:-1], *words, at_key=is_key), path=origin.path(steps, 1))
+    problem = origin.diagnose(steps, *words, at_key=is_key or kind in ("extra_forbidden", "rule"))
+    return replace(problem, path=origin.path(steps, 1)) if kind == "extra_forbidden" else problem
 
 
 def _is_unknown(value: Any, kind: str) -> bool:

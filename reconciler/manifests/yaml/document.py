@@ -328,10 +328,8 @@ class _Walk:
         result: dict[str, Any] = {}
         merged: list[Any] = []
         for key, member in node.value:
-            if key.__class__ is not scalar:
-                raise Unplain(key, "invalid YAML", "a key must be text, not a list or a mapping")
-            if key.ctag is not implicit:
-                _tagged(key)
+            if key.__class__ is not scalar or key.ctag is not implicit:
+                _check_key(key, scalar)
             name = key.value
             if name == "<<" and not key.style:
                 merged.append((key, member))
@@ -343,17 +341,17 @@ class _Walk:
                 result[name] = member.value if member.style else plain(member.value)
             else:
                 result[name] = value(member, depth)
-        for key, member in merged:
-            self._merge(result, key, member, depth)
+        self._merge(result, merged, depth)
         return result
 
-    def _merge(self, result: dict[str, Any], key: Any, member: Any, depth: int) -> None:
-        sources = self.value(member, depth)
-        for source in sources if isinstance(sources, list) else [sources]:
-            if not isinstance(source, dict):
-                raise Unplain(key, "invalid YAML", "<< takes a mapping, or a list of mappings")
-            for name, value in source.items():
-                result.setdefault(name, value)
+    def _merge(self, result: dict[str, Any], merged: list[Any], depth: int) -> None:
+        for key, member in merged:
+            sources = self.value(member, depth)
+            for source in sources if isinstance(sources, list) else [sources]:
+                if not isinstance(source, dict):
+                    raise Unplain(key, "invalid YAML", "<< takes a mapping, or a list of mappings")
+                for name, value in source.items():
+                    result.setdefault(name, value)
 
     def _duplicate(self, node: Any, second: Any) -> None:
         first = next(key for key, _ in node.value if key.value == second.value)
@@ -397,6 +395,12 @@ def _wrong_tag(node: Any) -> Unplain:
     return Unplain(
         node, "tag not allowed", f"{tag} is not one of !!str, !!int, !!float, !!bool, !!null, !!map, !!seq"
     )
+
+
+def _check_key(key: Any, scalar: type) -> None:
+    if key.__class__ is not scalar:
+        raise Unplain(key, "invalid YAML", "a key must be text, not a list or a mapping")
+    _tagged(key)
 
 
 def _tagged(node: Any) -> Any:

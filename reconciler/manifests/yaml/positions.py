@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
+from reconciler.core.diagnostic import Diagnostic, Location, Snippet
 from reconciler.manifests.yaml.document import LINE_BREAK, Document
 
 
@@ -136,8 +136,10 @@ def token_at(
             return _at_offset(document, node, offset, len(text))
     if place.key is not None and (at_key or node is None or not _is_scalar(node) or not _is_visible(node)):
         node = place.key
-    if node is None:
-        return Token(0, 0, 1)
+    return Token(0, 0, 1) if node is None else _token_of(node, document)
+
+
+def _token_of(node: Any, document: Document) -> Token:
     start, end = node.start_mark, node.end_mark
     if not _is_scalar(node):
         return Token(start.line, start.column, 1)
@@ -166,9 +168,7 @@ def diagnose(
     *,
     at_key: bool = False,
     text: str | None = None,
-    path: str | None = None,
     show_line: bool = True,
-    severity: Severity = Severity.ERROR,
 ) -> Diagnostic:
     """A problem with what stands at a path; where the file lacks it, at the nearest thing above."""
     place = find(document, steps)
@@ -176,9 +176,7 @@ def diagnose(
     line, column, length = token_at(place, at_key=at_key or not is_there, text=text, document=document)
     snippet: Snippet | None = document.snippet(line, column, length) if show_line else None
     location = document.location(line, column)
-    return Diagnostic(
-        what, why, fix, location, format_path(steps) if path is None else path, snippet, severity
-    )
+    return Diagnostic(what, why, fix, location, format_path(steps), snippet)
 
 
 def location_of_key(document: Document, steps: Steps) -> Location:
