@@ -128,7 +128,7 @@ def _split(url: str) -> tuple[StoreKind, str]:
         raise _wrong("the scheme is missing")
     if scheme not in _BY_SCHEME:
         shown = f'"{scheme}"' if scheme.replace("+", "").isalnum() else "its scheme"
-        raise _wrong(f"{shown} is not one of {' and '.join(kind.name for kind in STORES)}")
+        raise _wrong(f"{shown} is not one of {', '.join(kind.name for kind in STORES)}")
     return _BY_SCHEME[scheme], rest
 
 

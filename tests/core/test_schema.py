@@ -173,7 +173,7 @@ def test_what_loads_is_valid(manifest: dict[str, Any]) -> None:
         a_manifest({"formerly": {"a": None}}),
         a_manifest(defaults={"needs": ["a"]}),
         a_manifest(defaults={"formerly": "a"}),
-        a_manifest(records="mysql://db"),
+        a_manifest(records="oracle://db"),
         a_manifest(records=["sqlite:///r.db"]),
         a_manifest(an_entry(state="gone")),
         a_manifest(an_entry(lifecycle={"on_change": "replce"})),

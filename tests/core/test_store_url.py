@@ -22,7 +22,7 @@ from reconciler.core.store_url import (
     ("url", "why"),
     [
         ("records.db", "the scheme is missing"),
-        ("mysql://u:hunter22@h/d", '"mysql" is not one of postgresql and sqlite'),
+        ("oracle://u:hunter22@h/d", '"oracle" is not one of'),
         ("://u:hunter22@h/d", "its scheme is not one of"),
         ("sqlite://records.db", "three slashes"),
         ("sqlite:///", "three slashes"),
@@ -39,7 +39,7 @@ def test_url_of_no_store_is_refused_without_what_may_be_a_password(url: str, why
     (told,) = refused.value.diagnostics
     assert told.what == "not a valid record store URL"
     assert why in told.why
-    assert told.fix == "write postgresql://user@host/database or sqlite:///PATH"
+    assert told.fix == "write " + " or ".join(kind.form for kind in STORES)
     assert "hunter22" not in str(told)
     assert store_url_problem(url) == told
 
@@ -54,7 +54,7 @@ def test_url_of_no_store_is_refused_without_what_may_be_a_password(url: str, why
         (f"sqlite://{HOLE}", False),
         (f"sqlite:///{HOLE}", False),
         (f"sqlite://r{HOLE}.db", True),
-        (f"mysql://{HOLE}", True),
+        (f"oracle://{HOLE}", True),
         (f"{HOLE}records", False),
         (f"records/{HOLE}", False),
     ],
