@@ -443,6 +443,13 @@ def test_an_address_without_a_value_is_told_and_the_rest_is_checked(
     assert reconciler("doctor", "--records", "ftp://x/y").code == 64
 
 
+def test_relative_path_of_a_store_is_one_below_the_root(reconciler: Reconciler, service: Service) -> None:
+    root = write(manifest("a", url=service.url)).resolve().parent
+    (root / "not-a-directory").write_text("")
+    said = reconciler("doctor", "--json", "--records", "sqlite:///not-a-directory/r.db")
+    assert checks(said)["records"]["detail"].startswith(f"{root}/not-a-directory: ")
+
+
 def test_who_holds_the_lock_is_a_note(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     with held_by("alice", place=service.url):
