@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -144,19 +145,28 @@ def _node(stream: Iterator[Any], event: Any, text: str, name: str) -> _Node:
     while not type(event := next(stream)).__name__.endswith("EndEvent"):
         key = None
         if node.is_mapping:
-            key, event = _node(stream, event, text, name), next(stream)
-            if not node.is_flow and _is_explicit(text, key):
-                line = text.count("\n", 0, key.start) + 1
-                raise ManifestInvalid(_not_supported(name, line, "a key is written with `?`"))
+            key, event = _key(stream, event, text, name, node), next(stream)
         node.items.append(_Item(key, _node(stream, event, text, name)))
     if node.is_flow:
         node.end = event.end_mark.index
     elif node.items:
-        first = node.items[0].key or node.items[0].value
-        node.column = first.column if node.is_mapping else node.column
-        if not node.is_mapping and node.properties:
-            node.column = _dash_column(text, first.start)
+        node.column = _column(text, node, node.items[0])
     return node
+
+
+def _key(stream: Iterator[Any], event: Any, text: str, name: str, mapping: _Node) -> _Node:
+    key = _node(stream, event, text, name)
+    if not mapping.is_flow and _is_explicit(text, key):
+        line = text.count("\n", 0, key.start) + 1
+        raise ManifestInvalid(_not_supported(name, line, "a key is written with `?`"))
+    return key
+
+
+def _column(text: str, node: _Node, first: _Item) -> int:
+    """Where the items of a block stand: its first key, or its dashes."""
+    if first.key is not None:
+        return first.key.column
+    return _dash_column(text, first.value.start) if node.properties else node.column
 
 
 def _scalar_text(source: str) -> str:
@@ -206,14 +216,10 @@ class _Comments:
         starts = [n for n, line in enumerate(lines) if line.startswith(("%", "---")) or _MODELINE.match(line)]
         blanks = [n for n, line in enumerate(lines) if not line and any(lines[:n])]
         count = max([n + 1 for n in (*starts, *blanks)], default=0)
-        head = lines[:count]
-        while head and not head[0]:
-            del head[0]
-        before = [line.lstrip() for line in lines[count:] if line or count]
         if self._root.items:
-            self._root.items[0].before += before
+            self._root.items[0].before += [line.lstrip() for line in lines[count:] if line or count]
         self._end = first
-        return head
+        return list(dropwhile(lambda line: not line, lines[:count]))
 
     def _collection(self, node: _Node) -> None:
         self._open.append(node)
