@@ -38,7 +38,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/terminal/wait_table.py", "print"): "what the console cleaned, above what is drawn",
     ("records/locks/process_lock.py", "open"): "a lock file, which stays empty",
     ("records/sqlite/store_file.py", "open"): "a database file, to be read",
-    ("records/store.py", "open"): "the database file, made empty",
+    ("records/dialects/sqlite.py", "open"): "the database file, made empty",
     ("records/store.py", "write"): "observations that the store redacts",
     ("reconcile.py", "open"): "the record store",
     ("record_directory.py", "open"): "files of fixed content",
