@@ -1,4 +1,4 @@
-"""The expressions `${var.x}`, `${env.X}` and `${job.key}` in the values of a manifest.
+"""The expressions `${var.x}`, `${env.X}`, `${matrix.x}` and `${job.key}` in the values of a manifest.
 
 A text that is one expression keeps the value's type; `$${` is a literal `${`, and `${$}` a `$`, which is
 how a `$` stands directly before an expression. A text that holds a sensitive value becomes a `SecretText`,
@@ -18,7 +18,7 @@ from reconciler.core.text.credential_names import holds_credential, is_credentia
 from reconciler.core.text.secret import SecretText, as_released
 from reconciler.manifests import budget
 from reconciler.manifests.budget import BudgetExceeded, ExpansionBudget
-from reconciler.manifests.suggestions import did_you_mean
+from reconciler.manifests.suggestions import did_you_mean, listed
 from reconciler.manifests.variables import (
     CREDENTIAL,
     NoValue,
@@ -30,7 +30,9 @@ from reconciler.manifests.variables import (
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep
 
-_ALLOWED = "${var.NAME}, ${env.NAME} and ${job.key} are allowed; $${ is a literal ${"
+_ALLOWED = "${var.NAME}, ${env.NAME}, ${matrix.AXIS} and ${job.key} are allowed; $${ is a literal ${"
+#: Expressions that have another value in another job.
+_OF_ONE_JOB = ("job.", "matrix.")
 TOO_MUCH = "expansion too large"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -63,14 +65,15 @@ class Expander:
     values: VariableValues
     environ: Mapping[str, str]
     job: str | None = None
+    matrix: Mapping[str, Any] | None = None
     takes_secrets: bool = True
     takes_credentials: bool = False
     budget: ExpansionBudget = field(default_factory=ExpansionBudget)
     _same_for_all: dict[str, Any] = field(default_factory=dict)
 
-    def for_job(self, key: str) -> Expander:
+    def for_job(self, key: str, matrix: Mapping[str, Any] | None = None) -> Expander:
         """The same, for one job: what does not depend on the job is reckoned once."""
-        return replace(self, job=key)
+        return replace(self, job=key, matrix=matrix)
 
     def tree(self, tree: Any) -> Any:
         """Return plain data with every expression in it replaced.
@@ -97,7 +100,7 @@ class Expander:
             return self._same_for_all[text]
         parts = parts_of(text)
         value = self._joined(parts)
-        if not any(isinstance(part, Reference) and part.inner == "job.key" for part in parts):
+        if not any(isinstance(part, Reference) and part.inner.startswith(_OF_ONE_JOB) for part in parts):
             self._same_for_all[text] = value
         return value
 
@@ -142,9 +145,17 @@ class Expander:
             return self.job
         if kind == "var" and name:
             return self._variable(reference, name)
+        if kind == "matrix" and self.matrix is not None:
+            return self._axis(reference, name, self.matrix)
         if kind == "env" and _ENV_NAME.fullmatch(name):
             return self._environment(reference, name)
         raise _not_an_expression(reference, in_job=self.job is not None)
+
+    def _axis(self, reference: Reference, name: str, matrix: Mapping[str, Any]) -> Any:
+        if name in matrix:
+            return matrix[name]
+        why = f"{shorten(reference.text)}: this job has no such axis; it has {listed(sorted(matrix))}"
+        raise _wrong(reference, why, did_you_mean(name, sorted(matrix), "${{matrix.{}}}"))
 
     def _variable(self, reference: Reference, name: str) -> Any:
         try:

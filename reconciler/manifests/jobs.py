@@ -83,7 +83,7 @@ class JobReader:
             why = f"expected a mapping, got {found(entry.value)}"
             self.problems.append(own.diagnose((), "wrong type", why, at_key=entry.value is None))
             return None
-        expander = self.expander.for_job(entry.name)
+        expander = self.expander.for_job(entry.name, entry.matrix)
         value, is_whole = self._expanded(entry.value, expander, own)
         if "needs" in value or "formerly" in value:
             self.links.take(entry, value)
@@ -181,7 +181,7 @@ class JobReader:
             description=merged.get("description") or "",
             lifecycle=lifecycle,
             is_absent=is_absent,
-            needs=keys_in(merged.get("needs")),
+            needs=self.links.members_of(keys_in(merged.get("needs"))),
             formerly=keys_in(merged.get("formerly")),
             location=location_of_key(entry.document, entry.steps),
         )
@@ -210,11 +210,12 @@ class JobReader:
 
 
 def _mentions_job(tree: Any) -> bool:
+    """Whether an expression in it may have another value in another job."""
     if isinstance(tree, dict):
         return any(map(_mentions_job, tree.values()))
     if isinstance(tree, list):
         return any(map(_mentions_job, tree))
-    return isinstance(tree, str) and "job" in tree and "${" in tree
+    return isinstance(tree, str) and "${" in tree and ("job" in tree or "matrix" in tree)
 
 
 def _partly(tree: Any, expander: Expander) -> Any:

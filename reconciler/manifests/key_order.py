@@ -14,7 +14,7 @@ from reconciler.core.declared.stack import JobEntry, Manifest
 
 #: Keys that people look for first; all others follow in the order of their model.
 _FIRST: Mapping[type[BaseModel], tuple[str, ...]] = {
-    JobEntry: ("state", "kind", "description", "annotations", "formerly", "needs"),
+    JobEntry: ("matrix", "name", "state", "kind", "description", "annotations", "formerly", "needs"),
     Algorithm: (
         *("id", "name", "subscription_id", "item_version_id"),
         *("code_dir", "boot_file", "command", "engine", "parameters", "inputs", "outputs", "environments"),

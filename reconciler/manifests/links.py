@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -44,9 +44,13 @@ def keys_in(value: Any) -> tuple[str, ...]:
 
 @dataclass
 class Links:
-    """What the jobs of one stack say of each other; `entries` are all that its files declare, by key."""
+    """What the jobs of one stack say of each other; `entries` are all that its files declare, by key.
+
+    `members` are the keys of each entry with a matrix: to need the entry is to need all of them.
+    """
 
     entries: Mapping[str, MergedEntry]
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     needs: list[Link] = field(default_factory=list)
     formerly: list[Link] = field(default_factory=list)
 
@@ -54,6 +58,12 @@ class Links:
         """Take note of what an entry says, its expressions replaced."""
         self.needs += _links(entry, "needs", value.get("needs"))
         self.formerly += _links(entry, "formerly", value.get("formerly"))
+
+    def members_of(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """The keys, with the members of a sweep in the place of its entry."""
+        if not self.members:
+            return tuple(keys)
+        return tuple(dict.fromkeys(one for key in keys for one in self.members.get(key, (key,))))
 
     def problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with them."""
@@ -64,11 +74,12 @@ class Links:
 
     def _need_problems(self) -> Iterator[Diagnostic]:
         owner_of = {link.key: link.entry.name for link in self.formerly}
-        nearest = cache(Names(self.entries).did_you_mean)
+        nearest = cache(Names((*self.entries, *self.members)).did_you_mean)
         by_key: dict[str, dict[str, Link]] = {}
         for link in self.needs:
-            if link.key in self.entries:
-                by_key.setdefault(link.entry.name, {}).setdefault(link.key, link)
+            if link.key in self.entries or link.key in self.members:
+                for key in self.members_of((link.key,)):
+                    by_key.setdefault(link.entry.name, {}).setdefault(key, link)
                 continue
             why = f'"{shorten(link.key)}" is not declared in any file of the stack'
             if link.key in owner_of:

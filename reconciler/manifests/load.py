@@ -36,6 +36,7 @@ from reconciler.manifests.files import StackFiles, find_stack
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.mapping import stack_of
+from reconciler.manifests.matrix import Sweeps
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
 from reconciler.manifests.problems import Origin, diagnostics, found
 from reconciler.manifests.records import RecordsSetting
@@ -222,15 +223,19 @@ class _Loading:
         self._problems += records.check()
         target_name = self._default_target(targets)
         limits = self._limits()
+        expander = Expander(values, environ)
+        sweeps = Sweeps(expander)
+        merged.jobs = sweeps.expand(merged.jobs)
         reader = JobReader(
             merged.stack,
-            Expander(values, environ),
-            Links(merged.jobs),
+            expander,
+            Links(merged.jobs, sweeps.members),
             merged.defaults,
             _ECHOES_OF_BROKEN if self._is_broken else frozenset(),
         )
         jobs = {key: job for key, entry in merged.jobs.items() if (job := reader.read(entry)) is not None}
         reader.check_defaults()
+        self._problems += sweeps.problems
         self._problems += reader.problems
         self._problems += reader.links.problems()
         self._tell_missing_values(values)

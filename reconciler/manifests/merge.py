@@ -23,17 +23,23 @@ API_VERSION = "reconciler/v1"
 
 @dataclass(frozen=True)
 class MergedEntry:
-    """What one file says under one name of a section."""
+    """What one file says under one name of a section.
+
+    A member of a sweep has its own `name`, the `entry` of the file that it comes from, and its values of the
+    `matrix`.
+    """
 
     document: Document
     section: str
     name: str
     value: Any
+    entry: str | None = None
+    matrix: Mapping[str, Any] | None = None
 
     @property
     def steps(self) -> tuple[PathStep, ...]:
         """Its path in the file."""
-        return (self.section, self.name)
+        return (self.section, self.name if self.entry is None else self.entry)
 
 
 @dataclass

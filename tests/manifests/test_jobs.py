@@ -324,13 +324,13 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
         ),
         (
             "    spec:",
-            "    matrix: {lr: [1]}\n    spec:",
+            "    matrices: {lr: [1]}\n    spec:",
             "unknown field",
-            '"matrix" is not one of kind, description, annotations, training_experiment_reference, '
-            "algorithm, tasks, spec, endpoints, train_type, ftjob_config, lifecycle, state, needs, "
-            "formerly, raw",
-            None,
-            "matrix",
+            '"matrices" is not one of kind, description, annotations, training_experiment_reference, '
+            "algorithm, tasks, spec, endpoints, train_type, ftjob_config, matrix, name, lifecycle, state, "
+            "needs, formerly, raw",
+            'did you mean "matrix"?',
+            "matrices",
             "jobs.a",
         ),
         (

@@ -86,8 +86,9 @@ def _definitions() -> dict[str, Schema]:
     _relax_required(definitions)
     _add_mapping_forms(definitions)
     definitions["JobEntry"]["properties"]["raw"] |= _raw()
-    for name in NOT_IN_DEFAULTS:
+    for name in ("needs", "formerly"):
         definitions["JobEntry"]["properties"][name] |= _keys()
+    definitions["JobEntry"]["properties"]["matrix"] |= _matrix()
     return dict(sorted(definitions.items()))
 
 
@@ -261,6 +262,29 @@ def _environments(schema: Schema) -> None:
 def _keys() -> Schema:
     key: Schema = {"anyOf": [{"type": "string", **_KEY}, _EXPRESSION]}
     return {"anyOf": [key, {"type": "array", "items": key}, {"type": "null"}]}
+
+
+def _matrix() -> Schema:
+    """Axes with their values; `include` and `exclude` list combinations."""
+    value = {"type": ["string", "number", "boolean"]}
+    combinations = {
+        "type": "array",
+        "items": {"type": "object", "minProperties": 1, "additionalProperties": value},
+    }
+    expression = {"$ref": "#/$defs/Expression"}
+    return {
+        "anyOf": [
+            {
+                "type": "object",
+                "minProperties": 1,
+                "properties": {"include": combinations, "exclude": combinations},
+                "additionalProperties": {
+                    "anyOf": [{"type": "array", "minItems": 1, "items": value}, expression]
+                },
+            },
+            expression,
+        ]
+    }
 
 
 def _raw() -> Schema:

@@ -105,6 +105,13 @@ Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str
 class JobEntry(JobBody):
     """One entry under `jobs`: the create body, and what is the reconciler's own."""
 
+    matrix: dict[str, Any] | None = Field(
+        None,
+        description="Axes of a sweep, each a list of values: one job for each combination of them.",
+    )
+    name: str | None = Field(
+        None, description="How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it."
+    )
     lifecycle: Lifecycle = Field(
         default_factory=lambda: Lifecycle(), description="When to replace, retry or protect the job."
     )
@@ -119,7 +126,12 @@ class JobEntry(JobBody):
 
 
 #: What only makes sense below one job, and what it says there.
-NOT_IN_DEFAULTS = {"needs": "what one job waits for", "formerly": "the former keys of one job"}
+NOT_IN_DEFAULTS = {
+    "matrix": "the members of one entry",
+    "name": "how the members of one entry are named",
+    "needs": "what one job waits for",
+    "formerly": "the former keys of one job",
+}
 
 
 class TargetKind(StrEnum):

@@ -1,0 +1,265 @@
+"""Sweeps: an entry with a `matrix` is one job for each combination of its axes.
+
+Members are named by their values, never by an index, so that adding a value adds jobs and renames none.
+`exclude` takes combinations away; `include` then adds values to those that have the values it names, or is a
+combination of its own where none has, as in the matrices of CI services.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import product
+from math import prod
+from typing import Any
+
+from reconciler.core.declared.scalar import is_boolean, plain, scalar_text
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.observed.identity import key_problem
+from reconciler.core.text.secret import SecretText
+from reconciler.manifests.expand import Expander, NotExpanded, problems_in
+from reconciler.manifests.merge import MergedEntry
+from reconciler.manifests.problems import found
+from reconciler.manifests.suggestions import did_you_mean
+from reconciler.manifests.yaml.document import shorten
+from reconciler.manifests.yaml.positions import PathStep, diagnose, location_of_key
+
+#: What an entry says of its members, and no job does.
+MATRIX, NAME = "matrix", "name"
+INCLUDE, EXCLUDE = "include", "exclude"
+#: More jobs than this are no sweep that anybody means.
+MAX_MEMBERS = 10_000
+_INVALID = "invalid matrix"
+_AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]")
+_Combination = Mapping[str, Any]
+
+
+@dataclass
+class Sweeps:
+    """Expands the entries of one stack. `members` are the keys of each entry that has a matrix."""
+
+    expander: Expander
+    problems: list[Diagnostic] = field(default_factory=list)
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def expand(self, entries: Mapping[str, MergedEntry]) -> dict[str, MergedEntry]:
+        """The entries with every sweep replaced by its members; one with a problem has none."""
+        expanded = {
+            name: entry for name, entry in entries.items() if not _is_sweep(entry) and self._is_plain(entry)
+        }
+        taken = {name.lower(): entry for name, entry in entries.items() if not _is_sweep(entry)}
+        for entry in filter(_is_sweep, entries.values()):
+            members = self._members(entry, taken)
+            self.members[entry.name] = tuple(members)
+            expanded |= members
+        return expanded
+
+    def _is_plain(self, entry: MergedEntry) -> bool:
+        if isinstance(entry.value, dict) and NAME in entry.value:
+            why = "name spells the keys of an entry with a matrix; any other job is named by its key"
+            self._report(entry, (NAME,), "name without matrix", why, "rename the entry")
+            return False
+        return True
+
+    def _members(self, entry: MergedEntry, taken: dict[str, MergedEntry]) -> dict[str, MergedEntry]:
+        before = len(self.problems)
+        tree = self._expanded(entry, entry.value[MATRIX])
+        combinations = list(self._combinations(entry, tree)) if len(self.problems) == before else []
+        value = {name: member for name, member in entry.value.items() if name not in (MATRIX, NAME)}
+        members: dict[str, MergedEntry] = {}
+        combination_of: dict[str, _Combination] = {}
+        for named_by, combination in combinations:
+            key = self._key(entry, named_by)
+            if key is None:
+                continue
+            if why := key_problem(key):
+                fix = 'shorten it with name: "…${matrix.AXIS}…", which spells the keys'
+                why = f'{_shown(named_by)} gives "{shorten(key)}": {why}'
+                self._report(entry, (MATRIX,), "invalid key", why, fix)
+            elif (first := taken.get(key.lower())) is not None:
+                self._report_clash(entry, key, named_by, first, combination_of.get(key.lower()))
+            else:
+                taken[key.lower()] = entry
+                combination_of[key.lower()] = named_by
+                members[key] = replace(entry, name=key, value=value, entry=entry.name, matrix=combination)
+        return members if len(self.problems) == before else {}
+
+    def _expanded(self, entry: MergedEntry, tree: Any) -> Any:
+        try:
+            return self.expander.tree(tree)
+        except NotExpanded:
+            for steps, problem in problems_in(tree, self.expander, (MATRIX,)):
+                self.problems.append(
+                    diagnose(
+                        entry.document,
+                        (*entry.steps, *steps),
+                        problem.what,
+                        problem.why,
+                        problem.fix,
+                        text=problem.text,
+                    )
+                )
+            return None
+
+    def _combinations(self, entry: MergedEntry, tree: Any) -> Iterator[tuple[_Combination, _Combination]]:
+        """Yield each combination: the values that name it, and all of its values."""
+        if not isinstance(tree, dict) or not tree:
+            why = f"expected a mapping of axes to lists of values, got {found(tree) if tree else 'nothing'}"
+            self._report(entry, (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}")
+            return
+        axes = {name: values for name, values in tree.items() if name not in (INCLUDE, EXCLUDE)}
+        includes = self._listed(entry, tree, INCLUDE)
+        excludes = self._listed(entry, tree, EXCLUDE)
+        if not self._are_valid(entry, axes, includes, excludes):
+            return
+        count = prod(map(len, axes.values())) + len(includes)
+        if count > MAX_MEMBERS:
+            why = f"{count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
+            self._report(entry, (MATRIX,), _INVALID, why, "split it into entries of their own")
+            return
+        made = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())] if axes else []
+        kept = [one for one in made if not any(_has(one, out) for out in excludes)]
+        more: list[dict[str, Any]] = [{} for _ in kept]
+        alone: list[_Combination] = []
+        for include in includes:
+            own = {name: value for name, value in include.items() if name in axes}
+            matching = [n for n, one in enumerate(kept) if _has(one, own)]
+            for number in matching:
+                more[number] |= include
+            if not matching:
+                alone.append(include)
+        yield from ((one, {**one, **extra}) for one, extra in zip(kept, more, strict=True))
+        yield from ((one, one) for one in alone)
+        if not kept and not alone:
+            self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination", None)
+
+    def _listed(self, entry: MergedEntry, tree: _Combination, name: str) -> list[dict[str, Any]]:
+        value = tree.get(name)
+        if value is None and name not in tree:
+            return []
+        if not isinstance(value, list) or not all(isinstance(one, dict) and one for one in value):
+            why = f"expected a list of mappings of axes to values, got {found(value)}"
+            self._report(entry, (MATRIX, name), _INVALID, why, f"e.g. {name}: [{{lr: 0.1, batch: 64}}]")
+            return []
+        return value
+
+    def _are_valid(
+        self,
+        entry: MergedEntry,
+        axes: Mapping[str, Any],
+        includes: Sequence[_Combination],
+        excludes: Sequence[_Combination],
+    ) -> bool:
+        before = len(self.problems)
+        for name, values in axes.items():
+            if not isinstance(values, list):
+                why = f"expected a list of values, got {found(values)}"
+                self._report(entry, (MATRIX, name), _INVALID, why, f"e.g. {shorten(name)}: [0.1, 0.01]")
+            elif not values:
+                self._report(entry, (MATRIX, name), _INVALID, "an axis needs at least one value", None)
+            else:
+                for number, value in enumerate(values):
+                    self._check_value(entry, (MATRIX, name, number), value)
+        for section, combinations in ((INCLUDE, includes), (EXCLUDE, excludes)):
+            for number, combination in enumerate(combinations):
+                for name, value in combination.items():
+                    self._check_value(entry, (MATRIX, section, number, name), value)
+        for name in {*axes, *(name for one in includes for name in one)}:
+            if not _AXIS.fullmatch(name):
+                why = "an axis must consist of letters, digits, _ and -, and start with a letter"
+                self._report(entry, (MATRIX, name), "invalid key", f'"{shorten(name)}": {why}', None)
+        for number, combination in enumerate(excludes):
+            for name in combination.keys() - axes.keys():
+                why = f'"{shorten(name)}" is not an axis of this matrix'
+                fix = did_you_mean(name, list(axes))
+                self._report(entry, (MATRIX, EXCLUDE, number, name), "unknown axis", why, fix)
+        return len(self.problems) == before
+
+    def _check_value(self, entry: MergedEntry, steps: tuple[PathStep, ...], value: Any) -> None:
+        if isinstance(value, SecretText):
+            why = f"{value.reference} is sensitive, but the values of a matrix name jobs"
+            self._report(entry, steps, "secret not allowed here", why, None)
+        elif isinstance(value, dict | list | None):
+            why = f"expected text, a number, true or false, got {found(value)}"
+            self._report(entry, steps, "wrong type", why, None)
+
+    def _key(self, entry: MergedEntry, named_by: _Combination) -> str | None:
+        template = entry.value.get(NAME)
+        texts = {axis: value_text(value) for axis, value in named_by.items()}
+        if NAME not in entry.value:
+            return "-".join((entry.name, *(f"{axis}-{texts[axis]}" for axis in sorted(texts))))
+        if not isinstance(template, str):
+            self._report(entry, (NAME,), "wrong type", f"expected text, got {found(template)}", None)
+            return None
+        missing = [axis for axis in sorted(texts) if f"${{matrix.{axis}}}" not in template]
+        if missing:
+            wanted = ", ".join(f"${{matrix.{axis}}}" for axis in missing)
+            why = f"{_shown(named_by)}: every axis must stand in it, {wanted} does not"
+            self._report(entry, (NAME,), "invalid name", why, None)
+            return None
+        try:
+            return str(self.expander.for_job(entry.name, texts).text(template))
+        except NotExpanded as error:
+            why, fix = error.problem.why, error.problem.fix
+            self._report(entry, (NAME,), error.problem.what, f"{_shown(named_by)}: {why}", fix)
+            return None
+
+    def _report_clash(
+        self,
+        entry: MergedEntry,
+        key: str,
+        named_by: _Combination,
+        first: MergedEntry,
+        earlier: _Combination | None,
+    ) -> None:
+        if first is entry and earlier is not None:
+            other = _shown(earlier)
+        else:
+            other = f"the entry at {location_of_key(first.document, first.steps)}"
+        why = f'{_shown(named_by)} and {other} are both "{shorten(key)}" to the service'
+        fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
+        self._report(entry, (MATRIX,), "duplicate key", why, fix)
+
+    def _report(
+        self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, why: str, fix: str | None
+    ) -> None:
+        self.problems.append(diagnose(entry.document, (*entry.steps, *steps), what, why, fix))
+
+
+def value_text(value: Any) -> str:
+    """A value as it stands in the key of a member: numbers in their shortest decimal form."""
+    number = plain(value)
+    if isinstance(number, int | float) and not is_boolean(value):
+        text = _decimal(number)
+    else:
+        text = str(scalar_text(number))
+    return _NOT_IN_NAMES.sub("_", text)
+
+
+def _decimal(number: float) -> str:
+    try:
+        text = format(Decimal(repr(number)), "f")
+    except (ArithmeticError, ValueError):  # infinite, or none at all
+        return repr(number)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _is_sweep(entry: MergedEntry) -> bool:
+    return isinstance(entry.value, dict) and MATRIX in entry.value
+
+
+def _has(combination: _Combination, values: _Combination) -> bool:
+    return all(name in combination and _same(combination[name], value) for name, value in values.items())
+
+
+def _same(one: Any, other: Any) -> bool:
+    # To Python true is 1.
+    return is_boolean(one) == is_boolean(other) and bool(plain(one) == plain(other))
+
+
+def _shown(combination: _Combination) -> str:
+    pairs = (f"{name}: {shorten(str(scalar_text(value)))}" for name, value in combination.items())
+    return "{" + ", ".join(pairs) + "}"
