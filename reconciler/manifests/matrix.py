@@ -8,7 +8,7 @@ combination of its own where none has, as in the matrices of CI services.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import product
@@ -104,79 +104,67 @@ class Sweeps:
                 )
             return None
 
-    def _combinations(self, entry: MergedEntry, tree: Any) -> Iterator[tuple[_Combination, _Combination]]:
-        """Yield each combination: the values that name it, and all of its values."""
+    def _combinations(self, entry: MergedEntry, tree: Any) -> list[tuple[_Combination, _Combination]]:
+        """Each combination: the values that name it, and all of its values."""
         if not isinstance(tree, dict) or not tree:
             why = f"expected a mapping of axes to lists of values, got {found(tree) if tree else 'nothing'}"
             self._report(entry, (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}")
-            return
+            return []
         axes = {name: values for name, values in tree.items() if name not in (INCLUDE, EXCLUDE)}
-        includes = self._listed(entry, tree, INCLUDE)
-        excludes = self._listed(entry, tree, EXCLUDE)
-        if not self._are_valid(entry, axes, includes, excludes):
-            return
-        count = prod(map(len, axes.values())) + len(includes)
-        if count > MAX_MEMBERS:
-            why = f"{count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
+        matrix = _Matrix(axes, self._listed(entry, tree, INCLUDE), self._listed(entry, tree, EXCLUDE))
+        if not self._is_valid(entry, matrix):
+            return []
+        if matrix.count > MAX_MEMBERS:
+            why = f"{matrix.count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
             self._report(entry, (MATRIX,), _INVALID, why, "split it into entries of their own")
-            return
-        made = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())] if axes else []
-        kept = [one for one in made if not any(_has(one, out) for out in excludes)]
-        more: list[dict[str, Any]] = [{} for _ in kept]
-        alone: list[_Combination] = []
-        for include in includes:
-            own = {name: value for name, value in include.items() if name in axes}
-            matching = [n for n, one in enumerate(kept) if _has(one, own)]
-            for number in matching:
-                more[number] |= include
-            if not matching:
-                alone.append(include)
-        yield from ((one, {**one, **extra}) for one, extra in zip(kept, more, strict=True))
-        yield from ((one, one) for one in alone)
-        if not kept and not alone:
+            return []
+        combinations = matrix.combinations()
+        if not combinations:
             self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination", None)
+        return combinations
 
     def _listed(self, entry: MergedEntry, tree: _Combination, name: str) -> list[dict[str, Any]]:
-        value = tree.get(name)
-        if value is None and name not in tree:
-            return []
+        value = tree.get(name, [])
         if not isinstance(value, list) or not all(isinstance(one, dict) and one for one in value):
             why = f"expected a list of mappings of axes to values, got {found(value)}"
             self._report(entry, (MATRIX, name), _INVALID, why, f"e.g. {name}: [{{lr: 0.1, batch: 64}}]")
             return []
         return value
 
-    def _are_valid(
-        self,
-        entry: MergedEntry,
-        axes: Mapping[str, Any],
-        includes: Sequence[_Combination],
-        excludes: Sequence[_Combination],
-    ) -> bool:
+    def _is_valid(self, entry: MergedEntry, matrix: _Matrix) -> bool:
         before = len(self.problems)
-        for name, values in axes.items():
-            if not isinstance(values, list):
-                why = f"expected a list of values, got {found(values)}"
-                self._report(entry, (MATRIX, name), _INVALID, why, f"e.g. {shorten(name)}: [0.1, 0.01]")
-            elif not values:
-                self._report(entry, (MATRIX, name), _INVALID, "an axis needs at least one value", None)
-            else:
-                for number, value in enumerate(values):
-                    self._check_value(entry, (MATRIX, name, number), value)
-        for section, combinations in ((INCLUDE, includes), (EXCLUDE, excludes)):
+        for name, values in matrix.axes.items():
+            self._check_axis(entry, name, values)
+        for section, combinations in ((INCLUDE, matrix.includes), (EXCLUDE, matrix.excludes)):
             for number, combination in enumerate(combinations):
                 for name, value in combination.items():
                     self._check_value(entry, (MATRIX, section, number, name), value)
-        for name in {*axes, *(name for one in includes for name in one)}:
-            if not _AXIS.fullmatch(name):
-                why = "an axis must consist of letters, digits, _ and -, and start with a letter"
-                self._report(entry, (MATRIX, name), "invalid key", f'"{shorten(name)}": {why}', None)
-        for number, combination in enumerate(excludes):
-            for name in combination.keys() - axes.keys():
+        for number, combination in enumerate(matrix.includes):
+            for name in combination:
+                self._check_name(entry, (MATRIX, INCLUDE, number, name), name)
+        for number, combination in enumerate(matrix.excludes):
+            for name in combination.keys() - matrix.axes.keys():
                 why = f'"{shorten(name)}" is not an axis of this matrix'
-                fix = did_you_mean(name, list(axes))
+                fix = did_you_mean(name, list(matrix.axes))
                 self._report(entry, (MATRIX, EXCLUDE, number, name), "unknown axis", why, fix)
         return len(self.problems) == before
+
+    def _check_axis(self, entry: MergedEntry, name: str, values: Any) -> None:
+        steps = (MATRIX, name)
+        self._check_name(entry, steps, name)
+        if not isinstance(values, list):
+            why = f"expected a list of values, got {found(values)}"
+            self._report(entry, steps, _INVALID, why, f"e.g. {shorten(name)}: [0.1, 0.01]")
+        elif not values:
+            self._report(entry, steps, _INVALID, "an axis needs at least one value", None)
+        else:
+            for number, value in enumerate(values):
+                self._check_value(entry, (*steps, number), value)
+
+    def _check_name(self, entry: MergedEntry, steps: tuple[PathStep, ...], name: str) -> None:
+        if not _AXIS.fullmatch(name):
+            why = "an axis must consist of letters, digits, _ and -, and start with a letter"
+            self._report(entry, steps, "invalid key", f'"{shorten(name)}": {why}', None)
 
     def _check_value(self, entry: MergedEntry, steps: tuple[PathStep, ...], value: Any) -> None:
         if isinstance(value, SecretText):
@@ -227,6 +215,37 @@ class Sweeps:
         self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, why: str, fix: str | None
     ) -> None:
         self.problems.append(diagnose(entry.document, (*entry.steps, *steps), what, why, fix))
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    axes: Mapping[str, list[Any]]
+    includes: Sequence[Mapping[str, Any]]
+    excludes: Sequence[Mapping[str, Any]]
+
+    @property
+    def count(self) -> int:
+        """How many combinations there are at most."""
+        return prod(map(len, self.axes.values())) + len(self.includes)
+
+    def combinations(self) -> list[tuple[_Combination, _Combination]]:
+        """Each combination: the values that name it, and all of its values."""
+        kept = [one for one in self._product() if not any(_has(one, out) for out in self.excludes)]
+        whole = [dict(one) for one in kept]
+        alone: list[_Combination] = []
+        for include in self.includes:
+            own = {name: value for name, value in include.items() if name in self.axes}
+            matching = [n for n, one in enumerate(kept) if _has(one, own)]
+            for number in matching:
+                whole[number] |= {**include, **kept[number]}
+            if not matching:
+                alone.append(include)
+        return [*zip(kept, whole, strict=True), *((one, one) for one in alone)]
+
+    def _product(self) -> list[_Combination]:
+        if not self.axes:
+            return []
+        return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
 
 
 def value_text(value: Any) -> str:
