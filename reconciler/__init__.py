@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from reconciler.core.ports import (
         NameTaken,
         NotFound,
+        NotSupported,
         Rejected,
         ServerError,
         ServiceError,
@@ -130,6 +131,7 @@ _NAMES_BY_MODULE = {
     "core.ports": (
         "NameTaken",
         "NotFound",
+        "NotSupported",
         "Rejected",
         "ServerError",
         "ServiceError",
@@ -174,6 +176,7 @@ __all__ = [
     "Metric",
     "NameTaken",
     "NotFound",
+    "NotSupported",
     "Plan",
     "Quota",
     "ReconcilerError",

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from reconciler import reconcile
 from reconciler.api_arguments import (
@@ -52,6 +52,7 @@ from reconciler.saved_plans import PlanFile, ReadPlan, SecretSources, plan_file_
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend
+    from reconciler.backends.target import Runtime
     from reconciler.connection import RecordOptions
     from reconciler.core.drift.entry import Drift, Pending
     from reconciler.core.drift.report import DriftReport as CoreDriftReport
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from reconciler.jobs.client import JobClient
     from reconciler.manifests import LoadedStack
     from reconciler.reconcile import Context
-    from reconciler.targets import Runtime
 
 _T = TypeVar("_T")
 _log = logging.getLogger("reconciler")
@@ -218,8 +218,8 @@ class Stack:
             ServiceError: no credentials were found, say.
         """
         from reconciler.backends.clock import SystemClock
+        from reconciler.backends.target import Runtime
         from reconciler.connection import RecordOptions
-        from reconciler.targets import Runtime
 
         target, records = text_of("target", target), text_of("records", records)
         environ = environ_of(environ)
@@ -291,12 +291,11 @@ class Session:
 
     @property
     def backend(self) -> ModelArtsBackend:
-        """The calls of the service that `jobs` does not have: tags, quotas, flavors, and others."""
-        from reconciler.backends.modelarts.backend import ModelArtsBackend
+        """The calls of the service that `jobs` does not have: tags, quotas, flavors, and others.
 
-        backend = self._context.target.backend
-        assert isinstance(backend, ModelArtsBackend), "every kind of target speaks this API"
-        return backend
+        The type is that of the kinds `local` and `modelarts`; the backend of another kind offers less.
+        """
+        return cast("ModelArtsBackend", self._context.target.backend)
 
     @cached_property
     def jobs(self) -> JobClient:

@@ -12,14 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.core.declared.stack import Target, TargetKind
+from reconciler.backends.target import Runtime
+from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.record import LEASE_S, Scope
 from reconciler.core.store_url import absolute_url, parse_store_url, passwords_in
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
-from reconciler.targets import Runtime, connected, identity_of
+from reconciler.targets import connected, identity_of
 
 if TYPE_CHECKING:
     from reconciler.core.planning.plan import TargetIdentity
@@ -100,7 +101,7 @@ def records_url(
         WrongUsage: `given` is not the URL of a store.
         ManifestInvalid: the declared URL is not complete.
     """
-    if target.kind is not TargetKind.LOCAL:
+    if not target.traits.is_embedded:
         return given or declared()
     if given:
         runtime.redactor.learn(passwords_in(given))

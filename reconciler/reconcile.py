@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.backends.target import Connected
 from reconciler.core.declared.selection import check_keys, narrow
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
@@ -46,7 +47,6 @@ from reconciler.core.record import (
 )
 from reconciler.manifests import LoadedStack
 from reconciler.recording import Recording
-from reconciler.targets import Connected
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
@@ -180,7 +180,10 @@ def apply(
         journal=journal or NoJournal(),
         parallelism=context.parallelism,
         timeout_s=timeout_s,
-        checks=CreateChecks(context.target.catalog, recording.warn if recording else context.tell),
+        checks=CreateChecks(
+            context.target.catalog if context.target.checks_offers else None,
+            recording.warn if recording else context.tell,
+        ),
     )
     return execution.run(plan)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.declared.stack import Limits, Stack, TargetKind
+from reconciler.core.declared.stack import Limits, Stack
 from reconciler.core.diagnostic import (
     Diagnostic,
     ManifestInvalid,
@@ -87,7 +87,7 @@ def plan_file_of(
     options = SavedOptions(
         target=target,
         root=os.path.relpath(loaded.root.resolve(), directory),
-        records=None if target.kind is TargetKind.LOCAL else _reference(records, loaded, environ),
+        records=None if target.traits.is_embedded else _reference(records, loaded, environ),
         only=only,
         allow=allow,
         sources={name: _seen_from(directory, source) for name, source in loaded.sources.items()},

@@ -10,7 +10,8 @@ from uuid import NAMESPACE_URL, uuid5
 from reconciler.core.declared.body import create_body, desugar
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
 from reconciler.core.declared.scalar import walk_texts
-from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack, TargetKind
+from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack
+from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase
@@ -21,9 +22,7 @@ NOW = 1_800_000_000.0
 HOUR = 3600.0
 STACK = "vision"
 
-TARGET = TargetIdentity(
-    name="local", kind=TargetKind.LOCAL, endpoint="local", project_id="local", workspace_id="0"
-)
+TARGET = TargetIdentity(name="local", kind=LOCAL, endpoint="local", project_id="local", workspace_id="0")
 
 ENTRY: dict[str, Any] = {
     "algorithm": {

@@ -9,13 +9,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from reconciler import reconcile
-from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, observe
+from reconciler.backends.modelarts.observe import NeedsAbsence, observe
 from reconciler.backends.modelarts.paging import PAGE_SIZE, PageReader, SearchPage
+from reconciler.backends.target import Connected
 from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import by_name, canonical, split
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Declared, Stack
 from reconciler.core.observed.job import Observation, ObservedJob
+from reconciler.core.observed.listing import SearchFilter
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import Plan
 from reconciler.core.planning.planner import Options
@@ -24,7 +26,6 @@ from reconciler.core.record import HistorySnapshot, PastRevision, Scope
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
-from reconciler.targets import Connected
 from tests.builders import HOUR, NOW, TARGET, seen
 
 

@@ -11,9 +11,11 @@ import pytest
 
 import reconciler
 from reconciler.backends.modelarts.backend import HUAWEI_ONLY, ModelArtsBackend
+from reconciler.backends.modelarts.catalog import Catalog
 from reconciler.backends.modelarts.jobs import Jobs
-from reconciler.backends.modelarts.operations import Operations
+from reconciler.backends.modelarts.logs import Logs
 from reconciler.backends.modelarts.request_models import SearchBody
+from reconciler.backends.modelarts.tags import Tags
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.emulator.routes import ROUTES, Route
@@ -32,7 +34,7 @@ ROWS = {
     for cells in [[cell.strip() for cell in line.strip("|").split(" | ")]]
 }
 #: The calls of `backend` itself, and those of its groups.
-GROUPS = {"": ModelArtsBackend, "jobs": Jobs, "operations": Operations}
+GROUPS = {"": ModelArtsBackend, "jobs": Jobs, "logs": Logs, "tags": Tags, "catalog": Catalog}
 #: The same of `session`.
 SESSION = {"": reconciler.Session, "jobs": reconciler.JobClient}
 #: The vendor's calls, from its documents. Source: docs/modelarts.md, "Sources".

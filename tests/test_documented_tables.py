@@ -14,13 +14,15 @@ from jsonschema import Draft202012Validator
 from reconciler.backends.auth.credential_chain import CredentialContext, find_credentials
 from reconciler.backends.connect import endpoint_of
 from reconciler.backends.http.session import MAX_SKEW_S
+from reconciler.backends.modelarts.backend import BATCH
 from reconciler.backends.modelarts.errors import CODES, RENEW_ON
-from reconciler.backends.modelarts.operations import BATCH, TAG_PAGE
 from reconciler.backends.modelarts.paging import PAGE_SIZE
+from reconciler.backends.modelarts.tags import TAG_PAGE
 from reconciler.cli import cli
 from reconciler.core.declared.body import OWN_KEYS
 from reconciler.core.declared.canonical import mutable_paths, walk_rules
-from reconciler.core.declared.stack import Lifecycle, Limits, Manifest, Target, TargetKind, Variable
+from reconciler.core.declared.stack import Lifecycle, Limits, Manifest, Target, Variable
+from reconciler.core.declared.target_kind import MODELARTS
 from reconciler.core.drift.report import DriftClass
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
 from reconciler.core.observed.identity import MAX_DESCRIPTION, MAX_NAME
@@ -236,7 +238,7 @@ def test_endpoints_of_regions_are_those_of_the_page() -> None:
     shown = {region.strip("`"): endpoint.strip("`") for region, endpoint in rows}
     shown["cn-north-4"] = pattern.strip("`").replace("REGION", "cn-north-4")
     for region, endpoint in shown.items():
-        assert endpoint_of(Target(kind=TargetKind.MODELARTS, region=region), {}) == endpoint
+        assert endpoint_of(Target(kind=MODELARTS, region=region), {}) == endpoint
 
 
 def test_every_documented_call_is_one_of_the_service() -> None:

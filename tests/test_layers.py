@@ -18,6 +18,7 @@ LOOP = frozenset(
     {
         "connection",
         "jobs",
+        "local_target",
         "reconcile",
         "record_directory",
         "recording",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import reconciler
-from reconciler import targets
+from reconciler import local_target
 
 PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
@@ -38,7 +38,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         clock._store.clock.advance(seconds=seconds)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(targets._LocalClock, "sleep", pass_time)
+    monkeypatch.setattr(local_target._LocalClock, "sleep", pass_time)
     monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
     monkeypatch.setitem(sys.modules, "airflow.decorators", _airflow())
     (tmp_path / "jobs").mkdir()

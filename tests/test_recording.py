@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.declared.stack import TargetKind
+from reconciler.core.declared.target_kind import MODELARTS
 from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.record import RecordsUnavailable, RunKind, Scope
 from reconciler.recording import Recording
@@ -22,9 +22,7 @@ class Now:
 
 
 def scope(endpoint: str = "https://here") -> Scope:
-    target = TargetIdentity(
-        name="there", kind=TargetKind.MODELARTS, endpoint=endpoint, project_id="p", workspace_id="0"
-    )
+    target = TargetIdentity(name="there", kind=MODELARTS, endpoint=endpoint, project_id="p", workspace_id="0")
     return Scope.of("test", target)
 
 

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.declared.stack import Target, TargetKind
+from reconciler.backends.target import Connected, Runtime
+from reconciler.core.declared.stack import Target
+from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.ports import Clock
 from reconciler.emulator import StoreError
-from reconciler.targets import Connected, LocalFileFailed, Runtime, _fix_of, connected
+from reconciler.local_target import LocalFileFailed, _fix_of
+from reconciler.targets import connected
 
 
 class Frozen(Clock):
@@ -27,7 +30,7 @@ class Frozen(Clock):
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Connected]:
-    with connected("there", Target(kind=TargetKind.LOCAL), tmp_path, Runtime({}, Frozen())) as place:
+    with connected("there", Target(kind=LOCAL), tmp_path, Runtime({}, Frozen())) as place:
         yield place
 
 

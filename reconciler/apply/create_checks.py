@@ -51,9 +51,11 @@ class CreateChecks:
                 )
 
     def _offers(self, catalog: Catalog, body: Mapping[str, Any]) -> Offers:
+        flavors = self._asked_once("flavors", catalog.flavor_offers) if needs_flavors(body) else None
+        engines = self._asked_once("engines", catalog.engine_offers) if needs_engines(body) else None
         return Offers(
-            most_nodes=self._asked_once("flavors", catalog.flavors) if needs_flavors(body) else None,
-            engines=self._asked_once("engines", catalog.engines) if needs_engines(body) else None,
+            {one.flavor_id: one.max_nodes for one in flavors.items} if flavors and flavors.is_whole else None,
+            [one for one in engines.items if one.engine_id] if engines and engines.is_whole else None,
         )
 
     def _pool_refusal(self, catalog: Catalog, pool_id: str, flavor_id: str | None) -> Rejected | None:

@@ -14,9 +14,9 @@ from reconciler.cli.terminal.console import console
 from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
+    from reconciler.backends.target import Runtime
     from reconciler.manifests import LoadedStack
     from reconciler.reconcile import Context
-    from reconciler.targets import Runtime
 
 #: The default of `--lease`: how long a lock outlives a holder who died (core.record.LEASE_S).
 _LEASE_S = 60.0
@@ -49,9 +49,9 @@ def load_stack(
 def runtime(stop: threading.Event | None = None) -> Runtime:
     """What runs a stack here: the environment of this process, the system clock, and the console."""
     from reconciler.backends.clock import SystemClock
+    from reconciler.backends.target import Runtime
     from reconciler.cli.terminal import stray_output
     from reconciler.cli.terminal.reading import reading
-    from reconciler.targets import Runtime
 
     stray_output.redirect()
     return Runtime(

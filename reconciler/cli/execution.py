@@ -146,12 +146,10 @@ def _show_ends_of_logs(context: Context, result: Result) -> None:
     badly = [w.job for w in result.waits if w.end == "ended_badly" and w.job is not None]
     if not badly:
         return
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.cli.wait import show_end_of_log
 
-    assert isinstance(context.target.backend, ModelArtsBackend), "every kind of target speaks this API"
     for job in badly:
-        show_end_of_log(context.target.backend, job)
+        show_end_of_log(context.target, job)
 
 
 def _execute(

@@ -12,7 +12,7 @@ from reconciler.core.ports import ServiceError
 from reconciler.jobs.actions import check_allowed, delete, delete_unless, terminate
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
+    from reconciler.backends.target import Connected
     from reconciler.core.observed.job import ObservedJob
 
 
@@ -25,7 +25,7 @@ class Ending(NamedTuple):
 
 
 def terminate_all(
-    backend: ModelArtsBackend, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
+    target: Connected, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
 ) -> ExitCode:
     """Terminate jobs, and say what became of each. Returns the exit code.
 
@@ -36,28 +36,30 @@ def terminate_all(
     """
     check_allowed(jobs, Operation.TERMINATE, force=force)
     _ask("Terminate", jobs, yes=yes)
-    return _report([_tried(backend, job, terminate) for job in jobs], as_json=as_json)
+    return _report([_tried(target, job, terminate) for job in jobs], as_json=as_json)
 
 
 def delete_all(
-    backend: ModelArtsBackend, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
+    target: Connected, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
 ) -> ExitCode:
     """Delete the records of jobs, several by one call, and say what became of each. Returns the exit code.
 
     Raises:
         Refused: one of them may not be deleted, or nobody agreed; nothing was sent.
+        NotSupported: this kind of target keeps its records.
     """
+    deletion = target.deletion
     check_allowed(jobs, Operation.DELETE_RECORD, force=force)
     _ask("Delete the record of", jobs, yes=yes)
     if len(jobs) > 1:
         try:
-            backend.operations.delete_many({job.id: _kind(job) for job in jobs})
+            deletion.delete_many({job.id: _kind(job) for job in jobs})
         except ServiceError as failure:
-            endings = [_tried(backend, job, delete_unless(failure)) for job in jobs]
+            endings = [_tried(target, job, delete_unless(failure)) for job in jobs]
         else:
             endings = [Ending(job, "deleting") for job in jobs]
     else:
-        endings = [_tried(backend, job, delete) for job in jobs]
+        endings = [_tried(target, job, delete) for job in jobs]
     return _report(endings, as_json=as_json)
 
 
@@ -72,11 +74,9 @@ def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
     confirm(f"{verb} {'this job' if len(jobs) == 1 else f'these {len(jobs)} jobs'}?")
 
 
-def _tried(
-    backend: ModelArtsBackend, job: ObservedJob, call: Callable[[ModelArtsBackend, ObservedJob], str]
-) -> Ending:
+def _tried(target: Connected, job: ObservedJob, call: Callable[[Connected, ObservedJob], str]) -> Ending:
     try:
-        return Ending(job, call(backend, job))
+        return Ending(job, call(target, job))
     except ServiceError as failure:
         return Ending(job, "failed", failure)
 

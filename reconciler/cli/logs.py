@@ -10,15 +10,15 @@ from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.backends.modelarts.responses import Metric
     from reconciler.cli.service_session import Called
     from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed.reports import NodeMetric
+    from reconciler.core.ports import Logs
 
 
 def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> None:
     """Print a link to the whole log."""
-    url = there.backend.operations.log_url(job.id, task, download=True)
+    url = there.target.logs.url(job.id, task, download=True)
     if as_json:
         _dump({"job": job.id, "task": task, "url": url})
     elif url is not None:
@@ -32,7 +32,7 @@ def print_log(there: Called, job: ObservedJob, task: str, lines: int | None, *, 
     from reconciler.core.observed.logtail import last_lines, unseen
     from reconciler.render.listing import render_lines
 
-    preview = there.backend.operations.log_preview(job.id, task)
+    preview = there.target.logs.preview(job.id, task)
     if preview is None:
         _say_none(job, task)
     content = preview.content if preview else ""
@@ -59,9 +59,9 @@ def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_
     seen, is_first = 0, True
     while True:
         # The phase first: what the job wrote before it ended is in the log that is read after it.
-        job = there.backend.details(job.id)
+        job = there.target.backend.details(job.id)
         has_ended = job.phase is not None and job.phase.is_terminal
-        preview = there.backend.operations.log_preview(job.id, task)
+        preview = there.target.logs.preview(job.id, task)
         if preview is not None:
             new = unseen(preview.content, preview.full_size, seen, is_last=has_ended)
             if not has_ended:
@@ -92,12 +92,12 @@ def _print_part(text: str, *, as_json: bool) -> None:
         console.result(render_lines(text))
 
 
-def end_of_log(backend: ModelArtsBackend, job: ObservedJob, lines: int) -> list[str]:
+def end_of_log(logs: Logs, job: ObservedJob, lines: int) -> list[str]:
     """The last lines of a job's log; none where it cannot be read."""
     from reconciler.core.ports import ServiceError
 
     try:
-        preview = backend.operations.log_preview(job.id, first_task(job))
+        preview = logs.preview(job.id, first_task(job))
     except ServiceError:
         return []
     if preview is None:
@@ -106,7 +106,7 @@ def end_of_log(backend: ModelArtsBackend, job: ObservedJob, lines: int) -> list[
     return redact_log(preview.content, is_cut=is_cut).splitlines()[-lines:]
 
 
-def metric_row(metric: Metric) -> tuple[str, ...]:
+def metric_row(metric: NodeMetric) -> tuple[str, ...]:
     """One metric in numbers: last, mean and largest value, and for how many minutes there is one."""
     values = [value for value in metric.value if value is not None]
     if not values:

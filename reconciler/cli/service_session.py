@@ -15,10 +15,9 @@ from reconciler.cli.terminal.console import console
 from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
+    from reconciler.backends.target import Connected
     from reconciler.core.declared.stack import Stack
     from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.planning.plan import TargetIdentity
     from reconciler.core.ports import Clock
     from reconciler.core.text.declared_secrets import DeclaredSecrets
 
@@ -44,8 +43,7 @@ class Called(NamedTuple):
     """A target of a stack, to be asked directly."""
 
     stack: Stack
-    identity: TargetIdentity
-    backend: ModelArtsBackend
+    target: Connected
     clock: Clock
     secrets: DeclaredSecrets
 
@@ -64,7 +62,7 @@ class Called(NamedTuple):
         """Return the job that an argument means, see `jobs.lookup`. No output shows its tokens."""
         from reconciler.jobs.lookup import find_job
 
-        job = find_job(self.stack, self.backend, named, lambda text: console.say(printable(text)))
+        job = find_job(self.stack, self.target, named, lambda text: console.say(printable(text)))
         learn_tokens(job)
         return job
 
@@ -81,7 +79,6 @@ def called(
     target: str | None,
 ) -> Iterator[Called]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
     from reconciler.core.text.declared_secrets import DeclaredSecrets
     from reconciler.targets import connected
 
@@ -89,9 +86,8 @@ def called(
     name, chosen = loaded.target(target)
     run_by = runtime()
     with connected(name, chosen, loaded.root, run_by) as place:
-        assert isinstance(place.backend, ModelArtsBackend), "every kind of target speaks this API"
         secrets = DeclaredSecrets.of(loaded.stack)
-        yield Called(loaded.stack, place.identity, place.backend, run_by.clock, secrets)
+        yield Called(loaded.stack, place, run_by.clock, secrets)
 
 
 def learn_tokens(job: ObservedJob) -> None:

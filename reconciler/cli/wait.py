@@ -12,11 +12,12 @@ from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import can_draw, live_table
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.goal import Goal, Judged
+from reconciler.core.ports import SupportsLogs
 from reconciler.core.text.sanitize import printable
 from reconciler.jobs.wait import JobWatch, watch_all
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
+    from reconciler.backends.target import Connected
     from reconciler.cli.service_session import Called
     from reconciler.core.observed.job import ObservedJob
 
@@ -41,7 +42,7 @@ def wait_for_all(
     there: Called, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
 ) -> ExitCode:
     """Wait for every job, however the others end; show how each ended. Returns the exit code."""
-    watches = [JobWatch(there.backend, job, goal, _say) for job in jobs]
+    watches = [JobWatch(there.target.backend, job, goal, _say) for job in jobs]
     gc.enable()  # a run is spared it while it is short; a wait may last for days
     with live_table(there.clock, goal) as show:
         watch_all(watches, there.clock, timeout_s, show)
@@ -55,7 +56,7 @@ def _report(there: Called, watches: Sequence[JobWatch], *, as_json: bool) -> Non
     documents = []
     for watch in watches:
         job, ran_s = watch.job, watch.job.ran_s(there.clock.now())
-        log = end_of_log(there.backend, job, LOG_LINES) if watch.result == Judged.ENDED_BADLY else []
+        log = _end_of_log(there.target, job) if watch.result == Judged.ENDED_BADLY else []
         document = {
             "id": job.id,
             "name": job.name,
@@ -74,9 +75,13 @@ def _report(there: Called, watches: Sequence[JobWatch], *, as_json: bool) -> Non
         console.document({"jobs": documents})
 
 
-def show_end_of_log(backend: ModelArtsBackend, job: ObservedJob) -> None:
+def show_end_of_log(target: Connected, job: ObservedJob) -> None:
     """Say the last lines of a job's log, if it has one."""
-    _say_log(job, end_of_log(backend, job, LOG_LINES))
+    _say_log(job, _end_of_log(target, job))
+
+
+def _end_of_log(target: Connected, job: ObservedJob) -> list[str]:
+    return end_of_log(target.backend.logs, job, LOG_LINES) if isinstance(target.backend, SupportsLogs) else []
 
 
 def _say_log(job: ObservedJob, log: Sequence[str]) -> None:

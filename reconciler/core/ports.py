@@ -21,15 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed.job import Observation, ObservedJob
 
 if TYPE_CHECKING:
-    from reconciler.core.observed.catalog import EngineOffer
+    from reconciler.core.observed.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
+    from reconciler.core.observed.listing import Listing, SearchFilter
     from reconciler.core.observed.ownership import Revision
+    from reconciler.core.observed.reports import EventPage, EventQuery, LogEnd, NodeMetric
     from reconciler.core.outcome import Outcome
     from reconciler.core.record import (
         Declared,
@@ -139,6 +141,12 @@ class NotOffered(Rejected):
     what = "not offered"
 
 
+class NotSupported(Rejected):
+    """What was asked is nothing that this kind of target, or this cloud, can do; nothing was sent."""
+
+    what = "not supported by the target"
+
+
 class NameTaken(Rejected):
     """A job of that name exists, seen or not."""
 
@@ -211,22 +219,129 @@ class Backend(Protocol):
         ...
 
 
-class Catalog(Protocol):
-    """What a target offers to jobs. Any method may raise a `ServiceError`: then it is not known."""
+# What a backend may offer beside that is asked for with isinstance, see `backends.target.Connected`.
 
-    def flavors(self) -> Mapping[str, int | None] | None:
-        """The flavors of the public pools, with the most nodes a job may have (None: not said).
 
-        None if the list is not known to be whole.
+@runtime_checkable
+class SupportsSearch(Protocol):
+    """A backend that finds jobs by conditions of its own."""
+
+    def search(
+        self,
+        filters: Sequence[SearchFilter] = ...,
+        *,
+        order: str = ...,
+        sort_by: str = ...,
+        more: Mapping[str, Any] = ...,
+        limit: int | None = ...,
+        wanted: Callable[[ObservedJob], bool] = ...,
+    ) -> Listing:
+        """Read the jobs that match; failures are in the answer.
+
+        With a `limit` reading stops after the page on which so many `wanted` jobs are reached. `more` are
+        further fields of the search.
+
+        Raises:
+            Unauthorized: nobody is allowed to read it.
+            Rejected: one of the conditions is not known.
         """
         ...
 
-    def engines(self) -> Collection[EngineOffer] | None:
-        """The preset engines; None if the list is not known to be whole."""
+
+@runtime_checkable
+class SupportsDelete(Protocol):
+    """A backend whose job records can be deleted."""
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`."""
+        ...
+
+    def delete_many(self, kind_by_id: Mapping[str, str]) -> None:
+        """Delete the records of jobs, given with their `kind`.
+
+        Raises:
+            NotFound: one of them does not exist; others may be deleted.
+        """
+        ...
+
+
+class Logs(Protocol):
+    """What jobs report while they run. A task is e.g. `worker-0`; None means that there is nothing yet."""
+
+    def preview(self, job_id: str, task: str) -> LogEnd | None:
+        """Return the end of a task's log."""
+        ...
+
+    def url(self, job_id: str, task: str, *, download: bool = ...) -> str | None:
+        """Return a link to a task's whole log."""
+        ...
+
+    def events(self, job_id: str, **query: Unpack[EventQuery]) -> EventPage:
+        """Return a page of events."""
+        ...
+
+    def metrics(self, job_id: str, task: str) -> Sequence[NodeMetric] | None:
+        """Return how busy a task's node was, minute by minute."""
+        ...
+
+
+@runtime_checkable
+class SupportsLogs(Protocol):
+    """A backend that keeps what jobs report."""
+
+    @property
+    def logs(self) -> Logs:
+        """What jobs report while they run."""
+        ...
+
+
+class Catalog(Protocol):
+    """What a target offers to jobs. Any method may raise a `ServiceError`: then it is not known."""
+
+    def flavor_offers(self, flavor_type: str | None = None) -> Offered[FlavorOffer]:
+        """The flavors of the public pools, of one type or all."""
+        ...
+
+    def engine_offers(self) -> Offered[EngineOffer]:
+        """The preset engines."""
         ...
 
     def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
         """Why the service would refuse a dedicated pool, or a flavor of it; None if nothing is known."""
+        ...
+
+    def record_quota(self) -> RecordQuota | None:
+        """How many job records there may be, and are; None where that is not limited."""
+        ...
+
+
+@runtime_checkable
+class SupportsCatalog(Protocol):
+    """A backend that says what it offers."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """What it offers."""
+        ...
+
+
+@runtime_checkable
+class SupportsDiagnosis(Protocol):
+    """A backend that says how it reaches its service."""
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the service."""
+        ...
+
+    @property
+    def credentials_origin(self) -> str:
+        """What the credentials are and where they were found, without a secret."""
+        ...
+
+    @property
+    def skew_s(self) -> float | None:
+        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
         ...
 
 

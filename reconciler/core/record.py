@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from reconciler.core.declared.stack import Declared as Declared
-from reconciler.core.declared.stack import TargetKind
+from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed.identity import Marker, remote_name
@@ -55,7 +55,7 @@ class Scope:
     @property
     def is_local(self) -> bool:
         """Whether the embedded emulator is meant, which has no host."""
-        return self.host == TargetKind.LOCAL.value
+        return self.host == LOCAL
 
     @property
     def place(self) -> str:

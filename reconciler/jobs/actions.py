@@ -10,7 +10,7 @@ from reconciler.core.observed.phase import Operation, may
 from reconciler.core.ports import NotFound, ServiceError, WrongPhase
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
+    from reconciler.backends.target import Connected
     from reconciler.core.observed.job import ObservedJob
 
 
@@ -47,34 +47,34 @@ def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterato
         )
 
 
-def terminate(backend: ModelArtsBackend, job: ObservedJob) -> str:
+def terminate(target: Connected, job: ObservedJob) -> str:
     """Ask for the end of a job; return a word for how it stands then."""
     try:
-        backend.terminate(job.id)
+        target.backend.terminate(job.id)
     except WrongPhase:
         # It moved since it was checked; if it has ended, that is what was wanted.
-        now = backend.details(job.id)
+        now = target.backend.details(job.id)
         if may(Operation.TERMINATE, now.phase):
             raise
         return now.phase_text.lower()
     return "terminating"
 
 
-def delete(backend: ModelArtsBackend, job: ObservedJob) -> str:
+def delete(target: Connected, job: ObservedJob) -> str:
     """Delete the record of a job; return a word for how it stands then."""
     try:
-        backend.delete(job.id)
+        target.deletion.delete(job.id)
     except ServiceError as failure:
-        return delete_unless(failure)(backend, job)
+        return delete_unless(failure)(target, job)
     return "deleting"
 
 
-def delete_unless(failure: ServiceError) -> Callable[[ModelArtsBackend, ObservedJob], str]:
+def delete_unless(failure: ServiceError) -> Callable[[Connected, ObservedJob], str]:
     """After a failure: a record that is not there any more is deleted, whoever did it."""
 
-    def look(backend: ModelArtsBackend, job: ObservedJob) -> str:
+    def look(target: Connected, job: ObservedJob) -> str:
         try:
-            backend.details(job.id)
+            target.backend.details(job.id)
         except NotFound:
             return "deleted"
         raise failure

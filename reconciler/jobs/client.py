@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
-from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.job_models import ReportedJob
 from reconciler.backends.modelarts.job_parser import find_oddity
 from reconciler.backends.modelarts.jobs import Found
@@ -23,7 +22,7 @@ from reconciler.core.text.token_redaction import tokens_of, without_tokens
 from reconciler.jobs.actions import check_allowed, terminate
 from reconciler.jobs.logs import first_task, follow_log, read_events
 from reconciler.jobs.lookup import find_job
-from reconciler.jobs.search import Moment, read, wanted
+from reconciler.jobs.search import JobFilters, Moment, read, wanted
 from reconciler.jobs.wait import JobWatch, watch_all
 from reconciler.render.json import redacted
 
@@ -35,6 +34,24 @@ if TYPE_CHECKING:
 
 #: A time: a datetime, a text such as 2026-11-21T08:00:00Z, or a span such as "2d", for so long ago.
 Time = datetime | str
+
+
+class ListFilters(TypedDict, total=False):
+    """Which jobs `JobClient.list` returns; several values of one filter are alternatives."""
+
+    name: str | None
+    phase: str | Sequence[str]
+    kind: str | Sequence[str]
+    user: str | Sequence[str]
+    algorithm_name: str | None
+    created_after: Time | None
+    created_before: Time | None
+    filters: Sequence[Filter]
+    tags: Sequence[TagFilter]
+    host_ips: Sequence[str]
+    train_type: Literal["job", "ftjob"] | None
+    unified: bool
+    group_by: str | None
 
 
 class WaitFailed(ReconcilerError):
@@ -53,31 +70,18 @@ class JobClient:
     """
 
     def __init__(self, context: Context, redactor: Redactor) -> None:
-        backend = context.target.backend
-        assert isinstance(backend, ModelArtsBackend), "every kind of target speaks this API"
-        self._stack, self._backend, self._clock = context.loaded.stack, backend, context.target.clock
+        self._stack, self._target = context.loaded.stack, context.target
+        self._backend, self._clock = context.target.backend, context.target.clock
         self._secrets = DeclaredSecrets.of(self._stack)
         self._redactor = redactor
 
     def list(
         self,
         *,
-        name: str | None = None,
-        phase: str | Sequence[str] = (),
-        kind: str | Sequence[str] = (),
-        user: str | Sequence[str] = (),
-        algorithm_name: str | None = None,
-        created_after: Time | None = None,
-        created_before: Time | None = None,
-        filters: Sequence[Filter] = (),
-        tags: Sequence[TagFilter] = (),
-        host_ips: Sequence[str] = (),
-        train_type: Literal["job", "ftjob"] | None = None,
-        unified: bool = False,
-        group_by: str | None = None,
         sort_by: str = "create_time",
         order: Literal["asc", "desc"] = "desc",
         limit: int | None = None,
+        **filters: Unpack[ListFilters],
     ) -> Found:
         """Return the jobs that match, regardless of owner, the newest first; the filters of `jobs list`.
 
@@ -86,27 +90,13 @@ class JobClient:
 
         Raises:
             WrongUsage: a filter is none that the service takes.
+            NotSupported: this kind of target cannot search.
             ServiceError: the list could not be read.
         """
         if limit is not None and limit < 0:
             raise WrongUsage(Diagnostic("invalid limit", f"must not be negative, got {limit}"))
-        asked = wanted(
-            self._clock.now(),
-            name=name,
-            phases=[_phase(one) for one in _several(phase)],
-            kinds=_several(kind),
-            users=_several(user),
-            algorithm_name=algorithm_name,
-            after=_moment(created_after),
-            before=_moment(created_before),
-            filters=[one.body() for one in filters],
-            tags=[{"key": tag.key, "values": list(tag.values)} for tag in tags],
-            host_ips=_several(host_ips),
-            train_type=train_type,
-            unified=unified,
-            group_by=group_by,
-        )
-        listing = read(self._backend, asked, sort_by=sort_by, order=order, limit=limit)
+        asked = wanted(self._clock.now(), _job_filters(filters))
+        listing = read(self._target.search, asked, sort_by=sort_by, order=order, limit=limit)
         if isinstance(listing.problem, ServiceError):
             raise listing.problem
         if listing.problem:
@@ -144,12 +134,12 @@ class JobClient:
         task = task or first_task(found)
         if follow:
             return self._followed(found.id, task, lines)
-        preview = self._backend.operations.log_preview(found.id, task)
+        preview = self._target.logs.preview(found.id, task)
         text = self._redactor(preview.content if preview else "")
         return text if lines is None else last_lines(text, lines)
 
     def _followed(self, job_id: str, task: str, lines: int | None) -> Iterator[str]:
-        for number, part in enumerate(follow_log(self._backend, self._clock, job_id, task)):
+        for number, part in enumerate(follow_log(self._target, job_id, task)):
             text = self._redactor(part.text)
             yield from (text if lines is None or number else last_lines(text, lines)).splitlines()
 
@@ -161,7 +151,7 @@ class JobClient:
         """
         found = self._find(job)
         self._shown(found)
-        events = read_events(self._backend, found.id, limit, {"order": "asc"})
+        events = read_events(self._target.logs, found.id, limit, {"order": "asc"})
         return tuple(
             Event.model_validate(redacted(event.model_dump(exclude_unset=True), self._redactor))
             for event in events
@@ -174,7 +164,8 @@ class JobClient:
             NotFound: there is no such job.
         """
         found = self._find(job)
-        return self._backend.operations.metrics(found.id, task or first_task(found)) or ()
+        metrics = self._target.logs.metrics(found.id, task or first_task(found)) or ()
+        return tuple(Metric.model_validate(metric.model_dump(exclude_unset=True)) for metric in metrics)
 
     def terminate(self, job: str, *, force: bool = False) -> ReportedJob:
         """Ask for the end of a job, and return it as it is then. To its stack it was terminated outside.
@@ -185,7 +176,7 @@ class JobClient:
         """
         found = self._backend.details(self._find(job).id)
         check_allowed([found], Operation.TERMINATE, force=force)
-        terminate(self._backend, found)
+        terminate(self._target, found)
         return self._shown(self._backend.details(found.id))
 
     def wait(
@@ -224,7 +215,7 @@ class JobClient:
         if not isinstance(job, str):
             why = f"expected an id, a name or a key, got {type(job).__name__}"
             raise WrongUsage(Diagnostic("invalid job", why))
-        return find_job(self._stack, self._backend, job)
+        return find_job(self._stack, self._target, job)
 
     def _shown(self, job: ObservedJob) -> ReportedJob:
         """A job as it may be seen; what was taken out is in no later answer either."""
@@ -257,3 +248,31 @@ def _moment(value: Time | None) -> Moment | None:
         return None if value is None else Moment.parse(value)
     except ValueError as error:
         raise WrongUsage(Diagnostic("invalid filter", str(error))) from None
+
+
+class _Translation(NamedTuple):
+    """How a filter is called within, and how its value is read."""
+
+    name: str
+    read: Callable[[Any], Any]
+
+
+_TRANSLATIONS = {
+    "phase": _Translation("phases", lambda given: [_phase(one) for one in _several(given)]),
+    "kind": _Translation("kinds", _several),
+    "user": _Translation("users", _several),
+    "created_after": _Translation("after", _moment),
+    "created_before": _Translation("before", _moment),
+    "filters": _Translation("filters", lambda given: [one.body() for one in given]),
+    "tags": _Translation(
+        "tags", lambda given: [{"key": tag.key, "values": list(tag.values)} for tag in given]
+    ),
+    "host_ips": _Translation("host_ips", _several),
+}
+
+
+def _job_filters(given: Mapping[str, Any]) -> JobFilters:
+    if unknown := given.keys() - ListFilters.__annotations__.keys():
+        raise TypeError(f"list() got an unexpected keyword argument {min(unknown)!r}")
+    read_as = {name: _TRANSLATIONS.get(name, _Translation(name, lambda value: value)) for name in given}
+    return JobFilters(**{read_as[name].name: read_as[name].read(value) for name, value in given.items()})

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from reconciler.core.observed.logtail import Unseen, unseen
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.backends.modelarts.responses import Event
+    from reconciler.backends.target import Connected
     from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.ports import Clock
+    from reconciler.core.observed.reports import EventQuery, JobEvent
+    from reconciler.core.ports import Logs
 
 #: Seconds between two looks at a log that grows.
 FOLLOW_EVERY_S = 5.0
@@ -26,35 +26,34 @@ def first_task(job: ObservedJob) -> str:
     return named[0] if named else "worker-0"
 
 
-def follow_log(backend: ModelArtsBackend, clock: Clock, job_id: str, task: str) -> Iterator[Unseen]:
+def follow_log(target: Connected, job_id: str, task: str) -> Iterator[Unseen]:
     """Yield what is new in a log, whole lines each time, until the job has ended.
 
     Raises:
         ServiceError: the job or its log cannot be read.
     """
-    seen = 0
+    seen, logs = 0, target.logs
     while True:
         # The phase first: what the job wrote before it ended is in the log that is read after it.
-        job = backend.details(job_id)
+        job = target.backend.details(job_id)
         has_ended = job.phase is not None and job.phase.is_terminal
-        preview = backend.operations.log_preview(job.id, task)
+        preview = logs.preview(job.id, task)
         if preview is not None:
             new = unseen(preview.content, preview.full_size, seen, is_last=has_ended)
             seen = new.size
             yield new
         if has_ended:
             return
-        clock.sleep(FOLLOW_EVERY_S)
+        target.clock.sleep(FOLLOW_EVERY_S)
 
 
-def read_events(
-    backend: ModelArtsBackend, job_id: str, limit: int, asked: Mapping[str, str | None], offset: int = 0
-) -> list[Event]:
+def read_events(logs: Logs, job_id: str, limit: int, query: EventQuery, offset: int = 0) -> list[JobEvent]:
     """Read events page by page from the one at `offset` on, `limit` at most."""
-    found: list[Event] = []
+    found: list[JobEvent] = []
     while len(found) < limit:
         size = min(_EVENT_PAGE, limit - len(found))
-        page = backend.operations.events(job_id, offset=offset + len(found), limit=size, **asked)
+        part: EventQuery = {**query, "offset": offset + len(found), "limit": size}
+        page = logs.events(job_id, **part)
         found += page.events
         if len(page.events) < size:
             break

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from reconciler.backends.modelarts.observe import named
 from reconciler.core.declared.selection import nearest
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed.job import Observation
+from reconciler.core.observed.listing import named as name_filter
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planning.decide import newest
 from reconciler.core.planning.planner import Snapshot
-from reconciler.core.ports import NotFound, Rejected, ServiceError
+from reconciler.core.ports import NotFound, Rejected, ServiceError, SupportsSearch
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
+    from reconciler.backends.target import Connected
     from reconciler.core.declared.stack import Stack
     from reconciler.core.observed.job import ObservedJob
     from reconciler.core.observed.ownership import KeyView
+    from reconciler.core.ports import Backend
 
 
 def find_job(
-    stack: Stack, backend: ModelArtsBackend, named: str, say: Callable[[str], None] = lambda _: None
+    stack: Stack, target: Connected, named: str, say: Callable[[str], None] = lambda _: None
 ) -> ObservedJob:
     """Return the job that an argument means: a key's newest revision, else the job of this id or name.
 
@@ -34,6 +35,7 @@ def find_job(
         WrongUsage: there are several of that name.
         ServiceError: the workspace could not be read, so nobody knows which revision is the newest.
     """
+    backend = target.backend
     is_declared = named in stack.whole or named in stack.jobs
     if is_declared or not _is_uuid(named):
         job = _by_key(stack, backend, named, is_declared=is_declared)
@@ -46,8 +48,8 @@ def find_job(
         raise NotFound(why, fix="reconciler status lists the keys")
     if job is None:
         raise NotFound(
-            f"workspace {backend.workspace_id} has no job with the id or the name {named!r}, and stack "
-            f"{stack.name} no such key",
+            f"workspace {target.identity.workspace_id} has no job with the id or the name {named!r}, "
+            f"and stack {stack.name} no such key",
             fix=nearest(named, stack.whole) or "reconciler jobs list shows the jobs",
         )
     if is_declared:
@@ -55,7 +57,7 @@ def find_job(
     return job
 
 
-def _by_key(stack: Stack, backend: ModelArtsBackend, key: str, *, is_declared: bool) -> ObservedJob | None:
+def _by_key(stack: Stack, backend: Backend, key: str, *, is_declared: bool) -> ObservedJob | None:
     """The newest revision of a key that is declared, or owned; None if there is none.
 
     Of a key that is not declared only the names that it gives its jobs are looked for. A declared one
@@ -81,9 +83,13 @@ def _by_key(stack: Stack, backend: ModelArtsBackend, key: str, *, is_declared: b
     return latest.job if latest else None
 
 
-def _owns_by_name(stack: Stack, backend: ModelArtsBackend, key: str) -> bool:
+def _owns_by_name(stack: Stack, backend: Backend, key: str) -> bool:
     """Whether the stack owns a job that is a revision of this key, and has its name."""
-    markers = (job.marker for job in backend.search([named(key)]).jobs)
+    if isinstance(backend, SupportsSearch):
+        jobs: Iterable[ObservedJob] = backend.search([name_filter(key)]).jobs
+    else:
+        jobs = backend.observe({key}).jobs
+    markers = (job.marker for job in jobs)
     return any(marker and (marker.stack, marker.key) == (stack.name, key) for marker in markers)
 
 
@@ -95,7 +101,7 @@ def _is_uuid(text: str) -> bool:
     return True
 
 
-def _by_id(backend: ModelArtsBackend, named: str) -> ObservedJob | None:
+def _by_id(backend: Backend, named: str) -> ObservedJob | None:
     try:
         return backend.details(named)
     except NotFound:
@@ -107,7 +113,7 @@ def _by_id(backend: ModelArtsBackend, named: str) -> ObservedJob | None:
         return None
 
 
-def _by_name(backend: ModelArtsBackend, named: str) -> ObservedJob | None:
+def _by_name(backend: Backend, named: str) -> ObservedJob | None:
     jobs = backend.find(named)
     if len(jobs) > 1:
         jobs = [job for job in jobs if job.name == named] or jobs

@@ -6,17 +6,18 @@ Source: docs/modelarts.md, "Search".
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.core.observed.listing import Listing, SearchFilter
 from reconciler.core.text.duration import parse_duration
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.backends.modelarts.paging import Listing
     from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed.reports import EventQuery
+    from reconciler.core.ports import SupportsSearch
 
 #: One search covers so many days at most, and a filter takes so many values.
 #: Source: docs/modelarts.md, "Calls".
@@ -69,7 +70,7 @@ class Wanted(NamedTuple):
     `looks_back` says that the service looks at the last 31 days only.
     """
 
-    filters: list[dict[str, Any]]
+    filters: list[SearchFilter]
     more: dict[str, Any]
     after_s: float | None
     before_s: float | None
@@ -86,16 +87,67 @@ class Wanted(NamedTuple):
         )
 
 
+class JobFilters(NamedTuple):
+    """Which jobs are wanted. `name` and `algorithm_name` are parts of names, `filters` conditions as they
+    are sent; of `phases`, `kinds` and `users` a job has one each.
+    """
+
+    name: str | None = None
+    phases: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+    users: Sequence[str] = ()
+    algorithm_name: str | None = None
+    after: Moment | None = None
+    before: Moment | None = None
+    filters: Sequence[SearchFilter] = ()
+    tags: Sequence[Mapping[str, Any]] = ()
+    host_ips: Sequence[str] = ()
+    train_type: str | None = None
+    unified: bool = False
+    group_by: str | None = None
+
+    def conditions(self) -> list[SearchFilter]:
+        """The service's conditions, times aside.
+
+        Raises:
+            WrongUsage: one has more values than the service takes.
+        """
+        asked = [
+            ("name", "like", [self.name] if self.name else []),
+            ("phase", "in", list(self.phases)),
+            ("kind", "in", list(self.kinds)),
+            ("user_id", "in", list(self.users)),
+            ("algorithm_name", "like", [self.algorithm_name] if self.algorithm_name else []),
+        ]
+        conditions: list[SearchFilter] = [
+            {"key": key, "operator": how, "value": values} for key, how, values in asked if values
+        ]
+        conditions += self.filters
+        for condition in conditions:
+            if len(condition["value"]) > MAX_VALUES:
+                raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
+        return conditions
+
+    def more(self) -> dict[str, Any]:
+        """The other fields of the service's search."""
+        fields = {
+            "tags": list(self.tags),
+            "host_ips": list(self.host_ips),
+            "train_type": self.train_type,
+            "unified_jobs": self.unified,
+            "group_by": self.group_by,
+        }
+        return {key: value for key, value in fields.items() if value}
+
+
 def read(
-    backend: ModelArtsBackend, asked: Wanted, *, sort_by: str, order: str, limit: int | None = None
+    backend: SupportsSearch, asked: Wanted, *, sort_by: str, order: str, limit: int | None = None
 ) -> Listing:
     """Read what is wanted, one search after the other, until `limit` jobs are reached.
 
     Raises:
         WrongUsage: it takes several searches, whose jobs come in another order than asked for.
     """
-    from reconciler.backends.modelarts.paging import Listing
-
     if len(asked.spans) > 1 and sort_by != "create_time":
         raise _wrong(f"{_IN_PARTS}, so --sort requires a shorter period")
     spans = asked.spans if order == "desc" else asked.spans[::-1]
@@ -110,20 +162,23 @@ def read(
         part = backend.search(
             filters, sort_by=sort_by, order=order, more=asked.more, limit=left, wanted=is_new
         )
-        new = [job for job in part.jobs if is_new(job)]
-        found.update(job.id for job in new)
-        whole.jobs += new
-        whole.unreadable += [lost for lost in part.unreadable if lost not in whole.unreadable]
-        whole.problem, whole.requests = part.problem, whole.requests + part.requests
-        if whole.problem is not None or (limit is not None and len(whole.jobs) >= limit):
+        _join(whole, part, [job for job in part.jobs if is_new(job)])
+        found.update(job.id for job in whole.jobs)
+        if whole.problem is not None or len(whole.jobs) == limit:
             break
     return whole
+
+
+def _join(whole: Listing, part: Listing, new: Sequence[ObservedJob]) -> None:
+    whole.jobs += new
+    whole.unreadable += [lost for lost in part.unreadable if lost not in whole.unreadable]
+    whole.problem, whole.requests = part.problem, whole.requests + part.requests
 
 
 _IN_PARTS = "with --tag and --host-ip the service searches 31 days at a time"
 
 
-def _created(first_s: int, last_s: int) -> dict[str, Any]:
+def _created(first_s: int, last_s: int) -> SearchFilter:
     span = [datetime.fromtimestamp(s, UTC).isoformat() for s in (first_s, last_s)]
     return {"key": "create_time", "operator": "between", "value": span}
 
@@ -146,67 +201,24 @@ def _spans(
     return [(max(first, end - WINDOW_S), end) for end in range(last, first, -WINDOW_S)] or [(first, first)]
 
 
-def wanted(
-    now_s: float,
-    *,
-    name: str | None,
-    phases: Sequence[str],
-    kinds: Sequence[str],
-    users: Sequence[str],
-    algorithm_name: str | None,
-    after: Moment | None,
-    before: Moment | None,
-    filters: Sequence[dict[str, Any]],
-    tags: Sequence[dict[str, Any]],
-    host_ips: Sequence[str],
-    train_type: str | None,
-    unified: bool,
-    group_by: str | None,
-) -> Wanted:
-    """Turn the options into the service's search.
+def wanted(now_s: float, filters: JobFilters) -> Wanted:
+    """Turn filters into the service's search.
 
     Raises:
         WrongUsage: a condition has more values than the service takes, the times are the wrong way round, or
             they have no beginning where the service needs one.
     """
-    asked = [
-        ("name", "like", [name] if name else []),
-        ("phase", "in", list(phases)),
-        ("kind", "in", list(kinds)),
-        ("user_id", "in", list(users)),
-        ("algorithm_name", "like", [algorithm_name] if algorithm_name else []),
-    ]
-    conditions = [{"key": key, "operator": how, "value": values} for key, how, values in asked if values]
-    conditions += filters
-    for condition in conditions:
-        if len(condition["value"]) > MAX_VALUES:
-            raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
-    after_s = after.at_s(now_s) if after else None
-    before_s = before.at_s(now_s) if before else None
-    in_parts = bool(tags or host_ips)
+    conditions = filters.conditions()
+    after_s = filters.after.at_s(now_s) if filters.after else None
+    before_s = filters.before.at_s(now_s) if filters.before else None
+    in_parts = bool(filters.tags or filters.host_ips)
     spans = _spans(now_s, after_s, before_s, is_needed=in_parts)
     is_timed = spans or any(condition["key"] == "create_time" for condition in conditions)
-    more = {
-        "tags": list(tags),
-        "host_ips": list(host_ips),
-        "train_type": train_type,
-        "unified_jobs": unified,
-        "group_by": group_by,
-    }
-    return Wanted(
-        conditions,
-        {key: value for key, value in more.items() if value},
-        after_s,
-        before_s,
-        spans,
-        looks_back=in_parts and not is_timed,
-    )
+    return Wanted(conditions, filters.more(), after_s, before_s, spans, looks_back=in_parts and not is_timed)
 
 
-def event_times(
-    now_s: float, since: Moment | None, until: Moment | None, created_at_s: float
-) -> dict[str, str]:
-    """What the events of a job are asked for; the service takes both times or none.
+def event_times(now_s: float, since: Moment | None, until: Moment | None, created_at_s: float) -> EventQuery:
+    """Which events of a job are asked for; the service takes both times or none.
 
     Raises:
         WrongUsage: the times are the wrong way round.
@@ -219,7 +231,8 @@ def event_times(
         raise _wrong("--until is before --since")
     last_s = max(0.0, min(last_s, now_s + _AHEAD_S))
     first_s = max(0.0, min(first_s, last_s))
-    return {
-        name: datetime.fromtimestamp(s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for name, s in (("start_time", math.floor(first_s)), ("end_time", math.ceil(last_s)))
-    }
+    return {"start_time": _rfc3339(math.floor(first_s)), "end_time": _rfc3339(math.ceil(last_s))}
+
+
+def _rfc3339(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -235,7 +235,7 @@ def diagnostics(
         steps = steps_of(loc[:-1] if is_key else loc, tree)
         field = _at(model, loc[:-1] if kind in ("extra_forbidden", "missing") else loc)
         name = str(loc[-1]) if loc else ""
-        finding = _Finding({**context, "choices": _choices(field)}, value, name, _names(field))
+        finding = _Finding({"choices": _choices(field), **context}, value, name, _names(field))
         yield _diagnose(kind, steps, _words(kind, finding, one["msg"]), origin, is_key=is_key)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.declared.stack import Target, TargetKind
+from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in
@@ -138,14 +138,14 @@ def _literals(value: Any) -> set[str]:
 
 
 def _rule_problems(target: Target, tree: Mapping[str, Any], origin: Origin) -> Iterator[Diagnostic]:
-    if target.kind is TargetKind.LOCAL:
+    if target.traits.is_embedded:
         for name in _CLOUD_ONLY:
             if tree.get(name) is not None:
                 yield origin.diagnose(
-                    (name,), "incompatible fields", f"kind local does not support {name}", at_key=True
+                    (name,), "incompatible fields", f"kind {target.kind} does not support {name}", at_key=True
                 )
-    elif not target.region and not target.endpoint:
-        why = '"region" or "endpoint" is required for kind modelarts'
+    elif target.traits.has_address and not target.region and not target.endpoint:
+        why = f'"region" or "endpoint" is required for kind {target.kind}'
         yield origin.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
     if target.endpoint is not None and not isinstance(tree["endpoint"], Unexpanded):
         yield from _endpoint_problems(target.endpoint, target, origin)

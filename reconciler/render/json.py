@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.declared.stack import TargetKind
+from reconciler.core.declared.target_kind import TARGET_KINDS
 from reconciler.core.drift.entry import DriftClass
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import EventType
@@ -31,7 +31,7 @@ _WORDS: Mapping[str, frozenset[str]] = {
     "action": frozenset(Action),
     "reason": frozenset(Reason),
     "phase": frozenset(Phase),
-    "kind": frozenset(TargetKind),
+    "kind": frozenset(TARGET_KINDS),
     "class": frozenset(DriftClass),
     "type": frozenset(EventType),
 }

@@ -45,10 +45,8 @@ def render_plan(plan: Plan, view: View) -> str:
 
 def render_head(stack: str, target: TargetIdentity) -> str:
     """Say what a text is about."""
-    where = f"{target.name} ({target.kind.value}"
-    where += (
-        f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind.value else ""
-    )
+    where = f"{target.name} ({target.kind}"
+    where += f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind else ""
     return printable(f"Stack {stack} on {where})")
 
 

@@ -102,12 +102,12 @@ def test_events_and_metrics_are_typed(session: Session) -> None:
 
 
 def test_other_calls_of_the_service_are_typed(session: Session, service: Service) -> None:
-    operations = session.backend.operations
-    assert all(isinstance(one, Flavor) for one in operations.flavors())
-    assert all(isinstance(one, Engine) for one in operations.engines())
-    assert all(isinstance(one, Quota) for one in operations.quotas())
-    operations.add_tags(session.jobs.get("a").metadata.id, {"team": "vision"})
-    assert [type(one) for one in operations.tagged({"team": ["vision"]})] == [TaggedJob]
+    backend = session.backend
+    assert all(isinstance(one, Flavor) for one in backend.catalog.flavors())
+    assert all(isinstance(one, Engine) for one in backend.catalog.engines())
+    assert all(isinstance(one, Quota) for one in backend.catalog.quotas())
+    backend.tags.add(session.jobs.get("a").metadata.id, {"team": "vision"})
+    assert [type(one) for one in backend.tags.find({"team": ["vision"]})] == [TaggedJob]
 
 
 def test_job_of_a_stack_is_terminated_only_by_force(session: Session, service: Service) -> None:

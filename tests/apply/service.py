@@ -12,6 +12,7 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
+from reconciler.backends.target import Connected
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.outcome import ApplyEvent, Outcome, Result
@@ -21,7 +22,6 @@ from reconciler.core.planning.planner import Options
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
-from reconciler.targets import Connected
 from tests.builders import STACK, TARGET, a_stack
 
 PROJECT = "local"

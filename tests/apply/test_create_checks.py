@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.backends.modelarts.catalog import ServiceCatalog
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
@@ -39,7 +39,7 @@ class Target:
         service.events.clear()
         context = service.context(a_stack())
         context = context._replace(
-            target=_with_catalog(context.target, ServiceCatalog(service.backend)), tell=self.warnings.append
+            target=replace(context.target, checks_offers=True), tell=self.warnings.append
         )
         stream = EventStream(service.time, service.events.append)
         return reconcile.apply(context, plan, stream, service.stop, timeout_s=600)
@@ -47,12 +47,6 @@ class Target:
     def replace(self, *jobs: DesiredJob) -> Result:
         """Apply changed jobs."""
         return self.carry_out(self.service.plan(*jobs))
-
-
-def _with_catalog(target: Any, catalog: ServiceCatalog) -> Any:
-    from dataclasses import replace
-
-    return replace(target, catalog=catalog)
 
 
 @contextmanager
@@ -206,10 +200,10 @@ def test_list_with_gaps_proves_nothing(target: Target, text: str, monkeypatch: p
     from pydantic import TypeAdapter
 
     from reconciler.backends.modelarts import responses
-    from reconciler.backends.modelarts.operations import Operations
+    from reconciler.backends.modelarts.catalog import Catalog
 
     listed = TypeAdapter(responses.Flavors).validate_json(text)
-    monkeypatch.setattr(Operations, "flavor_list", lambda *_: listed)
+    monkeypatch.setattr(Catalog, "flavor_list", lambda *_: listed)
     target.service.run(good())
     assert the_only(target.replace(resource(flavor_id="modelarts.vm.cpu.8u"))).status is Status.DONE
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.modelarts.operations import Operations
+from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.canonical import mutable_paths
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed.identity import parse_description
@@ -290,7 +290,7 @@ def test_many_are_deleted(place: Place) -> None:
     for job in made[:2]:
         place.backend.terminate(job.id)
     place.wait(lambda: all(place.backend.details(job.id).phase is Phase.TERMINATED for job in made[:2]))
-    place.backend.operations.delete_many({job.id: "job" for job in made[:2]})
+    place.backend.delete_many({job.id: "job" for job in made[:2]})
     place.wait(lambda: all(place.is_gone(job.id) for job in made[:2]))
     assert names_of(place, place.ours()) == ["c"]
 
@@ -309,10 +309,10 @@ def test_no_such_job(place: Place, method: str, job_id: str) -> None:
     "call",
     [
         lambda place: place.backend.update(NOBODY, {"description": "x"}),
-        lambda place: place.backend.operations.events(NOBODY),
-        lambda place: place.backend.operations.delete_many({NOBODY: "job"}),
-        lambda place: place.backend.operations.log_preview(NOBODY, "worker-0"),
-        lambda place: place.backend.operations.metrics(NOBODY, "worker-0"),
+        lambda place: place.backend.logs.events(NOBODY),
+        lambda place: place.backend.delete_many({NOBODY: "job"}),
+        lambda place: place.backend.logs.preview(NOBODY, "worker-0"),
+        lambda place: place.backend.logs.metrics(NOBODY, "worker-0"),
     ],
     ids=["update", "events", "delete many", "log preview", "metrics"],
 )
@@ -345,21 +345,21 @@ def refused_on_otc(place: Place, call: Callable[[], object]) -> bool:
 
 def test_events(place: Place) -> None:
     job_id = a_running_job(place)
-    operations = place.backend.operations
-    everything = operations.events(job_id, order="asc").events
+    backend = place.backend
+    everything = backend.logs.events(job_id, order="asc").events
     assert len(everything) > 1
-    page = operations.events(job_id, order="asc", limit=1, offset=0)
+    page = backend.logs.events(job_id, order="asc", limit=1, offset=0)
     assert (page.limit, [event.message for event in page.events]) == (1, [everything[0].message])
-    assert operations.events(job_id, level="Error").events == ()
-    assert operations.events(job_id, pattern="no such words").events == ()
+    assert backend.logs.events(job_id, level="Error").events == ()
+    assert backend.logs.events(job_id, pattern="no such words").events == ()
     with pytest.raises(Rejected) as refusal:
-        operations.events(job_id, level="Mood")
+        backend.logs.events(job_id, level="Mood")
     assert refusal.value.code == "ModelArts.50004000"
 
 
 def test_tasks(place: Place) -> None:
     job_id = a_running_job(place)
-    tasks = place.backend.operations.tasks
+    tasks = place.backend.logs.tasks
     if refused_on_otc(place, lambda: tasks(job_id)):
         return
     assert [task.task for task in tasks(job_id)] == place.backend.details(job_id).body["status"]["tasks"]
@@ -368,7 +368,7 @@ def test_tasks(place: Place) -> None:
 
 def test_stages(place: Place) -> None:
     job_id = a_running_job(place)
-    stages = place.backend.operations.stages
+    stages = place.backend.logs.stages
     if not refused_on_otc(place, lambda: stages(job_id)):
         (run,) = stages(job_id).running_records
         assert [stage.name for stage in run.stages] == ["scheduling", "preparing", "running"]
@@ -376,41 +376,41 @@ def test_stages(place: Place) -> None:
 
 def test_log_preview_and_url(place: Place) -> None:
     job_id = a_running_job(place)
-    operations = place.backend.operations
-    place.wait(lambda: operations.log_preview(job_id, "worker-0") is not None)
-    preview = operations.log_preview(job_id, "worker-0")
+    backend = place.backend
+    place.wait(lambda: backend.logs.preview(job_id, "worker-0") is not None)
+    preview = backend.logs.preview(job_id, "worker-0")
     assert preview is not None
     assert preview.content
-    shown, kept = (operations.log_url(job_id, "worker-0", download=download) for download in (False, True))
+    shown, kept = (backend.logs.url(job_id, "worker-0", download=download) for download in (False, True))
     assert (shown or "").startswith("https://")
     assert shown != kept
 
 
 def test_log_lines(place: Place) -> None:
     job_id = a_running_job(place)
-    operations = place.backend.operations
-    if refused_on_otc(place, lambda: operations.log_lines(job_id, "worker-0")):
+    backend = place.backend
+    if refused_on_otc(place, lambda: backend.logs.lines(job_id, "worker-0")):
         return
-    place.wait(lambda: operations.log_lines(job_id, "worker-0") is not None)
-    found = operations.log_lines(job_id, "worker-0", lines=2)
+    place.wait(lambda: backend.logs.lines(job_id, "worker-0") is not None)
+    found = backend.logs.lines(job_id, "worker-0", lines=2)
     assert found is not None
     assert len(found.content.splitlines()) == found.lines == 2
 
 
 def test_metrics(place: Place) -> None:
     job_id = a_running_job(place)
-    place.wait(lambda: place.backend.operations.metrics(job_id, "worker-0") is not None)
-    found = place.backend.operations.metrics(job_id, "worker-0")
+    place.wait(lambda: place.backend.logs.metrics(job_id, "worker-0") is not None)
+    found = place.backend.logs.metrics(job_id, "worker-0")
     assert "cpuUsage" in {metric.metric for metric in found or ()}
 
 
 def test_what_is_not_there_before_the_start_is_none(place: Place) -> None:
     place.directed("it may start sooner")
     job_id = place.create().id
-    operations = place.backend.operations
-    assert operations.log_preview(job_id, "worker-0") is None
-    assert operations.log_url(job_id, "worker-0") is None
-    assert operations.metrics(job_id, "worker-0") is None
+    backend = place.backend
+    assert backend.logs.preview(job_id, "worker-0") is None
+    assert backend.logs.url(job_id, "worker-0") is None
+    assert backend.logs.metrics(job_id, "worker-0") is None
 
 
 # ── offers, tags ───────────────────────────────────────────────────────────────────────────────────
@@ -418,21 +418,21 @@ def test_what_is_not_there_before_the_start_is_none(place: Place) -> None:
 
 @pytest.mark.parametrize("flavor_type", [None, "CPU", "GPU"])
 def test_flavors(place: Place, flavor_type: str | None) -> None:
-    flavors = place.backend.operations.flavors(flavor_type)
+    flavors = place.backend.catalog.flavors(flavor_type)
     assert flavors
     assert all(flavor.flavor_id for flavor in flavors)
     assert flavor_type is None or {flavor.flavor_type for flavor in flavors} == {flavor_type}
 
 
 def test_engines(place: Place) -> None:
-    engines = place.backend.operations.engines()
+    engines = place.backend.catalog.engines()
     assert engines
     assert all(engine.engine_id and engine.engine_name for engine in engines)
 
 
 def test_quotas(place: Place) -> None:
     place.create()
-    quotas = place.backend.operations.quotas
+    quotas = place.backend.catalog.quotas
     if not refused_on_otc(place, quotas):
         (quota,) = quotas("job-num")
         assert 1 <= (quota.used or 0) <= (quota.quota or 0)
@@ -440,34 +440,34 @@ def test_quotas(place: Place) -> None:
 
 def test_tags(place: Place) -> None:
     job_id, value = place.create().id, place.name("vision")
-    operations = place.backend.operations
-    if refused_on_otc(place, lambda: operations.tags(job_id)):
+    backend = place.backend
+    if refused_on_otc(place, lambda: backend.tags.of_job(job_id)):
         return
-    operations.add_tags(job_id, {"team": "nlp", "cost": "42"})
-    operations.add_tags(job_id, {"team": value})
-    assert operations.tags(job_id) == {"team": value, "cost": "42"}
-    assert value in operations.project_tags()["team"]
-    assert [job.resource_id for job in operations.tagged({"team": [value, "x"]})] == [job_id]
-    assert operations.count_tagged({"team": [value], "cost": ["42"]}) == 1
-    assert operations.count_tagged({"team": [f"{value}x"]}) == 0
+    backend.tags.add(job_id, {"team": "nlp", "cost": "42"})
+    backend.tags.add(job_id, {"team": value})
+    assert backend.tags.of_job(job_id) == {"team": value, "cost": "42"}
+    assert value in backend.tags.of_project()["team"]
+    assert [job.resource_id for job in backend.tags.find({"team": [value, "x"]})] == [job_id]
+    assert backend.tags.count({"team": [value], "cost": ["42"]}) == 1
+    assert backend.tags.count({"team": [f"{value}x"]}) == 0
     assert [job.id for job in place.backend.search(more={"tags": [{"key": "team", "values": [value]}]}).jobs]
-    operations.remove_tags(job_id, ["cost", "never there"])
-    assert operations.tags(job_id) == {"team": value}
+    backend.tags.remove(job_id, ["cost", "never there"])
+    assert backend.tags.of_job(job_id) == {"team": value}
 
 
 def test_otc_offers_less() -> None:
     """What the backend refuses there unsent is what the emulator does not have there."""
-    refused: dict[str, Callable[[Operations], object]] = {
-        "ListTrainingJobTasks": lambda operations: operations.tasks(NOBODY),
-        "ListTrainingJobStages": lambda operations: operations.stages(NOBODY),
-        "ShowTrainingJobLogsFromAom": lambda operations: operations.log_lines(NOBODY, "worker-0"),
-        "ShowTrainingQuotas": lambda operations: operations.quotas(),
-        "CreateTrainJobTags": lambda operations: operations.add_tags(NOBODY, {"a": "b"}),
-        "DeleteTrainJobTags": lambda operations: operations.remove_tags(NOBODY, ["a"]),
-        "ShowTrainJobTags": lambda operations: operations.tags(NOBODY),
-        "ListTrainingJobTags": lambda operations: operations.project_tags(),
-        "ListTrainingJobsByTags": lambda operations: operations.tagged({}),
-        "CountTrainingJobsByTags": lambda operations: operations.count_tagged({}),
+    refused: dict[str, Callable[[ModelArtsBackend], object]] = {
+        "ListTrainingJobTasks": lambda backend: backend.logs.tasks(NOBODY),
+        "ListTrainingJobStages": lambda backend: backend.logs.stages(NOBODY),
+        "ShowTrainingJobLogsFromAom": lambda backend: backend.logs.lines(NOBODY, "worker-0"),
+        "ShowTrainingQuotas": lambda backend: backend.catalog.quotas(),
+        "CreateTrainJobTags": lambda backend: backend.tags.add(NOBODY, {"a": "b"}),
+        "DeleteTrainJobTags": lambda backend: backend.tags.remove(NOBODY, ["a"]),
+        "ShowTrainJobTags": lambda backend: backend.tags.of_job(NOBODY),
+        "ListTrainingJobTags": lambda backend: backend.tags.of_project(),
+        "ListTrainingJobsByTags": lambda backend: backend.tags.find({}),
+        "CountTrainingJobsByTags": lambda backend: backend.tags.count({}),
     }
     otherwise = {"ValidateTrainingJobName", "BatchDeleteTrainingJob"}
     missing = {route.operation for route in ROUTES if route.clouds == HUAWEI}
@@ -476,11 +476,11 @@ def test_otc_offers_less() -> None:
         assert place.emulator is not None
         for call in refused.values():
             with pytest.raises(Rejected, match="Open Telekom Cloud does not support"):
-                call(place.backend.operations)
+                call(place.backend)
         assert place.backend.name_is_taken("x") is None
         assert not place.emulator.requests
         with pytest.raises(NotFound):
-            place.backend.operations.delete_many({NOBODY: "job"})
+            place.backend.delete_many({NOBODY: "job"})
         assert [served.operation for served in place.emulator.requests] == ["DeleteTrainingJob"]
 
 
@@ -493,22 +493,22 @@ def test_live_run_touches_only_what_it_made() -> None:
         started = guard(place.backend, "mine-")
         mine = place.create("mine-1").id
         assert started == [mine]
-        operations = place.backend.operations
+        backend = place.backend
         forbidden: list[Callable[[], object]] = [
             lambda: place.create("not-mine"),
             lambda: place.backend.terminate(theirs),
             lambda: place.backend.delete(theirs),
             lambda: place.backend.update(theirs, {"description": "x"}),
-            lambda: operations.delete_many({mine: "job", theirs: "job"}),
-            lambda: operations.add_tags(theirs, {"a": "b"}),
-            lambda: operations.remove_tags(theirs, ["a"]),
+            lambda: backend.delete_many({mine: "job", theirs: "job"}),
+            lambda: backend.tags.add(theirs, {"a": "b"}),
+            lambda: backend.tags.remove(theirs, ["a"]),
             lambda: place.backend.session.call("PUT", f"/v2/{PROJECT}/training-quotas", body={}),
         ]
         for do in forbidden:
             with pytest.raises(NotOurs):
                 do()
         assert place.backend.details(theirs).phase is Phase.CREATING
-        operations.add_tags(mine, {"a": "b"})
+        backend.tags.add(mine, {"a": "b"})
         place.backend.terminate(mine)
-        operations.delete_many({mine: "job"})
+        backend.delete_many({mine: "job"})
         assert names_of(place, place.ours()) == ["theirs"]

@@ -142,9 +142,9 @@ def test_jobs_are_found_by_their_tags(emulator: Application, local: ModelArtsBac
     emulator.store.tag(PROJECT, ids[1], {"team": "vision"})
     for tag in (TagFilter(key="team"), TagFilter(key="team", values=["nlp", "vision"])):
         assert [job.metadata.id for job in local.jobs.search(Search(tags=[tag]))] == ids[1:]
-    untagged = local.operations.tagged({}, without_any=True)
+    untagged = local.tags.find({}, without_any=True)
     assert [job.resource_id for job in untagged] == ids[:1]
-    assert local.operations.count_tagged({}, name="B") == 1
+    assert local.tags.count({}, name="B") == 1
 
 
 def test_the_whole_body_of_a_search_is_sent() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.modelarts.operations import Operations
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected, UnreadableAnswer
 from reconciler.emulator.app import Application
@@ -31,87 +30,87 @@ def job_id(emulator: Application) -> str:
 
 
 def test_events_are_told_page_by_page(local: ModelArtsBackend, job_id: str) -> None:
-    events = local.operations.events(job_id, limit=1, order="asc")
+    events = local.logs.events(job_id, limit=1, order="asc")
     assert (events.limit, len(events.events)) == (1, 1)
     assert (events.total or 0) > 1
     assert events.events[0].message == "Training job created."
 
 
 def test_tasks_and_stages(local: ModelArtsBackend, job_id: str) -> None:
-    assert [task.task for task in local.operations.tasks(job_id)] == ["worker-0", "worker-1"]
-    (run,) = local.operations.stages(job_id).running_records
+    assert [task.task for task in local.logs.tasks(job_id)] == ["worker-0", "worker-1"]
+    (run,) = local.logs.stages(job_id).running_records
     assert run.stages[-1].name == "running"
 
 
 def test_log_and_metrics_of_a_running_task(local: ModelArtsBackend, job_id: str) -> None:
-    operations = local.operations
-    preview = operations.log_preview(job_id, "worker-0")
-    lines = operations.log_lines(job_id, "worker-0", lines=2)
+    backend = local
+    preview = backend.logs.preview(job_id, "worker-0")
+    lines = backend.logs.lines(job_id, "worker-0", lines=2)
     assert preview is not None
     assert preview.current_size == preview.full_size == len(preview.content)
     assert lines is not None
     assert lines.content == "".join(preview.content.splitlines(keepends=True)[-2:])
-    assert (operations.log_url(job_id, "worker-0") or "").endswith("preview")
-    assert (operations.log_url(job_id, "worker-0", download=True) or "").endswith("download")
-    by_name = {metric.metric: metric.value for metric in operations.metrics(job_id, "worker-0") or ()}
+    assert (backend.logs.url(job_id, "worker-0") or "").endswith("preview")
+    assert (backend.logs.url(job_id, "worker-0", download=True) or "").endswith("download")
+    by_name = {metric.metric: metric.value for metric in backend.logs.metrics(job_id, "worker-0") or ()}
     assert by_name["cpuUsage"][0] == 40 + 8 * 7 % 50
     assert set(by_name["npuUtil"]) == {None}
 
 
 def test_log_and_metrics_before_the_start_are_none(emulator: Application, local: ModelArtsBackend) -> None:
     job_id = emulator.store.create(PROJECT, a_body()).id
-    operations = local.operations
-    assert operations.log_preview(job_id, "worker-0") is None
-    assert operations.log_url(job_id, "worker-0") is None
-    assert operations.log_lines(job_id, "worker-0") is None
-    assert operations.metrics(job_id, "worker-0") is None
+    backend = local
+    assert backend.logs.preview(job_id, "worker-0") is None
+    assert backend.logs.url(job_id, "worker-0") is None
+    assert backend.logs.lines(job_id, "worker-0") is None
+    assert backend.logs.metrics(job_id, "worker-0") is None
 
 
 def test_log_url_is_signed_and_sent_as_any_other_request(backend: ModelArtsBackend) -> None:
     created = backend.create(a_body())
-    assert backend.operations.log_url(created.id, "worker-0") is None
+    assert backend.logs.url(created.id, "worker-0") is None
 
 
 @pytest.mark.parametrize("task_id", ["", ".", "..", "worker-9", "a/../b"])
 def test_task_that_is_none(local: ModelArtsBackend, job_id: str, task_id: str) -> None:
     with pytest.raises(Rejected):
-        local.operations.log_preview(job_id, task_id)
+        local.logs.preview(job_id, task_id)
 
 
 def test_offers(local: ModelArtsBackend) -> None:
-    flavors = local.operations.flavors("GPU")
+    flavors = local.catalog.flavors("GPU")
     assert {flavor.flavor_type for flavor in flavors} == {"GPU"}
     assert flavors[0].flavor_info is not None
     assert flavors[0].flavor_info.gpu is not None
     assert flavors[0].flavor_info.gpu.product_name
-    assert "PyTorch" in {engine.engine_name for engine in local.operations.engines()}
-    (quota,) = local.operations.quotas("job-num")
+    assert "PyTorch" in {engine.engine_name for engine in local.catalog.engines()}
+    (quota,) = local.catalog.quotas("job-num")
     assert quota.used == 0
 
 
 def test_tags(local: ModelArtsBackend, job_id: str) -> None:
-    operations = local.operations
-    operations.add_tags(job_id, {"team": "vision", "cost": "42"})
-    operations.add_tags(job_id, {"cost": "43"})
-    assert operations.tags(job_id) == {"team": "vision", "cost": "43"}
-    assert operations.project_tags() == {"team": ("vision",), "cost": ("43",)}
-    assert [job.resource_id for job in operations.tagged({"team": ["vision", "nlp"]})] == [job_id]
-    assert operations.count_tagged({"team": ["nlp"]}) == 0
-    operations.remove_tags(job_id, ["cost"])
-    assert operations.tags(job_id) == {"team": "vision"}
+    backend = local
+    backend.tags.add(job_id, {"team": "vision", "cost": "42"})
+    backend.tags.add(job_id, {"cost": "43"})
+    assert backend.tags.of_job(job_id) == {"team": "vision", "cost": "43"}
+    assert backend.tags.of_project() == {"team": ("vision",), "cost": ("43",)}
+    assert [job.resource_id for job in backend.tags.find({"team": ["vision", "nlp"]})] == [job_id]
+    assert backend.tags.count({"team": ["nlp"]}) == 0
+    backend.tags.remove(job_id, ["cost"])
+    assert backend.tags.of_job(job_id) == {"team": "vision"}
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_records_are_deleted(backend: ModelArtsBackend, count: int) -> None:
     ids = [backend.create(a_body(f"job-{n}")).id for n in range(count)]
-    backend.operations.delete_many(dict.fromkeys(ids, "job"))
+    backend.delete_many(dict.fromkeys(ids, "job"))
     with pytest.raises(NotFound):
-        backend.operations.delete_many({"..": "job"})
+        backend.delete_many({"..": "job"})
 
 
 def test_hundred_records_are_deleted_by_one_call(emulator: Application, local: ModelArtsBackend) -> None:
     ids = [emulator.store.create(PROJECT, a_body(f"job-{n}")).id for n in range(101)]
-    local.operations.delete_many(dict.fromkeys(ids, "job"))
+    local.delete_many(dict.fromkeys(ids, "job"))
     emulator.store.clock.advance(hours=1)
     assert local.observe().jobs == ()
     assert [served.operation for served in emulator.requests][:2] == ["BatchDeleteTrainingJob"] * 2
@@ -120,53 +119,53 @@ def test_hundred_records_are_deleted_by_one_call(emulator: Application, local: M
 @pytest.mark.parametrize(
     "call",
     [
-        lambda operations: operations.tasks(JOB),
-        lambda operations: operations.stages(JOB),
-        lambda operations: operations.log_lines(JOB, "worker-0"),
-        lambda operations: operations.quotas(),
-        lambda operations: operations.tags(JOB),
-        lambda operations: operations.add_tags(JOB, {"a": "b"}),
-        lambda operations: operations.remove_tags(JOB, ["a"]),
-        lambda operations: operations.project_tags(),
-        lambda operations: operations.tagged({}),
-        lambda operations: operations.count_tagged({}),
+        lambda backend: backend.logs.tasks(JOB),
+        lambda backend: backend.logs.stages(JOB),
+        lambda backend: backend.logs.lines(JOB, "worker-0"),
+        lambda backend: backend.catalog.quotas(),
+        lambda backend: backend.tags.of_job(JOB),
+        lambda backend: backend.tags.add(JOB, {"a": "b"}),
+        lambda backend: backend.tags.remove(JOB, ["a"]),
+        lambda backend: backend.tags.of_project(),
+        lambda backend: backend.tags.find({}),
+        lambda backend: backend.tags.count({}),
     ],
 )
-def test_what_otc_lacks_is_not_sent(call: Callable[[Operations], object]) -> None:
+def test_what_otc_lacks_is_not_sent(call: Callable[[ModelArtsBackend], object]) -> None:
     app = Canned((200, "{}"))
     backend = connect_inprocess(app, project_id=PROJECT, cloud=Cloud.OTC)
     with pytest.raises(Rejected, match="does not support"):
-        call(backend.operations)
+        call(backend)
     assert app.environs == []
 
 
 def test_the_source_of_events_is_known_to_otc_only() -> None:
     app = Canned((200, "{}"))
     for cloud in Cloud:
-        operations = connect_inprocess(app, project_id=PROJECT, cloud=cloud).operations
+        backend = connect_inprocess(app, project_id=PROJECT, cloud=cloud)
         if cloud is Cloud.OTC:
-            operations.events(JOB, source="K8S")
+            backend.logs.events(JOB, source="K8S")
         else:
             with pytest.raises(Rejected, match="source"):
-                operations.events(JOB, source="K8S")
+                backend.logs.events(JOB, source="K8S")
     assert [environ["QUERY_STRING"] for environ in app.environs] == ["source=K8S"]
 
 
 # ── both spellings ─────────────────────────────────────────────────────────────────────────────────
 
 
-def telling(answer: object) -> Operations:
-    return connect_inprocess(Canned((200, json.dumps(answer))), project_id=PROJECT).operations
+def telling(answer: object) -> ModelArtsBackend:
+    return connect_inprocess(Canned((200, json.dumps(answer))), project_id=PROJECT)
 
 
 @pytest.mark.parametrize("total", [7, "7"])
 def test_events_total_may_be_text(total: object) -> None:
-    assert telling({"total": total, "events": None}).events(JOB).total == 7
+    assert telling({"total": total, "events": None}).logs.events(JOB).total == 7
 
 
 @pytest.mark.parametrize("field", ["content", "context"])
 def test_log_preview_was_called_context_once(field: str) -> None:
-    preview = telling({field: "hello"}).log_preview(JOB, "worker-0")
+    preview = telling({field: "hello"}).logs.preview(JOB, "worker-0")
     assert preview is not None
     assert preview.content == "hello"
 
@@ -176,7 +175,7 @@ def test_log_preview_was_called_context_once(field: str) -> None:
 @pytest.mark.parametrize("size", [50, "50", ""])
 def test_flavor_in_either_spelling(spelling: str, unit_num: object, size: object) -> None:
     info = {"gpu": {"unit_num": unit_num, spelling: "V100"}, "npu": None, "disk": {"size": size}}
-    (flavor,) = telling({"flavors": [{"flavor_id": "f", "flavor_info": info, "new": 1}]}).flavors()
+    (flavor,) = telling({"flavors": [{"flavor_id": "f", "flavor_info": info, "new": 1}]}).catalog.flavors()
     assert flavor.flavor_info is not None
     assert flavor.flavor_info.gpu is not None
     assert (flavor.flavor_info.gpu.unit_num, flavor.flavor_info.gpu.product_name) == (8, "V100")
@@ -187,11 +186,11 @@ def test_flavor_in_either_spelling(spelling: str, unit_num: object, size: object
 
 @pytest.mark.parametrize("run_user", ["1102", 1102, None])
 def test_engine_run_user_may_be_a_number(run_user: object) -> None:
-    (engine,) = telling({"items": [{"engine_id": "e", "run_user": run_user}]}).engines()
+    (engine,) = telling({"items": [{"engine_id": "e", "run_user": run_user}]}).catalog.engines()
     assert engine.run_user in {"1102", ""}
 
 
 @pytest.mark.parametrize("answer", [[], "x", {"events": 7}, {"events": ["x"]}])
 def test_answer_of_another_shape_is_unreadable(answer: object) -> None:
     with pytest.raises(UnreadableAnswer):
-        telling(answer).events(JOB)
+        telling(answer).logs.events(JOB)

@@ -213,7 +213,7 @@ PAIRS: dict[str, Pair] = {
                 jobs=[sdk.BatchDeleteJobItem(kind="job", metadata=sdk.BatchDeleteJobMetadata(id=job_id))]
             )
         ),
-        lambda backend, job_id: backend.operations.delete_many({job_id: "job"}),
+        lambda backend, job_id: backend.delete_many({job_id: "job"}),
     ),
     "ValidateTrainingJobName": Pair(
         "validate_training_job_name",
@@ -223,75 +223,75 @@ PAIRS: dict[str, Pair] = {
     "ShowTrainingJobFlavors": Pair(
         "show_training_job_flavors",
         lambda _: sdk.ShowTrainingJobFlavorsRequest(flavor_type="Ascend"),
-        lambda backend, _: backend.operations.flavors("Ascend"),
+        lambda backend, _: backend.catalog.flavors("Ascend"),
     ),
     "ShowTrainingJobEngines": Pair(
         "show_training_job_engines",
         lambda _: sdk.ShowTrainingJobEnginesRequest(),
-        lambda backend, _: backend.operations.engines(),
+        lambda backend, _: backend.catalog.engines(),
     ),
     "ShowTrainingQuotas": Pair(
         "show_training_quotas",
         lambda _: sdk.ShowTrainingQuotasRequest(resource="job-num", user_id="me"),
-        lambda backend, _: backend.operations.quotas("job-num", "me"),
+        lambda backend, _: backend.catalog.quotas("job-num", "me"),
     ),
     "ListTrainingJobEvents": Pair(
         "list_training_job_events",
         lambda job_id: sdk.ListTrainingJobEventsRequest(training_job_id=job_id, **EVENTS),
-        lambda backend, job_id: backend.operations.events(job_id, **EVENTS),
+        lambda backend, job_id: backend.logs.events(job_id, **EVENTS),
     ),
     "ListTrainingJobTasks": Pair(
         "list_training_job_tasks",
         lambda job_id: sdk.ListTrainingJobTasksRequest(training_job_id=job_id, schedule_count=1),
-        lambda backend, job_id: backend.operations.tasks(job_id, 1),
+        lambda backend, job_id: backend.logs.tasks(job_id, 1),
     ),
     "ListTrainingJobStages": Pair(
         "list_training_job_stages",
         lambda job_id: sdk.ListTrainingJobStagesRequest(training_job_id=job_id),
-        lambda backend, job_id: backend.operations.stages(job_id),
+        lambda backend, job_id: backend.logs.stages(job_id),
     ),
     "ShowTrainingJobLogsPreview": Pair(
         "show_training_job_logs_preview",
         lambda job_id: sdk.ShowTrainingJobLogsPreviewRequest(training_job_id=job_id, **WORKER),
-        lambda backend, job_id: backend.operations.log_preview(job_id, "worker-0"),
+        lambda backend, job_id: backend.logs.preview(job_id, "worker-0"),
     ),
     "ShowTrainingJobLogsFromAom": Pair(
         "show_training_job_logs_from_aom",
         lambda job_id: sdk.ShowTrainingJobLogsFromAomRequest(
             training_job_id=job_id, **WORKER, base_line="1", lines=2, order="asc"
         ),
-        lambda backend, job_id: backend.operations.log_lines(
+        lambda backend, job_id: backend.logs.lines(
             job_id, "worker-0", base_line="1", lines=2, order="asc"
         ),
     ),
     "ShowTrainingJobMetrics": Pair(
         "show_training_job_metrics",
         lambda job_id: sdk.ShowTrainingJobMetricsRequest(training_job_id=job_id, **WORKER),
-        lambda backend, job_id: backend.operations.metrics(job_id, "worker-0"),
+        lambda backend, job_id: backend.logs.metrics(job_id, "worker-0"),
     ),
     "CreateTrainJobTags": Pair(
         "create_train_job_tags",
         lambda job_id: sdk.CreateTrainJobTagsRequest(
             training_job_id=job_id, body=sdk.CreateTmsTagsRequest(tags=[sdk.TmsTag(key="a", value="新")])
         ),
-        lambda backend, job_id: backend.operations.add_tags(job_id, {"a": "新"}),
+        lambda backend, job_id: backend.tags.add(job_id, {"a": "新"}),
     ),
     "DeleteTrainJobTags": Pair(
         "delete_train_job_tags",
         lambda job_id: sdk.DeleteTrainJobTagsRequest(
             training_job_id=job_id, body=sdk.DeleteTmsTagsRequest(tags=[sdk.TmsTagForDeletion(key="team")])
         ),
-        lambda backend, job_id: backend.operations.remove_tags(job_id, ["team"]),
+        lambda backend, job_id: backend.tags.remove(job_id, ["team"]),
     ),
     "ShowTrainJobTags": Pair(
         "show_train_job_tags",
         lambda job_id: sdk.ShowTrainJobTagsRequest(training_job_id=job_id),
-        lambda backend, job_id: backend.operations.tags(job_id),
+        lambda backend, job_id: backend.tags.of_job(job_id),
     ),
     "ListTrainingJobTags": Pair(
         "list_training_job_tags",
         lambda _: sdk.ListTrainingJobTagsRequest(limit=1000, offset=0),
-        lambda backend, _: backend.operations.project_tags(),
+        lambda backend, _: backend.tags.of_project(),
     ),
     "ListTrainingJobsByTags": Pair(
         "list_training_jobs_by_tags",
@@ -302,7 +302,7 @@ PAIRS: dict[str, Pair] = {
                 workspace_id="0", tags=[sdk.MutiValueTag(key="team", values=["vision", "nlp"])]
             ),
         ),
-        lambda backend, _: backend.operations.tagged({"team": ["vision", "nlp"]}),
+        lambda backend, _: backend.tags.find({"team": ["vision", "nlp"]}),
     ),
     "CountTrainingJobsByTags": Pair(
         "count_training_jobs_by_tags",
@@ -311,7 +311,7 @@ PAIRS: dict[str, Pair] = {
                 workspace_id="0", tags=[sdk.CountResourceInstancesReqTags(key="team", values=["vision"])]
             )
         ),
-        lambda backend, _: backend.operations.count_tagged({"team": ["vision"]}),
+        lambda backend, _: backend.tags.count({"team": ["vision"]}),
     ),
 }  # fmt: skip
 

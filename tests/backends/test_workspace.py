@@ -9,9 +9,9 @@ import pytest
 
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.modelarts.observe import SearchFilter
 from reconciler.backends.modelarts.paging import SearchPage
 from reconciler.core.observed.job import Observation
+from reconciler.core.observed.listing import SearchFilter
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.control.faults import Effect, Fault

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind, VariableSource
+from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, VariableSource
+from reconciler.core.declared.target_kind import LOCAL, TARGET_KINDS
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
@@ -35,9 +36,7 @@ from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, F, P, R, T, plan_for
 
 VERSION = "0"
-OPTIONS = SavedOptions(
-    target=Target(kind=TargetKind.LOCAL), root=".", sources={"token": VariableSource(env="TOKEN")}
-)
+OPTIONS = SavedOptions(target=Target(kind=LOCAL), root=".", sources={"token": VariableSource(env="TOKEN")})
 NEW, BEFORE = a_job(), a_job(**OLD)
 SECRET = a_job(algorithm__environments={"T": SecretText("hush", "x ${var.token}"), "LIKE": "${var.no}"})
 FULL = a_job(
@@ -151,7 +150,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "reason": tuple(Reason),
     "phase": (*Phase, "Frozen"),
     "replace_order": tuple(ReplaceOrder),
-    "kind": tuple(TargetKind),
+    "kind": tuple(TARGET_KINDS),
 }
 
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from reconciler.core.declared.scalar import spelled
-from reconciler.core.declared.stack import DesiredJob, Stack, Target, TargetKind, VariableSource
+from reconciler.core.declared.stack import DesiredJob, Stack, Target, VariableSource
+from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
@@ -36,7 +37,7 @@ from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, pla
 from tests.core.worlds import World, worlds
 
 VERSION = "0"
-OPTIONS = SavedOptions(target=Target(kind=TargetKind.LOCAL), root=".")
+OPTIONS = SavedOptions(target=Target(kind=LOCAL), root=".")
 
 NEW, BEFORE = a_job(), a_job(**OLD)
 RETRIED = a_job(lifecycle={"on_failure": "retry"})
@@ -124,7 +125,7 @@ def test_change_of_a_job_of_an_earlier_version_shows_what_is_sent() -> None:
 
 def test_what_shaped_the_plan_is_saved_with_it() -> None:
     options = SavedOptions(
-        target=Target(kind=TargetKind.LOCAL),
+        target=Target(kind=LOCAL),
         root="../stack",
         records="sqlite:///r",
         only=("a", "b*"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.declared.stack import TargetKind
+from reconciler.core.declared.target_kind import LOCAL, MODELARTS
 from reconciler.core.diagnostic import ManifestInvalid, WrongUsage
 from tests.manifests.conftest import Place, marked, place_of
 
@@ -20,7 +20,7 @@ def test_the_default_is_the_one_that_is_named(place: Place) -> None:
 def test_the_only_target_needs_no_name(place: Place) -> None:
     place.write("stack: s\ntargets: {here: {kind: local}}\n")
     assert place.load().target()[0] == "here"
-    assert place.load().targets["here"].kind is TargetKind.LOCAL
+    assert place.load().targets["here"].kind == LOCAL
 
 
 def test_several_targets_without_a_default_are_wrong_use(place: Place) -> None:
@@ -119,7 +119,7 @@ def test_what_a_target_may_not_say(place: Place, target: str, what: str, path: s
 )
 def test_what_a_target_may_say(place: Place, target: str) -> None:
     place.write(f"stack: s\ntargets:\n  t: {target}\n")
-    assert place.load().target("t")[1].kind is TargetKind.MODELARTS
+    assert place.load().target("t")[1].kind == MODELARTS
 
 
 def test_credentials_are_told_where_they_belong(place: Place) -> None:

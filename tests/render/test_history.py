@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import Declared, TargetKind
+from reconciler.core.declared.stack import Declared
+from reconciler.core.declared.target_kind import MODELARTS
 from reconciler.core.planning.history import (
     HistoryDiff,
     HistoryExcerpt,
@@ -23,7 +24,7 @@ from tests.render.test_golden import check
 
 PROD = TargetIdentity(
     name="prod",
-    kind=TargetKind.MODELARTS,
+    kind=MODELARTS,
     endpoint="https://modelarts.cn-north-4.myhuaweicloud.com",
     project_id="0a1b2c3d",
     workspace_id="0",

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from reconciler.core.observed.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
+from reconciler.local_target import LOCAL_PROJECT
 from reconciler.record_directory import NAME as RECORDS
-from reconciler.targets import LOCAL_PROJECT
 from tests.scenarios.fork_server import Zygote
 from tests.scenarios.hooks import AFTER, BEFORE
 

@@ -216,7 +216,7 @@ def _watch_writes(database: Any, watch: _Watch) -> None:
 
 def do_not_sleep(clock_url: str | None) -> None:
     """Put the clock of the service forward instead: that at a URL, or the one of the local target."""
-    from reconciler import targets
+    from reconciler import local_target
     from reconciler.backends.clock import SystemClock
 
     def put_local_clock_forward(clock: Any, seconds: float) -> None:
@@ -231,5 +231,5 @@ def do_not_sleep(clock_url: str | None) -> None:
             connection.getresponse().read()
             connection.close()
 
-    targets._LocalClock.sleep = put_local_clock_forward  # type: ignore[method-assign, assignment]
+    local_target._LocalClock.sleep = put_local_clock_forward  # type: ignore[method-assign, assignment]
     SystemClock.sleep = put_clock_forward  # type: ignore[method-assign, assignment]

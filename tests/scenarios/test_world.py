@@ -27,7 +27,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.declared.marks import Cloud
-from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, TargetKind
+from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target
+from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.goal import Goal
 from reconciler.core.observed.identity import Marker, parse_description, remote_name
 from reconciler.core.observed.phase import Phase
@@ -478,7 +479,7 @@ class World(RuleBasedStateMachine):
     @rule()
     def save_a_plan(self) -> None:
         plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
-        options = SavedOptions(target=Target(kind=TargetKind.LOCAL), root=".")
+        options = SavedOptions(target=Target(kind=LOCAL), root=".")
         text = json.dumps(serialization.document(plan, options))
         self.here.saved = Saved(
             serialization.read(json.loads(text), "plan.json", __version__, strict=True).plan,

@@ -1,4 +1,6 @@
-"""The ModelArts v2 API as a place where jobs live: what `core.ports.Backend` asks for, and delete.
+"""The ModelArts v2 API as a place where jobs live: one facade.
+
+On it what `core.ports.Backend` asks for, search and delete; all other calls are in its groups.
 
 Source: docs/modelarts.md, "Calls", "Search", "Updates" and "Names".
 """
@@ -16,12 +18,14 @@ from reconciler.backends.http.content import MemoryBudget
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse, ServiceSession
 from reconciler.backends.modelarts.job_parser import read_job
-from reconciler.backends.modelarts.observe import NeedsAbsence, SearchFilter, named, observe
-from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, Listing, PageReader, SearchPage, page_of
+from reconciler.backends.modelarts.observe import NeedsAbsence, observe
+from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, PageReader, SearchPage, page_of
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.listing import Listing, SearchFilter, named
 from reconciler.core.ports import (
     NotFound,
+    NotSupported,
     ReadingListener,
     Rejected,
     Secrets,
@@ -31,13 +35,17 @@ from reconciler.core.ports import (
 )
 
 if TYPE_CHECKING:
+    from reconciler.backends.modelarts.catalog import Catalog
     from reconciler.backends.modelarts.jobs import Jobs
-    from reconciler.backends.modelarts.operations import Operations
+    from reconciler.backends.modelarts.logs import Logs
+    from reconciler.backends.modelarts.tags import Tags
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 #: Paths that look like a job's.
 _NOT_IDS = frozenset({"batch-delete", "autosearch"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+#: The service's limit: records deleted by one call.
+BATCH = 100
 #: Fields of the search that Open Telekom Cloud does not know: it would answer as if nobody had asked.
 HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
 
@@ -71,13 +79,7 @@ class ModelArtsBackend:
         """The address of the service."""
         return self.session.endpoint
 
-    @cached_property
-    def operations(self) -> Operations:
-        """The service's other calls."""
-        # Imported here: a plan does not need them.
-        from reconciler.backends.modelarts.operations import Operations
-
-        return Operations(self)
+    # The groups are imported when they are first asked for: a plan needs none of them.
 
     @cached_property
     def jobs(self) -> Jobs:
@@ -85,6 +87,37 @@ class ModelArtsBackend:
         from reconciler.backends.modelarts.jobs import Jobs
 
         return Jobs(self)
+
+    @cached_property
+    def logs(self) -> Logs:
+        """What jobs report: logs, events, metrics, tasks, stages."""
+        from reconciler.backends.modelarts.logs import Logs
+
+        return Logs(self)
+
+    @cached_property
+    def tags(self) -> Tags:
+        """The tags of jobs."""
+        from reconciler.backends.modelarts.tags import Tags
+
+        return Tags(self)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """What the project offers: flavors, engines, pools, quotas."""
+        from reconciler.backends.modelarts.catalog import Catalog
+
+        return Catalog(self)
+
+    @property
+    def credentials_origin(self) -> str:
+        """What the credentials are and where they were found, without a secret."""
+        return f"{self.session.credentials.what}, from {self.session.credentials.source}"
+
+    @property
+    def skew_s(self) -> float | None:
+        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
+        return self.session.skew_s
 
     def close(self) -> None:
         """Close all connections."""
@@ -161,7 +194,7 @@ class ModelArtsBackend:
 
         Raises:
             Unauthorized: nobody is allowed to read it.
-            Rejected: the cloud does not know one of these fields; nothing was sent.
+            NotSupported: the cloud does not know one of these fields; nothing was sent.
         """
         asked = {"sort_by": sort_by, "order": order, **more}
         self._check_search(asked)
@@ -207,7 +240,7 @@ class ModelArtsBackend:
         """Send a search; the answer is one page of it.
 
         Raises:
-            Rejected: also if the cloud does not know one of these fields; then nothing was sent.
+            NotSupported: the cloud does not know one of these fields; nothing was sent.
         """
         self._check_search(body)
         return self.session.call(
@@ -219,7 +252,7 @@ class ModelArtsBackend:
             return
         for field in HUAWEI_ONLY:
             if asked.get(field) not in (None, "", [], ()):
-                raise Rejected(f"Open Telekom Cloud does not support searching by {field}")
+                raise NotSupported(f"Open Telekom Cloud does not support searching by {field}")
 
     def name_is_taken(self, name: str) -> bool | None:
         """Ask whether the name is held; None on a cloud that has no such call."""
@@ -303,6 +336,27 @@ class ModelArtsBackend:
             NotFound: there is no such job.
         """
         self.session.call("DELETE", self.path_of(job_id), repeat=RetryPolicy.WITHOUT_EFFECT, changes=True)
+
+    def delete_many(self, kind_by_id: Mapping[str, str]) -> None:
+        """Delete the records of jobs, given with their `kind`; a hundred at once where the cloud can.
+
+        Raises:
+            NotFound: one of them does not exist. Those of earlier hundreds are deleted.
+        """
+        for job_id in kind_by_id:
+            self.path_of(job_id)
+        if self.cloud is Cloud.OTC:
+            for job_id in kind_by_id:
+                self.delete(job_id)
+            return
+        jobs = [{"kind": kind, "metadata": {"id": job_id}} for job_id, kind in kind_by_id.items()]
+        for begin in range(0, len(jobs), BATCH):
+            self.session.call(
+                "POST",
+                f"{self._root}/training-jobs/batch-delete",
+                body={"jobs": jobs[begin : begin + BATCH]},
+                repeat=RetryPolicy.WITHOUT_EFFECT,
+            )
 
     def path_of(self, job_id: str) -> str:
         """Return the path of a job.

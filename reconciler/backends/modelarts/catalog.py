@@ -1,4 +1,4 @@
-"""The catalog of a ModelArts project: flavors of the public pools, preset engines, and dedicated pools.
+"""The catalog of a ModelArts project: flavors of the public pools, preset engines, dedicated pools, quotas.
 
 Source: docs/modelarts.md, "Calls"; ShowTrainingFlavorMaxAvailableResource of the vendor's SDK,
 which is refused where pool or flavor do not exist, and meant to be asked before a create.
@@ -6,54 +6,107 @@ which is refused where pool or flavor do not exist, and meant to be asked before
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from typing import Any
 
-from reconciler.backends.http.retry import RetryPolicy
-from reconciler.backends.modelarts.backend import ModelArtsBackend
+from pydantic import BaseModel
+
+from reconciler.backends.modelarts import responses
+from reconciler.backends.modelarts.operation_group import OperationGroup, parsed
 from reconciler.core.declared.marks import Cloud
-from reconciler.core.observed.catalog import EngineOffer
+from reconciler.core.observed.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
 from reconciler.core.ports import Rejected
 
 #: The pool is unknown, not for training or not running; it does not have the flavor.
 _POOL_REFUSED = frozenset({"ModelArts.2890", "ModelArts.2886", "ModelArts.2887", "ModelArts.2781"})
 
 
-class ServiceCatalog:
+class Catalog(OperationGroup):
     """What one project offers; asked anew each time."""
 
-    def __init__(self, backend: ModelArtsBackend) -> None:
-        self._backend = backend
+    def flavors(self, flavor_type: str | None = None) -> tuple[responses.Flavor, ...]:
+        """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
+        return self.flavor_list(flavor_type).flavors
 
-    def flavors(self) -> Mapping[str, int | None] | None:
-        """The flavors of the public pools, with the most nodes a job may have; None if the list has gaps."""
-        listed = self._backend.operations.flavor_list()
-        most_nodes = {
-            flavor.flavor_id: flavor.flavor_info.max_num if flavor.flavor_info else None
-            for flavor in listed.flavors
-            if flavor.flavor_id
-        }
-        return most_nodes if most_nodes and (listed.total_count or 0) <= len(listed.flavors) else None
+    def flavor_list(self, flavor_type: str | None = None) -> responses.Flavors:
+        """Return the same with the number that there are."""
+        answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
+        return parsed(responses.Flavors, answer)
 
-    def engines(self) -> Collection[EngineOffer] | None:
-        """The preset engines; None if the list has gaps."""
-        listed = self._backend.operations.engine_list()
+    def engines(self) -> tuple[responses.Engine, ...]:
+        """Return the preset engines."""
+        return self.engine_list().items
+
+    def engine_list(self) -> responses.Engines:
+        """Return the same with the number that there are."""
+        return parsed(responses.Engines, self._get(f"{self._root}/training-job-engines"))
+
+    def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[responses.Quota, ...]:
+        """Return how many job records there may be, and are."""
+        self._only_on_huawei("quotas")
+        answer = self._get(f"{self._root}/training-quotas", {"resource": resource, "user_id": user_id})
+        return parsed(responses.Quotas, answer).quotas
+
+    # ── what core.ports.Catalog asks for ───────────────────────────────────────────────────────
+
+    def flavor_offers(self, flavor_type: str | None = None) -> Offered[FlavorOffer]:
+        """Return the flavors of the public pools; the list may have gaps."""
+        listed = self.flavor_list(flavor_type)
+        flavors = [_flavor_offer(flavor) for flavor in listed.flavors]
+        return Offered(
+            flavors, any(one.flavor_id for one in flavors) and (listed.total_count or 0) <= len(flavors)
+        )
+
+    def engine_offers(self) -> Offered[EngineOffer]:
+        """Return the preset engines; the list may have gaps."""
+        listed = self.engine_list()
         engines = [
-            EngineOffer(engine.engine_id, engine.engine_name, engine.engine_version)
-            for engine in listed.items
-            if engine.engine_id
+            EngineOffer(one.engine_id, one.engine_name, one.engine_version, one.run_user, _reported(one))
+            for one in listed.items
         ]
-        return engines if engines and (listed.total or 0) <= len(listed.items) else None
+        return Offered(engines, any(one.engine_id for one in engines) and (listed.total or 0) <= len(engines))
+
+    def record_quota(self) -> RecordQuota | None:
+        """Return how many job records there may be, and are; None where the service says nothing of it."""
+        quotas = self.quotas("job-num")
+        return RecordQuota(quotas[0].quota, quotas[0].used) if quotas else None
 
     def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
         """Why the service would refuse a pool, or a flavor of it; None if nothing is known against it."""
         if self._backend.cloud is Cloud.OTC:
             return None
         query = {"pool_id": pool_id, "flavor_id": flavor_id}
-        path = f"/v2/{self._backend.project_id}/training-pool-flavors"
         try:
-            self._backend.session.call("GET", path, query=query, repeat=RetryPolicy.SAFE)
+            self._get(f"{self._root}/training-pool-flavors", query)
         except Rejected as refusal:
             if refusal.code in _POOL_REFUSED:
                 return refusal
             raise
         return None
+
+
+def _flavor_offer(flavor: responses.Flavor) -> FlavorOffer:
+    info = flavor.flavor_info or responses.FlavorInfo()
+    return FlavorOffer(
+        flavor.flavor_id,
+        flavor.flavor_type,
+        cores="" if info.cpu is None else f"{_number(info.cpu.core_num)} {info.cpu.arch}".strip(),
+        memory="" if info.memory is None else f"{_number(info.memory.size)} {info.memory.unit}".strip(),
+        cards=_cards(info.gpu or info.npu),
+        max_nodes=info.max_num,
+        reported=_reported(flavor),
+    )
+
+
+def _cards(cards: responses.Accelerators | None) -> str:
+    if cards is None:
+        return ""
+    memory = f" ({cards.memory})" if cards.memory else ""
+    return f"{_number(cards.unit_num)} x {cards.product_name}{memory}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _reported(answer: BaseModel) -> dict[str, Any]:
+    return answer.model_dump(mode="json", exclude_unset=True)

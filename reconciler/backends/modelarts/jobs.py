@@ -19,7 +19,7 @@ from reconciler.core.declared.body import create_body, with_identity
 from reconciler.core.declared.desired import JobBody
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed.job import Unreadable
-from reconciler.core.ports import Rejected, ServiceError, UnreadableAnswer
+from reconciler.core.ports import NotSupported, ServiceError, UnreadableAnswer
 
 _EVERY_JOB = Search()
 
@@ -67,7 +67,7 @@ class Jobs:
 
         Raises:
             UnreadableAnswer: the list moved.
-            Rejected: the cloud does not know what is asked; then nothing was sent.
+            NotSupported: the cloud does not know what is asked; then nothing was sent.
         """
         asked = search.conditions()
         listing = self._backend.search(asked.pop("filters", ()), more=asked, limit=limit)
@@ -121,7 +121,7 @@ class Jobs:
         """
         body = changes.body()
         if self._backend.cloud is Cloud.OTC and body.keys() - {"description"}:
-            raise Rejected("Open Telekom Cloud can change only the description of a job")
+            raise NotSupported("Open Telekom Cloud can change only the description of a job")
         self._backend.update(job_id, body)
 
     def terminate(self, job_id: str) -> ReportedJob:

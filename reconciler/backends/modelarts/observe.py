@@ -9,25 +9,22 @@ Source: docs/semantics.md, "Reading" and "Listing jobs".
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from reconciler.backends.modelarts.paging import (
     PAGE_SIZE,
     SLOW_START_S,
     WIDTH,
-    Listing,
     PageReader,
     SearchPage,
     at_once,
 )
 from reconciler.core.observed.job import Observation, ObservedJob
+from reconciler.core.observed.listing import Listing, SearchFilter, named
 from reconciler.core.observed.phase import ACTIVE
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 
-#: A condition of the service's search: `key`, `operator` (between, like, in, not), `value` (a list of text).
-SearchFilter = Mapping[str, Any]
 #: Fetches one page of a search.
 Fetch = Callable[[int, Sequence[SearchFilter]], SearchPage]
 NeedsAbsence = Callable[[Observation], bool]
@@ -37,11 +34,6 @@ ACTIVE_ONLY: SearchFilter = {
     "operator": "in",
     "value": sorted(phase.value for phase in ACTIVE),
 }
-
-
-def named(name: str) -> SearchFilter:
-    """Return the condition for a name; it also finds names that merely contain this one."""
-    return {"key": "name", "operator": "like", "value": [name]}
 
 
 class _BudgetExceeded(Exception):

@@ -17,12 +17,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from reconciler.backends.modelarts.job_parser import number, read_job
 from reconciler.core.observed.job import ObservedJob, Unreadable
+from reconciler.core.observed.listing import Listing
 from reconciler.core.ports import ServiceError, Unauthorized
 
 PAGE_SIZE = 50
@@ -59,19 +59,6 @@ class SearchPage(NamedTuple):
 
 #: Fetches the page that begins at `offset` (pages or items, as the service counts).
 FetchPage = Callable[[int], SearchPage]
-
-
-@dataclass
-class Listing:
-    """What was read of a list. `problem` is the failure, or the words, that kept the rest from being read.
-
-    `jobs` and `unreadable` are in the order of the list, each id once.
-    """
-
-    jobs: list[ObservedJob] = field(default_factory=list)
-    unreadable: list[Unreadable] = field(default_factory=list)
-    problem: ServiceError | str | None = None
-    requests: int = 0
 
 
 class PageReader:

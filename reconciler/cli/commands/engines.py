@@ -26,12 +26,11 @@ def command(name: str, as_json: bool, **where: Any) -> None:
     from reconciler.render.listing import render_table
 
     with called(**where) as there:
-        engines = there.backend.operations.engines()
+        engines = there.target.catalog.engine_offers().items
     wanted = name.casefold()
-    found = [e for e in engines if wanted in e.engine_name.casefold() or wanted in e.engine_id.casefold()]
+    found = [e for e in engines if wanted in e.name.casefold() or wanted in e.engine_id.casefold()]
     if as_json:
-        told = [engine.model_dump(mode="json", exclude_unset=True) for engine in found]
-        console.document({"engines": told})
+        console.document({"engines": [engine.reported for engine in found]})
         return
-    rows = [(engine.engine_id, engine.engine_name, engine.run_user) for engine in found]
+    rows = [(engine.engine_id, engine.name, engine.run_user) for engine in found]
     console.result(render_table(("ENGINE", "NAME", "RUN USER"), rows, console.style(sys.stdout)))

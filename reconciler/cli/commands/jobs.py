@@ -17,9 +17,10 @@ from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import first_task, read_events
 
 if TYPE_CHECKING:
-    from reconciler.backends.modelarts.paging import Listing
     from reconciler.cli.service_session import Called
     from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed.listing import Listing
+    from reconciler.core.observed.reports import EventQuery
     from reconciler.jobs.search import Moment
 
 _JOB = click.argument("job", metavar="JOB")
@@ -62,12 +63,13 @@ def list_(
 
     OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
     """
-    from reconciler.jobs.search import read, wanted
+    from reconciler.cli.terminal.reading import reading
+    from reconciler.jobs.search import JobFilters, read, wanted
 
-    with called(paths, variables, var_files, target) as there, there.backend.reading():
+    with called(paths, variables, var_files, target) as there, reading():
         now_s = there.clock.now()
-        asked = wanted(now_s, **filters)
-        listing = read(there.backend, asked, sort_by=sort, order=order, limit=limit + 1)
+        asked = wanted(now_s, JobFilters(**filters))
+        listing = read(there.target.search, asked, sort_by=sort, order=order, limit=limit + 1)
     has_more = len(listing.jobs) > limit
     _show_list(there, listing, listing.jobs[:limit], now_s, has_more=has_more, as_json=as_json)
     if asked.looks_back:
@@ -131,7 +133,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
 
     with called(**where) as there:
         now_s = there.clock.now()
-        found = there.backend.details(there.find(job).id)
+        found = there.target.backend.details(there.find(job).id)
     learn_tokens(found)
     body = there.shown(found)
     if as_json:
@@ -230,8 +232,8 @@ def events(
         found = there.find(job)
         there.shown(found)
         times = event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
-        asked = {"level": level, "pattern": pattern, "source": source, "order": order, **times}
-        happened = read_events(there.backend, found.id, limit, asked, offset)
+        query: EventQuery = {"level": level, "pattern": pattern, "source": source, "order": order, **times}
+        happened = read_events(there.target.logs, found.id, limit, query, offset)
     if as_json:
         told = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
         console.document({"job": found.id, "events": told})
@@ -252,7 +254,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     with called(**where) as there:
         found = there.find(job)
         task = task or first_task(found)
-        measured = there.backend.operations.metrics(found.id, task)
+        measured = there.target.logs.metrics(found.id, task)
     if as_json:
         told = None if measured is None else {metric.metric: metric.value for metric in measured}
         console.document({"job": found.id, "task": task, "metrics": told})
@@ -276,7 +278,7 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
 
     with called(**where) as there:
         found = there.find_all(jobs)
-        return terminate_all(there.backend, found, yes=yes, force=force, as_json=as_json)
+        return terminate_all(there.target, found, yes=yes, force=force, as_json=as_json)
 
 
 @command.command("delete")
@@ -291,7 +293,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
 
     with called(**where) as there:
         found = there.find_all(jobs)
-        return delete_all(there.backend, found, yes=yes, force=force, as_json=as_json)
+        return delete_all(there.target, found, yes=yes, force=force, as_json=as_json)
 
 
 @command.command("wait")

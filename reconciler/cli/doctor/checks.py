@@ -9,13 +9,12 @@ from functools import partial
 from typing import NamedTuple
 
 from reconciler.backends.auth.iam import IamUnreachable, LoginRefused
-from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.errors import is_missing_right
-from reconciler.backends.modelarts.paging import Listing
+from reconciler.backends.target import Connected
 from reconciler.cli.context import runtime
 from reconciler.cli.doctor.records import LOCK, RecordsExamination, known_identity
 from reconciler.core.declared.marks import Cloud
-from reconciler.core.declared.stack import Target, TargetKind
+from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.doctor import (
     Check,
@@ -30,10 +29,21 @@ from reconciler.core.doctor import (
     well,
     wrong,
 )
+from reconciler.core.observed.listing import Listing
 from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.ports import Clock, NotFound, Rejected, ServiceError, Unauthorized
+from reconciler.core.ports import (
+    Clock,
+    NotFound,
+    NotSupported,
+    Rejected,
+    ServiceError,
+    SupportsDiagnosis,
+    SupportsSearch,
+    Unauthorized,
+)
+from reconciler.local_target import LocalFileFailed
 from reconciler.manifests import LoadedStack
-from reconciler.targets import LocalFileFailed, connected
+from reconciler.targets import connected
 
 
 class _Probe(NamedTuple):
@@ -41,28 +51,33 @@ class _Probe(NamedTuple):
 
     name: str
     action: str
-    call: Callable[[ModelArtsBackend, str], object]
+    call: Callable[[Connected, str], object]
     needs_a_job: bool = False
     is_everywhere: bool = True
 
 
 #: A name that need not exist.
 _ANY_NAME = "reconciler-doctor"
-_LIST = _Probe("may list jobs", "modelarts:trainJob:list", lambda b, _: b.search(limit=1))
+_LIST = _Probe("may list jobs", "modelarts:trainJob:list", lambda place, _: _list(place))
 _PROBES = (
-    _Probe("may read a job", "modelarts:trainJob:get", lambda b, job_id: b.details(job_id), needs_a_job=True),
+    _Probe(
+        "may read a job",
+        "modelarts:trainJob:get",
+        lambda place, job_id: place.backend.details(job_id),
+        needs_a_job=True,
+    ),
     _Probe(
         "may read events",
         "modelarts:trainJob:get",
-        lambda b, job_id: b.operations.events(job_id, limit=1),
+        lambda place, job_id: place.logs.events(job_id, limit=1),
         needs_a_job=True,
     ),
-    _Probe("may see flavors", "modelarts:trainJob:list", lambda b, _: b.operations.flavors()),
-    _Probe("may see engines", "modelarts:trainJob:list", lambda b, _: b.operations.engines()),
+    _Probe("may see flavors", "modelarts:trainJob:list", lambda place, _: place.catalog.flavor_offers()),
+    _Probe("may see engines", "modelarts:trainJob:list", lambda place, _: place.catalog.engine_offers()),
     _Probe(
         "may check names",
         "modelarts:trainJob:checkName",
-        lambda b, _: b.name_is_taken(_ANY_NAME),
+        lambda place, _: place.backend.name_is_taken(_ANY_NAME),
         is_everywhere=False,
     ),
 )
@@ -95,7 +110,7 @@ class Examination:
         self._records = RecordsExamination(loaded, target, records, clock)
         self.place: dict[str, str | None] = {
             "name": name,
-            "kind": target.kind.value,
+            "kind": target.kind,
             "endpoint": target.endpoint or target.region,
             "project_id": target.project_id,
             "workspace_id": target.workspace_id,
@@ -130,17 +145,18 @@ class Examination:
             else:
                 if identity is None:
                     yield self._records.of_lock(place.identity)
-                assert isinstance(place.backend, ModelArtsBackend), "every kind of target speaks this API"
-                yield from self._of_service(place.backend)
+                yield from self._of_service(place)
 
-    def _of_service(self, backend: ModelArtsBackend) -> Iterator[Check]:
-        self.place |= {"endpoint": backend.endpoint, "project_id": backend.project_id}
-        listing = _list(backend)
+    def _of_service(self, place: Connected) -> Iterator[Check]:
+        backend, identity = place.backend, place.identity
+        endpoint = backend.endpoint if isinstance(backend, SupportsDiagnosis) else identity.endpoint
+        self.place |= {"endpoint": endpoint, "project_id": identity.project_id}
+        listing = _list(place)
         if isinstance(listing.problem, LoginRefused | IamUnreachable):
             yield of_failure("credentials", listing.problem)
             yield from unchecked(_STEPS, "no token")
             return
-        yield well("credentials", self._credentials(backend))
+        yield self._of_credentials(place)
         failure = listing.problem if isinstance(listing.problem, ServiceError) else None
         if isinstance(failure, LocalFileFailed) or (
             failure and not isinstance(failure, Unauthorized | Rejected)
@@ -148,8 +164,8 @@ class Examination:
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("clock"), "the service does not respond")
             return
-        yield well("endpoint", f"{backend.endpoint} responds")
-        clock = self._of_clock(backend)
+        yield well("endpoint", f"{endpoint} responds")
+        clock = self._of_clock(place)
         yield clock
         if failure and clock.health is Health.WRONG:
             # Another signature that fails brings the key nearer to being locked.
@@ -160,27 +176,30 @@ class Examination:
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("project"), "this does not look like the service")
         else:
-            yield well("project", f"{backend.project_id}, from {self._project_source()}")
-            yield from self._of_access(backend, listing)
+            yield well("project", f"{identity.project_id}, from {self._project_source()}")
+            yield from self._of_access(place, listing)
 
-    def _credentials(self, backend: ModelArtsBackend) -> str:
-        if self._target.kind is TargetKind.LOCAL:
-            return "none required"
-        found = backend.session.credentials
-        return f"{found.what}, from {found.source}"
+    def _of_credentials(self, place: Connected) -> Check:
+        if self._target.traits.is_embedded:
+            return well("credentials", "none required")
+        if isinstance(place.backend, SupportsDiagnosis):
+            return well("credentials", place.backend.credentials_origin)
+        return _lacking("credentials", place.not_supported("say where its credentials come from"))
 
-    def _of_clock(self, backend: ModelArtsBackend) -> Check:
-        if self._target.kind is TargetKind.LOCAL:
+    def _of_clock(self, place: Connected) -> Check:
+        if self._target.traits.is_embedded:
             return well("clock", "the in-process emulator uses this machine's clock")
-        return of_clock(backend.session.skew_s)
+        if isinstance(place.backend, SupportsDiagnosis):
+            return of_clock(place.backend.skew_s)
+        return _lacking("clock", place.not_supported("tell the time of its service"))
 
     def _project_source(self) -> str:
-        if self._target.kind is TargetKind.LOCAL or self._target.project_id:
+        if not self._target.traits.has_address or self._target.project_id:
             return "the target"
         variables = ("HUAWEICLOUD_SDK_PROJECT_ID", "OS_PROJECT_ID")
         return next((name for name in variables if os.environ.get(name, "").strip()), "the credentials")
 
-    def _of_access(self, backend: ModelArtsBackend, listing: Listing) -> Iterator[Check]:
+    def _of_access(self, place: Connected, listing: Listing) -> Iterator[Check]:
         if isinstance(listing.problem, ServiceError):
             yield _denied(_LIST.name, _LIST.action, listing.problem)
         elif listing.problem:
@@ -188,8 +207,8 @@ class Examination:
         else:
             yield well(_LIST.name, _LIST.action)
         job_id = listing.jobs[0].id if listing.jobs else ""
-        asked = {probe.name: partial(_tried, probe, backend, job_id) for probe in _PROBES}
-        for name, ask in {**asked, "quota": partial(_quota, backend)}.items():
+        asked = {probe.name: partial(_tried, probe, place, job_id) for probe in _PROBES}
+        for name, ask in {**asked, "quota": partial(_quota, place)}.items():
             try:
                 yield ask()
             except Unauthorized as failure:
@@ -199,13 +218,13 @@ class Examination:
             yield from unchecked(_OF_JOBS, "the list cannot be read")
             return
         try:
-            yield from self._of_jobs(backend)
+            yield from self._of_jobs(place)
         except Unauthorized as failure:
             yield from _shut_out(failure, _OF_JOBS)
 
-    def _of_jobs(self, backend: ModelArtsBackend) -> Iterator[Check]:
+    def _of_jobs(self, place: Connected) -> Iterator[Check]:
         stack = self._loaded.stack
-        seen = backend.observe(stack.declared_keys)
+        seen = place.backend.observe(stack.declared_keys)
         if seen.problem is not None:
             yield wrong("the list", seen.problem, "retry", Trouble.UNREACHABLE)
         for lost in seen.unreadable:
@@ -216,11 +235,18 @@ class Examination:
         yield from of_strangers(ownership, stack.declared_keys)
 
 
-def _list(backend: ModelArtsBackend) -> Listing:
+def _list(place: Connected) -> Listing:
     try:
-        return backend.search(limit=1)
+        if isinstance(place.backend, SupportsSearch):
+            return place.backend.search(limit=1)
+        seen = place.backend.observe()
     except Unauthorized as failure:
         return Listing(problem=failure)
+    return Listing(list(seen.jobs), list(seen.unreadable), seen.problem)
+
+
+def _lacking(name: str, refusal: NotSupported) -> Check:
+    return Check(name, Health.UNCHECKED, refusal.message)
 
 
 def _shut_out(failure: Unauthorized, rest: Sequence[str]) -> Iterator[Check]:
@@ -232,20 +258,22 @@ def _shut_out(failure: Unauthorized, rest: Sequence[str]) -> Iterator[Check]:
     )
 
 
-def _tried(probe: _Probe, backend: ModelArtsBackend, job_id: str) -> Check:
+def _tried(probe: _Probe, place: Connected, job_id: str) -> Check:
     """Make a call.
 
     Raises:
         Unauthorized: the account is not let in, whatever it asks for.
     """
-    if backend.cloud is Cloud.OTC and not probe.is_everywhere:
+    if place.cloud is Cloud.OTC and not probe.is_everywhere:
         return Check(probe.name, Health.UNCHECKED, _NOT_ON_OTC)
     if probe.needs_a_job and not job_id:
         return Check(probe.name, Health.UNCHECKED, "the workspace has no job to test this with")
     try:
-        probe.call(backend, job_id)
+        probe.call(place, job_id)
     except NotFound:
         return Check(probe.name, Health.UNCHECKED, "the job was deleted meanwhile")
+    except NotSupported as refusal:
+        return _lacking(probe.name, refusal)
     except ServiceError as failure:
         return _denied(probe.name, probe.action, failure)
     return well(probe.name, probe.action)
@@ -260,11 +288,13 @@ def _denied(name: str, action: str, failure: ServiceError) -> Check:
     return of_failure(name, failure)
 
 
-def _quota(backend: ModelArtsBackend) -> Check:
-    if backend.cloud is Cloud.OTC:
+def _quota(place: Connected) -> Check:
+    if place.cloud is Cloud.OTC:
         return Check("quota", Health.UNCHECKED, _NOT_ON_OTC)
     try:
-        quotas = backend.operations.quotas("job-num")
+        quota = place.catalog.record_quota()
+    except NotSupported as refusal:
+        return _lacking("quota", refusal)
     except ServiceError as failure:
         return _denied("quota", _GET_QUOTAS, failure)
-    return of_quota(quotas[0].quota, quotas[0].used) if quotas else of_quota(None, None)
+    return of_quota(quota.quota, quota.used) if quota else of_quota(None, None)

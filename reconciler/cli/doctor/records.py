@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reconciler.cli.context import runtime
 from reconciler.connection import open_recording, records_url
-from reconciler.core.declared.stack import Target, TargetKind
+from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.doctor import Check, of_lock, of_memory, unchecked, well, wrong
 from reconciler.core.planning.plan import TargetIdentity
@@ -52,7 +52,7 @@ class RecordsExamination:
             yield from unchecked(("history",), "the record store is unavailable")
         else:
             is_shared = url is not None and not parse_store_url(url).kind.is_file
-            yield of_memory(is_local=self._target.kind is TargetKind.LOCAL, is_shared=is_shared)
+            yield of_memory(is_local=self._target.traits.is_embedded, is_shared=is_shared)
 
     def _opened(self, url: str | None) -> Check:
         store = parse_store_url(url or file_url(str(self._loaded.root / NAME / DATABASE)))

@@ -22,6 +22,7 @@ from reconciler.core.declared.desired import Flag, JobBody, Strict, Text
 from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.scalar import scalar_text
+from reconciler.core.declared.target_kind import TARGET_KINDS, KindName, TargetKind
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.store_url import STORES
 from reconciler.core.text.credential_names import is_credential_name
@@ -134,19 +135,10 @@ NOT_IN_DEFAULTS = {
 }
 
 
-class TargetKind(StrEnum):
-    """What sort of place the jobs live in."""
-
-    LOCAL = "local"
-    MODELARTS = "modelarts"
-
-
 class Target(Strict):
     """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
 
-    kind: Annotated[
-        TargetKind, Field(strict=False, description="local (the embedded emulator) or modelarts.")
-    ]
+    kind: KindName = Field(description=" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".")
     region: str | None = Field(None, description="Region of Huawei Cloud, e.g. cn-north-4.")
     endpoint: str | None = Field(
         None, description="URL of the service, for any cloud including private ones."
@@ -158,6 +150,11 @@ class Target(Strict):
     )
     profile: str | None = Field(None, description="Section of the credentials file.")
     insecure: Flag = Field(False, description="Allow plain http to an address other than this machine.")
+
+    @property
+    def traits(self) -> TargetKind:
+        """What is known of this kind of target."""
+        return TARGET_KINDS[self.kind]
 
 
 def _not_a_credential(name: str) -> str:

@@ -11,15 +11,49 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Offered(NamedTuple, Generic[_T]):
+    """A list of what a target offers; `is_whole` says that what is not on it is not offered."""
+
+    items: Sequence[_T]
+    is_whole: bool
 
 
 class EngineOffer(NamedTuple):
-    """A preset framework in one version."""
+    """A preset framework in one version. `reported` is all that the target says of it."""
 
     engine_id: str
     name: str
     version: str
+    run_user: str = ""
+    reported: Mapping[str, Any] = MappingProxyType({})
+
+
+class FlavorOffer(NamedTuple):
+    """A kind of node: cores, memory and cards in words, and the most nodes a job may have (None: not said).
+
+    `reported` is all that the target says of it.
+    """
+
+    flavor_id: str
+    type: str = ""
+    cores: str = ""
+    memory: str = ""
+    cards: str = ""
+    max_nodes: int | None = None
+    reported: Mapping[str, Any] = MappingProxyType({})
+
+
+class RecordQuota(NamedTuple):
+    """How many job records there may be, and are; None is not known."""
+
+    quota: int | None
+    used: int | None
 
 
 @dataclass(frozen=True, slots=True)

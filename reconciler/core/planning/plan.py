@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from reconciler.core.declared.body_summary import summarize
-from reconciler.core.declared.stack import Declared, ReplaceOrder, TargetKind
+from reconciler.core.declared.stack import Declared, ReplaceOrder
+from reconciler.core.declared.target_kind import KindName
 from reconciler.core.diagnostic import Diagnostic, Location, first_of_a_kind
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.secret import show
@@ -272,7 +273,7 @@ class TargetIdentity(Frozen):
     """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
 
     name: str
-    kind: TargetKind
+    kind: KindName
     endpoint: str
     project_id: str
     workspace_id: str

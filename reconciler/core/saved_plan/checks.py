@@ -196,7 +196,7 @@ def _of_the_head(plan: Plan, options: SavedOptions) -> Iterator[str]:
         yield "actions: not sorted by key and revision"
     yield from _unreadable_places(plan, options)
     # Another project or workspace is another target, for which the plan is stale.
-    if options.target.kind is not plan.target.kind:
+    if options.target.kind != plan.target.kind:
         yield "target: differs in kind from options.target"
 
 

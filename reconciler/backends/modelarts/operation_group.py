@@ -1,0 +1,53 @@
+"""What the groups of the service's calls share: one backend, and how an answer is read.
+
+What a cloud does not offer is refused here, unsent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from reconciler.backends.http.retry import RetryPolicy
+from reconciler.backends.http.session import ServiceResponse
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.ports import NotSupported
+
+if TYPE_CHECKING:
+    from reconciler.backends.modelarts.backend import ModelArtsBackend
+
+_T = TypeVar("_T")
+
+
+class OperationGroup:
+    """Some calls of one workspace, over the session of its backend."""
+
+    def __init__(self, backend: ModelArtsBackend) -> None:
+        self._backend = backend
+        self._root = f"/v2/{backend.project_id}"
+
+    def _get(
+        self, path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> ServiceResponse:
+        return self._backend.session.call("GET", path, query=query, headers=headers, repeat=RetryPolicy.SAFE)
+
+    def _only_on_huawei(self, what: str) -> None:
+        if self._backend.cloud is Cloud.OTC:
+            raise NotSupported(f"Open Telekom Cloud does not support {what}")
+
+
+def parsed(shape: type[_T], answer: ServiceResponse) -> _T:
+    """Return what an answer says.
+
+    Raises:
+        UnreadableAnswer: it has another shape.
+    """
+    try:
+        value: _T = TypeAdapter(shape).validate_python(answer.json())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise answer.unreadable(f"{where or 'the answer'}: {first['msg']}") from None
+    return value
