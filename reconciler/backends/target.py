@@ -66,7 +66,7 @@ class Connected:
             return self.backend.catalog
         raise self.not_supported("list what it offers")
 
-    def not_supported(self, ability: str, fix: str | None = None) -> NotSupported:
+    def not_supported(self, ability: str, fix: str = "use a target of another kind: --target") -> NotSupported:
         """The refusal of what this kind of target cannot do."""
         name, kind = self.identity.name, self.identity.kind
         return NotSupported(f"target {name} is of kind {kind}, which cannot {ability}", fix=fix)

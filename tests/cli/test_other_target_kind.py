@@ -1,0 +1,149 @@
+"""A kind of target that offers only the core protocol: each command works, or says what the kind cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+import reconciler as api
+from reconciler.cli.commands.jobs import command as jobs_command
+from reconciler.cli.registry import COMMANDS
+from reconciler.core.declared.target_kind import TARGET_KINDS, TargetKind
+from reconciler.core.exit_code import ExitCode
+from tests.cli import memory_target
+from tests.cli.conftest import Reconciler, manifest, write
+from tests.cli.memory_target import KIND, MemoryBackend
+
+LACKS = f"target there is of kind {KIND}, which cannot "
+KEY = "resnet"
+
+
+@pytest.fixture(autouse=True)
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryBackend]:
+    """The kind is in the table; the manifest declares one job on it."""
+    monkeypatch.setitem(TARGET_KINDS, KIND, TargetKind(KIND, memory_target.__name__))
+    write(manifest(KEY).replace("{kind: local}", f"{{kind: {KIND}}}"))
+    yield from memory_target.emptied()
+
+
+class Walk(NamedTuple):
+    """A command as it is typed on a stack whose job runs, how it ends, and what it says."""
+
+    arguments: tuple[str, ...]
+    code: ExitCode
+    says: str = ""
+
+
+def works(*arguments: str, says: str = "", code: ExitCode = ExitCode.DONE) -> Walk:
+    return Walk(arguments, code, says)
+
+
+def lacks(*arguments: str, ability: str) -> Walk:
+    return Walk(arguments, ExitCode.FAILED, f"{LACKS}{ability}")
+
+
+REPORTS = "show logs, events and metrics of jobs"
+WALKS = (
+    works("validate"),
+    works("plan", says="1 to keep"),
+    works("plan", "--out", "plan.json", says="sha256:"),
+    works("apply", "--yes", says="1 to keep"),
+    works("apply", "--yes", "--wait", "running", says="1 to keep"),
+    works("destroy", "--yes", says="terminate"),
+    works("drift", says="Drift: none"),
+    works("status", says=KEY),
+    works("history", says=KEY),
+    works("unlock", "--yes"),
+    works("schema", "manifest", says=f'"{KIND}"'),
+    works("explain", "states"),
+    works("doctor", says=f"{LACKS}{REPORTS}"),
+    works("doctor", "--json", says=f"{LACKS}list what it offers"),
+    works("emulator", "serve", "--help"),
+    works("init", "new"),
+    works("fmt"),
+    works("completion", "bash"),
+    lacks("flavors", ability="list what it offers"),
+    lacks("engines", ability="list what it offers"),
+    lacks("jobs", "list", ability="search for jobs"),
+    works("jobs", "show", KEY, says="Running"),
+    lacks("jobs", "logs", KEY, ability=REPORTS),
+    lacks("jobs", "logs", KEY, "--follow", ability=REPORTS),
+    lacks("jobs", "logs", KEY, "--url", ability=REPORTS),
+    lacks("jobs", "events", KEY, ability=REPORTS),
+    lacks("jobs", "metrics", KEY, ability=REPORTS),
+    works("jobs", "wait", KEY, "--for", "running", says="Running"),
+    works("jobs", "terminate", KEY, "--yes", "--force", says="terminating"),
+    lacks("jobs", "delete", KEY, "--yes", "--force", ability="delete the records of jobs"),
+)
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: " ".join(walk.arguments))
+def test_command_works_or_says_what_the_kind_cannot_do(reconciler: Reconciler, walk: Walk) -> None:
+    assert reconciler("apply", "--yes").code == ExitCode.DONE
+    said = reconciler(*walk.arguments)
+    assert said.code == walk.code, said.err
+    assert walk.says in said.out + said.err
+
+
+def test_show_of_a_saved_plan(reconciler: Reconciler) -> None:
+    assert reconciler("plan", "--out", "plan.json").code == ExitCode.DONE
+    assert "1 to create" in reconciler("show", "plan.json").out
+    assert reconciler("apply", "--plan", "plan.json", "--yes").code == ExitCode.DONE
+
+
+def test_every_command_is_walked() -> None:
+    assert {walk.arguments[0] for walk in WALKS} | {"show"} == set(COMMANDS)
+    assert isinstance(jobs_command, click.Group)
+    walked = {walk.arguments[1] for walk in WALKS if walk.arguments[0] == "jobs"}
+    assert walked == set(jobs_command.commands)
+
+
+def test_replace_checks_no_catalog(reconciler: Reconciler, memory: MemoryBackend) -> None:
+    reconciler("apply", "--yes")
+    edited = Path("jobs.yaml").read_text(encoding="utf-8").replace("lr: 0.1", "lr: 0.2")
+    write(edited)
+    assert reconciler("apply", "--yes").code == ExitCode.DONE
+    assert [(job.name, job.phase_text) for job in memory.jobs.values()] == [
+        (KEY, "Terminated"),
+        (f"{KEY}-r2", "Running"),
+    ]
+
+
+def test_job_that_ends_badly_is_reported_without_its_log(
+    reconciler: Reconciler, memory: MemoryBackend
+) -> None:
+    reconciler("apply", "--yes")
+    [job_id] = memory.jobs
+    memory.end(job_id, "Failed")
+    said = reconciler("jobs", "wait", KEY, "--for", "completed")
+    assert said.code == ExitCode.ENDED_BADLY
+    assert "error" not in said.err
+    assert "ended badly" in said.out
+
+
+def test_key_that_is_not_declared_is_found_without_a_search(reconciler: Reconciler) -> None:
+    reconciler("apply", "--yes")
+    write(manifest("other").replace("{kind: local}", f"{{kind: {KIND}}}"))
+    assert f"{KEY}" in reconciler("jobs", "show", KEY).out
+
+
+def test_session_says_what_the_kind_cannot_do(reconciler: Reconciler) -> None:
+    reconciler("apply", "--yes")
+    with api.load().connect() as session:
+        assert session.plan().summary["keep"] == 1
+        assert session.jobs.get(KEY).metadata.name == KEY
+        for call in (session.jobs.list, lambda: session.jobs.logs(KEY), lambda: session.jobs.events(KEY)):
+            with pytest.raises(api.NotSupported, match=f"of kind {KIND}, which cannot"):
+                call()
+
+
+def test_unknown_kind_names_those_there_are(reconciler: Reconciler) -> None:
+    write(manifest(KEY).replace("{kind: local}", "{kind: memroy}"))
+    said = reconciler("validate")
+    assert said.code == ExitCode.INVALID
+    assert "must be one of local, modelarts, memory" in said.err
+    assert 'did you mean "memory"?' in said.err
