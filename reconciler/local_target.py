@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.target import Connected, Runtime
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Target
@@ -59,10 +60,9 @@ def connect(name: str, target: Target, root: Path, runtime: Runtime, cleanup: Ex
         telling_app,
         project_id=LOCAL_PROJECT,
         workspace_id=target.workspace_id,
-        listener=runtime.on_request,
-        clock=runtime.clock,
-        stop=runtime.stop,
-        redact=runtime.redactor,
+        options=SessionOptions(
+            listener=runtime.on_request, clock=runtime.clock, stop=runtime.stop, redact=runtime.redactor
+        ),
     )
     cleanup.callback(backend.close)
     backend.reading = runtime.reading or backend.reading

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
@@ -12,13 +12,12 @@ from reconciler.backends.auth.credentials import Anonymous, Credentials, NoCrede
 from reconciler.backends.clock import SystemClock
 from reconciler.backends.http.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.http.retry import RateLimiter
-from reconciler.backends.http.session import Network, ServiceSession
+from reconciler.backends.http.session import DEFAULT_OPTIONS, Network, ServiceSession, SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.endpoint_url import endpoint_problem, is_loopback
-from reconciler.core.ports import Clock, RequestListener
 
 #: Where the emulator inside this process answers; nothing is ever sent there.
 INPROCESS_ENDPOINT = "http://localhost"
@@ -36,43 +35,28 @@ _ENDPOINTS = {
 
 
 def connect(
-    target: Target,
-    environ: Mapping[str, str],
-    *,
-    listener: RequestListener | None = None,
-    clock: Clock | None = None,
-    stop: threading.Event | None = None,
-    learn: Callable[[Iterable[str]], None] | None = None,
-    redact: Callable[[str], str] | None = None,
-    limiter: RateLimiter | None = None,
-    user_agent: str = "reconciler",
+    target: Target, environ: Mapping[str, str], options: SessionOptions = DEFAULT_OPTIONS
 ) -> ModelArtsBackend:
     """Return the backend of a target of kind `modelarts`.
 
-    Nothing is sent yet, unless the project has to be learnt from IAM's token. `learn` is told each value
-    that must not be seen, e.g. `Redactor.learn`, and `redact` takes all known ones out of a text, those of
-    the manifest too, before it is cut; `limiter` defaults to the one of this process. Once `stop` is set
-    nothing that changes something is sent.
+    Nothing is sent yet, unless the project has to be learnt from IAM's token. The network is the one that
+    `environ` says, and the limiter defaults to the one of this process.
 
     Raises:
         NoCredentials: there are none in `environ`, nor in a credentials file.
         ManifestInvalid: the target has no usable endpoint, or no project.
     """
-    clock = clock or SystemClock(stop)
+    clock = options.clock or SystemClock(options.stop)
 
     def open_session(endpoint: str, credentials: Credentials) -> ServiceSession:
-        return ServiceSession(
-            endpoint,
-            credentials,
+        shared = None if is_loopback(urlsplit(endpoint).hostname or "") else PROCESS_LIMITER
+        own = replace(
+            options,
             network=network_of(endpoint, environ),
-            listener=listener,
             clock=clock,
-            stop=stop,
-            limiter=limiter or (None if is_loopback(urlsplit(endpoint).hostname or "") else PROCESS_LIMITER),
-            learn=learn,
-            redact=redact,
-            user_agent=user_agent,
+            limiter=options.limiter or shared,
         )
+        return ServiceSession(endpoint, credentials, own)
 
     def open_iam(url: str) -> ServiceSession:
         if problem := endpoint_problem(url, target.insecure, takes_path=True):
@@ -102,20 +86,13 @@ def connect_inprocess(
     workspace_id: str = "0",
     cloud: Cloud = Cloud.HUAWEI,
     credentials: Credentials | None = None,
-    listener: RequestListener | None = None,
-    clock: Clock | None = None,
-    stop: threading.Event | None = None,
-    redact: Callable[[str], str] | None = None,
+    options: SessionOptions = DEFAULT_OPTIONS,
 ) -> ModelArtsBackend:
     """Return a backend that calls a WSGI application inside this process, without a socket."""
     session = ServiceSession(
         INPROCESS_ENDPOINT,
         credentials or Anonymous(),
-        make_adapter=lambda: WsgiAdapter(app),
-        listener=listener,
-        clock=clock,
-        stop=stop,
-        redact=redact,
+        replace(options, make_adapter=lambda: WsgiAdapter(app)),
     )
     return ModelArtsBackend(session, project_id, workspace_id, cloud)
 

@@ -23,6 +23,8 @@ from reconciler.core.ports import (
 )
 from reconciler.core.text.secret import Redactor
 
+_OTHER_KIND = "use a target of another kind: --target"
+
 
 @dataclass(frozen=True, slots=True)
 class Connected:
@@ -66,7 +68,7 @@ class Connected:
             return self.backend.catalog
         raise self.not_supported("list what it offers")
 
-    def not_supported(self, ability: str, fix: str = "use a target of another kind: --target") -> NotSupported:
+    def not_supported(self, ability: str, fix: str = _OTHER_KIND) -> NotSupported:
         """The refusal of what this kind of target cannot do."""
         name, kind = self.identity.name, self.identity.kind
         return NotSupported(f"target {name} is of kind {kind}, which cannot {ability}", fix=fix)

@@ -11,6 +11,7 @@ from typing import Any
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.target import Connected
 from reconciler.core.declared.marks import Cloud
@@ -120,7 +121,10 @@ class Service:
         self.time = SharedTime(clock)
         self.stop = threading.Event()
         self.backend: ModelArtsBackend = connect_inprocess(
-            self.gate, project_id=PROJECT, cloud=cloud, clock=self.time, stop=self.stop
+            self.gate,
+            project_id=PROJECT,
+            cloud=cloud,
+            options=SessionOptions(clock=self.time, stop=self.stop),
         )
         self.events: list[ApplyEvent] = []
 

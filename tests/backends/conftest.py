@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.storage.clock import ManualClock
@@ -32,7 +33,7 @@ def clock() -> StoppedClock:
 @pytest.fixture
 def local(emulator: Application, clock: StoppedClock) -> Iterator[ModelArtsBackend]:
     """A backend on the emulator, without a socket."""
-    with connect_inprocess(emulator, project_id=PROJECT, clock=clock) as backend:
+    with connect_inprocess(emulator, project_id=PROJECT, options=SessionOptions(clock=clock)) as backend:
         yield backend
 
 

@@ -17,7 +17,7 @@ from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.connect import connect
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import Request, query_of
-from reconciler.backends.http.session import ServiceSession
+from reconciler.backends.http.session import ServiceSession, SessionOptions
 from reconciler.core.declared.stack import Target
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator.server import running
@@ -165,8 +165,7 @@ def test_failing_signature_is_not_repeated() -> None:
     session = ServiceSession(
         "http://localhost",
         AccessKey("AK", "secret-key", "T"),
-        make_adapter=lambda: WsgiAdapter(app),
-        clock=StoppedClock(),
+        SessionOptions(make_adapter=lambda: WsgiAdapter(app), clock=StoppedClock()),
     )
     with pytest.raises(Unauthorized):
         session.call("GET", "/v2/p/x")
@@ -184,7 +183,7 @@ def test_signer_is_imported_only_where_something_is_signed() -> None:
 
 def a_password_token(iam: Iam, clock: StoppedClock) -> PasswordToken:
     session = ServiceSession(
-        "http://localhost/v3", Anonymous(), make_adapter=lambda: WsgiAdapter(iam), clock=clock
+        "http://localhost/v3", Anonymous(), SessionOptions(make_adapter=lambda: WsgiAdapter(iam), clock=clock)
     )
     return PasswordToken(
         Login("me", PASSWORD, "ACCOUNT", project_name="eu-de"), session, clock, "OS_USERNAME"
@@ -192,7 +191,9 @@ def a_password_token(iam: Iam, clock: StoppedClock) -> PasswordToken:
 
 
 def a_session(app: Canned, credentials: Credentials, clock: StoppedClock) -> ServiceSession:
-    return ServiceSession("http://localhost", credentials, make_adapter=lambda: WsgiAdapter(app), clock=clock)
+    return ServiceSession(
+        "http://localhost", credentials, SessionOptions(make_adapter=lambda: WsgiAdapter(app), clock=clock)
+    )
 
 
 def tokens(app: Canned) -> list[str]:
@@ -287,7 +288,7 @@ def iam_url() -> Iterator[str]:
 def test_project_of_the_token_is_the_project(iam_url: str) -> None:
     learnt: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "endpoint": "https://private.example"})
-    with connect(target, {**LOGIN, "OS_AUTH_URL": iam_url}, learn=learnt.extend) as backend:
+    with connect(target, {**LOGIN, "OS_AUTH_URL": iam_url}, SessionOptions(learn=learnt.extend)) as backend:
         assert backend.project_id == "p1"
     assert {PASSWORD, "token-1"} <= set(learnt)
 

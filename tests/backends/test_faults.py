@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.stack import Target
 from reconciler.core.observed.phase import Phase
@@ -29,12 +30,12 @@ def place(
     request: pytest.FixtureRequest, emulator: Application, clock: StoppedClock
 ) -> Iterator[ModelArtsBackend]:
     if request.param == "in process":
-        with connect_inprocess(emulator, project_id=PROJECT, clock=clock) as backend:
+        with connect_inprocess(emulator, project_id=PROJECT, options=SessionOptions(clock=clock)) as backend:
             yield backend
         return
     with running(emulator) as url:
         target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
-        with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}, clock=clock) as backend:
+        with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}, SessionOptions(clock=clock)) as backend:
             yield backend
 
 

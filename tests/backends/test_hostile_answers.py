@@ -19,7 +19,7 @@ from reconciler.backends.connect import connect
 from reconciler.backends.http import content as content_module
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import json_bytes, query_of
-from reconciler.backends.http.session import Network, ServiceSession
+from reconciler.backends.http.session import Network, ServiceSession, SessionOptions
 from reconciler.core.declared.stack import Target
 from reconciler.core.ports import (
     NotFound,
@@ -43,9 +43,7 @@ def a_session(*answers: Any, token: str = TOKEN, **options: Any) -> ServiceSessi
     return ServiceSession(
         "http://localhost",
         StaticToken(token, "TEST"),
-        make_adapter=lambda: WsgiAdapter(app),
-        clock=StoppedClock(),
-        **options,
+        SessionOptions(make_adapter=lambda: WsgiAdapter(app), clock=StoppedClock(), **options),
     )
 
 
@@ -122,7 +120,7 @@ def test_connect_hands_the_redactor_over() -> None:
     with running(Canned((400, '{"error_msg": "no: Manifest1"}'))) as url:
         target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
         environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
-        with connect(target, environ, redact=Redactor(["Manifest1"])) as backend:
+        with connect(target, environ, SessionOptions(redact=Redactor(["Manifest1"]))) as backend:
             assert failure_of(backend.session).message == "no: (sensitive)"
 
 
@@ -145,7 +143,7 @@ def test_unusable_proxy_is_told_without_its_url(proxy: str) -> None:
     learnt: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4", "project_id": PROJECT})
     environ = {"MODELARTS_AUTH_TOKEN": TOKEN, "HTTPS_PROXY": proxy}
-    with connect(target, environ, learn=learnt.extend, clock=StoppedClock()) as backend:
+    with connect(target, environ, SessionOptions(learn=learnt.extend, clock=StoppedClock())) as backend:
         failure = failure_of(backend.session)
     assert isinstance(failure, Unreachable)
     assert "invalid proxy" in failure.message
@@ -157,7 +155,7 @@ def test_unusable_proxy_is_told_without_its_url(proxy: str) -> None:
 @pytest.mark.parametrize("password", ["p/a#s?s", "p@ssw0rd", "p:a:s:s"])
 def test_password_of_a_proxy_may_hold_anything(password: str) -> None:
     network = Network(proxies={"https": f"http://u:{password}@127.0.0.1:1"})
-    with ServiceSession("https://modelarts.example", Anonymous(), network=network) as session:
+    with ServiceSession("https://modelarts.example", Anonymous(), SessionOptions(network=network)) as session:
         assert password in session.secrets()
 
 
@@ -229,7 +227,7 @@ HASTY = Network(answer_timeout_s=0.3)
 def test_answer_that_drips_is_unanswered(dripping: str) -> None:
     with (
         a_socket(endless(*DRIPPING[dripping])) as url,
-        ServiceSession(url, Anonymous(), network=HASTY) as session,
+        ServiceSession(url, Anonymous(), SessionOptions(network=HASTY)) as session,
     ):
         began = time.monotonic()
         with pytest.raises(Unanswered, match=r"was not complete after 0\.3 s") as failure:
@@ -242,7 +240,7 @@ def test_proxy_that_drips_is_given_up() -> None:
     with a_socket(endless(*DRIPPING["headers"])) as url:
         network = replace(HASTY, proxies={"https": url})
         with (
-            ServiceSession("https://far.example", Anonymous(), network=network) as session,
+            ServiceSession("https://far.example", Anonymous(), SessionOptions(network=network)) as session,
             pytest.raises(Unanswered, match=r"was not complete after 0\.3 s"),
         ):
             session.call("POST", "/x", body={})

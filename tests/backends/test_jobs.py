@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from reconciler import Filter, JobBody, ReportedJob, Search, SearchBody, TagFilter, UpdateBody
 from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.jobs import Jobs
 from reconciler.backends.modelarts.request_models import ActionBody, EndpointsUpdate, SpecUpdate, SshUpdate
@@ -228,7 +229,7 @@ def test_a_job_without_what_a_plan_needs_hides_no_other() -> None:
 def test_a_failure_of_the_service_is_raised(clock: StoppedClock) -> None:
     app = Canned((429, "{}", {"Retry-After": "0"}))
     with pytest.raises(Throttled):
-        connect_inprocess(app, project_id=PROJECT, clock=clock).jobs.search()
+        connect_inprocess(app, project_id=PROJECT, options=SessionOptions(clock=clock)).jobs.search()
 
 
 # ── changing ───────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from reconciler.backends.connect import connect, connect_inprocess
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.paging import MOVED
 from reconciler.core.declared.stack import Target
@@ -44,7 +45,9 @@ def fill(app: Application, count: int) -> list[str]:
 def reading(app: Application, change: Change = as_it_is) -> Iterator[tuple[ModelArtsBackend, Searches]]:
     """A backend on a list that behaves otherwise."""
     searches = Searches(app, change)
-    with connect_inprocess(searches, project_id=PROJECT, clock=StoppedClock()) as backend:
+    with connect_inprocess(
+        searches, project_id=PROJECT, options=SessionOptions(clock=StoppedClock())
+    ) as backend:
         yield backend, searches
 
 
@@ -240,7 +243,7 @@ def test_slow_pages_are_read_at_the_same_time(emulator: Application, change: Cha
 
     with running(searches := Searches(emulator, wait_for_the_others)) as url:
         target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
-        with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}, clock=clock) as backend:
+        with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}, SessionOptions(clock=clock)) as backend:
             first = backend.observe()
             is_known.set()
             seen = backend.observe()

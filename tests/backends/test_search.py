@@ -8,6 +8,7 @@ import pytest
 
 from reconciler import Search, SearchBody
 from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.ports import Rejected, Unauthorized
@@ -82,7 +83,9 @@ DATE = "Thu, 06 Aug 2026 06:26:40 GMT"  # 1 785 997 600 s
 
 def asking(clock: StoppedClock, status: int, headers: dict[str, str]) -> ModelArtsBackend:
     body: Any = '{"error_code": "APIGW.0301", "error_msg": "Incorrect IAM authentication information"}'
-    return connect_inprocess(Canned((status, body, headers)), project_id=PROJECT, clock=clock)
+    return connect_inprocess(
+        Canned((status, body, headers)), project_id=PROJECT, options=SessionOptions(clock=clock)
+    )
 
 
 @pytest.mark.parametrize(

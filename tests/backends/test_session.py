@@ -22,7 +22,7 @@ import urllib3
 from reconciler.backends.auth.credentials import Anonymous, StaticToken
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.retry import Backoff, RateLimiter, RetryPolicy
-from reconciler.backends.http.session import Network, ServiceSession
+from reconciler.backends.http.session import Network, ServiceSession, SessionOptions
 from reconciler.core.ports import (
     Rejected,
     ServerError,
@@ -42,12 +42,11 @@ JSON_OK = (200, "{}")
 
 def a_session(app: Canned, **options: Any) -> ServiceSession:
     options.setdefault("clock", StoppedClock())
+    credentials = options.pop("credentials", StaticToken(TOKEN, "TEST"))
     return ServiceSession(
         "http://localhost",
-        options.pop("credentials", StaticToken(TOKEN, "TEST")),
-        make_adapter=lambda: WsgiAdapter(app),
-        chance=lambda: 1.0,
-        **options,
+        credentials,
+        SessionOptions(make_adapter=lambda: WsgiAdapter(app), chance=lambda: 1.0, **options),
     )
 
 
@@ -75,7 +74,7 @@ def test_request_without_a_body_has_no_content_type(method: str) -> None:
 def test_endpoint_may_have_a_path() -> None:
     app = Canned(JSON_OK)
     with ServiceSession(
-        "http://localhost/gate/", Anonymous(), make_adapter=lambda: WsgiAdapter(app)
+        "http://localhost/gate/", Anonymous(), SessionOptions(make_adapter=lambda: WsgiAdapter(app))
     ) as session:
         session.call("GET", "/v2/p/x")
     assert app.environs[0]["PATH_INFO"] == "/gate/v2/p/x"
@@ -105,7 +104,10 @@ def test_listener_is_told_of_each_request() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirect_is_never_followed(status: int) -> None:
     app = Canned((status, "", {"Location": "http://elsewhere.invalid/\x1b[2J"}))
-    with running(app) as url, ServiceSession(url, StaticToken(TOKEN, "T"), clock=StoppedClock()) as session:
+    with (
+        running(app) as url,
+        ServiceSession(url, StaticToken(TOKEN, "T"), SessionOptions(clock=StoppedClock())) as session,
+    ):
         with pytest.raises(UnreadableAnswer, match=r"elsewhere\.invalid") as failure:
             session.call("GET", "/x", repeat=RetryPolicy.SAFE)
         assert "\x1b" not in str(failure.value)
@@ -187,7 +189,7 @@ def test_transport_does_one_request_at_a_time() -> None:
         made.append(Alone(Canned(JSON_OK)))
         return made[-1]
 
-    session = ServiceSession("http://localhost", Anonymous(), make_adapter=make)
+    session = ServiceSession("http://localhost", Anonymous(), SessionOptions(make_adapter=make))
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
             assert [a.status for a in pool.map(lambda _: session.call("GET", "/x"), range(4))] == [200] * 4
@@ -213,7 +215,9 @@ def test_proxy_is_told_its_own_password_and_no_more(scheme: str) -> None:
     with a_socket(serve) as url:
         network = Network(proxies={scheme: url.replace("//", "//me:p%40ss@")})
         with (
-            ServiceSession(f"{scheme}://far.example", StaticToken(TOKEN, "T"), network=network) as session,
+            ServiceSession(
+                f"{scheme}://far.example", StaticToken(TOKEN, "T"), SessionOptions(network=network)
+            ) as session,
             pytest.raises(ServiceError),
         ):
             session.call("GET", "/x")
@@ -253,7 +257,7 @@ def test_answer_that_does_not_come_in_time_is_unanswered() -> None:
 
     with (
         a_socket(wait) as url,
-        ServiceSession(url, Anonymous(), network=Network(read_timeout_s=0.05)) as session,
+        ServiceSession(url, Anonymous(), SessionOptions(network=Network(read_timeout_s=0.05))) as session,
     ):
         with pytest.raises(Unanswered, match="timed out") as failure:
             session.call("POST", "/x", body={})
@@ -300,7 +304,9 @@ def test_why_a_service_cannot_be_reached_is_told_without_the_library_s_own_words
     place = socket if function == "getaddrinfo" else urllib3.util.connection
     monkeypatch.setattr(place, function, refusing(error))
     network = Network(proxies=proxies)
-    with ServiceSession("https://x.example", Anonymous(), network=network, clock=StoppedClock()) as session:
+    with ServiceSession(
+        "https://x.example", Anonymous(), SessionOptions(network=network, clock=StoppedClock())
+    ) as session:
         with pytest.raises(Unreachable) as failure:
             session.call("GET", "/x")
         assert failure.value.message == words
@@ -318,7 +324,7 @@ def test_why_a_service_cannot_be_reached_is_told_without_the_library_s_own_words
 )
 def test_what_cannot_have_been_sent_is_unreachable(endpoint: str, network: Network) -> None:
     with (
-        ServiceSession(endpoint, Anonymous(), network=network) as session,
+        ServiceSession(endpoint, Anonymous(), SessionOptions(network=network)) as session,
         pytest.raises(Unreachable) as failure,
     ):
         session.call("POST", "/x", body={})
@@ -336,7 +342,9 @@ def test_application_that_raises_is_a_lost_answer() -> None:
     def broken(environ: Mapping[str, Any], start_response: object) -> list[bytes]:
         raise RuntimeError("boom")
 
-    with ServiceSession("http://localhost", Anonymous(), make_adapter=lambda: WsgiAdapter(broken)) as session:
+    with ServiceSession(
+        "http://localhost", Anonymous(), SessionOptions(make_adapter=lambda: WsgiAdapter(broken))
+    ) as session:
         with pytest.raises(Unanswered, match="boom") as failure:
             session.call("POST", "/x", body={})
         assert not isinstance(failure.value, Unreachable)
@@ -386,7 +394,7 @@ def test_unreachable_service_is_given_up_sooner() -> None:
     clock = StoppedClock()
     with (
         nobody() as url,
-        ServiceSession(url, Anonymous(), clock=clock, chance=lambda: 1.0) as session,
+        ServiceSession(url, Anonymous(), SessionOptions(clock=clock, chance=lambda: 1.0)) as session,
         pytest.raises(Unreachable),
     ):
         session.call("GET", "/x", repeat=RetryPolicy.SAFE)
@@ -463,7 +471,7 @@ def test_token_that_the_service_repeats_is_not_seen(caplog: pytest.LogCaptureFix
 
 def test_password_of_a_proxy_is_not_seen() -> None:
     network = Network(proxies={"https": "http://me:Pr0xyPassw0rd@127.0.0.1:1"})
-    with ServiceSession("https://modelarts.example", Anonymous(), network=network) as session:
+    with ServiceSession("https://modelarts.example", Anonymous(), SessionOptions(network=network)) as session:
         assert "Pr0xyPassw0rd" in session.secrets()
         with pytest.raises(Unreachable) as failure:
             session.call("GET", "/x")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.connect import connect
 from reconciler.backends.http.request import JSON, Request, json_bytes, query_of
+from reconciler.backends.http.session import SessionOptions
 from reconciler.core.declared.stack import Target
 from reconciler.core.ports import Unauthorized
 from reconciler.emulator import ManualClock, Store, create_app, running
@@ -262,7 +263,7 @@ def test_clock_that_is_20_minutes_off_is_refused(minutes: int, fix: str | None) 
         with running(app) as url:
             target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
             environ = {"HUAWEICLOUD_SDK_AK": ACCESS_KEY, "HUAWEICLOUD_SDK_SK": SECRET_KEY}
-            with connect(target, environ, clock=StoppedClock(real + 60 * minutes)) as backend:
+            with connect(target, environ, SessionOptions(clock=StoppedClock(real + 60 * minutes))) as backend:
                 if fix is None:
                     assert backend.observe().jobs == ()
                     return

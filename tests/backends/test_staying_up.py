@@ -17,7 +17,13 @@ from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import PROCESS_LIMITER, connect, connect_inprocess
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.retry import RateLimiter
-from reconciler.backends.http.session import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Network, ServiceSession
+from reconciler.backends.http.session import (
+    CONNECT_TIMEOUT_S,
+    READ_TIMEOUT_S,
+    Network,
+    ServiceSession,
+    SessionOptions,
+)
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
@@ -32,7 +38,9 @@ EMPTY_PAGE = b'{"items": [], "total": 0}'
 
 def connected(url: str, environ: dict[str, str] | None = None, **said: Any) -> ModelArtsBackend:
     target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT, **said})
-    return connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN, **(environ or {})}, clock=StoppedClock())
+    return connect(
+        target, {"MODELARTS_AUTH_TOKEN": TOKEN, **(environ or {})}, SessionOptions(clock=StoppedClock())
+    )
 
 
 # ── limits and repetition ──────────────────────────────────────────────────────────────────────────
@@ -47,7 +55,9 @@ def test_connecting_and_reading_have_time_limits() -> None:
             return super().send(*args, **options)
 
     app = Canned((200, "{}"))
-    with ServiceSession("http://localhost", Anonymous(), make_adapter=lambda: Telling(app)) as session:
+    with ServiceSession(
+        "http://localhost", Anonymous(), SessionOptions(make_adapter=lambda: Telling(app))
+    ) as session:
         session.call("GET", "/x")
     assert limits == [(CONNECT_TIMEOUT_S, READ_TIMEOUT_S)] == [(10.0, 60.0)]
 
@@ -57,7 +67,7 @@ def test_waits_double_and_half_of_each_is_chance(emulator: Application) -> None:
     for _ in range(5):
         emulator.faults.add(Fault(Effect.ANSWER, count=3, status=503, code="ModelArts.4302"))
         clock = StoppedClock()
-        with connect_inprocess(emulator, project_id=PROJECT, clock=clock) as backend:
+        with connect_inprocess(emulator, project_id=PROJECT, options=SessionOptions(clock=clock)) as backend:
             assert backend.observe().problem is None
         assert [0.25 <= clock.slept[0] <= 0.5, 0.5 <= clock.slept[1] <= 1, 1 <= clock.slept[2] <= 2] == [
             True
@@ -212,7 +222,9 @@ def test_answer_that_drips_through_tls_is_given_up(certificate: tuple[Path, Path
     network = Network(ca_bundle=str(certificate[0]), answer_timeout_s=0.3)
     with (
         a_socket(drip) as url,
-        ServiceSession(url.replace("http:", "https:"), Anonymous(), network=network) as session,
+        ServiceSession(
+            url.replace("http:", "https:"), Anonymous(), SessionOptions(network=network)
+        ) as session,
         pytest.raises(Unanswered, match=r"was not complete after 0\.3 s"),
     ):
         session.call("POST", "/x", body={})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.backends.connect import connect_inprocess
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.paging import SearchPage
 from reconciler.core.observed.job import Observation
@@ -155,7 +156,7 @@ def test_broken_service_is_a_problem_not_an_empty_workspace(
 
 
 def test_wrong_project_is_unauthorized(emulator: Application, clock: StoppedClock) -> None:
-    with connect_inprocess(emulator, project_id="another", clock=clock) as backend:
+    with connect_inprocess(emulator, project_id="another", options=SessionOptions(clock=clock)) as backend:
         with pytest.raises(Unauthorized, match="2786"):
             backend.observe()
         with pytest.raises(Unauthorized):

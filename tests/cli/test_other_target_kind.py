@@ -1,4 +1,4 @@
-"""A kind of target that offers only the core protocol: each command works, or says what the kind cannot do."""
+"""A kind of target with the core protocol only: each command works, or says what the kind cannot do."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect
-from reconciler.backends.http.session import Network, ServiceSession
+from reconciler.backends.http.session import Network, ServiceSession, SessionOptions
 from reconciler.core.declared.stack import Target
 from reconciler.core.outcome import Status
 from reconciler.core.ports import UNCERTAIN, ServiceError, Unreachable
@@ -43,7 +43,7 @@ def a_wired_service(files: tuple[Path, Path] | None) -> Iterator[tuple[Service, 
     with a_service() as service, a_wire(service.app, files) as wire:
         said = {"kind": "modelarts", "endpoint": wire.url, "project_id": PROJECT}
         environ = {"MODELARTS_AUTH_TOKEN": "t", "REQUESTS_CA_BUNDLE": str(files[0]) if files else ""}
-        with connect(Target.model_validate(said), environ, clock=service.time) as backend:
+        with connect(Target.model_validate(said), environ, SessionOptions(clock=service.time)) as backend:
             network = replace(backend.session._network, read_timeout_s=1.0, answer_timeout_s=3.0)
             backend.session._network = network
             service.backend = backend
@@ -85,7 +85,7 @@ def check_it_is_uncertain(wire: Wire, network: Network, break_it: Break, what: o
     wire.breaks, wire.posts = break_it, 0
     told: Any = None
     try:
-        with ServiceSession(wire.url, Anonymous(), network=network) as session:
+        with ServiceSession(wire.url, Anonymous(), SessionOptions(network=network)) as session:
             told = session.call("POST", "/v2/p/training-jobs", body={"name": "a"}).json()
     except ServiceError as failure:
         told = failure

@@ -23,7 +23,7 @@ from reconciler import reconcile
 from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.content import MemoryBudget, memory_of, parse
-from reconciler.backends.http.session import ServiceSession
+from reconciler.backends.http.session import ServiceSession, SessionOptions
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.ports import UnreadableAnswer
 from reconciler.core.text.sanitize import printable
@@ -109,7 +109,9 @@ def spoiled() -> Iterator[tuple[Service, Spoiler, list[Path]]]:
         service.put_job("else")
         paths = list(_paths(json.loads(service.job("odd").text)))
         spoiler = Spoiler(service.app)
-        with connect_inprocess(spoiler, project_id=PROJECT, clock=service.time) as backend:
+        with connect_inprocess(
+            spoiler, project_id=PROJECT, options=SessionOptions(clock=service.time)
+        ) as backend:
             service.backend = backend
             yield service, spoiler, [*paths, ("new",), ("metadata", "new"), ("status", "new", "deep")]
 

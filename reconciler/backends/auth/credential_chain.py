@@ -8,6 +8,7 @@ from __future__ import annotations
 import configparser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from reconciler.backends.auth.credentials import Credentials, NoCredentials, StaticToken
 from reconciler.backends.auth.iam import Login, PasswordToken
@@ -82,27 +83,37 @@ def _password(around: CredentialContext) -> Credentials | None:
 
 
 def _file(around: CredentialContext) -> Credentials | None:
-    named = around.get(FILE_VARIABLE)
     path = credentials_file(around.environ)
     if path is None:
         return None
     section = around.profile or "basic"
+    try:
+        return _access_key_of(path, section)
+    except _Missing as missing:
+        if around.get(FILE_VARIABLE) or around.profile:
+            raise NoCredentials(missing.why, fix=missing.fix) from None
+        return None
+
+
+class _Missing(Exception):
+    """There is no such file, or section: a mistake only where somebody named it."""
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(why)
+        self.why, self.fix = why, fix
+
+
+def _access_key_of(path: Path, section: str) -> AccessKey:
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if not named and not around.profile:
-            return None
-        raise NoCredentials(
-            f"file not found: {path}", fix=f"correct {FILE_VARIABLE} or the profile"
-        ) from None
+        raise _Missing(f"file not found: {path}", f"correct {FILE_VARIABLE} or the profile") from None
     except (OSError, UnicodeDecodeError, configparser.Error):
         # The parser's own message quotes the line, which may be the one with the secret.
         raise NoCredentials(f"{path} cannot be read as an INI file") from None
     if not parser.has_section(section):
-        if not named and not around.profile:
-            return None
-        raise NoCredentials(f"{path} has no section [{section}]", fix=f"add [{section}] with ak and sk")
+        raise _Missing(f"{path} has no section [{section}]", f"add [{section}] with ak and sk")
     said = {key: value.strip() for key, value in parser.items(section) if value and value.strip()}
     if not (said.get("ak") and said.get("sk")):
         raise NoCredentials(f"section [{section}] of {path} has no ak and sk", fix="add both")

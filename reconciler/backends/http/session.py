@@ -106,32 +106,37 @@ def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
     """Listen to no request."""
 
 
-class ServiceSession:
-    """Requests to one endpoint, from any thread.
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """How requests are sent, and who is told of them.
 
-    `endpoint` is `scheme://host[:port][/prefix]`, `make_adapter` makes a transport for one request at a
-    time, `listener` is told of each request, and `learn` of each value that must not be seen, tokens fetched
-    later included; `redact` takes out of a text what others know of. `chance` is between 0 and 1; without
-    a `limiter` requests go as fast as they can. Once `stop` is set nothing that changes something is sent,
-    and nothing is sent again.
+    `make_adapter` makes a transport for one request at a time, `listener` is told of each request, and
+    `learn` of each value that must not be seen, tokens fetched later included; `redact` takes out of a text
+    what others know of. `chance` is between 0 and 1; without a `limiter` requests go as fast as they can.
+    Once `stop` is set nothing that changes something is sent, and nothing is sent again.
     """
 
+    network: Network = field(default_factory=Network)
+    make_adapter: Callable[[], BaseAdapter] | None = None
+    listener: RequestListener | None = None
+    clock: Clock | None = None
+    stop: threading.Event | None = None
+    chance: Callable[[], float] = random.random
+    backoff: Backoff = field(default_factory=Backoff)
+    limiter: RateLimiter | None = None
+    learn: Callable[[Iterable[str]], None] | None = None
+    redact: Callable[[str], str] | None = None
+    user_agent: str = "reconciler"
+
+
+DEFAULT_OPTIONS = SessionOptions()
+
+
+class ServiceSession:
+    """Requests to one endpoint, `scheme://host[:port][/prefix]`, from any thread."""
+
     def __init__(
-        self,
-        endpoint: str,
-        credentials: Credentials,
-        *,
-        network: Network | None = None,
-        make_adapter: Callable[[], BaseAdapter] | None = None,
-        listener: RequestListener | None = None,
-        clock: Clock | None = None,
-        stop: threading.Event | None = None,
-        chance: Callable[[], float] = random.random,
-        backoff: Backoff | None = None,
-        limiter: RateLimiter | None = None,
-        learn: Callable[[Iterable[str]], None] | None = None,
-        redact: Callable[[str], str] | None = None,
-        user_agent: str = "reconciler",
+        self, endpoint: str, credentials: Credentials, options: SessionOptions = DEFAULT_OPTIONS
     ) -> None:
         self.endpoint = endpoint.rstrip("/")
         self.credentials = credentials
@@ -139,23 +144,23 @@ class ServiceSession:
         self.host, slash, prefix = rest.partition("/")
         self._prefix = slash + prefix
         self._origin = f"{scheme}://{self.host}"
-        self._network = network or Network()
-        self._make_adapter = make_adapter or self._network.adapter
-        self._listener = listener or _ignore
-        self._clock: Clock = clock or SystemClock(stop)
-        self._stop = stop or threading.Event()
+        self._network = options.network
+        self._make_adapter = options.make_adapter or self._network.adapter
+        self._listener = options.listener or _ignore
+        self._clock: Clock = options.clock or SystemClock(options.stop)
+        self._stop = options.stop or threading.Event()
         self._headers = {
             "Accept": "application/json",
             "Accept-Encoding": "gzip, deflate",
-            "User-Agent": user_agent,
+            "User-Agent": options.user_agent,
             "X-Language": "en-us",
         }
-        self._chance = chance
-        self._backoff = backoff or Backoff()
-        self._limiter = limiter
+        self._chance = options.chance
+        self._backoff = options.backoff
+        self._limiter = options.limiter
         self._known = Redactor()
-        self._redact_elsewhere = redact
-        self._learn_elsewhere = learn
+        self._redact_elsewhere = options.redact
+        self._learn_elsewhere = options.learn
         self._learned: set[str] = set()
         self._learn_secrets()
         self._adapters: list[BaseAdapter] = []
@@ -248,17 +253,21 @@ class ServiceSession:
                     raise
                 has_renewed = True
             except ServiceError as failure:
-                wait_s = self._backoff.wait_s(failure, attempt, repeat, self._chance)
-                if self._limiter and isinstance(failure, Throttled):
-                    self._limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
-                if wait_s is None:
-                    raise
+                self._wait_after(failure, attempt, repeat, changes=changes)
                 attempt += 1
-                self._clock.sleep(wait_s)
-                if self._stop.is_set():
-                    raise _as_interrupted(failure, changes=changes) from failure.__cause__
             else:
                 return answer if requests_sent == 1 else replace(answer, requests=requests_sent)
+
+    def _wait_after(self, failure: ServiceError, attempt: int, repeat: RetryPolicy, *, changes: bool) -> None:
+        """Return when the call may be sent again; raise the failure if it may not."""
+        wait_s = self._backoff.wait_s(failure, attempt, repeat, self._chance)
+        if self._limiter and isinstance(failure, Throttled):
+            self._limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
+        if wait_s is None:
+            raise failure
+        self._clock.sleep(wait_s)
+        if self._stop.is_set():
+            raise _as_interrupted(failure, changes=changes) from failure.__cause__
 
     def _proof(self, request: Request) -> Mapping[str, str]:
         if self._limiter and (wait_s := self._limiter.reserve(self._clock.now())):

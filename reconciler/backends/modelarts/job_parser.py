@@ -11,7 +11,7 @@ Source: docs/modelarts.md, "Responses" and "Contradictions".
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
+from typing import Any, TypeGuard
 
 from reconciler.core.observed.identity import MARKER_BEGIN, Marker, parse_description
 from reconciler.core.observed.job import ObservedJob, Unreadable
@@ -25,25 +25,22 @@ def read_job(answer: Any) -> ObservedJob | Unreadable:
     if not isinstance(metadata, dict):
         return Unreadable("metadata is missing or not an object")
     job_id, name, description = metadata.get("id"), metadata.get("name"), metadata.get("description")
-    phase = status.get("phase") if isinstance(status, dict) else None
-    if (
-        not (isinstance(job_id, str) and job_id)
-        or not (isinstance(name, str) and name)
-        or not (description is None or isinstance(description, str))
-        or not (isinstance(phase, str) and phase)
-    ):
+    if not isinstance(status, dict):
+        status = {}
+    phase = status.get("phase")
+    is_described = isinstance(description, str | None)
+    if not (_is_text(job_id) and _is_text(name) and _is_text(phase) and is_described):
         return _unreadable(metadata, status)
     # Of other people's jobs nothing is compared or stored, and a thousand of them would take their time.
     if description and MARKER_BEGIN in description and (oddity := find_oddity(answer)):
         return _withheld(job_id, name, description, oddity)
-    assert isinstance(status, dict)
     secondary = status.get("secondary_phase")
     return ObservedJob(
         id=job_id,
         name=name,
         description=description or "",
         phase_text=phase,
-        secondary_phase=secondary if isinstance(secondary, str) else "",
+        secondary_phase=_text(secondary) or "",
         created_at_s=_seconds(metadata.get("create_time")),
         started_at_s=_seconds(status.get("start_time")),
         duration_s=_seconds(status.get("duration")),
@@ -52,12 +49,16 @@ def read_job(answer: Any) -> ObservedJob | Unreadable:
     )
 
 
-def _unreadable(metadata: dict[str, Any], status: Any) -> Unreadable:
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value != ""
+
+
+def _unreadable(metadata: dict[str, Any], status: dict[str, Any]) -> Unreadable:
     job_id, name, description = (_text(metadata.get(key)) for key in ("id", "name", "description"))
     needed = {
         "metadata.id": job_id,
         "metadata.name": name,
-        "status.phase": _text(status.get("phase")) if isinstance(status, dict) else None,
+        "status.phase": _text(status.get("phase")),
     }
     wrong = [path for path, value in needed.items() if not value]
     if not (metadata.get("description") is None or isinstance(metadata["description"], str)):
@@ -69,6 +70,8 @@ def _unreadable(metadata: dict[str, Any], status: Any) -> Unreadable:
 #: A job has ten levels at most, and numbers of 64 bits.
 _DEEPEST = 64
 _LARGEST = 10**30
+_CONTAINERS = frozenset({dict, list})
+_NUMBERS = frozenset({int, float})
 
 
 def find_oddity(answer: dict[str, Any]) -> str | None:
@@ -85,9 +88,9 @@ def find_oddity(answer: dict[str, Any]) -> str | None:
                 kind = value.__class__
                 if kind is str:
                     texts.append(value)
-                elif kind is dict or kind is list:
+                elif kind in _CONTAINERS:
                     below.append(value)
-                elif (kind is int or kind is float) and not -_LARGEST < value < _LARGEST:
+                elif kind in _NUMBERS and not -_LARGEST < value < _LARGEST:
                     return "a number that is out of range or not finite"
         if not all(map(str.isascii, texts)) and not _is_unicode("".join(texts)):
             return "text that is not valid Unicode"

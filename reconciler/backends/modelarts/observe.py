@@ -9,7 +9,7 @@ Source: docs/semantics.md, "Reading" and "Listing jobs".
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.backends.modelarts.paging import (
@@ -98,7 +98,14 @@ def observe(
         return _observation(_failed(failure), 0, "full scan")
     if names is None or first.is_last:
         return _scan(fetch, reader, first)
-    searches = _searches(names)
+    seen = _cheaper(fetch, reader, first, _searches(names))
+    if seen.is_whole or seen.problem is not None or needs_absence is None or not needs_absence(seen):
+        return seen
+    return _also(_scan(fetch, reader, None), seen)
+
+
+def _cheaper(fetch: Fetch, reader: PageReader, first: SearchPage, searches: Mapping[str, int]) -> Observation:
+    """Scan or search, whichever takes fewer requests; what turns out to be dearer is given up."""
     # As many names as there are cannot be found on fewer pages.
     dear = 1 + sum(1 + covered // PAGE_SIZE for covered in searches.values())
     price = _pages_to_come(first)
@@ -118,11 +125,7 @@ def observe(
         partial = _filtered(purse, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
     except (_BudgetExceeded, Rejected):
         return _after("filtered searches", spent + purse.spent, _scan(fetch, reader, first))
-    if spent:
-        partial = _after("full scan", spent, partial)
-    if partial.problem is not None or needs_absence is None or not needs_absence(partial):
-        return partial
-    return _also(_scan(fetch, reader, None), partial)
+    return _after("full scan", spent, partial) if spent else partial
 
 
 def _pages_to_come(first: SearchPage) -> int | None:

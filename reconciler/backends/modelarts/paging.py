@@ -96,10 +96,9 @@ class PageReader:
         with _Ahead(fetch, width) as ahead:
             while True:
                 repeated = seen.take(page)
-                if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
-                    self.counts_items = True
+                if self._counts_otherwise(pages, repeated):
                     ahead.forget()  # it was counted otherwise
-                elif repeated or seen.total_fell or (ended and page.items):
+                elif repeated or seen.has_moved(page, ended=ended):
                     return _MOVED
                 pages += 1
                 ended = ended or page.is_last
@@ -108,11 +107,22 @@ class PageReader:
                 if pages == MAX_PAGES:
                     return ENDLESS
                 if not ended:
-                    begin, step = (seen.count, PAGE_SIZE) if self.counts_items else (pages, 1)
                     is_slow = page.seconds > (SLOW_START_S if pages == 1 else SLOW_S)
                     wanted = seen.pages_left(width) if is_slow else 1
-                    ahead.ask([begin + step * k for k in range(ahead.count, wanted)])
+                    ahead.ask(self._offsets(pages, seen.count, range(ahead.count, wanted)))
                 page = ahead.next()
+
+    def _offsets(self, pages: int, items: int, steps: range) -> list[int]:
+        """The offsets of pages to come, so many steps behind the `pages` with `items` that were read."""
+        begin, step = (items, PAGE_SIZE) if self.counts_items else (pages, 1)
+        return [begin + step * k for k in steps]
+
+    def _counts_otherwise(self, pages: int, repeated: int) -> bool:
+        """Whether page 1 shows, by repeating page 0, that items are counted; known from then on."""
+        if pages != 1 or self.counts_items or repeated <= PAGE_SIZE // 2:
+            return False
+        self.counts_items = True
+        return True
 
 
 _MOVED = "moved"
@@ -206,6 +216,10 @@ class _Seen:
         self._earlier |= self._jobs
         self._jobs = {}
         self._nameless = []
+
+    def has_moved(self, page: SearchPage, *, ended: bool) -> bool:
+        """Whether the list became shorter, or goes on behind its end."""
+        return self.total_fell or (ended and bool(page.items))
 
     def pages_left(self, at_most: int) -> int:
         """How many pages to ask for next: what `total` promises, at least 1."""

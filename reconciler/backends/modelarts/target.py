@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from reconciler.backends import connect as service
+from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.target import Connected, Runtime
 from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
@@ -36,11 +37,13 @@ def connect(name: str, target: Target, root: Path, runtime: Runtime, cleanup: Ex
     backend = service.connect(
         target,
         runtime.environ,
-        listener=runtime.on_request,
-        clock=runtime.clock,
-        stop=runtime.stop,
-        learn=runtime.redactor.learn,
-        redact=runtime.redactor,
+        SessionOptions(
+            listener=runtime.on_request,
+            clock=runtime.clock,
+            stop=runtime.stop,
+            learn=runtime.redactor.learn,
+            redact=runtime.redactor,
+        ),
     )
     cleanup.callback(backend.close)
     backend.reading = runtime.reading or backend.reading

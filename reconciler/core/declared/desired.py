@@ -389,7 +389,17 @@ class Algorithm(Strict):
             raise _wrong("subscription_id and item_version_id must be set together")
         if known:
             return
-        engine = self.engine or Engine()
+        self._check_code(self.engine or Engine())
+        if not _given(
+            self, "code_dir", "command", "autosearch_config_path", "autosearch_framework_path", "summary"
+        ):
+            raise _wrong(
+                "one source is required: id, subscription_id + item_version_id, code_dir + boot_file, "
+                "or command + engine.image_url"
+            )
+        self._check_boot_file(self.engine or Engine())
+
+    def _check_code(self, engine: Engine) -> None:
         if self.boot_file and not self.code_dir:
             raise _wrong("boot_file requires code_dir")
         if engine.image_url and not engine.engine_name and not self.command:
@@ -398,14 +408,6 @@ class Algorithm(Strict):
             raise _wrong("code_dir requires boot_file, or command for a custom image")
         if (self.boot_file or self.command) and not _given(engine, "engine_id", "engine_name", "image_url"):
             raise _wrong("engine is required: engine_id, engine_name + engine_version, or image_url")
-        if not _given(
-            self, "code_dir", "command", "autosearch_config_path", "autosearch_framework_path", "summary"
-        ):
-            raise _wrong(
-                "one source is required: id, subscription_id + item_version_id, code_dir + boot_file, "
-                "or command + engine.image_url"
-            )
-        self._check_boot_file(engine)
 
     def _check_boot_file(self, engine: Engine) -> None:
         # What an image starts by its own command is not looked for in code_dir.

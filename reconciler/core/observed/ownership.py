@@ -186,55 +186,71 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
     Names that differ in case only are taken for a clash: whether the service tells them apart is not
     documented.
     """
-    views: dict[str, KeyView] = {}
-    by_folded: defaultdict[str, list[tuple[ObservedJob, int]]] = defaultdict(list)
-    unattributed: list[Unreadable] = []
-    unmanaged: dict[str, ObservedJob] = {}
-    key_by_job: dict[str, str] = {}
-    active = 0
-
-    def view(key: str) -> KeyView:
-        return views.setdefault(key, KeyView(key, stack))
-
+    attribution = _Attribution(stack)
     for job in observation.jobs:
+        attribution.add(job)
+    unattributed = [lost for lost in observation.unreadable if not attribution.add_unreadable(lost, declared)]
+    for key in declared | attribution.views.keys():
+        attribution.add_names_of(key)
+    for view in attribution.views.values():
+        view.owned.sort(
+            key=lambda revision: (revision.number, revision.job.created_at_s or 0, revision.job.id)
+        )
+    return Ownership(
+        attribution.views,
+        observation.problem,
+        observation.is_whole,
+        tuple(unattributed),
+        attribution.active,
+        attribution.unmanaged,
+        attribution.key_by_job,
+        stack,
+    )
+
+
+class _Attribution:
+    """The views of the keys of one stack, while jobs are attributed to them."""
+
+    def __init__(self, stack: str) -> None:
+        self._stack = stack
+        self._by_folded: defaultdict[str, list[tuple[ObservedJob, int]]] = defaultdict(list)
+        self.views: dict[str, KeyView] = {}
+        self.unmanaged: dict[str, ObservedJob] = {}
+        self.key_by_job: dict[str, str] = {}
+        self.active = 0
+
+    def _view(self, key: str) -> KeyView:
+        return self.views.setdefault(key, KeyView(key, self._stack))
+
+    def add(self, job: ObservedJob) -> None:
+        """Attribute a job by its marker; whose name it has is for `add_names_of`."""
         name = parse_remote_name(job.name)
-        by_folded[name.key.casefold()].append((job, name.revision))
-        if job.marker is not None and job.marker.stack == stack:
-            view(job.marker.key).owned.append(Revision(job, job.marker))
-            key_by_job[job.id] = job.marker.key
-            active += job.is_active
+        self._by_folded[name.key.casefold()].append((job, name.revision))
+        if job.marker is not None and job.marker.stack == self._stack:
+            self._view(job.marker.key).owned.append(Revision(job, job.marker))
+            self.key_by_job[job.id] = job.marker.key
+            self.active += job.is_active
         elif job.marker is None:
-            unmanaged[job.id] = job
-    for lost in observation.unreadable:
-        keys = _keys_of(lost, stack, declared, views)
+            self.unmanaged[job.id] = job
+
+    def add_unreadable(self, lost: Unreadable, declared: frozenset[str]) -> bool:
+        """Attribute a job that could not be read; False if it may be any key's."""
+        keys = _keys_of(lost, self._stack, declared, self.views)
         for key in keys:
-            view(key).unreadable.append(lost)
-        if not keys and lost.name is None:
-            unattributed.append(lost)
-    for key in declared | views.keys():
-        for job, number in by_folded.get(key.casefold(), ()):
-            seen = view(key)
-            whose = standing(job, stack)
+            self._view(key).unreadable.append(lost)
+        return bool(keys) or lost.name is not None
+
+    def add_names_of(self, key: str) -> None:
+        """Note which jobs have the remote names of a key, and are not its own."""
+        for job, number in self._by_folded.get(key.casefold(), ()):
+            seen = self._view(key)
+            whose = standing(job, self._stack)
             is_own = job.marker is not None and job.marker.key == key
             # A job that was renamed away keeps its name, so the key goes on behind it.
             if number > 1 or (whose is OwnershipState.OWNED and not is_own):
                 seen.highest_name = max(seen.highest_name, number)
             if whose is not OwnershipState.OWNED:
                 seen.strangers.append(ConflictingJob(job, number, whose))
-    for seen in views.values():
-        seen.owned.sort(
-            key=lambda revision: (revision.number, revision.job.created_at_s or 0, revision.job.id)
-        )
-    return Ownership(
-        views,
-        observation.problem,
-        observation.is_whole,
-        tuple(unattributed),
-        active,
-        unmanaged,
-        key_by_job,
-        stack,
-    )
 
 
 def _keys_of(
