@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AliasChoices,
@@ -59,6 +59,10 @@ class ResponseModel(BaseModel):
 
 class Lenient(ResponseModel):
     """An object in which a member of the wrong type hides no other: it is kept beside the unknown ones."""
+
+    if TYPE_CHECKING:
+        # Unknown fields are attributes, and so are those that are taken from a declared model.
+        def __getattr__(self, name: str) -> Any: ...
 
     @model_validator(mode="wrap")
     @classmethod

@@ -14,20 +14,23 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from reconciler.backends.modelarts.job_models.algorithm import Algorithm, Label, TaskAlgorithm
-from reconciler.backends.modelarts.job_models.spec import LogExportPath, Spec, TaskResource
-from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
+from reconciler.backends.modelarts.job_models.algorithm import Algorithm, Label
+from reconciler.backends.modelarts.job_models.declared import as_declared
+from reconciler.backends.modelarts.job_models.spec import Spec
+from reconciler.backends.modelarts.lenient import Count, Lenient, Texts
 from reconciler.backends.modelarts.responses import Task
+from reconciler.core.declared import desired
 from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.observed.job import ObservedJob
 
+#: What is declared beside the job's parts, and reported in its metadata.
+_IN_METADATA = ("description", "annotations", "training_experiment_reference")
 
+
+@as_declared(desired.ExperimentReference)
 class ExperimentReference(Lenient):
     """The experiment that the job belongs to, and its number there."""
 
-    id: str = ""
-    name: str = ""
-    description: str = ""
     serial_number: str = ""
 
 
@@ -101,15 +104,6 @@ class StatusResponse(Lenient):
     retention_time: Count = None
 
 
-class HeteroTask(Lenient):
-    """A task of a heterogeneous job."""
-
-    role: str = ""
-    algorithm: TaskAlgorithm | None = None
-    task_resource: TaskResource | None = None
-    log_export_path: LogExportPath | None = None
-
-
 class TaskUrl(Lenient):
     """Where a task can be reached by SSH."""
 
@@ -117,10 +111,10 @@ class TaskUrl(Lenient):
     url: str = ""
 
 
+@as_declared(desired.Ssh)
 class Ssh(Lenient):
     """Access to the job by SSH."""
 
-    key_pair_names: tuple[str, ...] = ()
     task_urls: tuple[TaskUrl, ...] = ()
 
 
@@ -131,10 +125,10 @@ class WebTool(Lenient):
     token: str = Field("", repr=False)
 
 
+@as_declared(desired.Endpoints)
 class Endpoints(Lenient):
     """Access to the running job."""
 
-    ssh: Ssh | None = None
     jupyter_lab: WebTool | None = None
     tensorboard: WebTool | None = None
     mindstudio_insight: WebTool | None = None
@@ -153,6 +147,7 @@ class EnvironmentVariable(Lenient):
     used_steps: tuple[str, ...] = ()
 
 
+@as_declared(desired.TaskEnvironment)
 class TaskEnvironment(Lenient):
     """Environment of a fine-tune job."""
 
@@ -168,31 +163,21 @@ class CheckpointConfig(Lenient):
     restore_training: Count = None
 
 
+@as_declared(desired.FineTuneConfig)
 class FineTuneConfig(Lenient):
     """Settings of a fine-tune job."""
 
-    ft_job_uuid: str = ""
-    ft_train_type: str = ""
-    model_type: str = ""
-    train_output_path: str = ""
-    train_process: Number = None
-    checkpoint_id: str = ""
-    task_env: TaskEnvironment | None = None
     checkpoint_config: CheckpointConfig | None = None
 
 
+@as_declared(desired.JobBody, without=_IN_METADATA)
 class ReportedJob(Lenient):
     """All that the service tells of a job: the answer of details and terminate, and an item of the search."""
 
-    kind: str = ""
     metadata: Metadata = Field(default_factory=Metadata)
     status: StatusResponse = Field(default_factory=StatusResponse)
     algorithm: Algorithm | None = None
-    tasks: tuple[HeteroTask, ...] = ()
     spec: Spec | None = None
-    endpoints: Endpoints | None = None
-    train_type: str = ""
-    ftjob_config: FineTuneConfig | None = None
 
     @classmethod
     def of(cls, job: ObservedJob) -> Self:
