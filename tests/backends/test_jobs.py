@@ -16,11 +16,13 @@ from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.jobs import Jobs
-from reconciler.backends.modelarts.request_models import ActionBody, EndpointsUpdate, SpecUpdate, SshUpdate
+from reconciler.backends.modelarts.request_models import ActionBody
+from reconciler.core.declared.canonical import mutable_paths
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.ports import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, StoppedClock, a_body, an_answer
+from tests.backends.documented import has_place
 from tests.backends.locations import NOBODY, Place
 from tests.backends.serving import Canned
 
@@ -234,19 +236,27 @@ def test_a_failure_of_the_service_is_raised(clock: StoppedClock) -> None:
 
 # ── changing ───────────────────────────────────────────────────────────────────────────────────────
 
-KEYS = EndpointsUpdate(ssh=SshUpdate(key_pair_names=()))
+KEYS = {"ssh": {"key_pair_names": ()}}
 
 
 def test_only_what_was_said_is_changed() -> None:
     jobs, app = answering(None)
-    changes = UpdateBody(
-        spec=SpecUpdate.model_validate({"schedule_policy": {"preemptible": False}}), endpoints=KEYS
-    )
+    changes = UpdateBody(spec={"schedule_policy": {"preemptible": False}}, endpoints=KEYS)
     jobs.update("job-1", changes)
     assert sent(app) == {
         "spec": {"schedule_policy": {"preemptible": False}},
         "endpoints": {"ssh": {"key_pair_names": []}},
     }
+
+
+def test_update_takes_the_fields_that_can_be_changed_in_place() -> None:
+    wanted = {path for path in mutable_paths() if path != ("description",)}
+    found = {path for path in wanted if has_place(UpdateBody, ".".join(path))}
+    assert found == wanted
+    with pytest.raises(ValueError, match="Extra inputs"):
+        UpdateBody(spec={"resource": {"node_count": 2}})
+    with pytest.raises(ValueError, match="less than or equal to 3"):
+        UpdateBody(spec={"schedule_policy": {"priority": 4}})
 
 
 def test_what_otc_does_not_change_is_not_sent() -> None:

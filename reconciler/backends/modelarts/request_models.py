@@ -7,9 +7,15 @@ Source: docs/modelarts.md, "Calls", "Search" and "Updates".
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.fields import FieldInfo
+
+from reconciler.backends.modelarts.job_models.declared import bare_type
+from reconciler.core.declared.desired import JobBody
+from reconciler.core.declared.marks import Mark, UpdateInPlace
 
 #: So many values, tags and addresses one search takes at most.
 AtMostTen = Field(max_length=10)
@@ -23,6 +29,9 @@ class RequestModel(BaseModel):
     def body(self) -> dict[str, Any]:
         """The JSON object that is sent."""
         return self.model_dump(mode="json", exclude_defaults=True)
+
+
+_Model = TypeVar("_Model", bound=RequestModel)
 
 
 class Filter(RequestModel):
@@ -79,49 +88,65 @@ class ActionBody(RequestModel):
     action_type: Literal["terminate"]
 
 
-class SchedulePolicyUpdate(RequestModel):
-    """How the job queues."""
-
-    priority: Annotated[int | None, Field(ge=1, le=3)] = None
-    preemptible: bool | None = None
-
-
-class NotificationUpdate(RequestModel):
-    """Who is told of what."""
-
-    topic_urn: str | None = None
-    events: tuple[str, ...] | None = None
-
-
-class SpecUpdate(RequestModel):
-    """How the job runs on."""
-
-    schedule_policy: SchedulePolicyUpdate | None = None
-    notification: NotificationUpdate | None = None
-
-
-class SshUpdate(RequestModel):
-    """Key pairs that may log in."""
-
-    key_pair_names: tuple[str, ...] | None = None
-
-
-class EndpointsUpdate(RequestModel):
-    """Access to the running job."""
-
-    ssh: SshUpdate | None = None
-
-
 class MetadataUpdate(RequestModel):
     """Switches of a running job. `annotation` is singular here, and jupyter-lab/enable its only key."""
 
     annotation: dict[str, str] | None = None
 
 
+def _mutable(*models: type[BaseModel]) -> Callable[[type[_Model]], type[_Model]]:
+    """Give a request model the fields of the declared ones that can be changed in place; all are optional."""
+
+    def extended(own: type[_Model]) -> type[_Model]:
+        fields = {
+            name: update
+            for model in models
+            for name, field in model.model_fields.items()
+            if name not in own.model_fields and (update := _update_of(field))
+        }
+        return create_model(
+            own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **fields
+        )
+
+    return extended
+
+
+def _update_of(field: FieldInfo) -> Any:
+    """The field of an update, None for a field that cannot be changed."""
+    kind = bare_type(field.annotation)
+    is_mutable = any(isinstance(mark, UpdateInPlace) for mark in field.metadata)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields: dict[str, Any] = {
+            name: _optional(member) if is_mutable else _update_of(member)
+            for name, member in kind.model_fields.items()
+        }
+        fields = {name: update for name, update in fields.items() if update}
+        if not fields:
+            return None
+        made = create_model(f"{kind.__name__}Update", __base__=RequestModel, __doc__=kind.__doc__, **fields)
+        return made | None, None
+    return _optional(field) if is_mutable else None
+
+
+def _optional(field: FieldInfo) -> tuple[Any, None]:
+    kind = bare_type(field.annotation)
+    if get_origin(kind) is list:
+        kind = tuple[bare_type(get_args(kind)[0]), ...]  # type: ignore[misc]
+    limits = (limit for limit in field.metadata if not isinstance(limit, UpdateInPlace | Mark))
+    return Annotated[(kind | None, Field(), *limits)], None
+
+
+@_mutable(JobBody)
 class UpdateBody(RequestModel):
-    """What is to be changed on a job; an empty description clears it. OTC knows `description` alone."""
+    """What is to be changed on a job; an empty description clears it. OTC knows `description` alone.
+
+    Beside these fields it has all that can be declared and changed in place: `spec` and `endpoints`, as
+    mappings. Source of that list: the marks of `core.declared.desired`.
+    """
 
     description: Annotated[str | None, Field(max_length=256)] = None
-    spec: SpecUpdate | None = None
-    endpoints: EndpointsUpdate | None = None
     metadata: MetadataUpdate | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **fields: Any) -> None: ...

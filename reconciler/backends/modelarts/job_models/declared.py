@@ -58,26 +58,26 @@ def variant_of(model: type[BaseModel]) -> type[Lenient]:
 
 
 def _lenient(annotation: Any) -> tuple[Any, Any]:
-    kind = _bare(annotation)
+    kind = bare_type(annotation)
     if get_origin(kind) is list:
         return tuple[_item(get_args(kind)[0]), ...], ()  # type: ignore[misc]
     if get_origin(kind) is dict:
-        is_text = _bare(get_args(kind)[1]) is str
+        is_text = bare_type(get_args(kind)[1]) is str
         return Texts if is_text else dict[str, Any], Field(default_factory=dict)
     return _PLAIN.get(kind) or (variant_of(kind) | None, None)
 
 
 def _item(annotation: Any) -> Any:
-    kind = _bare(annotation)
+    kind = bare_type(annotation)
     return kind if kind is str or get_origin(kind) is dict else variant_of(kind)
 
 
-def _bare(annotation: Any) -> Any:
+def bare_type(annotation: Any) -> Any:
     """The type without None, limits and validators; a closed list of words is text."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _bare(get_args(annotation)[0])
+        return bare_type(get_args(annotation)[0])
     if origin in (Union, UnionType):
         [kind] = [one for one in get_args(annotation) if one is not NoneType]
-        return _bare(kind)
+        return bare_type(kind)
     return str if origin is Literal else annotation
