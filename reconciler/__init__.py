@@ -36,21 +36,11 @@ if TYPE_CHECKING:
         load,
         load_plan,
     )
+    from reconciler.backends.modelarts.catalog import Engine, Flavor, Quota
     from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
+    from reconciler.backends.modelarts.logs import Event, Events, LogLines, LogPreview, Metric, Stages, Task
     from reconciler.backends.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
-    from reconciler.backends.modelarts.responses import (
-        Engine,
-        Event,
-        Events,
-        Flavor,
-        LogLines,
-        LogPreview,
-        Metric,
-        Quota,
-        Stages,
-        TaggedJob,
-        Task,
-    )
+    from reconciler.backends.modelarts.tags import TaggedJob
     from reconciler.core.declared.desired import JobBody
     from reconciler.core.diagnostic import (
         Diagnostic,
@@ -104,19 +94,21 @@ _NAMES_BY_MODULE = {
         "JobPage",
         "ReportedJob",
     ),
-    "backends.modelarts.responses": (
+    "backends.modelarts.catalog": (
         "Engine",
+        "Flavor",
+        "Quota",
+    ),
+    "backends.modelarts.logs": (
         "Event",
         "Events",
-        "Flavor",
         "LogLines",
         "LogPreview",
         "Metric",
-        "Quota",
         "Stages",
-        "TaggedJob",
         "Task",
     ),
+    "backends.modelarts.tags": ("TaggedJob",),
     "core.declared.desired": ("JobBody",),
     "core.diagnostic": (
         "Diagnostic",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 from reconciler.backends.modelarts.job_models import ReportedJob
 from reconciler.backends.modelarts.job_parser import find_oddity
 from reconciler.backends.modelarts.jobs import Found
-from reconciler.backends.modelarts.responses import Event, Metric
+from reconciler.backends.modelarts.logs import Event, Metric
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.goal import Goal, Judged

@@ -199,10 +199,9 @@ def test_catalog_that_cannot_be_asked_says_nothing_and_is_warned_of_once(target:
 def test_list_with_gaps_proves_nothing(target: Target, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from pydantic import TypeAdapter
 
-    from reconciler.backends.modelarts import responses
-    from reconciler.backends.modelarts.catalog import Catalog
+    from reconciler.backends.modelarts.catalog import Catalog, Flavors
 
-    listed = TypeAdapter(responses.Flavors).validate_json(text)
+    listed = TypeAdapter(Flavors).validate_json(text)
     monkeypatch.setattr(Catalog, "flavor_list", lambda *_: listed)
     target.service.run(good())
     assert the_only(target.replace(resource(flavor_id="modelarts.vm.cpu.8u"))).status is Status.DONE

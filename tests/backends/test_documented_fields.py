@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from reconciler.backends.modelarts import responses
+from reconciler.backends.modelarts import catalog, logs, tags
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
 from reconciler.core.declared.desired import JobBody, NodeSelectorTerm, PreferredTerm
@@ -271,19 +271,19 @@ OTHERS: dict[str, Any] = {
     "JobSearches": MESSAGES["search"],
     "JobActionType": MESSAGES["terminate"],
     "JobUpdateRequestBody": MESSAGES["update"],
-    "ListTrainingJobEventsResponse": responses.Events,
-    "TaskIP": responses.Task,
-    "ListTrainingJobStagesResponse": responses.Stages,
-    "ShowTrainingJobLogsPreviewResponse": responses.LogPreview,
-    "ShowTrainingJobLogsFromAomResponse": responses.LogLines,
-    "ShowTrainingJobMetricsResponse": responses.Metrics,
-    "ShowTrainingJobFlavorsResponse": responses.Flavors,
-    "ShowTrainingJobEnginesResponse": responses.Engines,
-    "ShowTrainingQuotasResponse": responses.Quotas,
-    "ShowTrainJobTagsResponse": responses.Tags,
-    "ListTrainingJobTagsResponse": responses.ProjectTags,
-    "ListTrainingJobsByTagsResponse": responses.TaggedJobs,
-    "CountTrainingJobsByTagsResponse": responses.TaggedCount,
+    "ListTrainingJobEventsResponse": logs.Events,
+    "TaskIP": logs.Task,
+    "ListTrainingJobStagesResponse": logs.Stages,
+    "ShowTrainingJobLogsPreviewResponse": logs.LogPreview,
+    "ShowTrainingJobLogsFromAomResponse": logs.LogLines,
+    "ShowTrainingJobMetricsResponse": logs.Metrics,
+    "ShowTrainingJobFlavorsResponse": catalog.Flavors,
+    "ShowTrainingJobEnginesResponse": catalog.Engines,
+    "ShowTrainingQuotasResponse": catalog.Quotas,
+    "ShowTrainJobTagsResponse": tags.TagList,
+    "ListTrainingJobTagsResponse": tags.ProjectTags,
+    "ListTrainingJobsByTagsResponse": tags.TaggedJobs,
+    "CountTrainingJobsByTagsResponse": tags.TaggedCount,
 }
 
 

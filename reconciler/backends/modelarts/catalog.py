@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, Field
 
-from reconciler.backends.modelarts import responses
+from reconciler.backends.modelarts.lenient import Count, Lenient, Number, ResponseModel, Texts
 from reconciler.backends.modelarts.operation_group import OperationGroup, parsed
+from reconciler.backends.modelarts.tags import Tag
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
 from reconciler.core.ports import Rejected
@@ -20,31 +21,135 @@ from reconciler.core.ports import Rejected
 _POOL_REFUSED = frozenset({"ModelArts.2890", "ModelArts.2886", "ModelArts.2887", "ModelArts.2781"})
 
 
+class Quota(ResponseModel):
+    """How many of something there may be, and are."""
+
+    resource: str = ""
+    quota: Count = None
+    used: Count = None
+
+
+class Quotas(ResponseModel):
+    """All quotas."""
+
+    quotas: tuple[Quota, ...] = ()
+
+
+class Accelerators(Lenient):
+    """The cards of a node."""
+
+    unit_num: Count = None
+    # Some tables of the service's documents have the other spelling.
+    product_name: str = Field("", validation_alias=AliasChoices("product_name", "product_nume"))
+    memory: str = ""
+
+
+class Cpu(Lenient):
+    """The processor of a node."""
+
+    arch: str = ""
+    core_num: Count = None
+
+
+class Capacity(Lenient):
+    """So much of it."""
+
+    size: Number = None
+    unit: str = ""
+
+
+class FlavorInfo(Lenient):
+    """What a node of a flavor has; at most `max_num` of them."""
+
+    max_num: Count = None
+    cpu: Cpu | None = None
+    gpu: Accelerators | None = None
+    npu: Accelerators | None = None
+    memory: Capacity | None = None
+    disk: Capacity | None = None
+
+
+class Billing(Lenient):
+    """What is paid for."""
+
+    code: str = ""
+    unit_num: Count = None
+
+
+class Flavor(Lenient):
+    """A kind of node."""
+
+    flavor_id: str = ""
+    flavor_name: str = ""
+    flavor_type: str = ""
+    pool_id: str = ""
+    max_num: Count = None
+    support_engines: str = ""
+    support_groups: str = ""
+    billing: Billing | None = None
+    flavor_info: FlavorInfo | None = None
+    attributes: Texts = Field(default_factory=dict)
+
+
+class Flavors(ResponseModel):
+    """All flavors of the public pools."""
+
+    total_count: Count = None
+    flavors: tuple[Flavor, ...] = ()
+
+
+class ImageInfo(ResponseModel):
+    """The images of an engine."""
+
+    cpu_image_url: str = ""
+    gpu_image_url: str = ""
+    image_version: str = ""
+
+
+class Engine(ResponseModel):
+    """A preset framework in one version."""
+
+    engine_id: str = ""
+    engine_name: str = ""
+    engine_version: str = ""
+    v1_compatible: bool | None = None
+    run_user: str = ""
+    image_info: ImageInfo | None = None
+    tags: tuple[Tag, ...] = ()
+
+
+class Engines(ResponseModel):
+    """All engines."""
+
+    total: Count = None
+    items: tuple[Engine, ...] = ()
+
+
 class Catalog(OperationGroup):
     """What one project offers; asked anew each time."""
 
-    def flavors(self, flavor_type: str | None = None) -> tuple[responses.Flavor, ...]:
+    def flavors(self, flavor_type: str | None = None) -> tuple[Flavor, ...]:
         """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
         return self.flavor_list(flavor_type).flavors
 
-    def flavor_list(self, flavor_type: str | None = None) -> responses.Flavors:
+    def flavor_list(self, flavor_type: str | None = None) -> Flavors:
         """Return the same with the number that there are."""
         answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
-        return parsed(responses.Flavors, answer)
+        return parsed(Flavors, answer)
 
-    def engines(self) -> tuple[responses.Engine, ...]:
+    def engines(self) -> tuple[Engine, ...]:
         """Return the preset engines."""
         return self.engine_list().items
 
-    def engine_list(self) -> responses.Engines:
+    def engine_list(self) -> Engines:
         """Return the same with the number that there are."""
-        return parsed(responses.Engines, self._get(f"{self._root}/training-job-engines"))
+        return parsed(Engines, self._get(f"{self._root}/training-job-engines"))
 
-    def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[responses.Quota, ...]:
+    def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[Quota, ...]:
         """Return how many job records there may be, and are."""
         self._only_on_huawei("quotas")
         answer = self._get(f"{self._root}/training-quotas", {"resource": resource, "user_id": user_id})
-        return parsed(responses.Quotas, answer).quotas
+        return parsed(Quotas, answer).quotas
 
     # ── what core.ports.Catalog asks for ───────────────────────────────────────────────────────
 
@@ -84,8 +189,8 @@ class Catalog(OperationGroup):
         return None
 
 
-def _flavor_offer(flavor: responses.Flavor) -> FlavorOffer:
-    info = flavor.flavor_info or responses.FlavorInfo()
+def _flavor_offer(flavor: Flavor) -> FlavorOffer:
+    info = flavor.flavor_info or FlavorInfo()
     return FlavorOffer(
         flavor.flavor_id,
         flavor.flavor_type,
@@ -97,7 +202,7 @@ def _flavor_offer(flavor: responses.Flavor) -> FlavorOffer:
     )
 
 
-def _cards(cards: responses.Accelerators | None) -> str:
+def _cards(cards: Accelerators | None) -> str:
     if cards is None:
         return ""
     memory = f" ({cards.memory})" if cards.memory else ""

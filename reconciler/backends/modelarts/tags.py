@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.backends.http.content import MemoryBudget
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse
-from reconciler.backends.modelarts import responses
+from reconciler.backends.modelarts.lenient import Count, ResponseModel
 from reconciler.backends.modelarts.operation_group import OperationGroup, parsed
 
 if TYPE_CHECKING:
@@ -19,6 +19,55 @@ if TYPE_CHECKING:
 
 #: The service's limit: tags listed by one call.
 TAG_PAGE = 1000
+
+
+class Tag(ResponseModel):
+    """A tag of a job or an engine."""
+
+    key: str
+    value: str = ""
+
+
+class TagList(ResponseModel):
+    """The tags of one job."""
+
+    tags: tuple[Tag, ...] = ()
+
+
+class TagValues(ResponseModel):
+    """A key, and all values that jobs of the project give it."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class ProjectTags(ResponseModel):
+    """All tags of a project."""
+
+    tags: tuple[TagValues, ...] = ()
+
+
+class TaggedJob(ResponseModel):
+    """A job that was found by its tags."""
+
+    resource_id: str
+    resource_name: str = ""
+    workspace_id: str = ""
+    tags: tuple[Tag, ...] = ()
+    resource_detail: Any = None
+
+
+class TaggedJobs(ResponseModel):
+    """A page of jobs that were found by their tags; `total_count` is how many there are."""
+
+    resources: tuple[TaggedJob, ...] = ()
+    total_count: Count = None
+
+
+class TaggedCount(ResponseModel):
+    """How many jobs have the tags."""
+
+    total_count: int
 
 
 class Tags(OperationGroup):
@@ -30,7 +79,7 @@ class Tags(OperationGroup):
 
     def of_job(self, job_id: str) -> dict[str, str]:
         """Return the tags of a job."""
-        found = parsed(responses.Tags, self._get(self._tags_of(job_id)))
+        found = parsed(TagList, self._get(self._tags_of(job_id)))
         return {tag.key: tag.value for tag in found.tags}
 
     def add(self, job_id: str, tags: Mapping[str, str]) -> None:
@@ -54,7 +103,7 @@ class Tags(OperationGroup):
         offset = 0
         while True:
             answer = self._get(f"{self._tags}/tags", {"limit": TAG_PAGE, "offset": offset})
-            page = parsed(responses.ProjectTags, answer).tags
+            page = parsed(ProjectTags, answer).tags
             fresh = {tag.key: tag.values for tag in page if tag.key not in found}
             found |= fresh
             if len(page) < TAG_PAGE or not fresh:
@@ -63,7 +112,7 @@ class Tags(OperationGroup):
 
     def find(
         self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
-    ) -> tuple[responses.TaggedJob, ...]:
+    ) -> tuple[TaggedJob, ...]:
         """Return all jobs of the workspace with these tags: all keys, for each one of its values.
 
         No value for a key means any. With `name` only jobs whose name holds that text; `without_any`
@@ -71,14 +120,14 @@ class Tags(OperationGroup):
         """
         self._only_on_huawei("tags")
         asked = self._tag_search(tags, name, without_any)
-        found: dict[str, responses.TaggedJob] = {}
+        found: dict[str, TaggedJob] = {}
         offset, budget = 0, MemoryBudget()
         while True:
             query = {"limit": TAG_PAGE, "offset": offset}
             path = f"{self._tags}/resource-instances/filter"
             answer = self._ask(path, asked, query)
             budget.take(answer.content)
-            page = parsed(responses.TaggedJobs, answer).resources
+            page = parsed(TaggedJobs, answer).resources
             fresh = {job.resource_id: job for job in page if job.resource_id not in found}
             found |= fresh
             if len(page) < TAG_PAGE or not fresh:
@@ -92,7 +141,7 @@ class Tags(OperationGroup):
         self._only_on_huawei("tags")
         asked = self._tag_search(tags, name, without_any)
         answer = self._ask(f"{self._tags}/resource-instances/count", asked)
-        return parsed(responses.TaggedCount, answer).total_count
+        return parsed(TaggedCount, answer).total_count
 
     def _tag_search(
         self, tags: Mapping[str, Sequence[str]], name: str | None, without_any: bool

@@ -18,7 +18,7 @@ from reconciler.backends.modelarts.job_models.algorithm import Algorithm, Label
 from reconciler.backends.modelarts.job_models.declared import as_declared
 from reconciler.backends.modelarts.job_models.spec import Spec
 from reconciler.backends.modelarts.lenient import Count, Lenient, Texts
-from reconciler.backends.modelarts.responses import Task
+from reconciler.backends.modelarts.logs import Task
 from reconciler.core.declared import desired
 from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.observed.job import ObservedJob

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
+from reconciler.backends.modelarts.catalog import Billing, FlavorInfo
 from reconciler.backends.modelarts.job_models.declared import as_declared
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
-from reconciler.backends.modelarts.responses import Billing, FlavorInfo
 from reconciler.core.declared import desired
 
 
