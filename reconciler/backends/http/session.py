@@ -253,21 +253,26 @@ class ServiceSession:
                     raise
                 has_renewed = True
             except ServiceError as failure:
-                self._wait_after(failure, attempt, repeat, changes=changes)
+                if not self._waits_after(failure, attempt, repeat):
+                    raise
+                if self._stop.is_set():
+                    raise _as_interrupted(failure, changes=changes) from failure.__cause__
                 attempt += 1
             else:
                 return answer if requests_sent == 1 else replace(answer, requests=requests_sent)
 
-    def _wait_after(self, failure: ServiceError, attempt: int, repeat: RetryPolicy, *, changes: bool) -> None:
-        """Return when the call may be sent again; raise the failure if it may not."""
+    def _waits_after(self, failure: ServiceError, attempt: int, repeat: RetryPolicy) -> bool:
+        """Wait until the call may be sent again; False at once if it may not.
+
+        The caller raises: a failure raised here would keep this frame alive, and with it a socket.
+        """
         wait_s = self._backoff.wait_s(failure, attempt, repeat, self._chance)
         if self._limiter and isinstance(failure, Throttled):
             self._limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
         if wait_s is None:
-            raise failure
+            return False
         self._clock.sleep(wait_s)
-        if self._stop.is_set():
-            raise _as_interrupted(failure, changes=changes) from failure.__cause__
+        return True
 
     def _proof(self, request: Request) -> Mapping[str, str]:
         if self._limiter and (wait_s := self._limiter.reserve(self._clock.now())):
