@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.apply.waiter import LONGEST_PAUSE_S, PROGRESS_EVERY_S, wait_for
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import parse_phase
-from reconciler.core.outcome import ENDS, EventType, Result, Status, Waited, WaitEnd, skipped
+from reconciler.core.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
 from reconciler.core.planning.action_builder import before_of
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planning.planner import NO_OPTIONS, Options, Snapshot
@@ -35,12 +36,8 @@ from reconciler.reconcile import Context
 from reconciler.recording import plan_digest
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import Journal
+    from reconciler.core.ports import Clock, Journal
     from reconciler.recording import StackLock
-
-#: Seconds between two looks: they grow from the first to the last.
-FIRST_LOOK_S, LAST_LOOK_S = 1.0, 10.0
-PROGRESS_EVERY_S = 10.0
 
 Show = Callable[[tuple[Waited, ...]], None]
 
@@ -131,16 +128,19 @@ class _Wait:
     _over: dict[str, Waited] = field(default_factory=dict)
     _unseen: set[str] = field(default_factory=set)
     _is_held_up: bool = False
+    _newest: Plan = field(init=False)
+    _waits: tuple[Waited, ...] | None = None
 
     def __post_init__(self) -> None:
         own = _own_actions(self.plan, {action.key for action in self.plan.actions})
         self._keys = own.keys()
         self._followed = {key: Followed.of(action) for key, action in own.items()}
+        self._newest = self.plan
         self._note(self.result)
 
     @property
-    def _now_s(self) -> float:
-        return self.rollout.context.target.clock.now()
+    def _clock(self) -> Clock:
+        return self.rollout.context.target.clock
 
     @property
     def _has_manifest(self) -> bool:
@@ -149,32 +149,44 @@ class _Wait:
 
     def until_the_end(self) -> Result:
         """Look again and again, until nothing is left to wait for."""
-        stop, clock = self.rollout.stop, self.rollout.context.target.clock
-        pause_s = FIRST_LOOK_S
-        while True:
-            plan, look = self._look()
-            if self._due(plan, look) and not stop.is_set():
-                done, plan, look = self._take_a_step(plan, look)
-                if done:
-                    pause_s = FIRST_LOOK_S
-                    # The list may not show at once what was made.
-                    clock.sleep(pause_s)
-                    continue
-            own = _own_actions(plan, self._keys)
-            waits = self._judged(own, look)
-            self._tell(waits, pause_s)
-            self.rollout.show(waits)
-            if stop.is_set() or all(waited.end is not WaitEnd.WAITING for waited in waits):
-                return self._ended(plan, waits)
-            clock.sleep(min(pause_s, *self._moments(own.values())))
-            pause_s = min(LAST_LOOK_S, pause_s * 1.5)
+        self.look()
+        wait_for(self, self._clock, is_interrupted=self.rollout.stop.is_set)
+        if self._waits is None:
+            self.look()  # the stop came with the last step
+        self.announce(0.0)
+        return self._ended()
 
-    def _ended(self, plan: Plan, waits: tuple[Waited, ...]) -> Result:
+    def look(self) -> bool:
+        """See how all keys are now, and do what is due; whether anything was done."""
+        self._newest, look = self._look()
+        if self._due(self._newest, look) and not self.rollout.stop.is_set():
+            is_done, self._newest, look = self._take_a_step(self._newest, look)
+            if is_done:
+                # The list may not show at once what was made.
+                self._waits = None
+                return True
+        self._waits = self._judged(_own_actions(self._newest, self._keys), look)
+        return False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no key is waited for any more."""
+        return self._waits is not None and all(one.end is not WaitEnd.WAITING for one in self._waits)
+
+    def announce(self, pause_s: float) -> float:
+        """Tell how each key stands; the next look is when something is due, or too late, at the latest."""
+        if self._waits is None:
+            return pause_s
+        self._tell(self._waits, pause_s)
+        self.rollout.show(self._waits)
+        return min(pause_s, *self._moments(_own_actions(self._newest, self._keys).values()))
+
+    def _ended(self) -> Result:
         ended_elsewhere = {key for key, waited in self._over.items() if waited.end is WaitEnd.SUPERSEDED}
         left = self._keys - self.failed - ended_elsewhere
-        blocked = skipped(a for a in plan.actions if a.key in left and a.traits.stands_in_the_way)
+        blocked = skipped(a for a in self._newest.actions if a.key in left and a.traits.stands_in_the_way)
         self.result = _joined(self.result, Result(tuple(blocked)))
-        return replace(self.result, waits=waits, interrupted=self.rollout.stop.is_set())
+        return replace(self.result, waits=self._waits or (), interrupted=self.rollout.stop.is_set())
 
     def _take_a_step(self, plan: Plan, look: Snapshot) -> tuple[bool, Plan, Snapshot]:
         """Take the lock, plan anew, and do what is due then; whether anything was done, and the newest plan.
@@ -276,8 +288,8 @@ class _Wait:
 
     def _moments(self, actions: Iterable[PlannedAction]) -> Iterator[float]:
         """How long it is until something is due, or too late."""
-        yield LAST_LOOK_S
-        now_s = self._now_s
+        yield LONGEST_PAUSE_S
+        now_s = self._clock.now()
         for action in actions:
             if action.due_s is not None and action.due_s > now_s:
                 yield action.due_s - now_s
@@ -314,7 +326,7 @@ class _Wait:
         if key in self.failed and (action.traits.starts_a_job or job is None):
             return None
         end = self._end_of(action, job, upstream)
-        if end is not WaitEnd.WAITING or any(one and _goes_on(one) for one in upstream):
+        if end is not WaitEnd.WAITING or any(map(_goes_on, upstream)):
             # Who waits for another key has time as long as that one is waited for, or runs.
             self._timers.pop(key, None)
         elif self._is_late(action, job):
@@ -331,27 +343,29 @@ class _Wait:
             return WaitEnd.WAITING
         if action.action in (Action.KEEP, Action.UPDATE):
             # Of a job that the service has forgotten the history says how it ended.
-            return ENDS[judge(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))]
+            return judge(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))
         if action.action is Action.UNKNOWN:
             return WaitEnd.WAITING
         if action.action is not Action.DEFER or not self._has_manifest:
             return WaitEnd.BLOCKED
-        # A key that is needed and not in view may come to be settled all the same.
+        return WaitEnd.BLOCKED if self._is_hopeless(action, upstream) else WaitEnd.WAITING
+
+    def _is_hopeless(self, action: PlannedAction, upstream: Sequence[Waited | None]) -> bool:
+        """Whether nothing that a key needs may be settled yet; what is not in view may, all the same."""
         in_view = len(upstream) == len(self._needs(action))
-        is_hopeless = upstream and in_view and not any(one and _goes_on(one) for one in upstream)
-        return WaitEnd.BLOCKED if is_hopeless else WaitEnd.WAITING
+        return bool(upstream) and in_view and not any(map(_goes_on, upstream))
 
     def _is_late(self, action: PlannedAction, job: ObservedJob | None) -> bool:
         what = (job.id if job else None, action.action)
         timer = self._timers.get(action.key)
         # That a look failed gives nobody more time.
         if timer is None or (timer.what != what and action.action is not Action.UNKNOWN):
-            timer = self._timers[action.key] = _Timer(what, self._now_s)
-        return self._now_s - timer.since_s >= self.rollout.timeout_s
+            timer = self._timers[action.key] = _Timer(what, self._clock.now())
+        return self._clock.now() - timer.since_s >= self.rollout.timeout_s
 
     def _tell(self, waits: Iterable[Waited], pause_s: float) -> None:
         """Say of each key how it is: when that changes, when its wait ends, and every ten seconds."""
-        now_s = self._now_s
+        now_s = self._clock.now()
         for waited in waits:
             said = waited.describe(now_s)
             state = (waited.job.phase_text if waited.job else said, waited.end)
@@ -366,8 +380,10 @@ class _Wait:
             )
 
 
-def _goes_on(waited: Waited) -> bool:
+def _goes_on(waited: Waited | None) -> bool:
     """Whether a key that is needed may come to be settled yet: it is waited for, or runs."""
+    if waited is None:
+        return False
     runs_on = waited.end is WaitEnd.REACHED and waited.job is not None and waited.job.is_active
     return waited.end is WaitEnd.WAITING or runs_on
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.journaled import Turn
+from reconciler.apply.waiter import PROGRESS_EVERY_S, wait_for
 from reconciler.core.declared.digest import is_of_same_form
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
+from reconciler.core.goal import Goal, judge
 from reconciler.core.observed.identity import MAX_DESCRIPTION, Description
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.marker_flags import Flags, flags_before, takes_back_the_stop
 from reconciler.core.observed.phase import Operation, Phase, may
-from reconciler.core.outcome import Outcome, Status
+from reconciler.core.outcome import Outcome, Status, WaitEnd
 from reconciler.core.planning.plan import Action, PlannedAction, Reason
 from reconciler.core.planning.retry import stopped_itself
 from reconciler.core.ports import (
@@ -42,9 +45,6 @@ from reconciler.core.record import RecordsUnavailable
 #: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.
 ATTEMPTS = 4
-#: Seconds between two looks at a job that is waited for: they grow from the first to the last.
-FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
-PROGRESS_EVERY_S = 10.0
 
 
 class ActionEnded(Exception):
@@ -135,7 +135,7 @@ class Steps:
         try:
             job = self._backend.details(before)
             if job.phase is Phase.TERMINATING:
-                job = self._wait(action, job, _has_ended)
+                job = self._wait(action, job, Goal.ENDED)
         except NotFound:
             return None
         verdict = may(Operation.CREATE_NEXT, job.phase)
@@ -356,7 +356,7 @@ class Steps:
             return new
         if old:
             try:
-                old = self._wait(action, old, _has_ended)
+                old = self._wait(action, old, Goal.ENDED)
             except NotFound:
                 old = None
         return self._create_in_place_of(old, action)
@@ -386,8 +386,8 @@ class Steps:
         with suppress(NotFound):
             self._look(action)
         job_id, detail = self._create_next(action)
-        job = self._wait(action, self._backend.details(job_id), _stands_or_has_ended)
-        if job.phase not in (Phase.RUNNING, Phase.COMPLETED):
+        job = self._wait(action, self._backend.details(job_id), Goal.RUNNING)
+        if judge(Goal.RUNNING, job.phase) is not WaitEnd.REACHED:
             raise ActionEnded(
                 Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job is kept", job.id
             )
@@ -414,32 +414,22 @@ class Steps:
             raise ActionEnded(Status.CONFLICT, f"{job.name} has been protected in the meantime", job.id)
         return job
 
-    def _wait(
-        self, action: PlannedAction, job: ObservedJob, is_over: Callable[[ObservedJob], bool]
-    ) -> ObservedJob:
-        """Look at a job until `is_over`; time is counted by the clock that was handed in.
+    def _wait(self, action: PlannedAction, job: ObservedJob, goal: Goal) -> ObservedJob:
+        """Look at a job until the goal is reached or out of reach; others have their turn meanwhile.
 
         Raises:
             Interrupted: the program is to stop.
         """
-        began = told = self._clock.now()
-        pause = FIRST_LOOK_S
-        while not is_over(job):
-            if self._turn.is_interrupted:
-                raise Interrupted(f"{job.name} is {job.phase_text}")
-            now = self._clock.now()
-            if now - began >= self._timeout_s:
-                said = f"{job.name} is still {job.phase_text} after {self._timeout_s:g} s"
-                raise ActionEnded(Status.TIMED_OUT, said, job.id)
-            if now - told >= PROGRESS_EVERY_S:
-                told = now
-                self._tell_progress(action, job)
-            self._sleep(min(pause, began + self._timeout_s - now, told + PROGRESS_EVERY_S - now))
-            pause = min(pause * 2, LAST_LOOK_S)
-            try:
-                job = self._backend.details(job.id)
-            except (*UNCERTAIN, Throttled):
-                continue  # one look more; the time limit ends it
+        waiting = _WaitingForJob(self._backend, self._clock, job, goal, partial(self._tell_progress, action))
+        if not waiting.is_over and not self._turn.is_interrupted:
+            self._turn.pause()
+        is_over = wait_for(waiting, self._clock, self._timeout_s, lambda: self._turn.is_interrupted)
+        job = waiting.job
+        if not is_over and self._turn.is_interrupted:
+            raise Interrupted(f"{job.name} is {job.phase_text}")
+        if not is_over:
+            said = f"{job.name} is still {job.phase_text} after {self._timeout_s:g} s"
+            raise ActionEnded(Status.TIMED_OUT, said, job.id)
         return job
 
     def _sleep(self, seconds: float) -> None:
@@ -447,6 +437,38 @@ class Steps:
         if not self._turn.is_interrupted:
             self._turn.pause()
             self._clock.sleep(seconds)
+
+
+class _WaitingForJob:
+    """One job that an action waits for; see `apply.waiter.Waiting`."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        job: ObservedJob,
+        goal: Goal,
+        tell_progress: Callable[[ObservedJob], None],
+    ) -> None:
+        self._backend, self._clock, self._goal, self._tell_progress = backend, clock, goal, tell_progress
+        self._told_s = clock.now()
+        self.job = job
+
+    @property
+    def is_over(self) -> bool:
+        return judge(self._goal, self.job.phase) is not WaitEnd.WAITING
+
+    def announce(self, _: float) -> float:
+        now_s = self._clock.now()
+        if now_s - self._told_s >= PROGRESS_EVERY_S:
+            self._told_s = now_s
+            self._tell_progress(self.job)
+        return self._told_s + PROGRESS_EVERY_S - now_s
+
+    def look(self) -> bool:
+        with suppress(*UNCERTAIN, Throttled):  # one look more; the time limit ends it
+            self.job = self._backend.details(self.job.id)
+        return False
 
 
 def _met_before(end: ActionEnded) -> ServiceError | None:
@@ -475,10 +497,6 @@ def _has_ended(job: ObservedJob) -> bool:
 
 def _is_ending(job: ObservedJob) -> bool:
     return _has_ended(job) or job.phase is Phase.TERMINATING
-
-
-def _stands_or_has_ended(job: ObservedJob) -> bool:
-    return job.phase is Phase.RUNNING or _has_ended(job)
 
 
 def _id(action: PlannedAction) -> str | None:

@@ -1,4 +1,4 @@
-"""Waiting for jobs: one look at each, again and again, until every one is judged or the time is up."""
+"""`jobs wait`: what is shown while jobs are waited for, and how each wait ended."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from reconciler.cli.logs import end_of_log
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import can_draw, live_table
 from reconciler.core.exit_code import ExitCode, first_of
-from reconciler.core.goal import Goal, Judged
+from reconciler.core.goal import Goal
+from reconciler.core.outcome import WaitEnd
 from reconciler.core.ports import SupportsLogs
+from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.jobs.wait import JobWatch, watch_all
 
@@ -23,12 +25,11 @@ if TYPE_CHECKING:
 
 LOG_LINES = 20
 
-
 _EXITS = {
-    Judged.REACHED.value: ExitCode.DONE,
-    Judged.ENDED_BADLY.value: ExitCode.ENDED_BADLY,
-    "timed_out": ExitCode.TIMED_OUT,
-    "gone": ExitCode.UNKNOWN,
+    WaitEnd.REACHED: ExitCode.DONE,
+    WaitEnd.ENDED_BADLY: ExitCode.ENDED_BADLY,
+    WaitEnd.TIMED_OUT: ExitCode.TIMED_OUT,
+    WaitEnd.GONE: ExitCode.UNKNOWN,
 }
 
 
@@ -45,31 +46,29 @@ def wait_for_all(
     watches = [JobWatch(there.target.backend, job, goal, _say) for job in jobs]
     gc.enable()  # a run is spared it while it is short; a wait may last for days
     with live_table(there.clock, goal) as show:
-        watch_all(watches, there.clock, timeout_s, show)
-    _report(there, watches, as_json=as_json)
-    return first_of(_EXITS[watch.result] for watch in watches)
+        ends = watch_all(watches, there.clock, timeout_s, show)
+    _report(there, [(watch.job, end) for watch, end in zip(watches, ends, strict=True)], as_json=as_json)
+    return first_of(_EXITS[end] for end in ends)
 
 
-def _report(there: Called, watches: Sequence[JobWatch], *, as_json: bool) -> None:
-    from reconciler.core.text.duration import format_duration
-
+def _report(there: Called, ended: Sequence[tuple[ObservedJob, WaitEnd]], *, as_json: bool) -> None:
     documents = []
-    for watch in watches:
-        job, ran_s = watch.job, watch.job.ran_s(there.clock.now())
-        log = _end_of_log(there.target, job) if watch.result == Judged.ENDED_BADLY else []
+    for job, end in ended:
+        ran_s = job.ran_s(there.clock.now())
+        log = _end_of_log(there.target, job) if end is WaitEnd.ENDED_BADLY else []
         document = {
             "id": job.id,
             "name": job.name,
             "phase": job.phase_text,
-            "result": watch.result,
+            "result": end.value,
             "duration_s": ran_s,
             "log": log,
         }
         documents.append(document)
         if not as_json:
             ran = f" ({format_duration(round(ran_s))} elapsed)" if ran_s else ""
-            end = "" if watch.result == Judged.REACHED else f"{watch.result.replace('_', ' ')}: "
-            console.result(printable(f"{end}{job.name} {job.id}: {job.phase_text}{ran}") + "\n")
+            word = "" if end is WaitEnd.REACHED else f"{end.value.replace('_', ' ')}: "
+            console.result(printable(f"{word}{job.name} {job.id}: {job.phase_text}{ran}") + "\n")
             _say_log(job, log)
     if as_json:
         console.document({"jobs": documents})

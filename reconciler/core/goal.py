@@ -1,10 +1,11 @@
-"""What one may wait for, and what each phase says about it."""
+"""What a job is waited for to be, and what its phase says about the wait."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 from reconciler.core.observed.phase import Phase
+from reconciler.core.outcome import WaitEnd
 
 
 class Goal(StrEnum):
@@ -13,14 +14,6 @@ class Goal(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
     ENDED = "ended"
-
-
-class Judged(StrEnum):
-    """How a wait for one job stands."""
-
-    WAITING = "waiting"
-    REACHED = "reached"
-    ENDED_BADLY = "ended_badly"
 
 
 _BADLY = frozenset({Phase.FAILED, Phase.ABNORMAL})
@@ -35,9 +28,9 @@ GOALS: dict[Goal, tuple[frozenset[Phase], frozenset[Phase]]] = {
 }
 
 
-def judge(goal: Goal, phase: Phase | None) -> Judged:
+def judge(goal: Goal, phase: Phase | None) -> WaitEnd:
     """Say how the wait stands; a phase that nobody knows (None) decides nothing."""
     reached, badly = GOALS[goal]
     if phase in reached:
-        return Judged.REACHED
-    return Judged.ENDED_BADLY if phase in badly else Judged.WAITING
+        return WaitEnd.REACHED
+    return WaitEnd.ENDED_BADLY if phase in badly else WaitEnd.WAITING

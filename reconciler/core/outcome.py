@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from reconciler.core.goal import Judged
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.planning.plan import Action, Frozen, PlannedAction
 from reconciler.core.text.duration import format_duration
@@ -60,14 +59,7 @@ class WaitEnd(StrEnum):
     TIMED_OUT = "timed_out"
     BLOCKED = "blocked"
     SUPERSEDED = "superseded_elsewhere"
-
-
-#: What a look at a job means for the wait.
-ENDS: dict[Judged, WaitEnd] = {
-    Judged.WAITING: WaitEnd.WAITING,
-    Judged.REACHED: WaitEnd.REACHED,
-    Judged.ENDED_BADLY: WaitEnd.ENDED_BADLY,
-}
+    GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)

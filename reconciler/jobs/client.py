@@ -12,10 +12,11 @@ from reconciler.backends.modelarts.jobs import Found
 from reconciler.backends.modelarts.logs import Event, Metric
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.goal import Goal, Judged
+from reconciler.core.goal import Goal
 from reconciler.core.observed.job import Unreadable
 from reconciler.core.observed.logtail import last_lines
 from reconciler.core.observed.phase import Operation, Phase, parse_phase
+from reconciler.core.outcome import WaitEnd
 from reconciler.core.ports import ServiceError, UnreadableAnswer
 from reconciler.core.text.declared_secrets import DeclaredSecrets
 from reconciler.core.text.token_redaction import tokens_of, without_tokens
@@ -202,11 +203,11 @@ class JobClient:
             )
         found = self._backend.details(self._find(job).id)
         watch = JobWatch(self._backend, found, goal, lambda *_: None)
-        watch_all([watch], self._clock, timeout_s)
+        [end] = watch_all([watch], self._clock, timeout_s)
         shown = self._shown(watch.job)
-        if watch.result == Judged.REACHED:
+        if end is WaitEnd.REACHED:
             return shown
-        code, why = _ENDS[watch.result]
+        code, why = _ENDS[end]
         raise WaitFailed(
             shown, code, Diagnostic("the wait failed", f"{watch.job.name} is {watch.job.phase_text}: {why}")
         )
@@ -226,9 +227,9 @@ class JobClient:
 
 
 _ENDS = {
-    Judged.ENDED_BADLY.value: (ExitCode.ENDED_BADLY, "it ended badly"),
-    "timed_out": (ExitCode.TIMED_OUT, "timed out"),
-    "gone": (ExitCode.UNKNOWN, "its record no longer exists"),
+    WaitEnd.ENDED_BADLY: (ExitCode.ENDED_BADLY, "it ended badly"),
+    WaitEnd.TIMED_OUT: (ExitCode.TIMED_OUT, "timed out"),
+    WaitEnd.GONE: (ExitCode.UNKNOWN, "its record no longer exists"),
 }
 
 

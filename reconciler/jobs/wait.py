@@ -1,12 +1,14 @@
-"""Waiting for jobs: one look at each, again and again, until every one is judged or the time is up."""
+"""Jobs that are waited for: how each was last seen, and how its wait stands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.core.goal import Goal, Judged, judge
-from reconciler.core.outcome import ENDS, Waited, WaitEnd
+from reconciler.apply.waiter import wait_for
+from reconciler.core.goal import Goal, judge
+from reconciler.core.outcome import Waited, WaitEnd
 from reconciler.core.planning.plan import Action
 from reconciler.core.ports import NotFound, ServiceError, Unauthorized
 
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
     from reconciler.core.observed.job import ObservedJob
     from reconciler.core.ports import Backend, Clock
 
-#: Seconds between two looks: soon at first, for jobs that are short.
-FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 15.0
 #: So many looks in a row at one job may fail before we give up.
 PATIENCE = 10
 
@@ -30,18 +30,13 @@ class JobWatch:
         self._backend, self._goal, self._listener = backend, goal, listener
         self._failures = 0
         self.job = job
-        self.is_gone = False
+        self._is_gone = False
         listener(job, job.phase_text, True)
 
     @property
-    def judged(self) -> Judged:
-        """What the last look says."""
-        return judge(self._goal, self.job.phase)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to wait for."""
-        return self.is_gone or self.judged is not Judged.WAITING
+    def end(self) -> WaitEnd:
+        """How its wait stands, by the last look."""
+        return WaitEnd.GONE if self._is_gone else judge(self._goal, self.job.phase)
 
     def look(self) -> None:
         """See how the job is now.
@@ -53,7 +48,7 @@ class JobWatch:
         try:
             job = self._backend.details(self.job.id)
         except NotFound:
-            self.is_gone = True
+            self._is_gone = True
             self._listener(self.job, "its record no longer exists", False)
         except Unauthorized:
             raise
@@ -70,15 +65,33 @@ class JobWatch:
 
     def as_waited(self) -> Waited:
         """The same, as a row of the table that is shown meanwhile."""
-        end = WaitEnd.WAITING if self.is_gone else ENDS[self.judged]
+        end = WaitEnd.WAITING if self._is_gone else self.end
         return Waited(self.job.name, Action.KEEP, end, job=self.job)
 
+
+@dataclass(frozen=True)
+class _AllOf:
+    """All the jobs that one command waits for; see `apply.waiter.Waiting`."""
+
+    watches: Sequence[JobWatch]
+    show: Callable[[tuple[Waited, ...]], None]
+
     @property
-    def result(self) -> str:
-        """The word for how the wait ended."""
-        if self.is_gone:
-            return "gone"
-        return "timed_out" if self.judged is Judged.WAITING else self.judged.value
+    def _open(self) -> list[JobWatch]:
+        return [watch for watch in self.watches if watch.end is WaitEnd.WAITING]
+
+    @property
+    def is_over(self) -> bool:
+        return not self._open
+
+    def announce(self, pause_s: float) -> float:
+        self.show(tuple(watch.as_waited() for watch in self.watches))
+        return pause_s
+
+    def look(self) -> bool:
+        for watch in self._open:
+            watch.look()
+        return False
 
 
 def watch_all(
@@ -86,21 +99,14 @@ def watch_all(
     clock: Clock,
     timeout_s: float | None,
     show: Callable[[tuple[Waited, ...]], None] = lambda _: None,
-) -> None:
+) -> list[WaitEnd]:
     """Look at the jobs until each wait is over, or `timeout_s` seconds have passed (None: without end).
+
+    Returns how each wait ended.
 
     Raises:
         Unauthorized: nobody may look any more.
         ServiceError: a job could not be read, several times in a row.
     """
-    until_s = None if timeout_s is None else clock.now() + timeout_s
-    wait_s = FIRST_WAIT_S
-    while open_ := [watch for watch in watches if not watch.is_over]:
-        show(tuple(watch.as_waited() for watch in watches))
-        left_s = wait_s if until_s is None else until_s - clock.now()
-        if left_s <= 0:
-            break
-        clock.sleep(min(wait_s, left_s))
-        wait_s = min(LONGEST_WAIT_S, wait_s * 1.5)
-        for watch in open_:
-            watch.look()
+    wait_for(_AllOf(watches, show), clock, timeout_s)
+    return [WaitEnd.TIMED_OUT if watch.end is WaitEnd.WAITING else watch.end for watch in watches]

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from reconciler.backends.http.session import ServiceSession
-from reconciler.core.goal import GOALS, Goal, Judged, judge
+from reconciler.core.goal import GOALS, Goal, judge
 from reconciler.core.observed.logtail import last_lines, unseen
 from reconciler.core.observed.phase import Phase
+from reconciler.core.outcome import WaitEnd
 from reconciler.emulator import Effect, Fault, Job
 from tests.apply.service import SharedTime
 from tests.backends.building import a_body
@@ -651,7 +652,7 @@ def test_every_phase_is_judged_one_way(goal: Goal, phase: Phase | None) -> None:
     reached, badly = GOALS[goal]
     assert not reached & badly
     decided = phase is not None and (phase.is_terminal or phase in reached)
-    assert (judge(goal, phase) is not Judged.WAITING) is decided
+    assert (judge(goal, phase) is not WaitEnd.WAITING) is decided
 
 
 def run_for(service: Service, name: str, seconds: int, result: str = "Completed") -> Job:

@@ -1,0 +1,56 @@
+"""The one loop that waits: apply between two calls, a rollout for its goal, and `jobs wait`.
+
+It looks again and again, soon at first and then less often, until what is waited for is over. Time is that
+of the clock that it is handed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import Clock
+
+#: Seconds between two looks: they double from the first to the longest.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+#: How often it is told, in seconds, that something is still waited for.
+PROGRESS_EVERY_S = 10.0
+
+
+class Waiting(Protocol):
+    """Something that is waited for, as it was seen last."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to wait for."""
+        ...
+
+    def announce(self, pause_s: float) -> float:
+        """Tell how it stands before a pause of so many seconds; return how long the pause may be at most."""
+        ...
+
+    def look(self) -> bool:
+        """See how it is now; True if it was moved on, so that the next look is soon again."""
+        ...
+
+
+def wait_for(
+    waiting: Waiting,
+    clock: Clock,
+    timeout_s: float | None = None,
+    is_interrupted: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Look until it is over; return whether it is, when `timeout_s` seconds have passed (None: without end).
+
+    Once it `is_interrupted` nobody pauses or looks any more.
+    """
+    until_s = None if timeout_s is None else clock.now() + timeout_s
+    pause_s = FIRST_PAUSE_S
+    while not (waiting.is_over or is_interrupted()):
+        left_s = pause_s if until_s is None else until_s - clock.now()
+        if left_s <= 0:
+            break
+        clock.sleep(min(pause_s, left_s, waiting.announce(pause_s)))
+        pause_s = FIRST_PAUSE_S if waiting.look() else min(LONGEST_PAUSE_S, pause_s * 2)
+    return waiting.is_over

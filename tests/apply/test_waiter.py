@@ -1,0 +1,145 @@
+"""The one loop that waits, with time as a value: when it looks, when it gives up, when it stops."""
+
+from __future__ import annotations
+
+import ast
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.apply.waiter import FIRST_PAUSE_S, LONGEST_PAUSE_S, wait_for
+
+PACKAGE = Path(__file__).parents[2] / "reconciler"
+
+
+class Time:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.pauses: list[float] = []
+
+    def now(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now_s += seconds
+
+
+class Until:
+    """Something that is over at a time; steps are done at the looks whose numbers are in `moves_at`."""
+
+    def __init__(
+        self, time: Time, over_s: float, due_s: float = math.inf, moves_at: frozenset[int] = frozenset()
+    ) -> None:
+        self._time, self._over_s, self._due_s, self._moves_at = time, time.now() + over_s, due_s, moves_at
+        self.looks = 0
+        self.announced: list[float] = []
+        self.is_over = self._over_s <= time.now()
+
+    def announce(self, pause_s: float) -> float:
+        self.announced.append(pause_s)
+        return self._due_s
+
+    def look(self) -> bool:
+        self.looks += 1
+        self.is_over = self._time.now() >= self._over_s
+        return self.looks in self._moves_at
+
+
+def test_what_is_over_is_neither_looked_at_nor_waited_for() -> None:
+    time = Time()
+    waiting = Until(time, 0.0)
+    assert wait_for(waiting, time)
+    assert (waiting.looks, waiting.announced, time.pauses) == (0, [], [])
+
+
+def test_pauses_double_from_the_first_to_the_longest() -> None:
+    time = Time()
+    assert wait_for(Until(time, 300.0), time)
+    assert time.pauses[0] == FIRST_PAUSE_S
+    assert all(later == min(LONGEST_PAUSE_S, sooner * 2) for sooner, later in pairwise(time.pauses))
+    assert time.pauses[-1] == LONGEST_PAUSE_S
+
+
+def test_look_that_moved_something_on_makes_the_next_one_soon() -> None:
+    time = Time()
+    wait_for(Until(time, 60.0, moves_at=frozenset({5})), time)
+    assert time.pauses[4] > time.pauses[5] == FIRST_PAUSE_S
+
+
+def test_something_due_sooner_shortens_the_pause() -> None:
+    time = Time()
+    wait_for(Until(time, 60.0, due_s=2.0), time)
+    assert max(time.pauses) == 2.0
+
+
+def test_every_pause_is_announced_with_its_length() -> None:
+    time = Time()
+    waiting = Until(time, 60.0)
+    wait_for(waiting, time)
+    assert waiting.announced == time.pauses
+
+
+def test_wait_that_runs_out_ends_on_time_with_a_last_look() -> None:
+    time = Time()
+    waiting = Until(time, 60.0)
+    assert not wait_for(waiting, time, timeout_s=45.0)
+    assert sum(time.pauses) == pytest.approx(45.0)
+    assert waiting.looks == len(time.pauses)
+
+
+def test_what_is_over_at_the_last_look_has_not_run_out() -> None:
+    time = Time()
+    assert wait_for(Until(time, 45.0), time, timeout_s=45.0)
+
+
+def test_without_time_nothing_is_looked_at() -> None:
+    time = Time()
+    waiting = Until(time, 60.0)
+    assert not wait_for(waiting, time, timeout_s=0.0)
+    assert waiting.looks == 0
+
+
+def test_interrupt_ends_the_wait_without_another_pause_or_look() -> None:
+    time = Time()
+    waiting = Until(time, 60.0)
+    assert not wait_for(waiting, time, is_interrupted=lambda: waiting.looks == 3)
+    assert waiting.looks == len(time.pauses) == 3
+
+
+@given(st.integers(0, 5000), st.integers(0, 5000))
+def test_wait_reaches_its_goal_if_there_is_time_for_it(over_s: int, timeout_s: int) -> None:
+    time = Time()
+    waiting = Until(time, over_s)
+    assert wait_for(waiting, time, timeout_s) is (over_s <= timeout_s)
+    assert time.now() <= 1000.0 + min(timeout_s, over_s + LONGEST_PAUSE_S) + 1e-6
+    assert waiting.looks <= time.now() / LONGEST_PAUSE_S + 10
+
+
+#: Where something is repeated at a fixed rate and for no goal, or a request is sent again.
+OTHER_SLEEPS = {
+    "apply/steps.py",
+    "backends/clock.py",
+    "backends/http/session.py",
+    "cli/commands/status.py",
+    "cli/logs.py",
+    "emulator/app.py",
+    "jobs/logs.py",
+    "targets.py",
+}
+
+
+def test_nobody_else_waits_in_a_loop_of_his_own() -> None:
+    sleeping = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sleep"
+    }
+    assert sleeping == {"apply/waiter.py", *OTHER_SLEEPS}
