@@ -194,7 +194,7 @@ def check_target(context: Context, plan: Plan) -> None:
     Raises:
         StalePlan: this is another one.
     """
-    from reconciler.core.saved_plan.serialization import (
+    from reconciler.core.saved_plan.document import (
         StalePlan,  # a plan that is not saved needs none of it
     )
 
@@ -211,7 +211,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
         StalePlan: something moved that changes an action.
         ServiceError: the workspace could not be read.
     """
-    from reconciler.core.saved_plan.serialization import StalePlan, movements
+    from reconciler.core.saved_plan.document import StalePlan, movements
 
     starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
     stack = context.loaded.stack

@@ -18,8 +18,9 @@ from reconciler.core.diagnostic import (
     Severity,
     WrongUsage,
 )
-from reconciler.core.saved_plan import parser, serialization
-from reconciler.core.saved_plan.serialization import SavedOptions, SavedPlan
+from reconciler.core.saved_plan import document as saved_document
+from reconciler.core.saved_plan import parser
+from reconciler.core.saved_plan.document import SavedOptions, SavedPlan
 from reconciler.core.store_url import absolute_url, passwords_in
 from reconciler.core.text.secret import save, unsavable
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
@@ -43,7 +44,7 @@ class PlanFile:
     @property
     def digest(self) -> str:
         """What `apply --approve` is told."""
-        return serialization.digest(self.document)
+        return saved_document.digest(self.document)
 
     def write(self, file: Path) -> None:
         """Write it, whole or not at all, so that only its owner may read it.
@@ -92,7 +93,7 @@ def plan_file_of(
         allow=allow,
         sources={name: _seen_from(directory, source) for name, source in loaded.sources.items()},
     )
-    return PlanFile(_without_secrets(serialization.document(plan, options), redact))
+    return PlanFile(_without_secrets(saved_document.document(plan, options), redact))
 
 
 def _seen_from(directory: str, source: VariableSource) -> VariableSource:
@@ -169,7 +170,7 @@ class ReadPlan:
     @property
     def digest(self) -> str:
         """What names it."""
-        return serialization.digest(self.document)
+        return saved_document.digest(self.document)
 
     @property
     def plan(self) -> Plan:
@@ -194,7 +195,7 @@ class ReadPlan:
             for name, one in options.sources.items()
         }
         elsewhere = options.model_copy(update={"root": moved(options.root), "sources": sources})
-        return PlanFile(serialization.with_options(self.document, elsewhere))
+        return PlanFile(saved_document.with_options(self.document, elsewhere))
 
     @property
     def _base(self) -> Path:
@@ -208,7 +209,7 @@ class ReadPlan:
         """
         if digest is not None and digest != self.digest:
             why = f"{self.file} is {self.digest}, and {digest} was approved"
-            raise serialization.StalePlan(
+            raise saved_document.StalePlan(
                 Diagnostic("a different plan was approved", why, "review this plan")
             )
 
@@ -307,7 +308,7 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     except parser.NotAPlanFile as error:
         why = f"{file}: {error}"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
-    return ReadPlan(file, serialization.read(document, str(file), __version__, strict=strict), document)
+    return ReadPlan(file, saved_document.read(document, str(file), __version__, strict=strict), document)
 
 
 def _check_access(

@@ -19,7 +19,7 @@ from reconciler.saved_plans import SecretSources, read_plan
 
 if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan
-    from reconciler.core.saved_plan.serialization import SavedOptions
+    from reconciler.core.saved_plan.document import SavedOptions
     from reconciler.reconcile import Context
 
 

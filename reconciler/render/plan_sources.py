@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.stack import VariableSource
 from reconciler.core.planning.plan import Plan
-from reconciler.core.saved_plan.serialization import SavedOptions
+from reconciler.core.saved_plan.document import SavedOptions
 from reconciler.core.text.sanitize import printable
 
 

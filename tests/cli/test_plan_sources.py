@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.planning.plan import PlannedAction
+from reconciler.core.saved_plan.document import SavedOptions
 from reconciler.core.saved_plan.seal import CHECKSUM, seal_of_action, seal_of_options
-from reconciler.core.saved_plan.serialization import SavedOptions
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.terminal import run_on_terminal
 from tests.cli.test_saved_plans import CHANGING, PLAN, TOKEN, save, with_token

@@ -15,8 +15,8 @@ from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import canonical
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.planning.plan import Plan, PlannedAction
+from reconciler.core.saved_plan.document import SavedOptions, StalePlan, movements, read
 from reconciler.core.saved_plan.seal import CHECKSUM, seal_of_action, seal_of_options
-from reconciler.core.saved_plan.serialization import SavedOptions, StalePlan, movements, read
 from reconciler.render.style import View
 from reconciler.render.text import render_plan
 from tests.builders import NOW

@@ -22,7 +22,7 @@ from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.saved_plan.serialization import (
+from reconciler.core.saved_plan.document import (
     SavedOptions,
     SavedPlan,
     StalePlan,

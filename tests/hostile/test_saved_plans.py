@@ -24,8 +24,8 @@ from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
 from reconciler.core.planning.plan import Action, PlannedAction, Reason
+from reconciler.core.saved_plan.document import SavedOptions
 from reconciler.core.saved_plan.seal import CHECKSUM, seal_of_action, seal_of_options
-from reconciler.core.saved_plan.serialization import SavedOptions
 from reconciler.core.text.secret import Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.apply.service import SharedTime

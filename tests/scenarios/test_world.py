@@ -37,8 +37,8 @@ from reconciler.core.planning.allowance import EVERY_GUARD, Allowances
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
-from reconciler.core.saved_plan import serialization
-from reconciler.core.saved_plan.serialization import SavedOptions, StalePlan
+from reconciler.core.saved_plan import document as saved_document
+from reconciler.core.saved_plan.document import SavedOptions, StalePlan
 from reconciler.emulator import Job, chaos
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
@@ -480,9 +480,9 @@ class World(RuleBasedStateMachine):
     def save_a_plan(self) -> None:
         plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
         options = SavedOptions(target=Target(kind=LOCAL), root=".")
-        text = json.dumps(serialization.document(plan, options))
+        text = json.dumps(saved_document.document(plan, options))
         self.here.saved = Saved(
-            serialization.read(json.loads(text), "plan.json", __version__, strict=True).plan,
+            saved_document.read(json.loads(text), "plan.json", __version__, strict=True).plan,
             entries,
             self._state(),
         )

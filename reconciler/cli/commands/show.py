@@ -14,7 +14,7 @@ from reconciler.cli.terminal.console import console
 
 if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan
-    from reconciler.core.saved_plan.serialization import SavedOptions
+    from reconciler.core.saved_plan.document import SavedOptions
 
 
 @click.command("show")

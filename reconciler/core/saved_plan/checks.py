@@ -37,7 +37,7 @@ from reconciler.core.planning.plan import (
 from reconciler.core.saved_plan.bodies import change_problems, create_body_problems, update_body_problems
 
 if TYPE_CHECKING:
-    from reconciler.core.saved_plan.serialization import SavedOptions
+    from reconciler.core.saved_plan.document import SavedOptions
 
 _DIGEST = re.compile(r"[a-z][0-9a-f]{12}")
 _MANIFEST_DIGEST = re.compile(r"sha256:[0-9a-f]+")
