@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         WrongPhase,
     )
     from reconciler.core.record import LockHeld, RecordsUnavailable
-    from reconciler.core.saved_plan.document import StalePlan
+    from reconciler.core.saved_plan.preconditions import StalePlan
     from reconciler.jobs.client import JobClient, WaitFailed
 
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
@@ -138,7 +138,7 @@ _NAMES_BY_MODULE = {
         "LockHeld",
         "RecordsUnavailable",
     ),
-    "core.saved_plan.document": ("StalePlan",),
+    "core.saved_plan.preconditions": ("StalePlan",),
     "jobs.client": (
         "JobClient",
         "WaitFailed",

@@ -45,6 +45,7 @@ from reconciler.core.record import (
     Scope,
     is_recorded,
 )
+from reconciler.core.saved_plan.preconditions import StalePlan, movements
 from reconciler.manifests import LoadedStack
 from reconciler.recording import Recording
 from reconciler.version import __version__
@@ -194,10 +195,6 @@ def check_target(context: Context, plan: Plan) -> None:
     Raises:
         StalePlan: this is another one.
     """
-    from reconciler.core.saved_plan.document import (
-        StalePlan,  # a plan that is not saved needs none of it
-    )
-
     there, here = Scope.of(plan.stack, plan.target), context.scope
     if there != here:
         why = f"it was created for {there.place}; this is {here.place}"
@@ -211,8 +208,6 @@ def check_preconditions(context: Context, plan: Plan) -> None:
         StalePlan: something moved that changes an action.
         ServiceError: the workspace could not be read.
     """
-    from reconciler.core.saved_plan.document import StalePlan, movements
-
     starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
     stack = context.loaded.stack
     seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)

@@ -21,6 +21,7 @@ from reconciler.core.diagnostic import (
 from reconciler.core.saved_plan import document as saved_document
 from reconciler.core.saved_plan import parser
 from reconciler.core.saved_plan.document import SavedOptions, SavedPlan
+from reconciler.core.saved_plan.preconditions import StalePlan
 from reconciler.core.store_url import absolute_url, passwords_in
 from reconciler.core.text.secret import save, unsavable
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
@@ -209,9 +210,7 @@ class ReadPlan:
         """
         if digest is not None and digest != self.digest:
             why = f"{self.file} is {self.digest}, and {digest} was approved"
-            raise saved_document.StalePlan(
-                Diagnostic("a different plan was approved", why, "review this plan")
-            )
+            raise StalePlan(Diagnostic("a different plan was approved", why, "review this plan"))
 
     def as_loaded(self) -> LoadedStack:
         """What the rest of the program asks of a stack, without its manifest.

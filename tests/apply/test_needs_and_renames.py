@@ -18,7 +18,7 @@ from reconciler.core.planning.allowance import EVERY_GUARD
 from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.planning.planner import Options
 from reconciler.core.record import RunKind
-from reconciler.core.saved_plan.document import StalePlan
+from reconciler.core.saved_plan.preconditions import StalePlan
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout

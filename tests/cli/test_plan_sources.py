@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.planning.plan import PlannedAction
-from reconciler.core.saved_plan.document import SavedOptions
-from reconciler.core.saved_plan.seal import CHECKSUM, seal_of_action, seal_of_options
+from reconciler.core.saved_plan.document import CHECKSUM, seal_of_action, seal_of_options
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.terminal import run_on_terminal
 from tests.cli.test_saved_plans import CHANGING, PLAN, TOKEN, save, with_token
@@ -26,8 +24,8 @@ from tests.cli.test_saved_plans import CHANGING, PLAN, TOKEN, save, with_token
 def sealed(document: dict[str, Any]) -> dict[str, Any]:
     """The same document with checksums that fit it: whoever edits a plan can compute them."""
     for action in document["actions"]:
-        action[CHECKSUM] = seal_of_action(action, PlannedAction.model_fields)
-    document["options"][CHECKSUM] = seal_of_options(document, document["options"], SavedOptions.model_fields)
+        action[CHECKSUM] = seal_of_action(action)
+    document["options"][CHECKSUM] = seal_of_options(document, document["options"])
     return document
 
 

@@ -26,7 +26,8 @@ from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved_plan.checks import SHAPES
-from reconciler.core.saved_plan.document import SavedOptions, StalePlan, document, movements, read
+from reconciler.core.saved_plan.document import SavedOptions, document, read
+from reconciler.core.saved_plan.preconditions import StalePlan, movements
 from reconciler.core.text.secret import SecretText
 from reconciler.render.json import render_plan as render_json
 from reconciler.render.style import View

@@ -21,7 +21,7 @@ from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.planning.planner import Snapshot, details_needed, rests_on_memory
-from reconciler.core.saved_plan.document import movements
+from reconciler.core.saved_plan.preconditions import movements
 from reconciler.manifests import load
 from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past

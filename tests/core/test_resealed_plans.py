@@ -14,9 +14,9 @@ import pytest
 from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import canonical
 from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.planning.plan import Plan, PlannedAction
-from reconciler.core.saved_plan.document import SavedOptions, StalePlan, movements, read
-from reconciler.core.saved_plan.seal import CHECKSUM, seal_of_action, seal_of_options
+from reconciler.core.planning.plan import Plan
+from reconciler.core.saved_plan.document import CHECKSUM, read, seal_of_action, seal_of_options
+from reconciler.core.saved_plan.preconditions import StalePlan, movements
 from reconciler.render.style import View
 from reconciler.render.text import render_plan
 from tests.builders import NOW
@@ -35,9 +35,9 @@ def resealed(document: dict[str, Any]) -> dict[str, Any]:
     if isinstance(actions := document.get("actions"), list):
         for action in actions:
             if isinstance(action, dict):
-                action[CHECKSUM] = seal_of_action(action, PlannedAction.model_fields)
+                action[CHECKSUM] = seal_of_action(action)
     if isinstance(options := document.get("options"), dict):
-        options[CHECKSUM] = seal_of_options(document, options, SavedOptions.model_fields)
+        options[CHECKSUM] = seal_of_options(document, options)
     return document
 
 

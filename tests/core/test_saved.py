@@ -22,14 +22,8 @@ from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.saved_plan.document import (
-    SavedOptions,
-    SavedPlan,
-    StalePlan,
-    document,
-    movements,
-    read,
-)
+from reconciler.core.saved_plan.document import SavedOptions, SavedPlan, document, read
+from reconciler.core.saved_plan.preconditions import StalePlan, movements
 from reconciler.core.text.secret import SecretText, show
 from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past

@@ -23,9 +23,8 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.planning.plan import Action, PlannedAction, Reason
-from reconciler.core.saved_plan.document import SavedOptions
-from reconciler.core.saved_plan.seal import CHECKSUM, seal_of_action, seal_of_options
+from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.saved_plan.document import CHECKSUM, seal_of_action, seal_of_options
 from reconciler.core.text.secret import Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.apply.service import SharedTime
@@ -251,9 +250,9 @@ def resealed(chance: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
         kinds = Counter(str(action.get("action")) for action in whole)
         plan["summary"] = {kind: kinds[kind] for kind in summary}
     for action in whole:
-        action[CHECKSUM] = seal_of_action(action, PlannedAction.model_fields)
+        action[CHECKSUM] = seal_of_action(action)
     if isinstance(options, dict):
-        options[CHECKSUM] = seal_of_options(plan, options, SavedOptions.model_fields)
+        options[CHECKSUM] = seal_of_options(plan, options)
     return plan
 
 

@@ -38,7 +38,8 @@ from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, w
 from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
 from reconciler.core.saved_plan import document as saved_document
-from reconciler.core.saved_plan.document import SavedOptions, StalePlan
+from reconciler.core.saved_plan.document import SavedOptions
+from reconciler.core.saved_plan.preconditions import StalePlan
 from reconciler.emulator import Job, chaos
 from reconciler.reconcile import Context
 from reconciler.recording import Recording

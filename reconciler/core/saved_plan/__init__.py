@@ -1,1 +1,6 @@
-"""Saved plans: the document, its checks, and its seal."""
+"""Saved plans: four parts, for each holds a question of its own, and together they are too long for one module.
+
+`document` knows what a plan file says, `parser` which bytes say it, `preconditions` whether it still holds,
+and `checks` with `bodies` whether it contradicts itself. The file is in `reconciler.saved_plans`, and no other
+place reads or writes it.
+"""
