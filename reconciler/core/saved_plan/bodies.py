@@ -18,7 +18,7 @@ from reconciler.core.declared.mutable import DESCRIPTION, is_changeable
 from reconciler.core.declared.stack import Declared
 from reconciler.core.observed.identity import Description, Marker, parse_description
 from reconciler.core.observed.phase import Operation, may, parse_phase
-from reconciler.core.planning.plan import Action, Before, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, After, Before, PlannedAction, Reason
 from reconciler.core.text.secret import SecretText
 
 _SECRET = "\0"  # noqa: S105 - stands for a value that is not at hand; no reference looks like it
@@ -69,8 +69,7 @@ def create_body_problems(
 
 def _mutable_in(body: Mapping[str, Any]) -> dict[str, Any]:
     """The mutable fields of a body, as they stand in `declared`: without those that hold a secret."""
-    found = {path: _at(body, path) for path in mutable_paths() if path != DESCRIPTION}
-    return _nested({p: v for p, v in found.items() if v is not None and not _holds_secret(v)})
+    return _nested({p: v for p, v in _mutable_values(body).items() if not _holds_secret(v)})
 
 
 def update_body_problems(stack: str, action: PlannedAction, desired: Mapping[str, Any]) -> Iterator[str]:
@@ -79,46 +78,52 @@ def update_body_problems(stack: str, action: PlannedAction, desired: Mapping[str
     assert after is not None
     body = _read(desired)
     text, marker = parse_description(body["description"])
-    whose = None if marker is None else (marker.stack, marker.key, marker.revision, marker.digest)
-    is_ours = whose == (stack, action.key, after.revision, after.digest)
-    if marker is None or not is_ours or not _is_believed(marker, before):
-        yield "desired: does not set the marker of this job"
-        return
     said = action.declared
-    if said is None:
-        if body.keys() != {"description"}:
-            yield "desired: changes more than the marker"
-        elif marker.protected and action.reason is Reason.PROTECTION_RELEASED:
-            yield "desired: does not release the protection"
-        return
-    if marker.stopped and may(Operation.TERMINATE, parse_phase(before.phase)):
-        yield "desired: marks a running job as stopped"
-    if text != said.description or said.protect not in (None, marker.protected):
-        yield "desired: description differs from declared"
-    if not _is_legal_update(body, said, before):
-        yield "desired: contains other fields than those that can be changed now"
+    if marker is None or not _is_of_action(marker, stack, action.key, before, after):
+        yield "desired: does not set the marker of this job"
+    elif said is None:
+        yield from _marker_update_problems(action, body, marker)
+    else:
+        if marker.stopped and may(Operation.TERMINATE, parse_phase(before.phase)):
+            yield "desired: marks a running job as stopped"
+        if text != said.description or said.protect not in (None, marker.protected):
+            yield "desired: description differs from declared"
+        if not _is_legal_update(body, said, before):
+            yield "desired: contains other fields than those that can be changed now"
 
 
-def _is_believed(marker: Marker, before: Before) -> bool:
-    return marker.is_on_its_own_job(before.name, before.id)
+def _is_of_action(marker: Marker, stack: str, key: str, before: Before, after: After) -> bool:
+    whose = (marker.stack, marker.key, marker.revision, marker.digest)
+    is_ours = whose == (stack, key, after.revision, after.digest)
+    return is_ours and marker.is_on_its_own_job(before.name, before.id)
+
+
+def _marker_update_problems(action: PlannedAction, body: Mapping[str, Any], marker: Marker) -> Iterator[str]:
+    if body.keys() != {"description"}:
+        yield "desired: changes more than the marker"
+    elif marker.protected and action.reason is Reason.PROTECTION_RELEASED:
+        yield "desired: does not release the protection"
 
 
 def _is_legal_update(body: Mapping[str, Any], said: Declared, before: Before) -> bool:
     """Whether an update sends all declared mutable fields that are legal, on some cloud, and no others."""
     phase = parse_phase(before.phase)
     assert phase is not None
-    paths = [path for path in mutable_paths() if path != DESCRIPTION]
-    sent = {path: value for path in paths if (value := _at(body, path)) is not None}
+    sent, declared_now = _mutable_values(body), _mutable_values(said.mutable)
+    is_whole = {"description": body["description"], **_nested(sent)} == dict(body)
+    if not is_whole or _nested(declared_now) != dict(said.mutable):
+        return False
     secret = {path: value for path, value in sent.items() if _holds_secret(value)}
-    if {"description": body["description"], **_nested(sent)} != dict(body):
-        return False
-    declared_now = {path: value for path in paths if (value := _at(said.mutable, path)) is not None}
-    if _nested(declared_now) != dict(said.mutable):
-        return False
     return any(
         {**{p: v for p, v in declared_now.items() if is_changeable(p, phase, cloud)}, **secret} == sent
         for cloud in Cloud
     )
+
+
+def _mutable_values(tree: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """The mutable fields of a tree that have a value, the description aside."""
+    found = {path: _at(tree, path) for path in mutable_paths() if path != DESCRIPTION}
+    return {path: value for path, value in found.items() if value is not None}
 
 
 def _at(tree: Any, path: tuple[str, ...]) -> Any:
@@ -152,15 +157,18 @@ def change_problems(action: PlannedAction) -> Iterator[str]:
     made_of = {spell_path(path): value for path, value in _leaves(said.immutable)}
     changeable = {spell_path(path): value for path, value in _leaves(said.mutable)}
     changeable[spell_path(DESCRIPTION)] = said.description
+    # `on_change: keep`: declared is what the job was made of, as far as a record says it.
+    kept = made_of if _is_of(action, said) else {}
     for change in action.changes:
-        if action.action is Action.UPDATE and change.forces_new_job and change.path not in changeable:
-            # `on_change: keep`: declared is what the job was made of, as far as a record says it.
-            wanted, shown = made_of.get(change.path) if _is_of(action, said) else None, change.before
-        else:
-            wanted, shown = {**made_of, **changeable}.get(change.path), change.after
-        is_comparable = not change.sensitive and _is_plain(wanted) and _is_plain(shown)
-        if is_comparable and scalar(wanted) != scalar(shown):
+        is_kept = action.action is Action.UPDATE and change.forces_new_job and change.path not in changeable
+        wanted = kept.get(change.path) if is_kept else {**made_of, **changeable}.get(change.path)
+        if not change.sensitive and _differ(wanted, change.before if is_kept else change.after):
             yield f"changes: {change.path} differs from declared"
+
+
+def _differ(wanted: Any, shown: Any) -> bool:
+    """Whether two plain values differ."""
+    return _is_plain(wanted) and _is_plain(shown) and scalar(wanted) != scalar(shown)
 
 
 def _is_of(action: PlannedAction, said: Declared) -> bool:

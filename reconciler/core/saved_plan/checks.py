@@ -10,7 +10,7 @@ Source: docs/cli.md, "Saved plans".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,6 +30,7 @@ from reconciler.core.planning.plan import (
     Plan,
     PlannedAction,
     Reason,
+    Source,
     count,
     lost_sum,
     node_hours,
@@ -156,6 +157,9 @@ SHAPES: Mapping[Action, Shape] = {
 }
 #: Updates that write a marker only, behind whatever text the job has.
 _MARKER_ONLY = frozenset({Reason.PROTECTION_RELEASED, Reason.RENAMED})
+_NOT_MARKER_ONLY = SHAPES[Action.UPDATE].reasons - _MARKER_ONLY
+#: Updates that say what changes.
+_NAMES_CHANGES = frozenset({Reason.MUTABLE_CHANGED, Reason.RENAMED, Reason.MARKER_RESTORED})
 #: Updates that may put another digest on the job: the marker was behind the manifest.
 _MOVES_DIGEST = frozenset({Reason.MUTABLE_CHANGED, Reason.MARKER_CHANGED})
 #: Where a job may be in a phase that nobody knows.
@@ -262,73 +266,94 @@ def _of_its_shape(action: PlannedAction, shape: Shape) -> Iterator[str]:
     if action.reason not in shape.reasons:
         yield f"{action.action} is never done for reason {action.reason}"
     for name in ("before", "after", "desired", "declared", "follows", "changes"):
-        wanted, value = getattr(shape, name), getattr(action, name)
-        is_there = value not in (None, ())
-        if (wanted is _NEEDED and not is_there) or (wanted is _ABSENT and is_there):
+        wanted, is_there = getattr(shape, name), getattr(action, name) not in (None, ())
+        if wanted is (_ABSENT if is_there else _NEEDED):
             yield f"{name} {wanted.value}"
-    if action.follows == "":
-        yield "follows: not a job id"
-    lost = node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0.0
-    if action.lost_node_hours != lost:
-        yield "lost_node_hours does not match elapsed and nodes"
-    if action.replace_order is not ReplaceOrder.TERMINATE_FIRST and action.action is not Action.REPLACE:
-        yield "replace_order is not allowed here"
-    if action.action is Action.UPDATE:
-        if (action.reason in _MARKER_ONLY) == (action.declared is not None):
-            yield f"declared {'is missing' if action.declared is None else 'is not allowed here'}"
-        if not action.changes and action.reason in (
-            Reason.MUTABLE_CHANGED,
-            Reason.RENAMED,
-            Reason.MARKER_RESTORED,
-        ):
-            yield "changes is missing"
-    if action.action is Action.KEEP and (action.before is None) != (action.aged_out_as is not None):
-        yield "before: contradicts aged_out_as"
-    if action.follows is None and action.action is Action.CREATE and _follows_one(action):
-        yield "follows is missing"
-    if action.follows is not None and action.reason is Reason.NOT_FOUND:
-        yield "follows is not allowed here"
+    yield from (said for said, is_so in _CONTRADICTIONS if is_so(action))
 
 
-def _follows_one(action: PlannedAction) -> bool:
-    return action.reason is not Reason.NOT_FOUND and action.aged_out_as is None
+def _lost_node_hours(action: PlannedAction) -> float:
+    return node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0.0
+
+
+def _is_update(action: PlannedAction, reasons: frozenset[Reason]) -> bool:
+    return action.action is Action.UPDATE and action.reason in reasons
+
+
+def _lacks_follows(action: PlannedAction) -> bool:
+    """Whether a create says nothing of the revision before, and there is one that the service has."""
+    is_next = action.action is Action.CREATE and action.reason is not Reason.NOT_FOUND
+    return is_next and action.follows is None and action.aged_out_as is None
+
+
+#: What is wrong with an action, beside its parts, and whether it is so.
+_CONTRADICTIONS: tuple[tuple[str, Callable[[PlannedAction], bool]], ...] = (
+    ("follows: not a job id", lambda a: a.follows == ""),
+    (
+        "lost_node_hours does not match elapsed and nodes",
+        lambda a: a.lost_node_hours != _lost_node_hours(a),
+    ),
+    (
+        "replace_order is not allowed here",
+        lambda a: a.replace_order is not ReplaceOrder.TERMINATE_FIRST and a.action is not Action.REPLACE,
+    ),
+    ("declared is missing", lambda a: _is_update(a, _NOT_MARKER_ONLY) and a.declared is None),
+    ("declared is not allowed here", lambda a: _is_update(a, _MARKER_ONLY) and a.declared is not None),
+    ("changes is missing", lambda a: _is_update(a, _NAMES_CHANGES) and not a.changes),
+    (
+        "before: contradicts aged_out_as",
+        lambda a: a.action is Action.KEEP and (a.before is None) != (a.aged_out_as is not None),
+    ),
+    ("follows is missing", _lacks_follows),
+    (
+        "follows is not allowed here",
+        lambda a: a.follows is not None and a.reason is Reason.NOT_FOUND,
+    ),
+)
 
 
 def _of_its_keys(action: PlannedAction) -> Iterator[str]:
-    for key in (action.key, *action.former_keys):
-        if problem := key_problem(key):
-            yield problem
-    if action.formerly is not None and (
-        action.formerly not in action.former_keys or action.formerly == action.key
-    ):
+    keys = (action.key, *action.former_keys)
+    yield from (problem for key in keys if (problem := key_problem(key)))
+    if action.formerly is not None and action.formerly not in {*action.former_keys} - {action.key}:
         yield "formerly is not one of former_keys"
     if action.formerly is None and action.reason is Reason.RENAMED:
         yield "formerly is missing"
-    if action.key in action.former_keys or len(set(action.former_keys)) < len(action.former_keys):
+    if len(set(keys)) < len(keys):
         yield "former_keys contains a key twice"
-    if action.source is not None and not (
-        action.source.file and action.source.line > 0 and action.source.column > 0
-    ):
+    if action.source is not None and not _is_location(action.source):
         yield "source: not a location in a file"
+
+
+def _is_location(source: Source) -> bool:
+    return bool(source.file) and source.line > 0 and source.column > 0
 
 
 def _of_its_jobs(action: PlannedAction, shape: Shape) -> Iterator[str]:
     before, after = action.before, action.after
     for name, job in (("before", before), ("after", after)):
-        if job is not None and not (job.name and job.revision > 0 and _DIGEST.fullmatch(job.digest)):
+        if job is not None and not _is_revision(job):
             yield f"{name}: not a revision of a job"
     if before is not None:
-        phase = parse_phase(before.phase)
-        if not before.id:
-            yield "before: id is missing"
-        if phase is None and action.reason not in _ANY_PHASE:
-            yield f"before: {before.phase} is not a phase"
-        elif shape.is_legal is not None and not may(shape.is_legal, phase):
-            yield f"before: not allowed in phase {before.phase}"
+        yield from _of_the_old_job(action, before, shape)
     if action.aged_out_as is not None and (before is not None or not parse_phase(action.aged_out_as)):
         yield "aged_out_as: not a terminal phase"
     if after is not None:
         yield from _of_the_new_job(action, before, after)
+
+
+def _is_revision(job: Before | After) -> bool:
+    return bool(job.name and job.revision > 0 and _DIGEST.fullmatch(job.digest))
+
+
+def _of_the_old_job(action: PlannedAction, before: Before, shape: Shape) -> Iterator[str]:
+    phase = parse_phase(before.phase)
+    if not before.id:
+        yield "before: id is missing"
+    if phase is None and action.reason not in _ANY_PHASE:
+        yield f"before: {before.phase} is not a phase"
+    elif shape.is_legal is not None and not may(shape.is_legal, phase):
+        yield f"before: not allowed in phase {before.phase}"
 
 
 def _of_the_new_job(action: PlannedAction, before: Before | None, after: After) -> Iterator[str]:
