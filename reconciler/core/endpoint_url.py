@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 _WANTED = "write a URL such as https://modelarts.example.com"
 
@@ -25,6 +25,17 @@ def holds_credentials(endpoint: str) -> bool:
     return "@" in endpoint
 
 
+def _split(endpoint: str) -> SplitResult | None:
+    """The parts of a URL; None if it is none that a service could have."""
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return None
+    is_plain = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
+    return parts if host and is_plain and parts.scheme in ("http", "https") else None
+
+
 def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False) -> tuple[str, str] | None:
     """Say why an address must not be used, and what to do; None if it may be.
 
@@ -34,14 +45,10 @@ def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False)
     endpoint = endpoint.strip()
     if holds_credentials(endpoint):
         return "the endpoint contains a user name or password", "set credentials in the environment"
-    try:
-        parts = urlsplit(endpoint)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        parts, host = urlsplit(""), None
-    is_plain = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
-    if not host or not is_plain or parts.scheme not in ("http", "https"):
+    parts = _split(endpoint)
+    if parts is None:
         return "the endpoint is not a valid URL", _WANTED
+    host = parts.hostname or ""
     if parts.query or parts.fragment or (parts.path.strip("/") and not takes_path):
         return "an endpoint must not have a path, query or fragment", f"write {parts.scheme}://{parts.netloc}"
     if parts.scheme == "http" and not insecure and not is_loopback(host):

@@ -6,7 +6,7 @@ service wants lists and a `metadata` object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypeGuard
 
@@ -191,22 +191,29 @@ def _sendable(value: Any) -> Any:
 
 def _texts(body: dict[str, Any]) -> None:
     """Turn numbers and booleans into the text that the service demands in these places."""
-    algorithms = [body.get("algorithm")]
-    for task in body.get("tasks") or ():
-        if isinstance(task, Mapping) and isinstance(algorithm := task.get("algorithm"), Mapping):
-            algorithms += [algorithm, algorithm.get("job_config")]
-    for algorithm in algorithms:
-        if not isinstance(algorithm, dict):
-            continue
-        if isinstance(environments := algorithm.get("environments"), dict):
-            algorithm["environments"] = {k: scalar_text(v) for k, v in environments.items()}
-        for parameter in algorithm.get("parameters") or ():
-            if isinstance(parameter, dict):
-                parameter.pop("sensitive", None)
-                if "value" in parameter:
-                    parameter["value"] = scalar_text(parameter["value"])
-    if isinstance(annotations := body["metadata"].get("annotations"), dict):
-        body["metadata"]["annotations"] = {k: scalar_text(v) for k, v in annotations.items()}
+    for algorithm in _algorithms(body):
+        _texts_in(algorithm, "environments")
+        for parameter in filter(_is_dict, algorithm.get("parameters") or ()):
+            parameter.pop("sensitive", None)
+            if "value" in parameter:
+                parameter["value"] = scalar_text(parameter["value"])
+    _texts_in(body["metadata"], "annotations")
+
+
+def _algorithms(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Wherever a body has an algorithm: its own, those of its tasks, and what these were made of."""
+    of_tasks = [task.get("algorithm") for task in filter(_is_dict, body.get("tasks") or ())]
+    below = [algorithm.get("job_config") for algorithm in filter(_is_dict, of_tasks)]
+    return filter(_is_dict, [body.get("algorithm"), *of_tasks, *below])
+
+
+def _texts_in(tree: dict[str, Any], name: str) -> None:
+    if isinstance(members := tree.get(name), dict):
+        tree[name] = {k: scalar_text(v) for k, v in members.items()}
+
+
+def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
 
 
 def with_identity(

@@ -12,13 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from reconciler.core.declared.desired import JobBody
 from reconciler.core.declared.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
 from reconciler.core.text.secret import SecretText
+
+_M = TypeVar("_M")
 
 Canonical = dict[str, Any]
 """Nested mappings with text leaves; lists only where the order means something."""
@@ -125,18 +127,24 @@ def _rule_of_model(model: type[BaseModel]) -> Rule:
 
 
 def _rule_of_type(annotation: Any, metadata: list[Any]) -> Rule:
-    marks = {m for m in metadata if isinstance(m, Mark)}
-    keyed_by = next((m.field for m in metadata if isinstance(m, KeyedBy)), None)
-    template = next((m.template for m in metadata if isinstance(m, DefaultTemplate)), None)
-    update = next((m for m in metadata if isinstance(m, UpdateInPlace)), None)
     inner, more = _unwrap(annotation)
-    marks |= {m for m in more if isinstance(m, Mark)}
+    keyed_by, template = _first(KeyedBy, metadata), _first(DefaultTemplate, metadata)
     rule = Rule(is_text=inner is str)
     if get_origin(inner) is list:
         rule = Rule(item=_rule_of_type(get_args(inner)[0], []))
     elif isinstance(inner, type) and issubclass(inner, BaseModel):
         rule = _rule_of_model(inner)
-    return replace(rule, keyed_by=keyed_by, default_template=template, marks=frozenset(marks), update=update)
+    return replace(
+        rule,
+        keyed_by=keyed_by.field if keyed_by else None,
+        default_template=template.template if template else None,
+        marks=frozenset(m for m in (*metadata, *more) if isinstance(m, Mark)),
+        update=_first(UpdateInPlace, metadata),
+    )
+
+
+def _first(kind: type[_M], metadata: list[Any]) -> _M | None:
+    return next((m for m in metadata if isinstance(m, kind)), None)
 
 
 def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:

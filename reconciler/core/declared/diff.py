@@ -218,20 +218,22 @@ class _Pruner:
     def _removed(self, value: Any, member: Rule | None, parent: Rule) -> Any:
         """What of an undeclared value was declared once: None for what the service may have put there."""
         if parent.has_named_members:
-            counts = parent.keyed_by != "name" or self._keeps_named_lists
-            if not counts:
-                return None
-            if member is not None and isinstance(value, dict):
-                return self.reported(value, {}, member) or value
-            return value
+            return self._removed_member(value, member, parent)
         if member is None:
             return None
-        if member.has_named_members and isinstance(value, dict):
-            return self.reported(value, {}, member) or None
-        if member.is_filled_in:
+        is_object = isinstance(value, dict)
+        if member.is_filled_in and not (member.has_named_members and is_object):
             return None
-        if member.members and isinstance(value, dict):
+        if is_object and (member.has_named_members or member.members):
             return self.reported(value, {}, member) or None
+        return value
+
+    def _removed_member(self, value: Any, member: Rule | None, parent: Rule) -> Any:
+        """The same for a member of a named list: it may be the algorithm's own."""
+        if parent.keyed_by == "name" and not self._keeps_named_lists:
+            return None
+        if member is not None and isinstance(value, dict):
+            return self.reported(value, {}, member) or value
         return value
 
 

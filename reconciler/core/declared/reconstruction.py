@@ -7,9 +7,9 @@ and what is reported, the likeliest first, and the one whose digest the marker h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from typing import Any, NamedTuple
 
 from reconciler.core.declared.canonical import Canonical, Rule, SecretName, member_rule, rules
@@ -138,12 +138,16 @@ class _Guess:
         """A field that is declared and reported: it had the reported value, if that is another one."""
         if rule is not None and rule.is_filled_in and not rule.has_named_members:
             self._perhaps_filled_in(path, _ABSENT)
-        if isinstance(declared, dict) and isinstance(reported, dict):
-            return self._object(declared, reported, rule or _FREE, path)
-        if isinstance(declared, list) and isinstance(reported, list) and len(declared) == len(reported):
-            item = (rule and rule.item) or _FREE
-            pairs = enumerate(zip(declared, reported, strict=True))
-            return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
+        match declared, reported:
+            case dict(), dict():
+                return self._object(declared, reported, rule or _FREE, path)
+            case list(), list() if len(declared) == len(reported):
+                item = (rule and rule.item) or _FREE
+                pairs = enumerate(zip(declared, reported, strict=True))
+                return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
+        return self._both_plain(declared, reported, rule, path)
+
+    def _both_plain(self, declared: Any, reported: Any, rule: Rule | None, path: _Path) -> Any:
         if isinstance(declared, SecretName):
             self._perhaps(path, reported)
             return declared
@@ -231,23 +235,29 @@ def _rule_below(rule: Rule, name: str) -> Rule | None:
 
 def _choices_among(options: list[_Option]) -> tuple[list[_Choice], list[_Choice]]:
     """What may have been declared at once: one value or all below some object; rarely, two of one object."""
-    below: dict[_Path, list[_Option]] = {}
+    together = _below_each_object(option for option in options if option.is_put_back)
+    others = [(option,) for option in options if not option.is_put_back]
     beside: dict[_Path, list[_Option]] = {}
     for option in options:
         beside.setdefault(option.path[:-1], []).append(option)
-        for length in range(len(option.path) + 1) if option.is_put_back else ():
-            below.setdefault(option.path[:length], []).append(option)
-    together = {tuple(option.path for option in group): tuple(group) for group in below.values()}
-    others = [(option,) for option in options if not option.is_put_back]
     # One way to name an engine was declared, and the service filled in the other, which is declared now.
     swaps = [tuple(siblings) for siblings in beside.values() if len({o.is_put_back for o in siblings}) > 1]
-    pairs = [
-        pair
-        for siblings in beside.values()
-        for pair in combinations(siblings, 2)
-        if any(option.is_put_back for option in pair) and tuple(o.path for o in pair) not in together
-    ]
+    of_two = chain.from_iterable(combinations(siblings, 2) for siblings in beside.values())
+    pairs = [pair for pair in of_two if any(o.is_put_back for o in pair) and _paths(pair) not in together]
     return [*sorted(together.values(), key=len), *others], [*swaps, *pairs]
+
+
+def _below_each_object(options: Iterable[_Option]) -> dict[tuple[_Path, ...], _Choice]:
+    """The options that are below one object, by their paths."""
+    below: dict[_Path, list[_Option]] = {}
+    for option in options:
+        for length in range(len(option.path) + 1):
+            below.setdefault(option.path[:length], []).append(option)
+    return {_paths(group): tuple(group) for group in below.values()}
+
+
+def _paths(options: Iterable[_Option]) -> tuple[_Path, ...]:
+    return tuple(option.path for option in options)
 
 
 def _pairs(choices: list[_Choice], others: list[_Choice]) -> Iterator[_Choice]:

@@ -150,23 +150,28 @@ def _with_expressions(model: Schema) -> Schema:
 def _member(schema: Schema) -> Schema:
     """Let one field, or one item of it, be an expression where it is not free text anyway."""
     if "anyOf" in schema:
-        options = [_member(option) for option in schema["anyOf"]]
-        nested = any(_EXPRESSION in option.get("anyOf", ()) for option in options)
-        flat = [one for option in options for one in option.get("anyOf", [option]) if one != _EXPRESSION]
-        takes_text = any(one.get("type") == "string" and len(one) == 1 for one in flat)
-        return {**schema, "anyOf": flat + ([_EXPRESSION] if nested and not takes_text else [])}
+        return {**schema, "anyOf": _options([_member(option) for option in schema["anyOf"]])}
     if schema.get("type") == "array":
         return {**schema, "items": _member(schema["items"])}
-    if schema.get("type") == "object":
+    if schema.get("type") == "object" or not _is_strict(schema):
         return schema
-    is_strict = (
-        schema.get("type") in ("integer", "number", "boolean") or "enum" in schema or "const" in schema
-    )
-    if is_strict or "pattern" in schema:
-        about: Schema = {name: schema[name] for name in ("description", "default") if name in schema}
-        rest = {name: value for name, value in schema.items() if name not in about}
-        return {**about, "anyOf": [rest, _EXPRESSION]}
-    return schema
+    about: Schema = {name: schema[name] for name in ("description", "default") if name in schema}
+    rest = {name: value for name, value in schema.items() if name not in about}
+    return {**about, "anyOf": [rest, _EXPRESSION]}
+
+
+def _options(options: list[Schema]) -> list[Schema]:
+    """The options without any in them, and an expression once, if one of them may be one."""
+    nested = any(_EXPRESSION in option.get("anyOf", ()) for option in options)
+    flat = [one for option in options for one in option.get("anyOf", [option]) if one != _EXPRESSION]
+    takes_text = any(one.get("type") == "string" and len(one) == 1 for one in flat)
+    return flat + ([_EXPRESSION] if nested and not takes_text else [])
+
+
+def _is_strict(schema: Schema) -> bool:
+    """Whether not every text fits."""
+    is_text = schema.get("type") not in ("integer", "number", "boolean")
+    return not is_text or bool(schema.keys() & {"enum", "const", "pattern"})
 
 
 def _relax_required(definitions: dict[str, Schema]) -> None:

@@ -73,13 +73,17 @@ def _hide(shown: Any, declared: Any, values: list[str]) -> Any:
     if isinstance(declared, Mapping) and isinstance(shown, Mapping):
         return {n: _hide(v, declared[n], values) if n in declared else v for n, v in shown.items()}
     if isinstance(declared, list) and isinstance(shown, list) and _holds_secret(declared):
-        if any(isinstance(item, Mapping) and "name" in item for item in declared):
-            return shown  # found by their names, in whatever order
-        if len(declared) == len(shown):
-            return [_hide(one, other, values) for one, other in zip(shown, declared, strict=True)]
-        values += _texts(shown)
-        return [REDACTED]
+        return _hide_items(shown, declared, values)
     return shown
+
+
+def _hide_items(shown: list[Any], declared: list[Any], values: list[str]) -> list[Any]:
+    if any(isinstance(item, Mapping) and "name" in item for item in declared):
+        return shown  # found by their names, in whatever order
+    if len(declared) == len(shown):
+        return [_hide(one, other, values) for one, other in zip(shown, declared, strict=True)]
+    values += _texts(shown)
+    return [REDACTED]
 
 
 class _Names(NamedTuple):

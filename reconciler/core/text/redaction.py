@@ -5,7 +5,7 @@ Numbers, times and words of ours (enums) stay what they are, so that a value kee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -28,10 +28,10 @@ def _clean(value: Any, redact: _Redact) -> Any:
     if isinstance(value, str):
         return value if isinstance(value, Enum) else redact(show(value))
     if isinstance(value, BaseModel):
-        changed = _changed({name: getattr(value, name) for name in _fields_of(value)}, redact)
+        changed = _changed(value, (*type(value).model_fields, *(value.model_extra or ())), redact)
         return value.model_copy(update=changed) if changed else value
     if is_dataclass(value) and not isinstance(value, type):
-        changed = _changed({one.name: getattr(value, one.name) for one in fields(value)}, redact)
+        changed = _changed(value, (one.name for one in fields(value)), redact)
         return replace(value, **changed) if changed else value
     if isinstance(value, Mapping):
         return {_clean(name, redact): _clean(member, redact) for name, member in value.items()}
@@ -40,11 +40,8 @@ def _clean(value: Any, redact: _Redact) -> Any:
     return value
 
 
-def _fields_of(model: BaseModel) -> tuple[str, ...]:
-    return (*type(model).model_fields, *(model.model_extra or ()))
-
-
-def _changed(members: Mapping[str, Any], redact: _Redact) -> dict[str, Any]:
+def _changed(value: object, names: Iterable[str], redact: _Redact) -> dict[str, Any]:
+    members = {name: getattr(value, name) for name in names}
     cleaned = {name: _clean(member, redact) for name, member in members.items()}
     # A secret is equal to text that has its letters, and is not that text.
     return {n: v for n, v in cleaned.items() if v is not members[n] and repr(v) != repr(members[n])}

@@ -56,10 +56,8 @@ class Form:
         if len(key) <= _SHORTEST_PART or not (key[:_SHORTEST_PART] in text or key[-_SHORTEST_PART:] in text):
             return
         marks = [found.span() for found in _CUT_MARK.finditer(text)]
-        before = {text[max(0, start - len(key)) : start] for start, _ in marks}
-        behind = {text[end : end + len(key)] for _, end in marks}
-        begins = {_end_of(one, key) for one in before}
-        ends = {_begin_of(one, key) for one in behind}
+        begins = {_end_of(text[max(0, start - len(key)) : start], key) for start, _ in marks}
+        ends = {_begin_of(text[end : end + len(key)], key) for _, end in marks}
         for begin in begins - {b""}:
             found = re.finditer(rb"(" + self._pattern(begin) + rb")" + _GAP + _CUT, data)
             yield from (one.span(1) for one in found)
