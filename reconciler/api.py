@@ -44,10 +44,9 @@ from reconciler.core.text.redaction import without_secrets
 from reconciler.core.text.secret import Redactor
 from reconciler.manifests import load as load_manifest
 from reconciler.manifests import load_mapping
-from reconciler.render import FORMATS, render_drift, render_plan
+from reconciler.render import FORMATS, Content, formats_of, render
 from reconciler.render.json import redacted
 from reconciler.render.style import View
-from reconciler.render.text import render_result
 from reconciler.saved_plans import PlanFile, ReadPlan, SecretSources, plan_file_of, read_plan
 
 if TYPE_CHECKING:
@@ -628,7 +627,7 @@ class Plan:
         Raises:
             WrongUsage: there is no such format.
         """
-        return _rendered(lambda view: render_plan(self._core, format, view), format, self._redactor)
+        return _rendered(Content.PLAN, self._core, format, self._redactor)
 
 
 class Result:
@@ -642,8 +641,7 @@ class Result:
         return f"<Result: {counts or 'nothing to do'}>"
 
     def __str__(self) -> str:
-        text = render_result(self._core, at_s=0.0)
-        return self._redactor(text).removesuffix("\n")
+        return _rendered(Content.RESULT, self._core, "text", self._redactor).removesuffix("\n")
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -751,11 +749,11 @@ class DriftReport:
         Raises:
             WrongUsage: there is no such format.
         """
-        return _rendered(lambda view: render_drift(self._core, format, view), format, self._redactor)
+        return _rendered(Content.DRIFT, self._core, format, self._redactor)
 
 
-def _rendered(render: Callable[[View], str], format_: str, redactor: Redactor) -> str:
-    if format_ not in FORMATS:
-        raise WrongUsage(Diagnostic("unknown format", f'"{format_}" is not one of {", ".join(FORMATS)}'))
-    text = render(View(redact=redactor))
+def _rendered(content: Content, value: object, format_: str, redactor: Redactor) -> str:
+    if format_ not in (known := formats_of(content)):
+        raise WrongUsage(Diagnostic("unknown format", f'"{format_}" is not one of {", ".join(known)}'))
+    text = render(content, value, format_, View(redact=redactor))
     return text if FORMATS[format_].redacts else redactor(text)

@@ -12,7 +12,7 @@ import click
 
 from reconciler.cli import exit_codes
 from reconciler.cli.options import OutputSpec
-from reconciler.cli.output import show_plan, wanted
+from reconciler.cli.output import show_plan, show_result, wanted
 from reconciler.cli.terminal.console import console, has_reader
 from reconciler.cli.terminal.interrupts import Interrupt, in_flight_words, interruptible
 from reconciler.cli.terminal.progress import json_lines, progress
@@ -130,10 +130,7 @@ def carry_out(
             # Readers wait for this line, also where somebody said no.
             stream.complete(result)
     if not tells_events and result is not None and (plan.applyable or result.waits):
-        from reconciler.render.text import render_result
-
-        at_s = context.target.clock.now()
-        console.result("\n" + render_result(result, console.style(sys.stdout), at_s))
+        show_result(result, specs, context.target.clock.now())
     if result is not None and not result.interrupted:
         _show_ends_of_logs(context, result)
     for fault in result.faults[:1] if result else ():

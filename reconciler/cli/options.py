@@ -14,6 +14,7 @@ import click
 
 from reconciler.cli.completions import keys, target_names
 from reconciler.cli.terminal.console import console
+from reconciler.render import Content, formats_of
 
 if TYPE_CHECKING:
     from reconciler.core.planning.allowance import Allowances
@@ -141,19 +142,24 @@ class OutputSpec(NamedTuple):
 
 
 class OutputType(OnePerLine):
-    """FORMAT[=FILE]."""
+    """FORMAT[=FILE], with the formats that can render a content."""
 
     name = "format[=file]"
 
+    def __init__(self, content: Content) -> None:
+        self._content = content
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        """Name the formats in the help."""
+        return f"{'|'.join(formats_of(self._content))}[=FILE]"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OutputSpec:
         """Split it, and check the format."""
-        from reconciler.render import FORMATS
-
         if isinstance(value, OutputSpec):
             return value
         name, equals, file = str(value).partition("=")
-        if name not in FORMATS:
-            self.fail(f"{name!r} is not one of {', '.join(FORMATS)}", param, ctx)
+        if name not in (known := formats_of(self._content)):
+            self.fail(f"{name!r} is not one of {', '.join(known)}", param, ctx)
         if equals and not file:
             self.fail("a file name is missing after =", param, ctx)
         return OutputSpec(name, Path(file) if file else None)
@@ -307,17 +313,21 @@ OUT = option(
     help="Save the plan, for `reconciler apply --plan FILE`.",
 )
 
-OUTPUT: Sequence[Callable[[Any], Any]] = (
-    option("--json", "as_json", is_flag=True, help="JSON on stdout; same as -o json."),
-    option(
-        "-o",
-        "--output",
-        "outputs",
-        multiple=True,
-        type=OutputType(),
-        help="Output format, and file unless stdout; repeatable.",
-    ),
-)
+
+def output(content: Content) -> Sequence[Callable[[Any], Any]]:
+    """The options that say in which formats something is shown, and where."""
+    return (
+        option("--json", "as_json", is_flag=True, help="JSON on stdout; same as -o json."),
+        option(
+            "-o",
+            "--output",
+            "outputs",
+            multiple=True,
+            type=OutputType(content),
+            help="Output format, and file unless stdout; repeatable.",
+        ),
+    )
+
 
 TIMEOUT = option(
     "--timeout",

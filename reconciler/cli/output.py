@@ -1,25 +1,24 @@
-"""Showing a plan or a drift report in the formats that were asked for."""
+"""Showing a plan, a drift report or a result in the formats that were asked for."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.terminal.console import console
+from reconciler.render import FORMATS, Content, formats_of, render
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
+    from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
-    from reconciler.render.style import View
 
 
 def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False) -> None:
     """Write a plan to the outputs, see `wanted`, and its refusals to stderr."""
-    from reconciler.render import render_plan
-
-    _write(outputs, lambda format_, view: render_plan(plan, format_, view), show_keep=show_keep)
+    _write(Content.PLAN, plan, outputs, show_keep=show_keep)
     if plan.refusals:
         console.diagnostics(plan.refusals)
 
@@ -34,9 +33,16 @@ def show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
 
 def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
     """Write a drift report to the outputs, see `wanted`."""
-    from reconciler.render import render_drift
+    _write(Content.DRIFT, report, outputs)
 
-    _write(outputs, lambda format_, view: render_drift(report, format_, view))
+
+def show_result(result: Result, outputs: Sequence[OutputSpec], at_s: float) -> None:
+    """Write to stdout what became of a plan, as of `at_s`, below the plan; files hold the plan only."""
+    known = formats_of(Content.RESULT)
+    specs = [spec for spec in outputs if spec.file is None and spec.format in known]
+    if OutputSpec("text", None) in specs:
+        console.result("\n")
+    _write(Content.RESULT, result, specs, at_s=at_s)
 
 
 def wanted(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
@@ -50,14 +56,19 @@ def wanted(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
 
 
 def _write(
-    specs: Sequence[OutputSpec], render: Callable[[str, View], str], *, show_keep: bool = False
+    content: Content,
+    value: object,
+    specs: Sequence[OutputSpec],
+    *,
+    show_keep: bool = False,
+    at_s: float = 0.0,
 ) -> None:
-    from reconciler.render import FORMATS
     from reconciler.render.style import PLAIN, View
 
     for spec in specs:
         style = console.style(sys.stdout) if spec.file is None else PLAIN
-        text = render(spec.format, View(style, show_keep, console.redact, console.verbosity > 0))
+        view = View(style, show_keep, console.redact, console.verbosity > 0, at_s)
+        text = render(content, value, spec.format, view)
         is_redacted = FORMATS[spec.format].redacts
         if spec.file is None:
             console.result(text, is_redacted=is_redacted)

@@ -1,40 +1,53 @@
-"""One function per format and value: value in, text out. A new format is a row in `FORMATS`."""
+"""The registry of output formats: value in, text out. A new format is a module of this package and its row.
+
+The command line and the Python API ask the registry which formats there are for a value, and have it render.
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.render.style import View
-
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.planning.plan import Plan
+    from reconciler.render.style import View
+
+
+class Content(StrEnum):
+    """What is rendered; a module renders it by `render_plan(plan, view)`, and so on.
+
+    A saved plan is rendered as the plan that it is.
+    """
+
+    PLAN = "plan"
+    DRIFT = "drift"
+    RESULT = "result"
 
 
 class Format(NamedTuple):
-    """A format: the module of this package that renders it, imported when it is used.
+    """A format: the module of this package that renders it, imported when it is used, and what it renders.
 
     `redacts` says that its module takes secrets out value by value: replacing them in the finished
     text would break it.
     """
 
     module: str
+    renders: frozenset[Content]
     redacts: bool = False
 
 
-FORMATS: dict[str, Format] = {"text": Format("text"), "json": Format("json", redacts=True)}
+FORMATS: dict[str, Format] = {
+    "text": Format("text", frozenset(Content)),
+    "json": Format("json", frozenset({Content.PLAN, Content.DRIFT}), redacts=True),
+}
 
 
-def render_plan(plan: Plan, format_: str, view: View | None = None) -> str:
-    """Show a plan in a format of the table."""
-    return str(_module(format_).render_plan(plan, view or View()))
+def formats_of(content: Content) -> list[str]:
+    """The names of the formats that can render it, in the order of the table."""
+    return [name for name, format_ in FORMATS.items() if content in format_.renders]
 
 
-def render_drift(report: DriftReport, format_: str, view: View | None = None) -> str:
-    """Show a drift report in a format of the table."""
-    return str(_module(format_).render_drift(report, view or View()))
-
-
-def _module(format_: str) -> Any:
-    return import_module(f"reconciler.render.{FORMATS[format_].module}")
+def render(content: Content, value: Any, format_: str, view: View) -> str:
+    """Show a plan, a drift report or a result in one of its formats."""
+    module = import_module(f"{__name__}.{FORMATS[format_].module}")
+    return str(getattr(module, f"render_{content}")(value, view))

@@ -40,10 +40,12 @@ PLAIN = Style()
 class View:
     """How a value is to be shown. `redact` takes every known secret out of one text.
 
-    `verbose` shows whole bodies, and each key by itself.
+    `verbose` shows whole bodies, and each key by itself. `at_s` is the time, in seconds since 1970, up to
+    which what goes on has lasted.
     """
 
     style: Style = PLAIN
     show_keep: bool = False
     redact: Callable[[str], str] = str
     verbose: bool = False
+    at_s: float = 0.0

@@ -134,11 +134,12 @@ def _drift_line(item: Drift, style: Style, width: int) -> str:
     return printable_line(f"{word} ", f"{item.key:<{width}}  {item.detail}{since}")
 
 
-def render_result(result: Result, style: Style = PLAIN, at_s: float = 0.0) -> str:
-    """Show what became of a plan, and of the jobs that were waited for, as of `at_s`."""
+def render_result(result: Result, view: View) -> str:
+    """Show what became of a plan, and of the jobs that were waited for."""
+    style = view.style
     lines = [_outcome_line(o.status, o.action, o.detail, style) for o in result.outcomes]
     width = max((len(waited.key) for waited in result.waits), default=0)
-    words = [_wait_end(waited, at_s) for waited in result.waits]
+    words = [_wait_end(waited, view.at_s) for waited in result.waits]
     ends = max((11, *(len(word) for word, _ in words)))
     for waited, (word, said) in zip(result.waits, words, strict=True):
         colour = "green" if waited.end is WaitEnd.REACHED else "red"

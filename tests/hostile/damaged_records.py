@@ -18,10 +18,11 @@ from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.records.null import NoRecords
-from reconciler.render import render_drift, render_plan
+from reconciler.render import Content, render
 from reconciler.render.history import render_history
 from reconciler.render.json import dump
 from reconciler.render.status import render_status
+from reconciler.render.style import View
 from reconciler.rollout import Rollout
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack
@@ -159,9 +160,9 @@ class Scene:
             plan = reconcile.plan(context)
             check_no_harm_is_planned(plan)
             for format_ in ("text", "json"):
-                render_plan(plan, format_).encode()
+                render(Content.PLAN, plan, format_, View()).encode()
         with self.context() as context:
-            render_drift(reconcile.drift(context), "json").encode()
+            render(Content.DRIFT, reconcile.drift(context), "json", View()).encode()
             render_status(reconcile.status(context)).encode()
         problem = next((w.why for w in plan.warnings if w.what == "the history could not be read"), None)
         if problem is not None:

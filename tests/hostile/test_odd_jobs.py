@@ -28,9 +28,10 @@ from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.ports import UnreadableAnswer
 from reconciler.core.text.sanitize import printable
 from reconciler.emulator.server import running
-from reconciler.render import render_drift, render_plan
+from reconciler.render import Content, render
 from reconciler.render.json import dump
 from reconciler.render.status import render_status
+from reconciler.render.style import View
 from tests.apply.service import PROJECT, Service, a_service
 from tests.backends.building import an_answer
 from tests.backends.serving import Canned
@@ -121,8 +122,8 @@ def look(service: Service) -> Plan:
     context = service.context(a_stack(*JOBS))
     plan, drift, status = reconcile.plan(context), reconcile.drift(context), reconcile.status(context)
     for format_ in ("text", "json"):
-        render_plan(plan, format_).encode()
-        render_drift(drift, format_).encode()
+        render(Content.PLAN, plan, format_, View()).encode()
+        render(Content.DRIFT, drift, format_, View()).encode()
     render_status(status).encode()
     dump(status.model_dump(mode="json")).encode()
     actions = {action.key: action.action for action in plan.actions}

@@ -12,7 +12,7 @@ from reconciler.core.drift.report import DriftReport
 from reconciler.core.observed.job import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
 from reconciler.core.planning.plan import Action, Plan, count, last_line
-from reconciler.render import render_drift, render_plan
+from reconciler.render import Content, render
 from reconciler.render.style import Style, View
 from reconciler.render.text import render_diagnostics, render_result
 from tests.builders import HOUR, a_job, a_stack, absent, seen
@@ -78,7 +78,7 @@ def drifted() -> DriftReport:
 def test_a_plan_with_every_action(format_: str) -> None:
     plan = every_action()
     assert {action.action for action in plan.actions} == set(Action)
-    check(f"plan.{format_}", render_plan(plan, format_, View(show_keep=True)))
+    check(f"plan.{format_}", render(Content.PLAN, plan, format_, View(show_keep=True)))
 
 
 def edited_sweep() -> Plan:
@@ -101,16 +101,18 @@ def edited_sweep() -> Plan:
 
 
 def test_the_same_change_on_five_jobs_is_shown_once_with_the_keys() -> None:
-    check("plan-folded.text", render_plan(edited_sweep(), "text"))
+    check("plan-folded.text", render(Content.PLAN, edited_sweep(), "text", View()))
 
 
 def test_a_verbose_plan_shows_each_key_and_the_whole_body_of_what_it_starts() -> None:
-    check("plan-verbose.text", render_plan(edited_sweep(), "text", View(verbose=True)))
+    check("plan-verbose.text", render(Content.PLAN, edited_sweep(), "text", View(verbose=True)))
 
 
 def test_four_jobs_with_the_same_change_are_shown_one_by_one() -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(4)))
-    text = render_plan(plan_for(stack, *(seen(a_job(str(n), **OLD)) for n in range(4))), "text")
+    text = render(
+        Content.PLAN, plan_for(stack, *(seen(a_job(str(n), **OLD)) for n in range(4))), "text", View()
+    )
     assert text.count("-/+ replace") == 4
 
 
@@ -120,19 +122,19 @@ def test_hostile_keys_and_bodies_steer_no_terminal() -> None:
     jobs = [seen(a_job(f"{evil}{n}", **OLD), name="x") for n in range(5)]
     for jobs_seen in ([], jobs):
         for verbose in (False, True):
-            text = render_plan(plan_for(stack, *jobs_seen), "text", View(verbose=verbose))
+            text = render(Content.PLAN, plan_for(stack, *jobs_seen), "text", View(verbose=verbose))
             assert "\x1b" not in text
             assert "\u202e" not in text
             assert "\n::error" not in text
 
 
 def test_a_plan_in_colour() -> None:
-    check("plan.ansi", render_plan(every_action(), "text", View(Style(colour=True))))
+    check("plan.ansi", render(Content.PLAN, every_action(), "text", View(Style(colour=True))))
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])
 def test_a_drift_report(format_: str) -> None:
-    check(f"drift.{format_}", render_drift(drifted(), format_))
+    check(f"drift.{format_}", render(Content.DRIFT, drifted(), format_, View()))
 
 
 def test_the_last_line_of_a_plan_is_fixed() -> None:
@@ -164,7 +166,7 @@ def test_a_result() -> None:
         ),
         interrupted=True,
     )
-    check("result.text", render_result(result))
+    check("result.text", render_result(result, View()))
 
 
 def test_diagnostics() -> None:

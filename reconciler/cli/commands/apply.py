@@ -15,7 +15,6 @@ from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
 from reconciler.cli.options import (
     GUARDS,
     LOCK,
-    OUTPUT,
     TARGET,
     TIMEOUT,
     WAIT,
@@ -23,10 +22,12 @@ from reconciler.cli.options import (
     OutputSpec,
     allowances,
     option,
+    output,
     with_options,
 )
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.render import Content
 
 if TYPE_CHECKING:
     from reconciler.core.goal import Goal
@@ -60,7 +61,7 @@ _OF_THE_PLAN = {
         metavar="DIGEST",
         help="With --plan: refuse the plan unless it has this digest.",
     ),
-    OUTPUT,
+    output(Content.PLAN),
     YES,
     GUARDS,
     TIMEOUT,

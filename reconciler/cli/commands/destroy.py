@@ -10,12 +10,13 @@ import click
 
 from reconciler.cli.context import opened
 from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
-from reconciler.cli.options import LOCK, OUTPUT, TARGET, TIMEOUT, YES, OutputSpec, with_options
+from reconciler.cli.options import LOCK, TARGET, TIMEOUT, YES, OutputSpec, output, with_options
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
+from reconciler.render import Content
 
 
 @click.command("destroy")
-@with_options(TARGET, OUTPUT, YES, TIMEOUT, LOCK)
+@with_options(TARGET, output(Content.PLAN), YES, TIMEOUT, LOCK)
 def command(
     outputs: Sequence[OutputSpec],
     as_json: bool,

@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from reconciler.cli.context import opened
-from reconciler.cli.options import OUTPUT, TARGET, OutputSpec, with_options
+from reconciler.cli.options import TARGET, OutputSpec, output, with_options
 from reconciler.cli.output import show_drift, wanted
 from reconciler.core import exit_code
+from reconciler.render import Content
 
 
 @click.command("drift")
-@with_options(TARGET, OUTPUT)
+@with_options(TARGET, output(Content.DRIFT))
 def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int:
     """Show what changed on the service since the last apply.
 

@@ -14,20 +14,21 @@ from reconciler.cli.options import (
     DETAILED,
     GUARDS,
     OUT,
-    OUTPUT,
     SHOW_KEEP,
     TARGET,
     OutputSpec,
     allowances,
+    output,
     with_options,
 )
 from reconciler.cli.output import show_digest, show_plan, wanted
 from reconciler.cli.terminal.console import console
 from reconciler.core import exit_code
+from reconciler.render import Content
 
 
 @click.command("plan")
-@with_options(TARGET, OUTPUT, OUT, SHOW_KEEP, DETAILED, GUARDS)
+@with_options(TARGET, output(Content.PLAN), OUT, SHOW_KEEP, DETAILED, GUARDS)
 def command(
     outputs: Sequence[OutputSpec],
     as_json: bool,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.cli.options import OUTPUT, SHOW_KEEP, OutputSpec, with_options
+from reconciler.cli.options import SHOW_KEEP, OutputSpec, output, with_options
 from reconciler.cli.output import show_digest, show_plan, wanted
 from reconciler.cli.terminal.console import console
+from reconciler.render import Content
 
 if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("show")
 @click.argument("file", type=click.Path(path_type=Path))
-@with_options(OUTPUT, SHOW_KEEP)
+@with_options(output(Content.PLAN), SHOW_KEEP)
 def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep: bool) -> int:
     """Show a plan that `plan --out FILE` saved. The service is not contacted.
 

@@ -1,0 +1,92 @@
+"""A format is a module and its row: with these two, every command that takes formats offers it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+
+from reconciler.cli.options import OutputType
+from reconciler.cli.registry import COMMANDS, LazyGroup
+from reconciler.render import FORMATS, Content, Format
+from reconciler.render.style import View
+from tests.cli.conftest import Reconciler, manifest, write
+
+
+def _takes_formats(name: str) -> bool:
+    """Whether a command says in its help that it takes formats."""
+    command = LazyGroup().get_command(click.Context(LazyGroup()), name)
+    assert command is not None
+    return any(isinstance(parameter.type, OutputType) for parameter in command.params)
+
+
+TAKES_FORMATS = [name for name in COMMANDS if _takes_formats(name)]
+#: Command → what it needs besides, and which contents it shows, one after the other.
+ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
+    "plan": ((), [Content.PLAN]),
+    "apply": (("--yes",), [Content.PLAN, Content.RESULT]),
+    "destroy": (("--yes",), [Content.PLAN, Content.RESULT]),
+    "show": (("plan.json",), [Content.PLAN]),
+    "drift": ((), [Content.DRIFT]),
+}
+
+
+def _shout(content: Content) -> Callable[[Any, View], str]:
+    return lambda value, _: f"SHOUTED {content} {type(value).__name__}\n"
+
+
+@pytest.fixture
+def shout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A format that somebody adds: a module of the package, and a row."""
+    module = ModuleType("reconciler.render.shout")
+    for content in Content:
+        setattr(module, f"render_{content}", _shout(content))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(FORMATS, "shout", Format("shout", frozenset(Content)))
+
+
+@pytest.fixture
+def stack(reconciler: Reconciler) -> None:
+    """A stack of one job that runs, and a plan file."""
+    write(manifest("a"))
+    assert reconciler("plan", "--out", "plan.json").code == 0
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a", "b"))
+
+
+def test_every_command_that_takes_formats_is_tried() -> None:
+    assert set(TAKES_FORMATS) == set(ARGUMENTS)
+
+
+@pytest.mark.usefixtures("stack", "shout")
+@pytest.mark.parametrize("command", TAKES_FORMATS)
+def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, command: str) -> None:
+    arguments, contents = ARGUMENTS[command]
+    said = reconciler(command, *arguments, "-o", "shout", "-o", "shout=shown.txt")
+    lines = [line for line in said.out.splitlines() if line.startswith("SHOUTED")]
+    assert [line.split()[1] for line in lines] == contents, said.err
+    assert write("", "empty.txt").with_name("shown.txt").read_text().split()[1] == contents[0]
+    assert "text|json|shout[=FILE]" in reconciler(command, "--help").out.replace("\n", "")
+
+
+@pytest.mark.usefixtures("stack", "shout")
+@pytest.mark.parametrize("command", TAKES_FORMATS)
+def test_unknown_format_is_refused_with_the_list(reconciler: Reconciler, command: str) -> None:
+    said = reconciler(command, *ARGUMENTS[command][0], "-o", "shot")
+    assert (said.code, said.out) == (64, "")
+    assert "'shot' is not one of text, json, shout" in said.err
+
+
+@pytest.mark.usefixtures("stack")
+@pytest.mark.parametrize("command", TAKES_FORMATS)
+def test_format_that_cannot_render_a_content_is_not_offered_for_it(
+    reconciler: Reconciler, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FORMATS, "counts", Format("counts", frozenset({Content.RESULT})))
+    said = reconciler(command, *ARGUMENTS[command][0], "-o", "counts")
+    assert said.code == 64
+    assert "'counts' is not one of text, json" in said.err
