@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from reconciler import reconcile
 from reconciler.api_arguments import (
@@ -33,36 +33,34 @@ from reconciler.api_arguments import (
     text_of,
     variables_of,
 )
+from reconciler.apply.executor import EventStream
+from reconciler.backends import clock
+from reconciler.backends.modelarts.backend import ModelArtsBackend
+from reconciler.backends.target import Runtime
+from reconciler.connection import RecordOptions, connect
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, Refused, WrongUsage
+from reconciler.core.drift.entry import Drift, Pending
+from reconciler.core.drift.report import DriftReport as CoreDriftReport
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.outcome import EventType, Status, WaitEnd
-from reconciler.core.planning.plan import Action
+from reconciler.core.goal import Goal
+from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Status, Waited, WaitEnd
+from reconciler.core.outcome import Result as CoreResult
+from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, TargetIdentity
+from reconciler.core.planning.plan import Plan as CorePlan
 from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import RunKind
 from reconciler.core.text.redaction import without_secrets
 from reconciler.core.text.secret import Redactor
+from reconciler.jobs.client import JobClient
+from reconciler.manifests import LoadedStack, load_mapping
 from reconciler.manifests import load as load_manifest
-from reconciler.manifests import load_mapping
+from reconciler.reconcile import Context
 from reconciler.render import FORMATS, Content, formats_of, render
 from reconciler.render.json import redacted
 from reconciler.render.style import View
+from reconciler.rollout import Rollout
 from reconciler.saved_plans import PlanFile, ReadPlan, SecretSources, plan_file_of, read_plan
-
-if TYPE_CHECKING:
-    from reconciler.backends.modelarts.backend import ModelArtsBackend
-    from reconciler.backends.target import Runtime
-    from reconciler.connection import RecordOptions
-    from reconciler.core.drift.entry import Drift, Pending
-    from reconciler.core.drift.report import DriftReport as CoreDriftReport
-    from reconciler.core.goal import Goal
-    from reconciler.core.outcome import ApplyEvent, Outcome, Waited
-    from reconciler.core.outcome import Result as CoreResult
-    from reconciler.core.planning.plan import Plan as CorePlan
-    from reconciler.core.planning.plan import PlannedAction, PlanWarning, TargetIdentity
-    from reconciler.jobs.client import JobClient
-    from reconciler.manifests import LoadedStack
-    from reconciler.reconcile import Context
 
 _T = TypeVar("_T")
 _log = logging.getLogger("reconciler")
@@ -216,10 +214,6 @@ class Stack:
             ManifestInvalid: the target, or the URL of the record store, is not complete.
             ServiceError: no credentials were found, say.
         """
-        from reconciler.backends.clock import SystemClock
-        from reconciler.backends.target import Runtime
-        from reconciler.connection import RecordOptions
-
         target, records = text_of("target", target), text_of("records", records)
         environ = environ_of(environ)
         redactor = self._redactor
@@ -234,7 +228,7 @@ class Stack:
         stop = threading.Event()
         runtime = Runtime(
             environ=environ,
-            clock=SystemClock(stop),
+            clock=clock.SystemClock(stop),
             redactor=redactor,
             warn=logged(logging.WARNING),
             tell=logged(logging.DEBUG),
@@ -254,8 +248,6 @@ class Session:
     def __init__(
         self, stack: Stack, target: str | None, runtime: Runtime, records: RecordOptions, parallelism: int
     ) -> None:
-        from reconciler.connection import connect
-
         self.stack = stack
         self._runtime, self._records = runtime, records
         self._cleanup = ExitStack()
@@ -294,13 +286,11 @@ class Session:
 
         The type is that of the kinds `local` and `modelarts`; the backend of another kind offers less.
         """
-        return cast("ModelArtsBackend", self._context.target.backend)
+        return cast(ModelArtsBackend, self._context.target.backend)
 
     @cached_property
     def jobs(self) -> JobClient:
         """The jobs of the target's workspace, regardless of owner."""
-        from reconciler.jobs.client import JobClient
-
         return JobClient(self._context, self._runtime.redactor)
 
     def plan(
@@ -411,9 +401,6 @@ class Session:
 
     def _run(self, context: Context, make_plan: Callable[[], CorePlan], how: _How) -> Result:
         """Make or check a plan under the lock, and carry it out."""
-        from reconciler.apply.executor import EventStream
-        from reconciler.rollout import Rollout
-
         assert context.recording is not None
         stop, redact = self._runtime.stop, self._runtime.redactor
         assert stop is not None

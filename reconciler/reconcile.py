@@ -168,7 +168,7 @@ def apply(
 ) -> Result:
     """Carry a plan out, each call between two lines of the journal, if there is one."""
     from reconciler.apply.create_checks import CreateChecks  # a plan needs none of it
-    from reconciler.apply.executor import Execution
+    from reconciler.apply.executor import Execution, ExecutionOptions
     from reconciler.records.null import NoJournal
 
     recording = context.recording
@@ -179,11 +179,13 @@ def apply(
         stream=stream,
         stop=stop,
         journal=journal or NoJournal(),
-        parallelism=context.parallelism,
-        timeout_s=timeout_s,
-        checks=CreateChecks(
-            context.target.catalog if context.target.checks_offers else None,
-            recording.warn if recording else context.tell,
+        options=ExecutionOptions(
+            context.parallelism,
+            timeout_s,
+            CreateChecks(
+                context.target.catalog if context.target.checks_offers else None,
+                recording.warn if recording else context.tell,
+            ),
         ),
     )
     return execution.run(plan)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,25 @@ def test_help_loads_neither_models_nor_network(arguments: list[str]) -> None:
     assert loaded & {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"} == set()
 
 
+_ALL_COMMANDS = """\
+import sys
+from reconciler.cli.registry import COMMANDS, LazyGroup
+for name in COMMANDS:
+    LazyGroup().get_command(None, name)
+print(*sys.modules, sep="\\n")
+"""
+
+
+def test_options_of_all_commands_load_neither_models_nor_network() -> None:
+    """So that `COMMAND --help` and a misspelt option are answered at once."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ALL_COMMANDS], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "click" in loaded
+    assert loaded & {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"} == set()
+
+
 def test_an_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,3 +102,62 @@ def test_an_unchanged_plan_on_the_local_target_needs_no_server(tmp_path: Path) -
     assert "werkzeug" in loaded
     # Its job moves on between the two commands, and what moved is written down.
     assert loaded & {*HEAVY - {"sqlalchemy"}, "waitress"} == set()
+
+
+OPTIONS = "loaded with the options of a command, whose --help needs nothing of what it does"
+UNUSED = "what it imports is not needed by every command, an unchanged plan or a check of a manifest"
+PUBLIC = "the public names are imported when they are used"
+
+#: Modules in which a function may import, and why; all others import where one sees it, at the top.
+LATE: Mapping[str, str] = {
+    "__main__.py": "an interrupt while modules are imported ends it quietly, too",
+    "backends/auth/known_secrets.py": UNUSED,
+    "backends/auth/signing.py": UNUSED,
+    "backends/modelarts/backend.py": UNUSED,
+    "cli/__init__.py": PUBLIC,
+    "cli/arguments.py": OPTIONS,
+    "cli/context.py": UNUSED,
+    "cli/doctor/records.py": UNUSED,
+    "cli/entrypoint.py": OPTIONS,
+    "cli/exit_codes.py": UNUSED,
+    "cli/filters.py": OPTIONS,
+    "cli/options.py": OPTIONS,
+    "cli/registry.py": OPTIONS,
+    "cli/service_session.py": OPTIONS,
+    "cli/terminal/console.py": OPTIONS,
+    "cli/terminal/stray_output.py": UNUSED,
+    "cli/terminal/wait_table.py": UNUSED,
+    "connection.py": UNUSED,
+    "core/declared/diff.py": UNUSED,
+    "core/endpoint_url.py": UNUSED,
+    "core/exit_code.py": OPTIONS,
+    "core/text/decoding.py": UNUSED,
+    "emulator/server.py": UNUSED,
+    "jobs/search.py": UNUSED,
+    "manifests/merge.py": UNUSED,
+    "manifests/suggestions.py": UNUSED,
+    "manifests/yaml/composition.py": UNUSED,
+    "manifests/yaml/document.py": UNUSED,
+    "reconcile.py": UNUSED,
+    "recording.py": UNUSED,
+    "records/__init__.py": PUBLIC,
+    "records/database.py": UNUSED,
+    "targets.py": UNUSED,
+}
+
+
+def _importing_late() -> Iterator[str]:
+    package = ROOT / "reconciler"
+    for path in sorted(package.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        inside = (node for function in functions for node in ast.walk(function))
+        if any(isinstance(node, ast.Import | ast.ImportFrom) for node in inside):
+            yield str(path.relative_to(package))
+
+
+def test_functions_import_only_where_starting_time_needs_it() -> None:
+    """A command's module holds its options: what it does is imported when it is called."""
+    late = {path for path in _importing_late() if not path.startswith("cli/commands/")}
+    assert late - LATE.keys() == set(), "import at the top of the module, or say here why not"
+    assert LATE.keys() - late == set(), "imports at the top by now: take it out of the table"

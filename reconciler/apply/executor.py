@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.interruption import INTERRUPTED, outcome_of_interrupted
@@ -104,6 +105,17 @@ class EventStream:
         self._outcomes[outcome.action.key] = [*of_key, outcome]
 
 
+class ExecutionOptions(NamedTuple):
+    """How many calls are made at once, how long each action waits, and what is checked before a create."""
+
+    parallelism: int = 8
+    timeout_s: float = 600.0
+    checks: CreateChecks | None = None
+
+
+DEFAULTS = ExecutionOptions()
+
+
 class Execution:
     """What the actions of one apply share: where they are done, who is told, and when to stop.
 
@@ -119,14 +131,11 @@ class Execution:
         stream: EventStream,
         stop: threading.Event,
         journal: Journal,
-        parallelism: int = 8,
-        timeout_s: float = 600.0,
-        checks: CreateChecks | None = None,
+        options: ExecutionOptions = DEFAULTS,
     ) -> None:
         self._backend, self._clock, self._cloud = backend, clock, cloud
-        self._checks = checks
         self._stream, self._stop, self._journal = stream, stop, journal
-        self._parallelism, self._timeout_s = max(1, parallelism), timeout_s
+        self._options, self._parallelism = options, max(1, options.parallelism)
         self._faults: list[Exception] = []
         self._lost_lock = False
         #: Keys of which an action did not succeed: what comes after it would rest on it.
@@ -195,10 +204,10 @@ class Execution:
             self._clock,
             stack=stack,
             cloud=self._cloud,
-            timeout_s=self._timeout_s,
+            timeout_s=self._options.timeout_s,
             turn=turn,
             tell_progress=self._tell_progress,
-            checks=self._checks,
+            checks=self._options.checks,
         )
         job = action.before.id if action.before else None
         try:

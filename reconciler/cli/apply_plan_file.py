@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Unpack
 
-from reconciler.cli.context import runtime
-from reconciler.cli.execution import ApplyRequest, carry_out, confirm, has_terminal, held, nothing_done
+from reconciler import reconcile
+from reconciler.cli.context import StackOptions, record_options, runtime
+from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
+from reconciler.cli.terminal.confirmation import confirm, has_terminal
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
+from reconciler.connection import connect_target, records_url
 from reconciler.core.diagnostic import Diagnostic, Refused
+from reconciler.core.planning.plan import Plan
+from reconciler.core.saved_plan.document import SavedOptions
 from reconciler.core.store_url import file_url
 from reconciler.core.text.sanitize import printable
-from reconciler.saved_plans import SecretSources, read_plan
+from reconciler.manifests.saved import shown_address
+from reconciler.reconcile import Context
+from reconciler.record_directory import NAME
+from reconciler.recording import DATABASE
+from reconciler.saved_plans import ReadPlan, SecretSources, read_plan
 
-if TYPE_CHECKING:
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.saved_plan.document import SavedOptions
-    from reconciler.reconcile import Context
 
-
-def apply_saved(file: Path, asked: ApplyRequest, **given: Any) -> int:
-    """Carry a saved plan out. No manifest is read. `given` are the options of the command line.
+def apply_saved(
+    file: Path, asked: ApplyRequest, *, approved: str | None, **options: Unpack[StackOptions]
+) -> int:
+    """Carry a saved plan out. No manifest is read, so the values of its secrets are what `options` say.
 
     Raises:
         StalePlan: something moved, the plan was made for another place or by another version, or another
             one was approved.
         ManifestInvalid: the file is no plan, or a secret in it has no value now.
     """
-    from reconciler import reconcile
-
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):
-            plan, context = _opened(file, cleanup, interrupt, yes=asked.yes, **given)
+            read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
+            read.check_approved(approved)
+            plan, context = _opened(read, cleanup, interrupt, options, yes=asked.yes)
             reconcile.check_target(context, plan)
             hold = cleanup.enter_context(held(context, interrupt))
             reconcile.check_preconditions(context, plan)
@@ -44,36 +49,21 @@ def apply_saved(file: Path, asked: ApplyRequest, **given: Any) -> int:
 
 
 def _opened(
-    file: Path,
-    cleanup: ExitStack,
-    interrupt: Interrupt,
-    *,
-    yes: bool,
-    approved: str | None,
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    records: str | None,
-    parallelism: int,
-    lease_s: float,
-    without_records: bool,
-    **_: Any,
+    read: ReadPlan, cleanup: ExitStack, interrupt: Interrupt, options: StackOptions, *, yes: bool
 ) -> tuple[Plan, Context]:
-    """Read a plan, find its secrets again, and connect to its target."""
-    from reconciler.connection import RecordOptions, connect_target, records_url
-
-    read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
-    read.check_approved(approved)
-    values = SecretSources(dict(variables), list(var_files), os.environ, console.redact)
-    plan, options, loaded = read.resolve(values), read.options, read.as_loaded()
-    run_by = runtime(interrupt.stop)
-    url = records_url(options.target, records, lambda: read.records_url(values, loaded.root), run_by)
-    if url is not None and url != records and not yes:
-        _confirm_store(url, options, loaded.root)
-    how = RecordOptions(url, lease_s, without_records)
+    """Find the secrets of a plan again, and connect to its target."""
+    values = SecretSources(dict(options["variables"]), list(options["var_files"]), os.environ, console.redact)
+    plan, shaped_by, loaded = read.resolve(values), read.options, read.as_loaded()
+    run_by, given = runtime(interrupt.stop), options["records"]
+    url = records_url(shaped_by.target, given, lambda: read.records_url(values, loaded.root), run_by)
+    if url is not None and url != given and not yes:
+        _confirm_store(url, shaped_by, loaded.root)
+    how = record_options(options, url)
     context = cleanup.enter_context(
-        connect_target(loaded, plan.target.name, options.target, url, run_by, how)
+        connect_target(loaded, plan.target.name, shaped_by.target, url, run_by, how)
     )
-    return plan, context._replace(only=options.only, parallelism=parallelism, is_applied=True)
+    parallelism = options["parallelism"]
+    return plan, context._replace(only=shaped_by.only, parallelism=parallelism, is_applied=True)
 
 
 def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
@@ -84,10 +74,6 @@ def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
     Raises:
         Refused: nobody says yes.
     """
-    from reconciler.manifests.saved import shown_address
-    from reconciler.record_directory import NAME
-    from reconciler.recording import DATABASE
-
     if url == file_url(str(root / NAME / DATABASE)):
         return
     shown = printable(console.redact(shown_address(options.records or "")))

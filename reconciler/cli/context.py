@@ -8,18 +8,20 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
+from reconciler.backends import clock
+from reconciler.cli.terminal import stray_output
 from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.reading import reading
+from reconciler.core.record import LEASE_S
 from reconciler.core.text.sanitize import printable
+from reconciler.manifests import LoadedStack, load
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Runtime
-    from reconciler.manifests import LoadedStack
+    from reconciler.connection import RecordOptions
     from reconciler.reconcile import Context
-
-#: The default of `--lease`: how long a lock outlives a holder who died (core.record.LEASE_S).
-_LEASE_S = 60.0
 
 
 def load_stack(
@@ -30,8 +32,6 @@ def load_stack(
     offline: bool = False,
 ) -> LoadedStack:
     """Read the manifest; every secret in it is known to the console from then on."""
-    from reconciler.manifests import load
-
     loaded = load(
         list(paths) or [Path()],
         variables=dict(variables),
@@ -48,15 +48,12 @@ def load_stack(
 
 def runtime(stop: threading.Event | None = None) -> Runtime:
     """What runs a stack here: the environment of this process, the system clock, and the console."""
-    from reconciler.backends.clock import SystemClock
     from reconciler.backends.target import Runtime
-    from reconciler.cli.terminal import stray_output
-    from reconciler.cli.terminal.reading import reading
 
     stray_output.redirect()
     return Runtime(
         environ=os.environ,
-        clock=SystemClock(stop),
+        clock=clock.SystemClock(stop),
         redactor=console.redact,
         warn=lambda text: console.say(f"warning: {printable(text)}", "warning"),
         tell=console.detail,
@@ -74,26 +71,35 @@ def _show_request(method: str, path: str, status: int | None, seconds: float) ->
     console.detail(f"{method} {path}: {answer}, {seconds * 1000:.0f} ms", level=2)
 
 
+class StackOptions(TypedDict):
+    """What the options of `options.TARGET` and `options.LOCK` say, by their names."""
+
+    paths: Sequence[Path]
+    variables: Sequence[tuple[str, str]]
+    var_files: Sequence[Path]
+    target: str | None
+    only: Sequence[str]
+    parallelism: int
+    records: str | None
+    without_records: bool
+    lease_s: NotRequired[float]
+
+
+def record_options(options: StackOptions, url: str | None) -> RecordOptions:
+    """How the record store at an address is used."""
+    from reconciler.connection import RecordOptions
+
+    return RecordOptions(url, options.get("lease_s", LEASE_S), options["without_records"])
+
+
 @contextmanager
 def opened(
-    paths: Sequence[Path],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-    only: Sequence[str],
-    parallelism: int,
-    records: str | None,
-    without_records: bool,
-    *,
-    lease_s: float = _LEASE_S,
-    offline: bool = False,
-    stop: threading.Event | None = None,
-    **_: Any,
+    *, offline: bool = False, stop: threading.Event | None = None, **options: Unpack[StackOptions]
 ) -> Iterator[Context]:
     """Load the stack and connect to its target, see `connection.connect`."""
-    from reconciler.connection import RecordOptions, connect
+    from reconciler.connection import connect
 
-    loaded = load_stack(paths, variables, var_files, offline=offline)
-    options = RecordOptions(records, lease_s, without_records)
-    with connect(loaded, target, runtime(stop), options, offline=offline) as context:
-        yield context._replace(only=tuple(only), parallelism=parallelism)
+    loaded = load_stack(options["paths"], options["variables"], options["var_files"], offline=offline)
+    records = record_options(options, options["records"])
+    with connect(loaded, options["target"], runtime(stop), records, offline=offline) as context:
+        yield context._replace(only=tuple(options["only"]), parallelism=options["parallelism"])

@@ -6,28 +6,30 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import click
-
+from reconciler.apply.executor import EventStream
+from reconciler.backends import clock
 from reconciler.cli import exit_codes
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.output import show_plan, show_result, wanted
-from reconciler.cli.terminal.console import console, has_reader
+from reconciler.cli.terminal.confirmation import confirm
+from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, in_flight_words, interruptible
 from reconciler.cli.terminal.progress import json_lines, progress
+from reconciler.cli.terminal.wait_table import live_table
+from reconciler.cli.wait import show_end_of_log
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Refused
+from reconciler.core.goal import Goal
+from reconciler.core.outcome import EventType, Result, WaitEnd
+from reconciler.core.planning.plan import FORMAT_VERSION, Plan
 from reconciler.core.planning.planner import NO_OPTIONS, Options
-
-if TYPE_CHECKING:
-    from reconciler.apply.executor import EventStream
-    from reconciler.core.goal import Goal
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.record import RunKind
-    from reconciler.reconcile import Context
-    from reconciler.recording import StackLock
+from reconciler.core.record import RunKind
+from reconciler.reconcile import Context
+from reconciler.recording import StackLock
+from reconciler.rollout import Rollout
+from reconciler.version import __version__
 
 
 class ApplyRequest(NamedTuple):
@@ -54,14 +56,8 @@ def nothing_done(asked: ApplyRequest) -> Iterator[None]:
         yield
     except BaseException as error:
         if asked.tells_events:
-            from reconciler.apply.executor import EventStream
-            from reconciler.backends.clock import SystemClock
-            from reconciler.core.outcome import EventType
-            from reconciler.core.planning.plan import FORMAT_VERSION
-            from reconciler.version import __version__
-
             with json_lines() as listener:
-                stream = EventStream(SystemClock(), listener)
+                stream = EventStream(clock.SystemClock(), listener)
                 stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
                 stream.complete(message=_words_of(error))
         raise
@@ -104,19 +100,18 @@ def carry_out(
 
     With JSON on stdout the lines there are events; the plan is then shown in files only.
     """
-    from reconciler.apply.executor import EventStream
-
     specs = wanted(asked.outputs, as_json=asked.as_json)
-    tells_events = asked.tells_events
+    if asked.tells_events:
+        specs = [spec for spec in specs if spec.file is not None]
+    interrupt = hold.interrupt
     result: Result | None = None
-    with json_lines() if tells_events else progress(plan) as listener:
+    with json_lines() if asked.tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
         stream.begin(plan)
-        interrupt = hold.interrupt
         interrupt.in_flight = lambda: stream.in_flight.names
         interrupt.last_words = lambda: stream.complete(message=in_flight_words(stream.in_flight.names))
         try:
-            show_plan(plan, [spec for spec in specs if spec.file is not None or not tells_events])
+            show_plan(plan, specs)
             if plan.applyable and not asked.yes:
                 _check_it_was_shown()
                 confirm(asked.question)
@@ -129,22 +124,26 @@ def carry_out(
         finally:
             # Readers wait for this line, also where somebody said no.
             stream.complete(result)
-    if not tells_events and result is not None and (plan.applyable or result.waits):
-        show_result(result, specs, context.target.clock.now())
-    if result is not None and not result.interrupted:
-        _show_ends_of_logs(context, result)
-    for fault in result.faults[:1] if result else ():
-        exit_codes.report_fault(fault)
+    if result is not None:
+        _show_what_became(context, plan, result, specs)
     return exit_code.of_result(plan, result, interrupt.exit)
+
+
+def _show_what_became(context: Context, plan: Plan, result: Result, specs: Sequence[OutputSpec]) -> None:
+    """Show the result, how the logs of jobs that ended badly end, and a fault of ours, if there is any."""
+    if plan.applyable or result.waits:
+        show_result(result, specs, context.target.clock.now())
+    if not result.interrupted:
+        _show_ends_of_logs(context, result)
+    for fault in result.faults[:1]:
+        exit_codes.report_fault(fault)
 
 
 def _show_ends_of_logs(context: Context, result: Result) -> None:
     """Show the last lines of the log of each job that was waited for and ended badly."""
-    badly = [w.job for w in result.waits if w.end == "ended_badly" and w.job is not None]
+    badly = [w.job for w in result.waits if w.end is WaitEnd.ENDED_BADLY and w.job is not None]
     if not badly:
         return
-    from reconciler.cli.wait import show_end_of_log
-
     for job in badly:
         show_end_of_log(context.target, job)
 
@@ -157,9 +156,6 @@ def _execute(
     hold: Held,
     options: Options,
 ) -> Result:
-    from reconciler.cli.terminal.wait_table import live_table
-    from reconciler.rollout import Rollout
-
     interrupt = hold.interrupt
     if asked.goal is not None:
         gc.enable()  # a run is spared it while it is short; a wait may last for days
@@ -181,31 +177,3 @@ def _check_it_was_shown() -> None:
     if console.has_no_reader:
         why = "the plan could not be shown: stdout is closed; nothing was changed"
         raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
-
-
-def has_terminal() -> bool:
-    """Whether there is a terminal to ask on."""
-    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
-
-
-def confirm(question: str) -> None:
-    """Ask on the terminal.
-
-    Raises:
-        Refused: the answer is no, or none (Ctrl-D), there is no terminal, or nobody sees it.
-    """
-    if not has_terminal():
-        raise Refused(Diagnostic("not confirmed", "no terminal to ask for confirmation", "add --yes"))
-    if not has_reader(sys.stderr):
-        why = "the prompt could not be shown: stderr is closed; nothing was changed"
-        raise Refused(Diagnostic("not confirmed", why, "keep stderr open, or add --yes"))
-    try:
-        is_confirmed = click.confirm(console.clean(question), err=True)
-    except click.Abort as aborted:
-        # To click the end of the input and Ctrl-C are the same.
-        if not isinstance(aborted.__context__, EOFError):
-            raise
-        console.tell("\n")
-        is_confirmed = False
-    if not is_confirmed:
-        raise Refused(Diagnostic("not confirmed", "nothing was changed"))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.cli.terminal.confirmation import confirm
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed.phase import Operation
 from reconciler.core.ports import ServiceError
+from reconciler.core.text.sanitize import printable
 from reconciler.jobs.actions import check_allowed, delete, delete_unless, terminate
 
 if TYPE_CHECKING:
@@ -66,9 +68,6 @@ def delete_all(
 def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
     if yes:
         return
-    from reconciler.cli.execution import confirm
-    from reconciler.core.text.sanitize import printable
-
     for job in jobs:
         console.say(printable(f"  {job.id}  {job.name}  {job.phase_text}"))
     confirm(f"{verb} {'this job' if len(jobs) == 1 else f'these {len(jobs)} jobs'}?")
@@ -82,8 +81,6 @@ def _tried(target: Connected, job: ObservedJob, call: Callable[[Connected, Obser
 
 
 def _report(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
-    from reconciler.core.text.sanitize import printable
-
     if as_json:
         console.document({"jobs": [_document(ending) for ending in endings]})
     else:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.terminal.console import console
+from reconciler.core.observed.logtail import last_lines, unseen
+from reconciler.core.ports import ServiceError
 from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
+from reconciler.render.listing import render_lines
 
 if TYPE_CHECKING:
     from reconciler.cli.service_session import Called
@@ -29,9 +32,6 @@ def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> N
 
 def print_log(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     """Print the end of a log."""
-    from reconciler.core.observed.logtail import last_lines, unseen
-    from reconciler.render.listing import render_lines
-
     preview = there.target.logs.preview(job.id, task)
     if preview is None:
         _say_none(job, task)
@@ -54,8 +54,6 @@ def redact_log(text: str, *, is_cut: bool) -> str:
 
 def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     """Print a log as it grows, until the job has ended. With JSON each line is an object."""
-    from reconciler.core.observed.logtail import last_lines, unseen
-
     seen, is_first = 0, True
     while True:
         # The phase first: what the job wrote before it ended is in the log that is read after it.
@@ -83,8 +81,6 @@ def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_
 
 
 def _print_part(text: str, *, as_json: bool) -> None:
-    from reconciler.render.listing import render_lines
-
     if as_json:
         for line in text.splitlines():
             console.document({"line": line}, indent=None)
@@ -94,8 +90,6 @@ def _print_part(text: str, *, as_json: bool) -> None:
 
 def end_of_log(logs: Logs, job: ObservedJob, lines: int) -> list[str]:
     """The last lines of a job's log; none where it cannot be read."""
-    from reconciler.core.ports import ServiceError
-
     try:
         preview = logs.preview(job.id, first_task(job))
     except ServiceError:

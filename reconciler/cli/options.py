@@ -14,6 +14,7 @@ import click
 
 from reconciler.cli.completions import keys, target_names
 from reconciler.cli.terminal.console import console
+from reconciler.core.text.duration import parse_duration
 from reconciler.render import Content, formats_of
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ class DurationType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read it."""
-        from reconciler.core.text.duration import parse_duration
-
         try:
             return parse_duration(str(value))
         except ValueError as error:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.terminal.console import console
+from reconciler.core.drift.report import DriftReport
+from reconciler.core.outcome import Result
+from reconciler.core.planning.plan import Plan
 from reconciler.render import FORMATS, Content, formats_of, render
-
-if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
+from reconciler.render.style import PLAIN, View
 
 
 def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False) -> None:
@@ -63,8 +61,6 @@ def _write(
     show_keep: bool = False,
     at_s: float = 0.0,
 ) -> None:
-    from reconciler.render.style import PLAIN, View
-
     for spec in specs:
         style = console.style(sys.stdout) if spec.file is None else PLAIN
         view = View(style, show_keep, console.redact, console.verbosity > 0, at_s)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from reconciler.cli.context import load_stack, runtime
 from reconciler.cli.options import STACK, TARGET_NAME, option
 from reconciler.cli.terminal.console import console
 from reconciler.core.text.sanitize import printable
@@ -79,6 +78,7 @@ def called(
     target: str | None,
 ) -> Iterator[Called]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
+    from reconciler.cli.context import load_stack, runtime
     from reconciler.core.text.declared_secrets import DeclaredSecrets
     from reconciler.targets import connected
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from reconciler.cli.context import opened
-from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
 from reconciler.cli.options import (
     GUARDS,
     LOCK,
@@ -87,6 +85,8 @@ def command(
     carries one event per line.
     """
     from reconciler import reconcile
+    from reconciler.cli.context import opened
+    from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
     from reconciler.core.planning.planner import Options
     from reconciler.core.record import RunKind
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from reconciler.cli.context import opened
-from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
 from reconciler.cli.options import LOCK, TARGET, TIMEOUT, YES, OutputSpec, output, with_options
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
 from reconciler.render import Content
@@ -30,6 +28,8 @@ def command(
     the selected jobs are terminated.
     """
     from reconciler import reconcile
+    from reconciler.cli.context import opened
+    from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
     from reconciler.core.record import RunKind
 
     asked = ApplyRequest("Terminate these jobs?", RunKind.DESTROY, outputs, as_json, yes, timeout_s)

@@ -7,9 +7,7 @@ from typing import Any
 
 import click
 
-from reconciler.cli.context import opened
 from reconciler.cli.options import TARGET, OutputSpec, output, with_options
-from reconciler.cli.output import show_drift, wanted
 from reconciler.core import exit_code
 from reconciler.render import Content
 
@@ -23,6 +21,8 @@ def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int
     the manifest are not drift; they are listed separately as pending.
     """
     from reconciler import reconcile
+    from reconciler.cli.context import opened
+    from reconciler.cli.output import show_drift, wanted
 
     with opened(offline=True, **options) as context:
         report = reconcile.drift(context)

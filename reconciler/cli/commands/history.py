@@ -230,7 +230,7 @@ def _declared_for(one: PastRevision) -> Any:
 
 
 def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
-    from reconciler.cli.execution import confirm
+    from reconciler.cli.terminal.confirmation import confirm
     from reconciler.core.planning.plan import timestamp
 
     store, scope, before_s = place.store, place.scope, place.clock.now() - age_s

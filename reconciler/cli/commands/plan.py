@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from reconciler.cli.context import opened
 from reconciler.cli.options import (
     DETAILED,
     GUARDS,
@@ -21,7 +20,6 @@ from reconciler.cli.options import (
     output,
     with_options,
 )
-from reconciler.cli.output import show_digest, show_plan, wanted
 from reconciler.cli.terminal.console import console
 from reconciler.core import exit_code
 from reconciler.render import Content
@@ -46,6 +44,8 @@ def command(
     PATH is one or more manifest files or directories; default: the current directory.
     """
     from reconciler import reconcile
+    from reconciler.cli.context import opened
+    from reconciler.cli.output import show_digest, show_plan, wanted
     from reconciler.core.planning.planner import Options
 
     with opened(records=records, **options) as context:

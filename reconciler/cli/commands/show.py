@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from reconciler.cli.options import SHOW_KEEP, OutputSpec, output, with_options
-from reconciler.cli.output import show_digest, show_plan, wanted
 from reconciler.cli.terminal.console import console
 from reconciler.render import Content
 
@@ -27,6 +26,7 @@ def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep:
     If applying it would look up values, or use another record store than the stack's own, that is
     shown first.
     """
+    from reconciler.cli.output import show_digest, show_plan, wanted
     from reconciler.saved_plans import read_plan
 
     read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=False)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from reconciler.cli.completions import keys_and_paths
-from reconciler.cli.context import opened
 from reconciler.cli.options import TARGET, option, with_options
 from reconciler.cli.service_session import JSON
 from reconciler.cli.terminal.console import console
@@ -52,8 +51,17 @@ def command(
     or .yml is a PATH, any other a KEY. --watch redraws a terminal; elsewhere it prints changes,
     at most once a minute. With --json each update is one line. Exits 8 if something could not be read.
     """
+    from reconciler.cli.context import opened
+
     keys, paths = _arguments(words, variables, var_files)
-    with opened(paths, variables, var_files, only=(*keys, *only), offline=True, **options) as context:
+    with opened(
+        paths=paths,
+        variables=variables,
+        var_files=var_files,
+        only=(*keys, *only),
+        offline=True,
+        **options,
+    ) as context:
         if watch:
             return _watch(context, as_json=as_json)
         from reconciler import reconcile

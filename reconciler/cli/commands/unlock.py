@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.cli.execution import confirm
 from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, with_options
+from reconciler.cli.terminal.confirmation import confirm
 from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, Refused
 from reconciler.core.text.sanitize import printable

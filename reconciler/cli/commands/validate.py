@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.context import load_stack
 from reconciler.cli.options import STACK, option, with_options
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
@@ -26,6 +25,7 @@ def command(
     PATH is one or more manifest files or directories; default: the current directory. Neither
     the service nor credentials are needed, and sensitive variables may have no value.
     """
+    from reconciler.cli.context import load_stack
     from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 
     found: tuple[Diagnostic, ...] = ()

@@ -237,14 +237,20 @@ def _choices_among(options: list[_Option]) -> tuple[list[_Choice], list[_Choice]
     """What may have been declared at once: one value or all below some object; rarely, two of one object."""
     together = _below_each_object(option for option in options if option.is_put_back)
     others = [(option,) for option in options if not option.is_put_back]
+    swaps, pairs = _of_one_object(options)
+    rarely = [*swaps, *(pair for pair in pairs if _paths(pair) not in together)]
+    return [*sorted(together.values(), key=len), *others], rarely
+
+
+def _of_one_object(options: Iterable[_Option]) -> tuple[list[_Choice], list[_Choice]]:
+    """All options of each object that has both kinds, and each two of them of which one is put back."""
     beside: dict[_Path, list[_Option]] = {}
     for option in options:
         beside.setdefault(option.path[:-1], []).append(option)
     # One way to name an engine was declared, and the service filled in the other, which is declared now.
     swaps = [tuple(siblings) for siblings in beside.values() if len({o.is_put_back for o in siblings}) > 1]
     of_two = chain.from_iterable(combinations(siblings, 2) for siblings in beside.values())
-    pairs = [pair for pair in of_two if any(o.is_put_back for o in pair) and _paths(pair) not in together]
-    return [*sorted(together.values(), key=len), *others], [*swaps, *pairs]
+    return swaps, [pair for pair in of_two if any(option.is_put_back for option in pair)]
 
 
 def _below_each_object(options: Iterable[_Option]) -> dict[tuple[_Path, ...], _Choice]:

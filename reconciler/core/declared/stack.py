@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidatorFunctionWrapHandler,
+    WithJsonSchema,
     WrapValidator,
     model_validator,
 )
@@ -26,7 +27,32 @@ from reconciler.core.declared.target_kind import TARGET_KINDS, KindName, TargetK
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.store_url import STORES
 from reconciler.core.text.credential_names import is_credential_name
-from reconciler.core.text.duration import Duration
+from reconciler.core.text.duration import parse_duration
+
+
+def _seconds(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise PydanticCustomError("duration", "a duration must be text such as 90s, 2m, 1h30m or 2d")
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise PydanticCustomError("duration", "{message}", {"message": str(error)}) from None
+
+
+#: Seconds in the program, `1h30m` in a file.
+Duration = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$",
+            "minLength": 2,
+            "examples": ["2m"],
+        }
+    ),
+    Field(ge=0),
+]
 
 
 class OnChange(StrEnum):

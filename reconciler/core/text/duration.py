@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: Far beyond what anybody waits for, and within what dates can be reckoned with.
@@ -27,31 +23,6 @@ def parse_duration(text: str) -> float:
     if seconds > _MOST_S:
         raise ValueError(f'"{text}" is more than 1000 years')
     return seconds
-
-
-def _seconds(value: Any) -> Any:
-    if not isinstance(value, str):
-        raise PydanticCustomError("duration", "a duration must be text such as 90s, 2m, 1h30m or 2d")
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise PydanticCustomError("duration", "{message}", {"message": str(error)}) from None
-
-
-#: Seconds in the program, `1h30m` in a file.
-Duration = Annotated[
-    float,
-    BeforeValidator(_seconds),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$",
-            "minLength": 2,
-            "examples": ["2m"],
-        }
-    ),
-    Field(ge=0),
-]
 
 
 def format_duration(seconds: float) -> str:

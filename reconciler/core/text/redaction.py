@@ -5,7 +5,7 @@ Numbers, times and words of ours (enums) stay what they are, so that a value kee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -28,10 +28,10 @@ def _clean(value: Any, redact: _Redact) -> Any:
     if isinstance(value, str):
         return value if isinstance(value, Enum) else redact(show(value))
     if isinstance(value, BaseModel):
-        changed = _changed(value, (*type(value).model_fields, *(value.model_extra or ())), redact)
+        changed = _changed(value, redact)
         return value.model_copy(update=changed) if changed else value
     if is_dataclass(value) and not isinstance(value, type):
-        changed = _changed(value, (one.name for one in fields(value)), redact)
+        changed = _changed(value, redact)
         return replace(value, **changed) if changed else value
     if isinstance(value, Mapping):
         return {_clean(name, redact): _clean(member, redact) for name, member in value.items()}
@@ -40,8 +40,16 @@ def _clean(value: Any, redact: _Redact) -> Any:
     return value
 
 
-def _changed(value: object, names: Iterable[str], redact: _Redact) -> dict[str, Any]:
-    members = {name: getattr(value, name) for name in names}
+def _members_of(value: Any) -> dict[str, Any]:
+    if isinstance(value, BaseModel):
+        names = (*type(value).model_fields, *(value.model_extra or ()))
+    else:
+        names = tuple(one.name for one in fields(value))
+    return {name: getattr(value, name) for name in names}
+
+
+def _changed(value: Any, redact: _Redact) -> dict[str, Any]:
+    members = _members_of(value)
     cleaned = {name: _clean(member, redact) for name, member in members.items()}
     # A secret is equal to text that has its letters, and is not that text.
     return {n: v for n, v in cleaned.items() if v is not members[n] and repr(v) != repr(members[n])}
