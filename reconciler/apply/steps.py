@@ -13,7 +13,7 @@ from typing import Any
 
 from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.journaled import Turn
-from reconciler.apply.waiter import PROGRESS_EVERY_S, wait_for
+from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.declared.digest import is_of_same_form
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import did_not_take, legal_now, unreported_paths
@@ -420,7 +420,7 @@ class Steps:
         Raises:
             Interrupted: the program is to stop.
         """
-        waiting = _WaitingForJob(self._backend, self._clock, job, goal, partial(self._tell_progress, action))
+        waiting = WaitingForJob(self._backend, self._clock, job, goal, partial(self._tell_progress, action))
         if not waiting.is_over and not self._turn.is_interrupted:
             self._turn.pause()
         is_over = wait_for(waiting, self._clock, self._timeout_s, lambda: self._turn.is_interrupted)
@@ -437,38 +437,6 @@ class Steps:
         if not self._turn.is_interrupted:
             self._turn.pause()
             self._clock.sleep(seconds)
-
-
-class _WaitingForJob:
-    """One job that an action waits for; see `apply.waiter.Waiting`."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        clock: Clock,
-        job: ObservedJob,
-        goal: Goal,
-        tell_progress: Callable[[ObservedJob], None],
-    ) -> None:
-        self._backend, self._clock, self._goal, self._tell_progress = backend, clock, goal, tell_progress
-        self._told_s = clock.now()
-        self.job = job
-
-    @property
-    def is_over(self) -> bool:
-        return judge(self._goal, self.job.phase) is not WaitEnd.WAITING
-
-    def announce(self, _: float) -> float:
-        now_s = self._clock.now()
-        if now_s - self._told_s >= PROGRESS_EVERY_S:
-            self._told_s = now_s
-            self._tell_progress(self.job)
-        return self._told_s + PROGRESS_EVERY_S - now_s
-
-    def look(self) -> bool:
-        with suppress(*UNCERTAIN, Throttled):  # one look more; the time limit ends it
-            self.job = self._backend.details(self.job.id)
-        return False
 
 
 def _met_before(end: ActionEnded) -> ServiceError | None:

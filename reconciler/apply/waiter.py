@@ -7,10 +7,13 @@ of the clock that it is handed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from reconciler.core.ports import Clock
+from reconciler.core.goal import Goal, judge
+from reconciler.core.observed.job import ObservedJob
+from reconciler.core.outcome import WaitEnd
+from reconciler.core.ports import UNCERTAIN, Backend, Clock, Throttled
 
 #: Seconds between two looks: they double from the first to the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
@@ -54,3 +57,38 @@ def wait_for(
         clock.sleep(min(pause_s, left_s, waiting.announce(pause_s)))
         pause_s = FIRST_PAUSE_S if waiting.look() else min(LONGEST_PAUSE_S, pause_s * 2)
     return waiting.is_over
+
+
+class WaitingForJob:
+    """One job that is waited for; what goes on is told every ten seconds."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        job: ObservedJob,
+        goal: Goal,
+        tell_progress: Callable[[ObservedJob], None],
+    ) -> None:
+        self._backend, self._clock, self._goal, self._tell_progress = backend, clock, goal, tell_progress
+        self._told_s = clock.now()
+        self.job = job
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the goal is reached or out of reach."""
+        return judge(self._goal, self.job.phase) is not WaitEnd.WAITING
+
+    def announce(self, _: float) -> float:
+        """Tell the progress when it is time; return how long it is until the next time."""
+        now_s = self._clock.now()
+        if now_s - self._told_s >= PROGRESS_EVERY_S:
+            self._told_s = now_s
+            self._tell_progress(self.job)
+        return self._told_s + PROGRESS_EVERY_S - now_s
+
+    def look(self) -> bool:
+        """Read the job; what cannot be read now is looked at once more, until the time is up."""
+        with suppress(*UNCERTAIN, Throttled):
+            self.job = self._backend.details(self.job.id)
+        return False

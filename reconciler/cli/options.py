@@ -148,10 +148,6 @@ class OutputType(OnePerLine):
     def __init__(self, content: Content) -> None:
         self._content = content
 
-    def get_metavar(self, *_: Any, **__: Any) -> str:
-        """Name the formats in the help."""
-        return f"{'|'.join(formats_of(self._content))}[=FILE]"
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OutputSpec:
         """Split it, and check the format."""
         if isinstance(value, OutputSpec):
@@ -323,7 +319,7 @@ def output(content: Content) -> Sequence[Callable[[Any], Any]]:
             "outputs",
             multiple=True,
             type=OutputType(content),
-            help="Output format, and file unless stdout; repeatable.",
+            help=f"Output format ({', '.join(formats_of(content))}), and file unless stdout; repeatable.",
         ),
     )
 

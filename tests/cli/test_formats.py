@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.cli.options import OutputType
 from reconciler.cli.registry import COMMANDS, LazyGroup
-from reconciler.render import FORMATS, Content, Format
+from reconciler.render import FORMATS, Content, Format, formats_of
 from reconciler.render.style import View
 from tests.cli.conftest import Reconciler, manifest, write
 
@@ -70,7 +70,13 @@ def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, comman
     lines = [line for line in said.out.splitlines() if line.startswith("SHOUTED")]
     assert [line.split()[1] for line in lines] == contents, said.err
     assert write("", "empty.txt").with_name("shown.txt").read_text().split()[1] == contents[0]
-    assert "text|json|shout[=FILE]" in reconciler(command, "--help").out.replace("\n", "")
+
+
+@pytest.mark.parametrize("command", TAKES_FORMATS)
+def test_help_names_the_formats(reconciler: Reconciler, command: str) -> None:
+    words = " ".join(reconciler(command, "--help").out.split())
+    known = ", ".join(formats_of(ARGUMENTS[command][1][0]))
+    assert f"Output format ({known}), and file unless stdout" in words
 
 
 @pytest.mark.usefixtures("stack", "shout")
