@@ -25,59 +25,6 @@ _BRANCHES = (
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-#: What is over a limit still, as file and function. Nothing is to be added.
-EXCEPTIONS: frozenset[str] = frozenset(
-    {
-        "reconciler/backends/auth/credential_chain.py _file",
-        "reconciler/backends/connect.py connect",
-        "reconciler/backends/connect.py connect_inprocess",
-        "reconciler/backends/http/session.py __init__",
-        "reconciler/backends/http/session.py _insist",
-        "reconciler/backends/modelarts/job_parser.py find_oddity",
-        "reconciler/backends/modelarts/job_parser.py read_job",
-        "reconciler/backends/modelarts/observe.py observe",
-        "reconciler/backends/modelarts/operations.py events",
-        "reconciler/backends/modelarts/paging.py _read_once",
-        "reconciler/cli/commands/emulator.py serve",
-        "reconciler/core/declared/desired.py _check_source",
-        "reconciler/core/drift/fields.py _restored",
-        "reconciler/core/drift/report.py make_drift_report",
-        "reconciler/core/drift/rules.py _pending_edits",
-        "reconciler/core/exit_code.py of_result",
-        "reconciler/core/observed/ownership.py sort_by_key",
-        "reconciler/core/planning/action_builder.py plain",
-        "reconciler/core/planning/decide.py decide",
-        "reconciler/core/planning/decide.py newest",
-        "reconciler/core/planning/history.py make_history",
-        "reconciler/core/planning/status.py _waits_for",
-        "reconciler/core/planning/status.py of_key",
-        "reconciler/core/planning/supersession.py judge_followed",
-        "reconciler/emulator/app.py create_app",
-        "reconciler/emulator/operations/answers.py _fill_algorithm",
-        "reconciler/emulator/operations/answers.py _fill_spec",
-        "reconciler/emulator/operations/jobs.py _merge",
-        "reconciler/emulator/operations/logs_events.py events",
-        "reconciler/emulator/operations/searching.py _conditions",
-        "reconciler/emulator/operations/searching.py _filter",
-        "reconciler/emulator/operations/searching.py read_search",
-        "reconciler/emulator/operations/validation.py _check_resource",
-        "reconciler/emulator/operations/validation.py _check_source",
-        "reconciler/emulator/operations/validation.py _check_spec",
-        "reconciler/emulator/operations/variants.py respell_declared",
-        "reconciler/emulator/storage/records.py body_columns",
-        "reconciler/jobs/client.py list",
-        "reconciler/jobs/search.py read",
-        "reconciler/jobs/search.py wanted",
-        "reconciler/manifests/merge.py _take_texts",
-        "reconciler/manifests/problems.py diagnostics",
-        "reconciler/manifests/yaml/document.py _collection",
-        "reconciler/manifests/yaml/positions.py diagnose",
-        "reconciler/manifests/yaml/positions.py token_at",
-        "reconciler/records/journal.py _write",
-        "reconciler/render/history.py _run",
-    }
-)
-
 
 class Size(NamedTuple):
     """How large a function is, and where it stands."""
@@ -142,13 +89,7 @@ SIZES = [
 
 
 def test_no_function_is_over_a_limit() -> None:
-    over = [str(size) for size in SIZES if size.is_over and f"{size.file} {size.name}" not in EXCEPTIONS]
-    assert over == []
-
-
-def test_exceptions_are_over_a_limit_still() -> None:
-    over = {f"{size.file} {size.name}" for size in SIZES if size.is_over}
-    assert EXCEPTIONS - over == set(), "below the limits by now: take it out of the table"
+    assert [str(size) for size in SIZES if size.is_over] == []
 
 
 @pytest.mark.parametrize(

@@ -129,11 +129,12 @@ LATE: Mapping[str, str] = {
     "cli/terminal/wait_table.py": UNUSED,
     "connection.py": UNUSED,
     "core/declared/diff.py": UNUSED,
+    "cli/completions.py": UNUSED,
     "core/endpoint_url.py": UNUSED,
     "core/exit_code.py": OPTIONS,
     "core/text/decoding.py": UNUSED,
     "emulator/server.py": UNUSED,
-    "jobs/search.py": UNUSED,
+    "local_target.py": UNUSED,
     "manifests/merge.py": UNUSED,
     "manifests/suggestions.py": UNUSED,
     "manifests/yaml/composition.py": UNUSED,
@@ -141,8 +142,7 @@ LATE: Mapping[str, str] = {
     "reconcile.py": UNUSED,
     "recording.py": UNUSED,
     "records/__init__.py": PUBLIC,
-    "records/database.py": UNUSED,
-    "targets.py": UNUSED,
+    "records/dialects/postgresql.py": UNUSED,
 }
 
 
