@@ -131,7 +131,7 @@ OTHER_SLEEPS = {
     "cli/logs.py",
     "emulator/app.py",
     "jobs/logs.py",
-    "targets.py",
+    "local_target.py",
 }
 
 
