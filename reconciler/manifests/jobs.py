@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from reconciler.core.declared.body import HOISTED, RAW_FORBIDDEN, create_body, d
 from reconciler.core.declared.canonical import Rule, rules
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
 from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
-from reconciler.core.declared.stack import DesiredJob, JobEntry, Lifecycle
+from reconciler.core.declared.stack import NOT_IN_DEFAULTS, DesiredJob, JobEntry, Lifecycle
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
@@ -21,11 +21,12 @@ from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
+from reconciler.manifests.templates import EXTENDS, Templates, extended_by
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, location_of_key
 
 #: What an absent entry may say without declaring a body.
-_NO_BODY = frozenset({"state", "lifecycle", "description", "needs", "formerly"})
+_NO_BODY = frozenset({"state", "lifecycle", "description", "extends", "needs", "formerly"})
 #: Errors that may only be the echo of another one that has been told, or of something left out.
 _ECHOES = frozenset({"missing", "rule"})
 #: Fields that are shown or compared, so that a secret there could not be kept.
@@ -46,11 +47,13 @@ class JobReader:
     expander: Expander
     links: Links
     defaults: tuple[tuple[Document, dict[str, Any]], ...] = ()
+    templates: Templates = field(default_factory=Templates)
     skip: frozenset[str] = frozenset()
     problems: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
     _shared: tuple[dict[str, Any], bool] | None = None
     _defaults_are_checked: bool = False
+    _parts: dict[str, tuple[dict[str, Any], bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._depends_on_job = any(_mentions_job(tree) for _, tree in self.defaults)
@@ -69,8 +72,23 @@ class JobReader:
             return
         tree, _ = self._defaults(self.expander.for_job(_ANY_KEY))
         self._secrets_in(tree)
-        tree = _without_key(tree)
         origin = Origin(tuple((document, ("defaults",)) for document, _ in self.defaults))
+        self._check_part(_without_key(tree), origin)
+
+    def check_templates(self) -> None:
+        """Look at the templates that no job was there to be read with."""
+        expander = self.expander.for_job(_ANY_KEY)
+        for name, template in self.templates.entries.items():
+            if name in self.templates.used or not isinstance(template.value, dict):
+                continue
+            origin = Origin(((template.document, template.steps),))
+            tree, _ = self._expanded(_without_axes(template.value), expander, origin)
+            tree = desugar({key: value for key, value in tree.items() if key not in NOT_IN_DEFAULTS})
+            self._secrets_in(tree)
+            self._check_part(_without_key(tree), origin)
+
+    def _check_part(self, tree: dict[str, Any], origin: Origin) -> None:
+        """Say what is wrong with a part of an entry; what it lacks, a job may have."""
         try:
             JobEntry.model_validate(tree)
         except ValidationError as error:
@@ -87,31 +105,56 @@ class JobReader:
         value, is_whole = self._expanded(entry.value, expander, own)
         if "needs" in value or "formerly" in value:
             self.links.take(entry, value)
-        under, defaults_are_whole = self._defaults(expander)
+        self.problems += self.templates.check(entry, value)
+        templates = self.templates.chain(extended_by(value))
+        under, defaults_are_whole = self._inherited(templates, expander)
         has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
         if not has_body:
-            under = {name: under[name] for name in ("lifecycle",) if name in under}
-        else:
-            self._defaults_are_checked = True
-        if under and not self._is_affordable(under, own):
+            under = {"lifecycle": under["lifecycle"]} if "lifecycle" in under else {}
+        self._defaults_are_checked |= has_body
+        if under and not self._is_affordable(under, own, is_shared=not templates):
             return None
-        merged = merge(under, desugar(value)) if under else desugar(value)
+        merged = merge(under, desugar(_without_templates(value)))
         _drop_removed(merged)
-        return self._validated(entry, merged, has_body, is_whole and defaults_are_whole)
+        origin = self._origin(entry, templates)
+        return self._validated(entry, origin, merged, has_body, is_whole and defaults_are_whole)
 
-    def _is_affordable(self, under: dict[str, Any], origin: Origin) -> bool:
-        """Whether the defaults may stand in one more job; a problem if not."""
+    def _is_affordable(self, under: dict[str, Any], origin: Origin, *, is_shared: bool) -> bool:
+        """Whether what is inherited may stand in one more job; a problem if not."""
         budget = self.expander.budget
         try:
-            budget.spend(measure(under) if self._depends_on_job else budget.size_of(under))
+            is_shared = is_shared and not self._depends_on_job
+            budget.spend(budget.size_of(under) if is_shared else measure(under))
         except BudgetExceeded:
             problem = too_much()
             self.problems.append(origin.diagnose((), problem.what, problem.why, at_key=True))
             return False
         return True
 
-    def _origin(self, entry: MergedEntry, *, with_defaults: bool = True) -> Origin:
+    def _inherited(self, templates: Sequence[MergedEntry], expander: Expander) -> tuple[dict[str, Any], bool]:
+        """What an entry is merged over: defaults, then its templates; and whether all of it has a value."""
+        under, is_whole = self._defaults(expander)
+        for template in templates:
+            part, part_is_whole = self._part(template, expander)
+            under, is_whole = merge(under, part), is_whole and part_is_whole
+        return under, is_whole
+
+    def _part(self, template: MergedEntry, expander: Expander) -> tuple[dict[str, Any], bool]:
+        """What a template says; the same for every job, unless an expression asks for the job."""
+        if template.name not in self._parts:
+            says = template.value if isinstance(template.value, dict) else {}
+            tree = {name: member for name, member in says.items() if name != EXTENDS}
+            part, is_whole = self._expanded(tree, expander, Origin(((template.document, template.steps),)))
+            if _mentions_job(tree):
+                return desugar(part), is_whole
+            self._parts[template.name] = desugar(part), is_whole
+        return self._parts[template.name]
+
+    def _origin(
+        self, entry: MergedEntry, templates: Sequence[MergedEntry] = (), *, with_defaults: bool = True
+    ) -> Origin:
         places: list[tuple[Document, tuple[PathStep, ...]]] = [(entry.document, entry.steps)]
+        places += [(template.document, template.steps) for template in reversed(templates)]
         if with_defaults:
             places += [(document, ("defaults",)) for document, _ in self.defaults]
         return Origin(tuple(places))
@@ -143,10 +186,9 @@ class JobReader:
             return partly, False
 
     def _validated(
-        self, entry: MergedEntry, merged: dict[str, Any], has_body: bool, is_whole: bool
+        self, entry: MergedEntry, origin: Origin, merged: dict[str, Any], has_body: bool, is_whole: bool
     ) -> DesiredJob | None:
         is_absent = merged.get("state") == "absent"
-        origin = self._origin(entry)
         secrets = self._secrets_in(merged)
         try:
             lifecycle = JobEntry.model_validate(merged).lifecycle
@@ -209,6 +251,14 @@ class JobReader:
                 yield origin.diagnose(steps_of(steps, merged), "secret not allowed here", why)
 
 
+def _without_templates(value: dict[str, Any]) -> dict[str, Any]:
+    """What an entry says itself; an `extends` that names no templates is for the models to refuse."""
+    names = value.get(EXTENDS)
+    if isinstance(names, str) or (isinstance(names, list) and all(isinstance(one, str) for one in names)):
+        return {name: member for name, member in value.items() if name != EXTENDS}
+    return value
+
+
 def _mentions_job(tree: Any) -> bool:
     """Whether an expression in it may have another value in another job."""
     if isinstance(tree, dict):
@@ -237,6 +287,15 @@ def _without_key(tree: Any) -> Any:
     if isinstance(tree, list):
         return [_without_key(value) for value in tree]
     return Unexpanded(tree) if type(tree) is str and _ANY_KEY in tree else tree
+
+
+def _without_axes(tree: Any) -> Any:
+    """The tree with those texts marked that depend on the combination of a sweep."""
+    if isinstance(tree, dict):
+        return {key: _without_axes(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_without_axes(value) for value in tree]
+    return Unexpanded(tree) if isinstance(tree, str) and "${matrix." in tree else tree
 
 
 def _drop_removed(merged: dict[str, Any]) -> None:

@@ -14,7 +14,17 @@ from reconciler.core.declared.stack import JobEntry, Manifest
 
 #: Keys that people look for first; all others follow in the order of their model.
 _FIRST: Mapping[type[BaseModel], tuple[str, ...]] = {
-    JobEntry: ("matrix", "name", "state", "kind", "description", "annotations", "formerly", "needs"),
+    JobEntry: (
+        "extends",
+        "matrix",
+        "name",
+        "state",
+        "kind",
+        "description",
+        "annotations",
+        "formerly",
+        "needs",
+    ),
     Algorithm: (
         *("id", "name", "subscription_id", "item_version_id"),
         *("code_dir", "boot_file", "command", "engine", "parameters", "inputs", "outputs", "environments"),
@@ -22,7 +32,10 @@ _FIRST: Mapping[type[BaseModel], tuple[str, ...]] = {
 }
 _MERGE = "<<"
 #: Mappings that are read as something else later.
-_READ_AS: Mapping[tuple[type[BaseModel], str], Any] = {(Manifest, "defaults"): JobEntry}
+_READ_AS: Mapping[tuple[type[BaseModel], str], Any] = {
+    (Manifest, "defaults"): JobEntry,
+    (Manifest, "templates"): dict[str, JobEntry],
+}
 
 
 class Shape:

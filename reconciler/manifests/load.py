@@ -41,6 +41,7 @@ from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
 from reconciler.manifests.problems import Origin, diagnostics, found
 from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.targets import Targets, default_problem
+from reconciler.manifests.templates import Templates
 from reconciler.manifests.variables import (
     NAME,
     NO_VALUE,
@@ -231,11 +232,14 @@ class _Loading:
             expander,
             Links(merged.jobs, sweeps.members),
             merged.defaults,
+            Templates(merged.templates),
             _ECHOES_OF_BROKEN if self._is_broken else frozenset(),
         )
         jobs = {key: job for key, entry in merged.jobs.items() if (job := reader.read(entry)) is not None}
         reader.check_defaults()
+        reader.check_templates()
         self._problems += sweeps.problems
+        self._problems += reader.templates.problems()
         self._problems += reader.problems
         self._problems += reader.links.problems()
         self._tell_missing_values(values)

@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.core.declared.body import desugar
 from reconciler.core.declared.scalar import scalar_text
-from reconciler.core.declared.stack import NOT_IN_DEFAULTS, Manifest
+from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, Manifest
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem, stack_problem
 from reconciler.manifests.problems import NAMED_LISTS, found
@@ -16,7 +16,7 @@ from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, location_of_key
 
-_MAPPINGS = ("targets", "variables", "limits", "defaults", "jobs")
+_MAPPINGS = ("targets", "variables", "limits", "defaults", "templates", "jobs")
 _TEXTS = ("apiVersion", "stack", "target", "records")
 API_VERSION = "reconciler/v1"
 
@@ -52,6 +52,7 @@ class MergedManifest:
     records_at: Document | None = None
     targets: dict[str, MergedEntry] = field(default_factory=dict)
     variables: dict[str, MergedEntry] = field(default_factory=dict)
+    templates: dict[str, MergedEntry] = field(default_factory=dict)
     jobs: dict[str, MergedEntry] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     limits_at: tuple[Document, ...] = ()
@@ -71,6 +72,7 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
             first = place.setdefault(entry.name, entry)
             if first is not entry and not same(first.value, entry.value):
                 merged.problems.append(_disagreement(entry, first.document))
+    _take_templates(merged, documents)
     _take_jobs(merged, documents)
     limits = [(document, document.tree["limits"]) for document in _having(documents, "limits")]
     for document, tree in limits:
@@ -173,6 +175,30 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
         merged.problems.append(
             diagnose(entry.document, entry.steps, what, why, "rename one of them", at_key=True)
         )
+
+
+def _take_templates(merged: MergedManifest, documents: Sequence[Document]) -> None:
+    for entry in _entries(documents, "templates"):
+        first = merged.templates.setdefault(entry.name, entry)
+        if first is not entry and not same(first.value, entry.value):
+            merged.problems.append(_disagreement(entry, first.document))
+        if not isinstance(entry.value, dict):
+            why = f"expected a mapping, got {found(entry.value)}"
+            merged.problems.append(diagnose(entry.document, entry.steps, "wrong type", why))
+            continue
+        for name, says in NOT_IN_TEMPLATES.items():
+            if name in entry.value:
+                steps, why = (*entry.steps, name), f"{name} says {says}"
+                merged.problems.append(
+                    diagnose(
+                        entry.document,
+                        steps,
+                        "not allowed in templates",
+                        why,
+                        "set it on the job",
+                        at_key=True,
+                    )
+                )
 
 
 def _take_defaults(merged: MergedManifest, documents: Sequence[Document]) -> None:

@@ -328,7 +328,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
             "unknown field",
             '"matrices" is not one of kind, description, annotations, training_experiment_reference, '
             "algorithm, tasks, spec, endpoints, train_type, ftjob_config, matrix, name, lifecycle, state, "
-            "needs, formerly, raw",
+            "extends, needs, formerly, raw",
             'did you mean "matrix"?',
             "matrices",
             "jobs.a",

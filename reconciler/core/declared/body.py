@@ -76,6 +76,8 @@ def _is_map_of_values(part: Any) -> bool:
 def _named(kind: str, name: str, item: Any) -> Any:
     if isinstance(item, Mapping):
         return {"name": name, **item}
+    if item is None:
+        return {"name": name, "value" if kind == "parameters" else "remote": None}
     if kind == "parameters":
         return {"name": name, "value": item}
     return {"name": name, "remote": {"obs": {"obs_url": item}}}
@@ -116,11 +118,19 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         elif key in _NAMED_LISTS and _is_named(below) and _is_named(value):
             named = {item["name"]: item for item in below}
             for item in value:
-                named[item["name"]] = merge(named.get(item["name"], {}), item)
+                if item["name"] in named and _says_null(item):
+                    del named[item["name"]]
+                else:
+                    named[item["name"]] = merge(named.get(item["name"], {}), item)
             result[key] = list(named.values())
         else:
             result[key] = value
     return result
+
+
+def _says_null(item: Mapping[str, Any]) -> bool:
+    """Whether an item of a named list says of its value only that there is none."""
+    return len(item) > 1 and all(value is None for name, value in item.items() if name != "name")
 
 
 def _is_named(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:

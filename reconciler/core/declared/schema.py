@@ -12,7 +12,15 @@ from typing import Any
 
 from reconciler.core.declared.body import RAW_FORBIDDEN
 from reconciler.core.declared.expression import VARIABLE_NAME
-from reconciler.core.declared.stack import NOT_IN_DEFAULTS, JobEntry, Limits, Manifest, Target, Variable
+from reconciler.core.declared.stack import (
+    NOT_IN_DEFAULTS,
+    NOT_IN_TEMPLATES,
+    JobEntry,
+    Limits,
+    Manifest,
+    Target,
+    Variable,
+)
 from reconciler.core.observed.identity import KEY_PATTERN, STACK_PATTERN
 from reconciler.core.store_url import STORES
 
@@ -42,6 +50,7 @@ def manifest_schema() -> dict[str, Any]:
     definitions = _definitions()
     job = {"$ref": "#/$defs/JobEntry"}
     defaults = {"allOf": [job, {"properties": dict.fromkeys(NOT_IN_DEFAULTS, False)}]}
+    template = {"allOf": [job, {"properties": dict.fromkeys(NOT_IN_TEMPLATES, False)}]}
     sections: dict[str, Schema] = {
         "stack": {"type": "string", "pattern": _whole(STACK_PATTERN.pattern)},
         "targets": _section({"$ref": "#/$defs/Target"}, {"minLength": 1}),
@@ -49,6 +58,7 @@ def manifest_schema() -> dict[str, Any]:
         "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, {"type": "null"}]},
         "records": {"type": ["string", "null"], "pattern": _RECORDS},
         "defaults": {"anyOf": [defaults, {"type": "null"}]},
+        "templates": _section(template, {"minLength": 1}),
         "jobs": _section(job, _KEY),
     }
     properties = {}
@@ -86,7 +96,7 @@ def _definitions() -> dict[str, Schema]:
     _relax_required(definitions)
     _add_mapping_forms(definitions)
     definitions["JobEntry"]["properties"]["raw"] |= _raw()
-    for name in ("needs", "formerly"):
+    for name in ("extends", "needs", "formerly"):
         definitions["JobEntry"]["properties"][name] |= _keys()
     definitions["JobEntry"]["properties"]["matrix"] |= _matrix()
     return dict(sorted(definitions.items()))

@@ -143,6 +143,9 @@ class JobEntry(JobBody):
         default_factory=lambda: Lifecycle(), description="When to replace, retry or protect the job."
     )
     state: Literal["present", "absent"] = Field("present", description="absent: the job must not run.")
+    extends: Keys | None = Field(
+        None, description="Templates whose members the entry takes over, the later before the earlier."
+    )
     needs: Keys | None = Field(None, description="Keys of jobs that must complete before this one starts.")
     formerly: Keys | None = Field(
         None, description="Former keys of the job; their revisions count as its own."
@@ -156,9 +159,12 @@ class JobEntry(JobBody):
 NOT_IN_DEFAULTS = {
     "matrix": "the members of one entry",
     "name": "how the members of one entry are named",
+    "extends": "what one entry builds on",
     "needs": "what one job waits for",
     "formerly": "the former keys of one job",
 }
+#: The same for `templates`, which may build on each other.
+NOT_IN_TEMPLATES = {name: says for name, says in NOT_IN_DEFAULTS.items() if name != "extends"}
 
 
 class Target(Strict):
@@ -259,6 +265,9 @@ class Manifest(Strict):
     )
     defaults: dict[str, Any] = Field(
         default_factory=dict, description="Defaults merged into every job of the stack."
+    )
+    templates: dict[str, Any] = Field(
+        default_factory=dict, description="Jobs that are never made, by name; jobs take them over by extends."
     )
     jobs: dict[str, JobEntry] = Field(default_factory=dict, description="The jobs, by key.")
 

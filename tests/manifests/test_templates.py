@@ -1,0 +1,206 @@
+"""Templates: what a job takes over, in which order, and where it is said to come from."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.stack import DesiredJob
+from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
+
+DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
+
+
+def manifest(templates: str, jobs: str) -> str:
+    sections = (("templates", templates), ("jobs", jobs))
+    return (
+        HEAD
+        + DEFAULTS
+        + "".join(f"{name}:\n{textwrap.indent(textwrap.dedent(text), '  ')}\n" for name, text in sections)
+    )
+
+
+def jobs_of(place: Place, templates: str, jobs: str, **options: Any) -> dict[str, DesiredJob]:
+    place.write(manifest(templates, jobs))
+    return dict(place.load(**options).stack.jobs)
+
+
+def parameters(job: DesiredJob) -> dict[str, Any]:
+    assert job.body is not None
+    return {one["name"]: one["value"] for one in job.body["algorithm"].get("parameters", [])}
+
+
+def resource(job: DesiredJob) -> dict[str, Any]:
+    assert job.body is not None
+    found: dict[str, Any] = job.body["spec"]["resource"]
+    return found
+
+
+def test_job_wins_over_its_template_and_the_template_over_defaults(place: Place) -> None:
+    jobs = jobs_of(
+        place,
+        "big: {description: big, spec: {resource: {flavor_id: huge, node_count: 8}}}",
+        "a: {extends: big, spec: {resource: {node_count: 2}}}\nb: {}\n",
+    )
+    assert resource(jobs["a"]) == {"flavor_id": "huge", "node_count": 2}
+    assert jobs["a"].description == "big"
+    assert resource(jobs["b"]) == {"flavor_id": "gpu", "node_count": 1}
+
+
+def test_later_template_wins_over_the_earlier(place: Place) -> None:
+    templates = "one: {description: one, kind: job}\ntwo: {description: two}\n"
+    jobs = jobs_of(place, templates, "a: {extends: [one, two]}\nb: {extends: [two, one]}\n")
+    assert (jobs["a"].description, jobs["b"].description) == ("two", "one")
+
+
+def test_template_takes_over_what_it_extends_first(place: Place) -> None:
+    templates = """\
+        base: {description: base, spec: {resource: {node_count: 4}}}
+        gpu: {extends: base, description: gpu}
+        """
+    job = jobs_of(place, templates, "a: {extends: gpu}\n")["a"]
+    assert (job.description, resource(job)["node_count"]) == ("gpu", 4)
+
+
+def test_template_named_twice_is_merged_once_at_its_first_place(place: Place) -> None:
+    templates = """\
+        base: {description: base}
+        one: {extends: base, description: one}
+        two: {extends: base}
+        """
+    assert jobs_of(place, templates, "a: {extends: [one, two, base]}\n")["a"].description == "one"
+
+
+@pytest.mark.parametrize(
+    "inherited",
+    ["parameters: {lr: 1, epochs: 2}", "parameters: [{name: lr, value: 1}, {name: epochs, value: 2}]"],
+)
+@pytest.mark.parametrize(
+    ("own", "left"),
+    [
+        ("parameters: {lr: 5}", {"lr": "5", "epochs": "2"}),
+        ("parameters: [{name: lr, value: 5}]", {"lr": "5", "epochs": "2"}),
+        ("parameters: {lr: null}", {"epochs": "2"}),
+        ("parameters: [{name: lr, value: null}]", {"epochs": "2"}),
+        ("parameters: null", {}),
+    ],
+)
+def test_members_are_merged_and_removed_by_name_in_each_form(
+    place: Place, inherited: str, own: str, left: dict[str, str]
+) -> None:
+    jobs = jobs_of(place, f"t: {{algorithm: {{{inherited}}}}}", f"a: {{extends: t, algorithm: {{{own}}}}}\n")
+    assert parameters(jobs["a"]) == left
+
+
+@pytest.mark.parametrize("form", ["inputs: {x: null}", "inputs: [{name: x, remote: null}]"])
+def test_null_removes_an_input(place: Place, form: str) -> None:
+    jobs = jobs_of(
+        place,
+        "t: {algorithm: {inputs: {x: obs://b/x/, y: obs://b/y/}}}",
+        f"a: {{extends: t, algorithm: {{{form}}}}}\n",
+    )
+    body = jobs["a"].body
+    assert body is not None
+    assert [one["name"] for one in body["algorithm"]["inputs"]] == ["y"]
+
+
+def test_null_removes_what_was_inherited_on_any_level(place: Place) -> None:
+    jobs = jobs_of(
+        place,
+        """\
+        t:
+          description: t
+          spec: {log_export_path: {obs_url: obs://b/log/}}
+          algorithm: {environments: {A: '1', B: '2'}}
+        """,
+        """\
+        a:
+          extends: t
+          description: null
+          spec: {log_export_path: null}
+          algorithm: {environments: {A: null}}
+        """,
+    )
+    body = jobs["a"].body
+    assert body is not None
+    assert jobs["a"].description == ""
+    assert "log_export_path" not in body["spec"]
+    assert body["algorithm"]["environments"] == {"B": "2"}
+
+
+def test_same_job_through_a_template_and_by_itself_has_the_same_digest(place: Place) -> None:
+    jobs = jobs_of(
+        place,
+        "t: {algorithm: {parameters: {lr: 0.1}}}",
+        "a: {extends: t}\nb: {algorithm: {parameters: [{name: lr, value: 0.1}]}}\n",
+    )
+    assert jobs["a"].digest == jobs["b"].digest
+
+
+def test_expressions_of_a_template_are_those_of_the_job(place: Place) -> None:
+    jobs = jobs_of(
+        place, "t: {description: '${job.key} ${matrix.lr}'}", "a: {extends: t, matrix: {lr: [1, 2]}}\n"
+    )
+    assert [job.description for job in jobs.values()] == ["a-lr-1 1", "a-lr-2 2"]
+
+
+def test_templates_may_stand_in_another_file(place: Place) -> None:
+    place.write("templates: {t: {description: shared}}\n", "templates.yaml")
+    place.write(HEAD + DEFAULTS + "jobs: {a: {extends: t}}\n")
+    assert place.load().stack.jobs["a"].description == "shared"
+
+
+def test_which_templates_there_are_makes_no_job(place: Place) -> None:
+    assert list(jobs_of(place, "t: {description: never made}", "a: {}\n")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("templates", "jobs", "what", "text"),
+    [
+        ("t: {}", "a: {extends: tt}", "unknown template", "tt"),
+        ("t: {}", "a: {extends: [t, no]}", "unknown template", "no"),
+        ("t: {extends: no}", "a: {}", "unknown template", "no"),
+        ("t: {extends: t}", "a: {extends: t}", "template cycle", "t"),
+        ("t: {extends: u}\nu: {extends: v}\nv: {extends: [t]}", "a: {}", "template cycle", "u"),
+        ("t: {extends: u}\nu: {extends: u}", "a: {extends: t}", "template cycle", "u"),
+        ("t: {needs: a}", "a: {extends: t}", "not allowed in templates", "needs"),
+        ("t: {matrix: {x: [1]}}", "a: {}", "not allowed in templates", "matrix"),
+        ("t: {spce: {}}", "a: {}", "unknown field", "spce"),
+        ("t: {spce: {}}", "a: {extends: t}", "unknown field", "spce"),
+        ("t: {spec: {resource: {node_count: x1}}}", "a: {extends: t}\nb: {extends: t}", "wrong type", "x1"),
+        ("t: {description: '${var.no}'}", "a: {}", "unknown variable", "${var.no}"),
+        ("t: [1]", "a: {extends: t}", "wrong type", None),
+        ("t: {}", "a: {extends: 5}", "wrong type", "5"),
+        ("t: {}", "a: {extends: {t: 1}}", "wrong type", None),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_told_once_where_it_stands(
+    place: Place, templates: str, jobs: str, what: str, text: str | None
+) -> None:
+    place.write(manifest(templates, jobs))
+    (problem,) = place.problems()
+    assert problem.what == what
+    assert place_of(problem).startswith("main.yaml:")
+    if text is not None:
+        assert marked(problem) == text
+
+
+def test_misspelt_template_is_answered_with_the_nearest(place: Place) -> None:
+    place.write(manifest("gpu-large: {}", "a: {extends: gpu-lagre}"))
+    (problem,) = place.problems()
+    assert problem.fix == 'did you mean "gpu-large"?'
+
+
+def test_defaults_extend_nothing(place: Place) -> None:
+    place.write(HEAD + DEFAULTS + "  extends: t\ntemplates: {t: {}}\njobs: {a: {}}\n")
+    assert [problem.what for problem in place.problems()] == ["not allowed in defaults"]
+
+
+def test_many_templates_that_extend_each_other_are_merged_once_each(place: Place) -> None:
+    """Each names the two before it: without the rule of the first place there would be billions."""
+    templates = "t0: {}\nt1: {}\n" + "".join(
+        f"t{n}: {{extends: [t{n - 1}, t{n - 2}]}}\n" for n in range(2, 60)
+    )
+    assert list(jobs_of(place, templates, "a: {extends: t59}\n")) == ["a"]
