@@ -30,6 +30,7 @@ def load_stack(
     var_files: Sequence[Path],
     *,
     offline: bool = False,
+    traced: str | None = None,
 ) -> LoadedStack:
     """Read the manifest; every secret in it is known to the console from then on."""
     loaded = load(
@@ -39,6 +40,7 @@ def load_stack(
         environ=os.environ,
         offline=offline,
         learn=console.redact.learn,
+        traced=traced,
     )
     console.redact.learn(loaded.secrets)
     if loaded.warnings:

@@ -210,8 +210,8 @@ COMMON: Sequence[Callable[[Any], Any]] = (
     option("--no-color", is_flag=True, expose_value=False, callback=_no_colour, help="Disable colours."),
 )
 
-STACK: Sequence[Callable[[Any], Any]] = (
-    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
+#: How variables get their values.
+VARIABLES: Sequence[Callable[[Any], Any]] = (
     option("--var", "variables", multiple=True, type=AssignmentType(), help="Set a variable; repeatable."),
     option(
         "--var-file",
@@ -220,6 +220,11 @@ STACK: Sequence[Callable[[Any], Any]] = (
         type=click.Path(path_type=Path),
         help="Read variables from a YAML file; repeatable.",
     ),
+)
+
+STACK: Sequence[Callable[[Any], Any]] = (
+    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
+    *VARIABLES,
 )
 
 RECORDS = option(

@@ -20,6 +20,7 @@ from reconciler.manifests.budget import BudgetExceeded, measure
 from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.merge import MergedEntry
+from reconciler.manifests.origins import ValueOrigin, origins_of
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
 from reconciler.manifests.templates import EXTENDS, Templates, extended_by
 from reconciler.manifests.yaml.document import Document, shorten
@@ -41,13 +42,18 @@ _Secrets = list[tuple[tuple[str | int, ...], SecretText]]
 
 @dataclass
 class JobReader:
-    """Reads the entries of one stack. Problems are gathered in `problems`, secrets in `secrets`."""
+    """Reads the entries of one stack. Problems are gathered in `problems`, secrets in `secrets`.
+
+    `origins` says where the values of the job that is `traced` come from.
+    """
 
     stack: str
     expander: Expander
     links: Links
     defaults: tuple[tuple[Document, dict[str, Any]], ...] = ()
     templates: Templates = field(default_factory=Templates)
+    traced: str | None = None
+    origins: tuple[ValueOrigin, ...] = ()
     skip: frozenset[str] = frozenset()
     problems: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
@@ -117,6 +123,8 @@ class JobReader:
         merged = merge(under, desugar(_without_templates(value)))
         _drop_removed(merged)
         origin = self._origin(entry, templates)
+        if entry.name == self.traced:
+            self.origins = origins_of(merged, origin)
         return self._validated(entry, origin, merged, has_body, is_whole and defaults_are_whole)
 
     def _is_affordable(self, under: dict[str, Any], origin: Origin, *, is_shared: bool) -> bool:

@@ -38,6 +38,7 @@ from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.matrix import Sweeps
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
+from reconciler.manifests.origins import ValueOrigin
 from reconciler.manifests.problems import Origin, diagnostics, found
 from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.targets import Targets, default_problem
@@ -70,6 +71,7 @@ class LoadedStack:
     is the manifest's default, `secrets` every sensitive value that is known, used or not, and `sources`
     says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
     record store without what is secret or comes from the environment; `records_url` gives it whole.
+    `origins` says where the values of the job come from that `load` was asked to trace.
     """
 
     stack: Stack
@@ -83,6 +85,7 @@ class LoadedStack:
     warnings: tuple[Diagnostic, ...]
     records_reference: str | None = None
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
+    origins: tuple[ValueOrigin, ...] = field(default=(), repr=False)
     _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
     _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)
 
@@ -119,19 +122,21 @@ def load(
     environ: Mapping[str, str],
     offline: bool = False,
     learn: Callable[[Iterable[str]], None] = lambda _: None,
+    traced: str | None = None,
 ) -> LoadedStack:
     """Read the stack that PATH stands for.
 
     `variables` are the `--var` of the command line. `offline` is for commands that never send anything:
     a sensitive variable needs no value then. `learn` is told what must not be seen before anything else is
-    done with it.
+    done with it. `traced` is the key of a job whose values are traced to their places.
 
     Raises:
         ManifestInvalid: with all problems of all files, in file order.
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
     with _no_garbage_collection():
-        return _load(paths, variables, var_files, environ, offline, learn)
+        value_files = read_value_files(var_files)
+        return _finish(find_stack(paths, var_files), value_files, variables, environ, offline, learn, traced)
 
 
 def load_mapping(
@@ -152,18 +157,6 @@ def load_mapping(
     return _finish(stack_of(mapping, root), (), variables, environ, offline, learn)
 
 
-def _load(
-    paths: Sequence[Path],
-    variables: Mapping[str, str],
-    var_files: Sequence[Path],
-    environ: Mapping[str, str],
-    offline: bool,
-    learn: Callable[[Iterable[str]], None],
-) -> LoadedStack:
-    value_files = read_value_files(var_files)
-    return _finish(find_stack(paths, var_files), value_files, variables, environ, offline, learn)
-
-
 def _finish(
     files: StackFiles,
     value_files: Sequence[Document],
@@ -171,9 +164,10 @@ def _finish(
     environ: Mapping[str, str],
     offline: bool,
     learn: Callable[[Iterable[str]], None],
+    traced: str | None = None,
 ) -> LoadedStack:
     loading = _Loading(files, merge_files(files.documents), value_files)
-    loaded = loading.finish(variables, environ, offline, learn)
+    loaded = loading.finish(variables, environ, offline, learn, traced)
     for document in files.documents:
         document.forget()
     return loaded
@@ -207,6 +201,7 @@ class _Loading:
         environ: Mapping[str, str],
         offline: bool,
         learn: Callable[[Iterable[str]], None],
+        traced: str | None,
     ) -> LoadedStack:
         merged = self._merged
         declared = self._variables()
@@ -233,7 +228,8 @@ class _Loading:
             Links(merged.jobs, sweeps.members),
             merged.defaults,
             Templates(merged.templates),
-            _ECHOES_OF_BROKEN if self._is_broken else frozenset(),
+            skip=_ECHOES_OF_BROKEN if self._is_broken else frozenset(),
+            traced=traced,
         )
         jobs = {key: job for key, entry in merged.jobs.items() if (job := reader.read(entry)) is not None}
         reader.check_defaults()
@@ -261,6 +257,7 @@ class _Loading:
             warnings=warnings,
             records_reference=records.reference(),
             sources=self._sources(values),
+            origins=reader.origins,
             _targets=targets,
             _records=records,
         )

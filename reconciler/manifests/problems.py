@@ -44,6 +44,13 @@ class Origin:
         _, prefix = self._of(steps)
         return format_path((*prefix, *steps)[: len(prefix) + len(steps) - up])
 
+    def expression(self, steps: Steps) -> str | None:
+        """The text at a path, if it holds an expression."""
+        document, prefix = self._of(steps)
+        node = find(document, (*prefix, *steps)).value
+        text = getattr(node, "value", None)
+        return text if isinstance(text, str) and "${" in text else None
+
     def _of(self, steps: Steps) -> tuple[Document, tuple[PathStep, ...]]:
         for document, prefix in self.places:
             path = (*prefix, *steps)

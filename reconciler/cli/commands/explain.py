@@ -1,26 +1,38 @@
-"""`reconciler explain`: the tables that decide, printed from the data that decides."""
+"""`reconciler explain`: the tables that decide, and where the values of a job come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import click
 
-from reconciler.cli.options import with_options
+from reconciler.cli.options import VARIABLES, with_options
 from reconciler.cli.terminal.console import console
+
+ORIGIN = "origin"
 
 
 @click.command("explain")
-@click.argument("topic", metavar="[states|rules|fields|FIELD]", default="states")
-@with_options()
-def command(topic: str) -> None:
-    """Print one of the tables that decide.
+@click.argument("topic", metavar="[states|rules|fields|FIELD|origin KEY [PATH]...]", default="states")
+@click.argument("words", nargs=-1, metavar="")
+@with_options(VARIABLES)
+def command(
+    topic: str, words: Sequence[str], variables: Sequence[tuple[str, str]], var_files: Sequence[Path]
+) -> None:
+    """Print one of the tables that decide, or where the values of a job come from.
 
     states: what is legal in each phase. rules: how the action for a key is chosen. fields, or
-    one FIELD: what changing each field means.
+    one FIELD: what changing each field means. origin KEY: each value of the job with the file and
+    line that gave it; PATH is as in plan.
     """
+    if topic == ORIGIN:
+        _explain_origin(words, variables, var_files)
+        return
     from reconciler.render import tables
 
+    if words:
+        raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
     topics: dict[str, Callable[[], str | None]] = {
         "states": tables.render_states,
         "rules": tables.render_rules,
@@ -30,6 +42,23 @@ def command(topic: str) -> None:
     if text is None:
         near = tables.nearest_field(topic)
         hint = f' Did you mean "{near}"?' if near else ""
-        allowed = ", ".join(f'"{name}"' for name in topics)
+        allowed = ", ".join(f'"{name}"' for name in (*topics, ORIGIN))
         raise click.UsageError(f'"{topic}" is not {allowed} or a field of a job.{hint}')
     console.result(text)
+
+
+def _explain_origin(
+    words: Sequence[str], variables: Sequence[tuple[str, str]], var_files: Sequence[Path]
+) -> None:
+    from reconciler.cli.context import load_stack
+    from reconciler.core.declared.selection import unknown_key
+    from reconciler.core.diagnostic import WrongUsage
+    from reconciler.render.origins import render_origins
+
+    if not words:
+        raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
+    key, *paths = words
+    loaded = load_stack([Path(path) for path in paths], variables, var_files, offline=True, traced=key)
+    if key not in loaded.stack.whole:
+        raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
+    console.result(render_origins(loaded.origins))

@@ -1,0 +1,45 @@
+"""Where each value of a job comes from: `reconciler explain origin`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from reconciler.core.diagnostic import Location
+from reconciler.manifests.problems import Origin, steps_of
+from reconciler.manifests.yaml.positions import format_path
+
+
+class ValueOrigin(NamedTuple):
+    """One value of a job, the place of the text that gave it, and that text where it is an expression."""
+
+    path: str
+    value: Any
+    location: Location | None
+    expression: str | None
+
+
+def origins_of(merged: Mapping[str, Any], origin: Origin) -> tuple[ValueOrigin, ...]:
+    """Every value of a merged entry; `origin` knows the files that it was merged from."""
+    found = []
+    for path in _leaves(merged, ()):
+        steps = steps_of(path, merged)
+        value: Any = merged
+        for step in path:
+            value = value[step]
+        place = origin.diagnose(steps, "")
+        found.append(ValueOrigin(format_path(steps), value, place.location, origin.expression(steps)))
+    return tuple(found)
+
+
+def _leaves(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    """The paths of all values but the names in lists that are mappings to people."""
+    if isinstance(tree, Mapping) and tree:
+        for name, member in tree.items():
+            if not (name == "name" and path and isinstance(path[-1], int)):
+                yield from _leaves(member, (*path, name))
+    elif isinstance(tree, list) and tree:
+        for number, member in enumerate(tree):
+            yield from _leaves(member, (*path, number))
+    else:
+        yield path

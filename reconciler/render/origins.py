@@ -1,0 +1,45 @@
+"""Where the values of a job come from, as a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Protocol
+
+from reconciler.core.diagnostic import Location
+from reconciler.core.text.secret import show
+from reconciler.render.listing import render_table
+
+
+class Origin(Protocol):
+    """A value of a job, the place of the text that gave it, and that text where it is an expression."""
+
+    @property
+    def path(self) -> str:
+        """Where the value stands in the job."""
+
+    @property
+    def value(self) -> object:
+        """The value, a secret included."""
+
+    @property
+    def location(self) -> Location | None:
+        """File, line and column."""
+
+    @property
+    def expression(self) -> str | None:
+        """The text as it was written."""
+
+
+def render_origins(origins: Sequence[Origin]) -> str:
+    """One line a value, in the order of the file and line that gave it; secrets by their names."""
+    rows = [
+        (
+            origin.path,
+            json.dumps(show(origin.value), ensure_ascii=False),
+            "" if origin.location is None else f"{origin.location.file}:{origin.location.line}",
+            origin.expression or "",
+        )
+        for origin in origins
+    ]
+    return render_table(("FIELD", "VALUE", "FROM", "WRITTEN AS"), rows)

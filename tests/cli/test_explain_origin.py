@@ -1,0 +1,87 @@
+"""`reconciler explain origin KEY`: the file and line that gave each value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Reconciler
+
+SHARED = """\
+defaults:
+  spec: {resource: {flavor_id: gpu, node_count: 1}}
+templates:
+  base:
+    algorithm:
+      code_dir: obs://${var.bucket}/code/
+      boot_file: obs://${var.bucket}/code/train.py
+      engine: {engine_id: pt}
+"""
+JOBS = """\
+stack: test
+targets: {local: {kind: local}}
+variables:
+  bucket: {default: data}
+  key: {env: KEY, sensitive: true}
+jobs:
+  sweep:
+    extends: base
+    matrix: {lr: [0.1, 0.2]}
+    algorithm:
+      parameters:
+        lr: ${matrix.lr}
+        seed: 7
+      environments: {API_KEY: "${var.key}"}
+    spec: {resource: {node_count: 4}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _stack(tmp_path: Path) -> None:
+    (tmp_path / "shared.yaml").write_text(SHARED, encoding="utf-8")
+    (tmp_path / "jobs.yaml").write_text(JOBS, encoding="utf-8")
+
+
+def origins(text: str) -> dict[str, list[str]]:
+    words = (line.removesuffix(" -").split() for line in text.splitlines()[1:])
+    return {path: rest for path, *rest in words}
+
+
+def test_each_value_is_shown_with_its_place_through_every_layer(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "hunter2-hunter2")
+    said = reconciler("explain", "origin", "sweep-lr-0_1")
+    assert said.code == 0
+    assert origins(said.out) == {
+        "spec.resource.flavor_id": ['"gpu"', "shared.yaml:2"],
+        "spec.resource.node_count": ["4", "jobs.yaml:15"],
+        "algorithm.code_dir": ['"obs://data/code/"', "shared.yaml:6", "obs://${var.bucket}/code/"],
+        "algorithm.boot_file": ['"obs://data/code/train.py"', "shared.yaml:7", "obs://${var.bucket}/code/train.py"],
+        "algorithm.engine.engine_id": ['"pt"', "shared.yaml:8"],
+        "algorithm.parameters.lr.value": ["0.1", "jobs.yaml:12", "${matrix.lr}"],
+        "algorithm.parameters.seed.value": ["7", "jobs.yaml:13"],
+        "algorithm.environments.API_KEY": ['"${var.key}"', "jobs.yaml:14", "${var.key}"],
+    }  # fmt: skip
+
+
+def test_secrets_need_no_value(reconciler: Reconciler) -> None:
+    assert reconciler("explain", "origin", "sweep-lr-0_2", "jobs.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("origin",), "needs the key"),
+        (("origin", "swep-lr-0_1"), 'did you mean "sweep-lr-0_1"?'),
+        (("origin", "sweep-lr-0_1", "nowhere"), "does not exist"),
+        (("states", "more"), "unexpected"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(
+    reconciler: Reconciler, words: tuple[str, ...], hint: str
+) -> None:
+    said = reconciler("explain", *words)
+    assert said.code == 64
+    assert hint in said.err
