@@ -26,6 +26,8 @@ from tests.hostile.sizes import RecordProperty, count_tried
 
 #: Command → lines that only look, each with the code it ends with.
 LINES: dict[str, list[tuple[str, int]]] = {
+    "init": [("init other", 0), ("init other", 0), ("init jobs.yaml", 64)],
+    "fmt": [("fmt --check broken", 0), ("fmt --check nowhere", 64)],
     "validate": [
         *(("validate", 0), ("validate --json", 0), ("validate broken", 65), ("validate --json broken", 65)),
     ],
@@ -51,7 +53,11 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "doctor": [("doctor", 0), ("doctor --json", 0)],
     "unlock": [("unlock", 0)],
     "schema": [("schema", 0), ("schema plan", 0), ("schema nonsense", 64)],
-    "explain": [("explain states", 0), ("explain rules", 0), ("explain fields", 0), ("explain nonsense", 64)],
+    "explain": [
+        *(("explain states", 0), ("explain rules", 0), ("explain fields", 0), ("explain nonsense", 64)),
+        ("explain origin a", 0),
+    ],
+    "completion": [("completion bash", 0), ("completion tcsh", 64)],
     "emulator": [("emulator serve --speed nan", 64), ("emulator --help", 0)],
 }  # fmt: skip
 
