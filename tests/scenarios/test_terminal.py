@@ -147,6 +147,7 @@ def test_two_interrupts_stop_at_once_say_what_is_in_flight_and_leave_a_clean_ter
     (tmp_path / "sitecustomize.py").write_text(SLOW, encoding="utf-8")
     terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
     sent = tmp_path / "sent.txt"
+    sent.touch()
     terminal.read(lambda: has_table(terminal) and sent.read_text(encoding="utf-8").count("sending") == 2)
     terminal.type(CTRL_C)
     terminal.read(lambda: "interrupt again to stop immediately" in terminal.text)

@@ -809,6 +809,8 @@ LONG_STORIES = settings(
 TestWorld = World.TestCase
 TestOtcWorld = OtcWorld.TestCase
 TestWorld.settings = TestOtcWorld.settings = LONG_STORIES
+#: Hundreds of worlds are one test; a busy machine takes its time.
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module", autouse=True)
