@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.errors import invalid
 from reconciler.emulator.json_body import dump_json, value_at
 from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
 from reconciler.emulator.operations import mutable_fields, schemas, validation
@@ -63,10 +63,7 @@ def update(request: ApiRequest) -> ApiResponse:
     def change(job: Job, body: dict[str, Any]) -> None:
         if request.strict_catalogue:
             validation.check_dedicated(spec, value_at(body, "spec.resource") or {})
-        if job.life.phase == "Terminating":
-            raise ApiError("ModelArts.2858", "The job is being terminated and cannot be changed.")
-        if value_at(spec, "schedule_policy.priority") is not None and job.life.phase != "Pending":
-            raise ApiError("ModelArts.2858", "The priority can be changed only while the job is Pending.")
+        mutable_fields.check_phase(changes, job.life.phase)
         mutable_fields.merge(body, changes)
 
     request.store.change(request.project, request.job_id, change)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.emulator.errors import invalid
+from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.json_body import put_at, value_at
 from reconciler.emulator.operations import validation
 from reconciler.emulator.operations.schemas import TEXT_MAP, Schema
@@ -22,6 +22,7 @@ class MutableField(NamedTuple):
     """One field. `path` is its place in the update request, `stored_at` its place in the job.
 
     Of a mapping each member is changed by itself. `check` refuses a value, None where the field is absent.
+    `only_in` is the one phase in which it may be changed; None: any but Terminating.
     """
 
     path: str
@@ -29,10 +30,7 @@ class MutableField(NamedTuple):
     schema: Schema
     check: Callable[[Any], None] = lambda _: None
     on_otc: bool = False
-
-
-def _check_policy(policy: Mapping[str, Any] | None) -> None:
-    validation.check_priority((policy or {}).get("priority"))
+    only_in: str | None = None
 
 
 def _check_annotations(annotations: Mapping[str, str] | None) -> None:
@@ -43,11 +41,13 @@ def _check_annotations(annotations: Mapping[str, str] | None) -> None:
 FIELDS = (
     MutableField("description", "metadata.description", str, validation.check_description, on_otc=True),
     MutableField(
-        "spec.schedule_policy",
-        "spec.schedule_policy",
-        {"priority": int, "preemptible": bool},
-        _check_policy,
+        "spec.schedule_policy.priority",
+        "spec.schedule_policy.priority",
+        int,
+        validation.check_priority,
+        only_in="Pending",
     ),
+    MutableField("spec.schedule_policy.preemptible", "spec.schedule_policy.preemptible", bool),
     MutableField(
         "spec.notification",
         "spec.notification",
@@ -81,6 +81,22 @@ def check_update(update: Mapping[str, Any], cloud: str) -> None:
         raise invalid(f"{', '.join(sorted(others))} cannot be changed")
     for field in FIELDS:
         field.check(value_at(update, field.path))
+
+
+def check_phase(update: Mapping[str, Any], phase: str) -> None:
+    """Refuse an update of what a job in this phase keeps.
+
+    Raises:
+        ApiError: 400 ModelArts.2858.
+    """
+    if phase == "Terminating":
+        raise ApiError("ModelArts.2858", "The job is being terminated and cannot be changed.")
+    for field in FIELDS:
+        if field.only_in not in (None, phase) and value_at(update, field.path) is not None:
+            name = field.path.rpartition(".")[2]
+            raise ApiError(
+                "ModelArts.2858", f"The {name} can be changed only while the job is {field.only_in}."
+            )
 
 
 def merge(body: dict[str, Any], update: Mapping[str, Any]) -> None:
