@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reconciler.core.planning.plan import Action
-
 _CODES = {"green": "32", "yellow": "33", "red": "31", "blue": "34", "magenta": "35", "dim": "2", "bold": "1"}
-
-COLOURS: dict[Action, str] = {
-    Action.CREATE: "green",
-    Action.UPDATE: "yellow",
-    Action.REPLACE: "yellow",
-    Action.TERMINATE: "red",
-    Action.KEEP: "dim",
-    Action.DEFER: "blue",
-    Action.BLOCKED: "magenta",
-    Action.CONFLICT: "magenta",
-    Action.UNKNOWN: "magenta",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from reconciler.core.planning.groups import Group, fold, spell_work
 from reconciler.core.planning.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
-from reconciler.render.style import COLOURS, PLAIN, Style, View
+from reconciler.render.style import PLAIN, Style, View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import Drift, DriftReport
@@ -69,7 +69,7 @@ def _name(group: Group) -> str:
 
 def _group(group: Group, style: Style, width: int) -> Iterator[str]:
     action = group.first
-    word = style.paint(f"{action.symbol:>3} {action.action.value:<9}", COLOURS[action.action])
+    word = style.paint(f"{action.symbol:>3} {action.action.value:<9}", action.traits.colour)
     revision = "" if group.is_folded else _revision(action)
     yield printable_line(f"{word} {_name(group):<{width}}  {revision:<4} ", group.explanation)
     if group.is_folded:

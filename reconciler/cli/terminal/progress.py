@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import BusyLine, can_draw, display
 from reconciler.core.outcome import ApplyEvent, EventType
-from reconciler.core.planning.plan import Action
+from reconciler.core.planning.plan import ACTIONS, Action
 from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
@@ -26,13 +26,6 @@ _WORDS = {
     EventType.ACTION_COMPLETED: "succeeded",
     EventType.ACTION_FAILED: "failed",
     EventType.ACTION_SKIPPED: "skipped",
-}
-#: What no apply starts, each with its word.
-_NOT_STARTED = {
-    Action.DEFER: "not started",
-    Action.BLOCKED: "blocked",
-    Action.CONFLICT: "conflict",
-    Action.UNKNOWN: "unknown",
 }
 _ENDS = frozenset({EventType.ACTION_COMPLETED, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED})
 #: Where lines stay, waiting is worth one of them each minute, in seconds.
@@ -129,8 +122,9 @@ def _line(event: ApplyEvent) -> str:
     verb = event.action.value if event.action else ""
     if event.type is EventType.ACTION_PROGRESS:
         return printable(f"{event.key}: {said}")
-    if event.type is EventType.ACTION_SKIPPED and event.action in _NOT_STARTED:
-        return printable(f"{event.key}: {_NOT_STARTED[event.action]}, {said}")
+    if event.type is EventType.ACTION_SKIPPED and event.action and ACTIONS[event.action].is_skipped:
+        word = "not started" if event.action is Action.DEFER else event.action.value
+        return printable(f"{event.key}: {word}, {said}")
     return printable(f"{verb} {event.key}: {_WORDS[event.type]}" + (f", {said}" if said else ""))
 
 

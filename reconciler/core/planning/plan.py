@@ -41,10 +41,11 @@ class ActionTraits(NamedTuple):
     """What the rest of the program asks of an action; nobody else spells out an action's name.
 
     `summary` is the wording of the plan's last line; the ones marked `always_summed` stand in it even
-    when they are zero.
+    when they are zero. `symbol` and `colour` are those of its line in a text.
     """
 
     symbol: str
+    colour: str
     summary: str
     always_summed: bool = False
     is_executed: bool = False
@@ -59,17 +60,17 @@ class ActionTraits(NamedTuple):
 
 
 ACTIONS: dict[Action, ActionTraits] = {
-    Action.CREATE: ActionTraits("+", "to create", True, is_executed=True, starts_a_job=True),
-    Action.UPDATE: ActionTraits("~", "to update", True, is_executed=True),
+    Action.CREATE: ActionTraits("+", "green", "to create", True, is_executed=True, starts_a_job=True),
+    Action.UPDATE: ActionTraits("~", "yellow", "to update", True, is_executed=True),
     Action.REPLACE: ActionTraits(
-        "-/+", "to replace", True, is_executed=True, stops_a_job=True, starts_a_job=True
+        "-/+", "yellow", "to replace", True, is_executed=True, stops_a_job=True, starts_a_job=True
     ),
-    Action.TERMINATE: ActionTraits("-", "to terminate", True, is_executed=True, stops_a_job=True),
-    Action.KEEP: ActionTraits("=", "to keep", True),
-    Action.DEFER: ActionTraits(">", "deferred"),
-    Action.BLOCKED: ActionTraits("!", "blocked", stands_in_the_way=True),
-    Action.CONFLICT: ActionTraits("!", "in conflict", stands_in_the_way=True),
-    Action.UNKNOWN: ActionTraits("?", "unknown"),
+    Action.TERMINATE: ActionTraits("-", "red", "to terminate", True, is_executed=True, stops_a_job=True),
+    Action.KEEP: ActionTraits("=", "dim", "to keep", True),
+    Action.DEFER: ActionTraits(">", "blue", "deferred"),
+    Action.BLOCKED: ActionTraits("!", "magenta", "blocked", stands_in_the_way=True),
+    Action.CONFLICT: ActionTraits("!", "magenta", "in conflict", stands_in_the_way=True),
+    Action.UNKNOWN: ActionTraits("?", "magenta", "unknown"),
 }
 #: How the detail of a conflict over lost work ends.
 LOSS_WAY_OUT = "; set `on_change: replace`, or pass `--allow lost-work`"
