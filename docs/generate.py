@@ -2,8 +2,8 @@
 
     python -m docs.generate            # from the root of the clone
 
-These are the pages of docs/reference, and what the commands print on the pages of `STORIES`. A test
-generates all of it again and compares.
+These are the pages of docs/reference, the rules on docs/semantics.md, and what the commands print on the
+pages of `STORIES`. A test generates all of it again and compares.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from docs.doc_runner import Story
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS
+from reconciler.core.planning.decide import RULES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/reference")
+SEMANTICS = Path("docs/semantics.md")
 #: Page → the directory, below the root, in which its commands are run.
 STORIES: dict[Path, Path] = {
     Path("README.md"): Path(),
@@ -108,11 +110,25 @@ def _told_again(page: Path, directory: Path) -> str:
         return Story(Path(copy) / directory).told_again((ROOT / page).read_text(encoding="utf-8"))
 
 
+def _with_rules(page: Path) -> str:
+    """The page, with the table of `explain rules` in place of the one that it has."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    head, row = "| rule | when | action |\n|---|---|---|\n", "| `{}` | {} | {} |\n"
+    before, _, rest = text.partition(head)
+    after = rest[rest.index("\n\n") + 1 :]
+    rows = (
+        row.format(rule.name, rule.when, ", ".join(f"**{action}**" for action in rule.actions))
+        for rule in RULES
+    )
+    return f"{before}{head}{''.join(rows)}{after}"
+
+
 #: Page, by its path below the root → what writes it.
 PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "commands.md": _commands,
     REFERENCE / "states.md": partial(_table, "Phases", _STATES, "explain", "states"),
     REFERENCE / "fields.md": partial(_table, "Fields of a job", _FIELDS, "explain", "fields"),
+    SEMANTICS: partial(_with_rules, SEMANTICS),
     **{page: partial(_told_again, page, directory) for page, directory in sorted(STORIES.items())},
 }
 
