@@ -146,7 +146,7 @@ def test_the_operation_has_the_name_of_the_vendors_sdk(route: Route) -> None:
     if route.operation == "ShowObsUrlOfTrainingJobLogs":
         pytest.skip("documented, and missing in the vendor's SDK")
     method = re.sub(r"(?<!^)(?=[A-Z])", "_", route.operation).lower()
-    assert hasattr(sdk.ModelArtsClient, method)
+    assert hasattr(sdk.ModelArtsClient, method), f"the vendor's SDK has no {method}: rename the route"
 
 
 def test_no_operation_is_on_the_page_that_the_service_does_not_have() -> None:

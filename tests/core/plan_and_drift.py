@@ -94,7 +94,7 @@ def contradictions(
         by_key[action.key].append(action)
     said = []
     for key, actions in by_key.items():
-        rows = [BESIDE[action.action, action.reason] for action in actions]
+        rows = [_row(action) for action in actions]
         here = found[key] | ({DUPLICATE} if key in warned else set())
         # What rests on a history that cannot be read is unknown.
         if not history_is_known and UNKNOWN in here:
@@ -113,3 +113,9 @@ def contradictions(
     quiet = found.keys() - by_key.keys()
     said += [f"{key}: no action beside {sorted(found[key])}" for key in quiet if found[key] - {STUCK}]
     return said
+
+
+def _row(action: PlannedAction) -> Beside:
+    pair = action.action, action.reason
+    assert pair in BESIDE, f"{pair[0]} for {pair[1]} needs a row of BESIDE in tests/core/plan_and_drift.py"
+    return BESIDE[pair]

@@ -1,4 +1,4 @@
-"""One suite, two databases: a SQLite file, and a PostgreSQL server that the tests start themselves."""
+"""One suite, every database: a SQLite file, and a PostgreSQL server that the tests start themselves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from reconciler.core.store_url import STORES
 from tests.builders import NOW
 from tests.records import server
 from tests.records.locations import FileClock, Place
@@ -63,15 +64,19 @@ def sqlite(tmp_path: Path, clock: FileClock) -> Iterator[Place]:
 
 
 @pytest.fixture
+def on_sqlite(sqlite: Place) -> Place:
+    return sqlite
+
+
+@pytest.fixture
 def on_postgresql(postgresql: Path, clock: FileClock) -> Iterator[Place]:
     with _of_postgresql(postgresql, clock) as place:
         yield place
         place.close()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=[kind.name for kind in STORES])
 def place(request: pytest.FixtureRequest) -> Place:
-    """Each of the two, one after the other."""
-    name = "sqlite" if request.param == "sqlite" else "on_postgresql"
-    found: Place = request.getfixturevalue(name)
+    """Each database of the table, one after the other; a row needs its fixture `on_NAME`."""
+    found: Place = request.getfixturevalue(f"on_{request.param}")
     return found

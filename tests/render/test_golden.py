@@ -77,7 +77,7 @@ def drifted() -> DriftReport:
 @pytest.mark.parametrize("format_", ["text", "json"])
 def test_a_plan_with_every_action(format_: str) -> None:
     plan = every_action()
-    assert {action.action for action in plan.actions} == set(Action)
+    assert {action.action for action in plan.actions} == set(Action), "add a job for it to every_action"
     check(f"plan.{format_}", render(Content.PLAN, plan, format_, View(show_keep=True)))
 
 
