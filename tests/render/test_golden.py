@@ -27,7 +27,7 @@ def check(name: str, text: str) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), "if it is meant: UPDATE_GOLDEN=1 pytest tests/render"
 
 
 def every_action() -> Plan:
