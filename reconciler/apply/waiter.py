@@ -21,7 +21,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 PROGRESS_EVERY_S = 10.0
 
 
-class Waiting(Protocol):
+class Waitable(Protocol):
     """Something that is waited for, as it was seen last."""
 
     @property
@@ -39,7 +39,7 @@ class Waiting(Protocol):
 
 
 def wait_for(
-    waiting: Waiting,
+    waiting: Waitable,
     clock: Clock,
     timeout_s: float | None = None,
     is_interrupted: Callable[[], bool] = lambda: False,

@@ -71,7 +71,7 @@ class JobWatch:
 
 @dataclass(frozen=True)
 class _AllOf:
-    """All the jobs that one command waits for; see `apply.waiter.Waiting`."""
+    """All the jobs that one command waits for; see `apply.waiter.Waitable`."""
 
     watches: Sequence[JobWatch]
     show: Callable[[tuple[Waited, ...]], None]
