@@ -22,19 +22,19 @@ class PendingWrite:
 E = TypeVar("E", bound=PendingWrite)
 
 
-class Gathering(Generic[E]):
-    """Entries on their way to the disk.
+class GroupCommit(Generic[E]):
+    """Writes the entries of all threads, those that came together in one transaction.
 
     Whoever hands one in takes a turn at writing. While one thread writes, the entries of the others
     gather; the next in turn writes all of them at once, and the rest find theirs settled.
     """
 
     def __init__(self, write: Callable[[Sequence[E]], None]) -> None:
-        self._write = write
+        self._write_entries = write
         self._waiting: deque[E] = deque()
         self._turn = threading.Lock()
 
-    def hand_in(self, entry: E) -> None:
+    def write(self, entry: E) -> None:
         """Return when the entry is written.
 
         Raises:
@@ -50,7 +50,7 @@ class Gathering(Generic[E]):
     def _write_all(self) -> None:
         entries = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
-            self._write(entries)
+            self._write_entries(entries)
         except ReconcilerError as failure:
             _refuse(entries, failure)
         except BaseException:

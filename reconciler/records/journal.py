@@ -14,7 +14,7 @@ from reconciler.core.outcome import Outcome, Status
 from reconciler.core.planning.plan import After, Before
 from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, Step, StepEnd
 from reconciler.records.database import Database
-from reconciler.records.group_commit import Gathering, PendingWrite
+from reconciler.records.group_commit import GroupCommit, PendingWrite
 from reconciler.records.history import declared_now, in_order, move
 from reconciler.records.locks.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
@@ -66,7 +66,7 @@ class StoredJournal:
         self._told: set[tuple[object, ...]] = set()
         self._terminations: dict[int, str] = {}
         self._statements = _statements(database)
-        self._gathering: Gathering[Rows] = Gathering(self._write)
+        self._group_commit: GroupCommit[Rows] = GroupCommit(self._write)
 
     @property
     def problem(self) -> str | None:
@@ -90,7 +90,7 @@ class StoredJournal:
             "at_s": self._database.clock.now(),
             "declared": self._texts.declared(step.declared),
         }
-        self._gathering.hand_in(Rows((Move.BEFORE, row), is_fenced=True))
+        self._group_commit.write(Rows((Move.BEFORE, row), is_fenced=True))
         if step.call is Call.TERMINATE and (job := _maybe(step.job or old)) is not None:
             self._terminations[line] = job
         return line
@@ -167,7 +167,7 @@ class StoredJournal:
     def _hand_in(self, rows: Rows) -> None:
         """Write what no call waits for: the work goes on if the store does not."""
         try:
-            self._gathering.hand_in(rows)
+            self._group_commit.write(rows)
         except RecordsUnavailable as away:
             self._problem = self._problem or str(away)
 
