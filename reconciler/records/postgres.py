@@ -23,7 +23,7 @@ _NETWORK = {
 }
 
 
-class Impatient(psycopg.Connection[Any]):
+class TimedConnection(psycopg.Connection[Any]):
     """Gives up on a server that took a statement and does not answer: it hangs, or is cut off."""
 
     def wait(self, gen: Generator[Any, Any, _R], *args: Any, **options: Any) -> _R:
@@ -46,7 +46,7 @@ class Impatient(psycopg.Connection[Any]):
 
 def connect(*arguments: Any, **options: Any) -> psycopg.Connection[Any]:
     """Connect; what the URL says about timeouts goes before what we say."""
-    connection = Impatient.connect(*arguments, **{**_NETWORK, **options})
+    connection = TimedConnection.connect(*arguments, **{**_NETWORK, **options})
     with connection.cursor() as cursor:
         cursor.execute(f"SET statement_timeout = {STATEMENT_S * 1000:.0f}")
         cursor.execute(f"SET lock_timeout = {ROW_S * 1000:.0f}")
