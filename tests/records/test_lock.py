@@ -259,7 +259,7 @@ def test_the_heart_beats_by_itself_and_tells_of_the_loss_once(place: Place) -> N
 
 def _die(records: StoredRecords) -> None:
     """What the kernel does when a process dies."""
-    held = _lease(records)._lifeline
+    held = _lease(records)._process_lock
     assert held is not None
     held.let_go()
 
@@ -307,7 +307,7 @@ def test_a_machine_without_a_boot_id_waits_for_the_lease(
         _locked(ours).close()
 
 
-def test_a_lifeline_that_was_removed_proves_nothing(sqlite: Place) -> None:
+def test_a_process_lock_that_was_removed_proves_nothing(sqlite: Place) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         assert sqlite.path is not None
@@ -318,7 +318,7 @@ def test_a_lifeline_that_was_removed_proves_nothing(sqlite: Place) -> None:
             _locked(ours)
 
 
-def test_a_stopped_holder_keeps_its_lifeline_but_not_the_lock(sqlite: Place) -> None:
+def test_a_stopped_holder_keeps_its_process_lock_but_not_the_lock(sqlite: Place) -> None:
     theirs, ours, third = sqlite.open(), sqlite.open(), sqlite.open()
     with _locked(theirs):
         sqlite.advance(LEASE_S)

@@ -122,12 +122,12 @@ class LockMachine(RuleBasedStateMachine):
             self._holder = None
 
     def die(self, number: int) -> None:
-        """The kernel lets go of its lifeline, and nobody of the row."""
+        """The kernel lets go of its process lock, and nobody of the row."""
         contender = self._contenders[number]
         if contender.lease is None:
             return
-        # One that took over from a stopped process has no lifeline, so that only its lease tells.
-        proves = contender.lease._lifeline is not None
+        # One that took over from a stopped process has no process lock, so that only its lease tells.
+        proves = contender.lease._process_lock is not None
         contender.lease._let_go()
         contender.lease = contender.journal = None
         if self._has_it(number) and proves:

@@ -80,7 +80,7 @@ def test_a_stopped_holder_wakes_up_without_the_lock(place: Place, start: Callabl
 
 
 def test_a_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> None:
-    """A forked child inherits what is open, the lifeline too."""
+    """A forked child inherits what is open, the process lock too."""
     import os
 
     with sqlite.open().locked(SCOPE, BOB, lease_s=LEASE_S, on_lost=nothing_lost):

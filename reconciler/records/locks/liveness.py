@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, select, update
 
 from reconciler.core.record import LEASE_S, RecordsUnavailable
 from reconciler.records.database import Database
-from reconciler.records.locks.process_lock import Lifeline
+from reconciler.records.locks.process_lock import ProcessLock
 from reconciler.records.schema import RUNS
 
 
@@ -23,14 +23,14 @@ class Liveness:
 
     def __init__(self, database: Database, run_id: int) -> None:
         self._database, self._run_id = database, run_id
-        self._lifeline: Lifeline | None = None
+        self._process_lock: ProcessLock | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="reconciler-run", daemon=True)
 
     def begin(self, connection: Connection) -> None:
         """Give the first sign, in the transaction that writes the run down."""
-        self._lifeline = self._database.dialect.process_locks.seize_run(self._run_id)
-        name = self._lifeline.name if self._lifeline else ""
+        self._process_lock = self._database.dialect.process_locks.seize_run(self._run_id)
+        name = self._process_lock.name if self._process_lock else ""
         connection.execute(self._renewal().values(lifeline=name))
 
     def go_on(self) -> None:
@@ -42,10 +42,10 @@ class Liveness:
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=5.0)
-        if self._lifeline is not None:
+        if self._process_lock is not None:
             self._database.dialect.process_locks.end_run(self._run_id)
-            self._lifeline.let_go()
-            self._lifeline = None
+            self._process_lock.let_go()
+            self._process_lock = None
 
     def _renewal(self) -> Any:
         until_s = self._database.now() + LEASE_S

@@ -15,7 +15,7 @@ from reconciler.core.planning.plan import timestamp
 from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
 from reconciler.core.text.sanitize import printable
 from reconciler.records.database import Database
-from reconciler.records.locks.process_lock import Lifeline
+from reconciler.records.locks.process_lock import ProcessLock
 from reconciler.records.schema import LOCKS
 from reconciler.records.serialization import Texts
 
@@ -77,7 +77,7 @@ class Lease:
         self._database, self._scope_id, self._row = database, scope_id, row
         self._token = secrets.token_hex(16)
         self._ours = (LOCKS.c.scope_id == scope_id) & (LOCKS.c.token == self._token)
-        self._lifeline: Lifeline | None = None
+        self._process_lock: ProcessLock | None = None
         self.is_lost = False
         #: By our own clock; later than that nobody who asks may find it ours.
         self.good_until_s = 0.0
@@ -94,15 +94,15 @@ class Lease:
                 connection.execute(database.dialect.insert_missing(LOCKS).values(scope_id=self._scope_id))
                 row = _read(database, connection, self._scope_id, hold_still=True)
                 assert row is not None
-                self._lifeline = database.dialect.process_locks.seize_lock(self.scope)
-                if _is_taken(row) and not _is_of_the_dead(row, self._lifeline):
+                self._process_lock = database.dialect.process_locks.seize_lock(self.scope)
+                if _is_taken(row) and not _is_of_the_dead(row, self._process_lock):
                     raise _held(self.scope, row)
                 values = {
                     **self._row,
                     "token": self._token,
                     "since_s": row.now_s,
                     "expires_s": row.now_s + self.lease_s,
-                    "lifeline": self._lifeline.name if self._lifeline else "",
+                    "lifeline": self._process_lock.name if self._process_lock else "",
                 }
                 connection.execute(update(LOCKS).where(LOCKS.c.scope_id == self._scope_id).values(values))
         except BaseException:
@@ -138,15 +138,15 @@ class Lease:
 
     def release(self) -> None:
         """Let the lock go, if it is still ours. A store that is away ends it by the lease."""
-        # The lifeline first: nobody is to find the lock free, and its lifeline held.
+        # The process lock first: nobody is to find the lock free, and its process lock held.
         self._let_go()
         with suppress(RecordsUnavailable), self._database.writing() as connection:
             connection.execute(update(LOCKS).where(self._ours).values(_FREE))
 
     def _let_go(self) -> None:
-        if self._lifeline is not None:
-            self._lifeline.let_go()
-            self._lifeline = None
+        if self._process_lock is not None:
+            self._process_lock.let_go()
+            self._process_lock = None
 
     def lost(self) -> LockLost:
         """Say that it is not ours any more."""
@@ -205,17 +205,17 @@ def _is_taken(row: Row[Any]) -> bool:
     return bool(row.token) and row.expires_s > row.now_s
 
 
-def _is_of_the_dead(row: Row[Any], lifeline: Lifeline | None) -> bool:
-    """Whether the lifeline that we got hold of is the one that the holder kept."""
-    return lifeline is not None and row.lifeline == lifeline.name
+def _is_of_the_dead(row: Row[Any], process_lock: ProcessLock | None) -> bool:
+    """Whether the process lock that we got hold of is the one that the holder kept."""
+    return process_lock is not None and row.lifeline == process_lock.name
 
 
-def _proves_death(row: Row[Any], lifeline: Lifeline | None) -> bool:
+def _proves_death(row: Row[Any], process_lock: ProcessLock | None) -> bool:
     try:
-        return _is_of_the_dead(row, lifeline)
+        return _is_of_the_dead(row, process_lock)
     finally:
-        if lifeline is not None:
-            lifeline.let_go()
+        if process_lock is not None:
+            process_lock.let_go()
 
 
 def _holder(row: Row[Any]) -> Holder:

@@ -1,8 +1,8 @@
 """A file that the kernel unlocks when its holder dies, so that a dead holder is known at once.
 
-The lock in the database is what excludes; a lifeline only proves that its holder is gone. That can be
+The lock in the database is what excludes; a process lock only proves that its holder is gone. That can be
 told on the machine of the holder alone, so the proof names the machine's boot and the file itself: a
-file that somebody removed and made again proves nothing.
+file that somebody removed and made again proves nothing. The columns with its name are called `lifeline`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if sys.platform != "win32":
     import fcntl
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_held: weakref.WeakSet[Lifeline]
+_held: weakref.WeakSet[ProcessLock]
 
 
-class Lifeline:
-    """A lifeline that this process holds. `name` is "" where it can prove nothing."""
+class ProcessLock:
+    """A process lock that this process holds. `name` is "" where it can prove nothing."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.name = name
@@ -43,25 +43,25 @@ _held = weakref.WeakSet()
 
 
 class ProcessLocks:
-    """The lifelines of a store on a server: none, for those who share it are on other machines too."""
+    """The process locks of a store on a server: none, for those who share it are on other machines too."""
 
     def was_held(self, scope: Scope) -> bool:
         """Whether the lock of a scope was ever held here."""
         return False
 
-    def seize_lock(self, scope: Scope) -> Lifeline | None:
-        """Take the lifeline of a scope's lock; None if somebody alive holds it, or there can be none."""
+    def seize_lock(self, scope: Scope) -> ProcessLock | None:
+        """Take the process lock of a scope's lock; None if somebody alive holds it, or there can be none."""
         return None
 
-    def seize_run(self, run_id: int) -> Lifeline | None:
-        """Take the lifeline of a run that begins; those of dead runs are cleared away."""
+    def seize_run(self, run_id: int) -> ProcessLock | None:
+        """Take the process lock of a run that begins; those of dead runs are cleared away."""
         return None
 
     def end_run(self, run_id: int) -> None:
-        """Clear the lifeline of a run away, which still holds it."""
+        """Clear the process lock of a run away, which still holds it."""
 
     def is_run_dead(self, run_id: int, name: str) -> bool:
-        """Whether the process of a run is known to be gone; `name` is that of its lifeline."""
+        """Whether the process of a run is known to be gone; `name` is that of its process lock."""
         return False
 
 
@@ -72,22 +72,22 @@ class FileProcessLocks(ProcessLocks):
         self._store = store
 
     def was_held(self, scope: Scope) -> bool:
-        """Whether the lock of a scope was ever held: its lifeline stays."""
+        """Whether the lock of a scope was ever held: its process lock stays."""
         return self._of_lock(scope).exists()
 
-    def seize_lock(self, scope: Scope) -> Lifeline | None:
-        """Take the lifeline of a scope's lock."""
+    def seize_lock(self, scope: Scope) -> ProcessLock | None:
+        """Take the process lock of a scope's lock."""
         return seize(self._of_lock(scope))
 
-    def seize_run(self, run_id: int) -> Lifeline | None:
-        """Take the lifeline of a run that begins."""
+    def seize_run(self, run_id: int) -> ProcessLock | None:
+        """Take the process lock of a run that begins."""
         file = self._of_run(run_id)
         for left in file.parent.glob(f"{escape(file.name.removesuffix(str(run_id)))}*"):
             remove_if_dead(left)
         return seize(file)
 
     def end_run(self, run_id: int) -> None:
-        """Clear the lifeline of a run away."""
+        """Clear the process lock of a run away."""
         with suppress(OSError):
             self._of_run(run_id).unlink()
 
@@ -115,8 +115,8 @@ class FileProcessLocks(ProcessLocks):
         return store.with_name(f"{store.name}.{suffix}")
 
 
-def seize(path: Path) -> Lifeline | None:
-    """Take the lifeline at `path`; None if somebody alive holds it, or there can be none.
+def seize(path: Path) -> ProcessLock | None:
+    """Take the process lock at `path`; None if somebody alive holds it, or there can be none.
 
     Two takers in one process exclude each other too: the kernel's lock belongs to the opened file.
     """
@@ -133,7 +133,7 @@ def seize(path: Path) -> Lifeline | None:
     except OSError:
         os.close(descriptor)
         return None
-    return Lifeline(descriptor, f"{boot} {found.st_dev}:{found.st_ino}")
+    return ProcessLock(descriptor, f"{boot} {found.st_dev}:{found.st_ino}")
 
 
 def remove_if_dead(path: Path) -> None:
@@ -145,7 +145,7 @@ def remove_if_dead(path: Path) -> None:
 
 
 def is_of_this_boot(name: str) -> bool:
-    """Whether a lifeline was made on this machine since it was started, so that it can prove something."""
+    """Whether a process lock was made on this machine since it was started, so that it proves something."""
     boot = _boot_id()
     return bool(boot) and name.startswith(f"{boot} ")
 
@@ -158,9 +158,9 @@ def _boot_id() -> str:
 
 
 def _let_go_in_child() -> None:
-    """A forked child would keep its parent's lifelines alive; closing them there does not unlock them."""
-    for lifeline in list(_held):
-        lifeline.let_go()
+    """A forked child would keep its parent's process locks alive; closing them there does not unlock them."""
+    for process_lock in list(_held):
+        process_lock.let_go()
 
 
 if hasattr(os, "register_at_fork"):
