@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from reconciler.core.declared.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, merge
-from reconciler.core.declared.canonical import Rule, rules
+from reconciler.core.declared.canonical import FieldRule, rules
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
 from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, DesiredJob, JobEntry, Lifecycle
@@ -362,7 +362,9 @@ def _raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
             yield from _raw_types(value, rule, origin, ("raw", name))
 
 
-def _raw_types(value: Any, rule: Rule, origin: Origin, steps: tuple[PathStep, ...]) -> Iterator[Diagnostic]:
+def _raw_types(
+    value: Any, rule: FieldRule, origin: Origin, steps: tuple[PathStep, ...]
+) -> Iterator[Diagnostic]:
     if value is None:
         return
     if rule.item is not None:

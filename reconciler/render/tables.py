@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from reconciler.core.declared.canonical import Rule, mutable_paths, rule_at, walk_rules
+from reconciler.core.declared.canonical import FieldRule, mutable_paths, rule_at, walk_rules
 from reconciler.core.observed.phase import RULES, Operation, Phase
 from reconciler.core.planning import decide
 
@@ -69,7 +69,7 @@ def format_field(path: tuple[str, ...]) -> str:
     return ".".join(path).replace(".[]", "[]")
 
 
-def meaning(path: tuple[str, ...], rule: Rule) -> str:
+def meaning(path: tuple[str, ...], rule: FieldRule) -> str:
     """What an edit of the field means for a job that exists."""
     above = [path[:length] for length in range(1, len(path) + 1)]
     update = next((rule_at(p).update for p in above if p in mutable_paths()), None)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypeGuard
 
-from reconciler.core.declared.canonical import Rule, rules, scalar
+from reconciler.core.declared.canonical import FieldRule, rules, scalar
 from reconciler.core.declared.scalar import plain, scalar_text, text_released_as
 from reconciler.core.text.secret import SecretText
 
@@ -162,12 +162,12 @@ def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _body_rule() -> Rule:
+def _body_rule() -> FieldRule:
     """The rules of a create body: those of a manifest, and below `metadata` once more."""
-    return Rule(members={**rules().members, "metadata": rules()})
+    return FieldRule(members={**rules().members, "metadata": rules()})
 
 
-def _typed(value: Any, rule: Rule) -> Any:
+def _typed(value: Any, rule: FieldRule) -> Any:
     """Copy plain data: text as it was spelled where the service wants text, plain values elsewhere."""
     if isinstance(value, str) or value is None:
         return value
@@ -187,7 +187,7 @@ def _typed(value: Any, rule: Rule) -> Any:
     return plain(value)
 
 
-_UNKNOWN = Rule()
+_UNKNOWN = FieldRule()
 
 
 def _sendable(value: Any) -> Any:

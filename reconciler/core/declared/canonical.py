@@ -49,14 +49,14 @@ def by_name(form: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FieldRule:
     """What is known of one field: its members if it is an object, its item if it is a list.
 
     `is_text` says that the service wants text, so that a number stays as it is spelled.
     """
 
-    members: Mapping[str, Rule] = field(default_factory=dict)
-    item: Rule | None = None
+    members: Mapping[str, FieldRule] = field(default_factory=dict)
+    item: FieldRule | None = None
     keyed_by: str | None = None
     default: str | None = None
     default_template: str | None = None
@@ -86,25 +86,25 @@ class Rule:
         return self.keyed_by is not None or Mark.FREE_MEMBERS in self.marks
 
     @cached_property
-    def others(self) -> Rule:
+    def others(self) -> FieldRule:
         """The rule of the members that no model knows: it says nothing, or that people's own are text."""
         return _ANY_TEXT if self.has_named_members else _UNKNOWN
 
-    def member(self, name: str) -> Rule:
+    def member(self, name: str) -> FieldRule:
         """The rule of a member."""
         return self.members.get(name) or self.others
 
 
 @cache
-def rules() -> Rule:
+def rules() -> FieldRule:
     """The rules of a whole job in manifest form, read off the models once."""
     root = _rule_of_model(JobBody)
     # Response-only, but `raw` can send it: "30s" in the documents' tables, 30 in their examples.
-    period = Rule(marks=frozenset({Mark.SECONDS, Mark.FILLED_IN}))
+    period = FieldRule(marks=frozenset({Mark.SECONDS, Mark.FILLED_IN}))
     return _with_member(root, ("algorithm", "outputs"), "period", period)
 
 
-def _with_member(rule: Rule, path: tuple[str, ...], name: str, member: Rule) -> Rule:
+def _with_member(rule: FieldRule, path: tuple[str, ...], name: str, member: FieldRule) -> FieldRule:
     if not path:
         if rule.item is not None:
             return replace(rule, item=_with_member(rule.item, (), name, member))
@@ -114,7 +114,7 @@ def _with_member(rule: Rule, path: tuple[str, ...], name: str, member: Rule) -> 
     )
 
 
-def _rule_of_model(model: type[BaseModel]) -> Rule:
+def _rule_of_model(model: type[BaseModel]) -> FieldRule:
     members = {}
     for name, info in model.model_fields.items():
         default = info.default if isinstance(info.default, str | int | float) else None
@@ -123,15 +123,15 @@ def _rule_of_model(model: type[BaseModel]) -> Rule:
             default=None if default is None else scalar(default),
             description=info.description or "",
         )
-    return Rule(members=members)
+    return FieldRule(members=members)
 
 
-def _rule_of_type(annotation: Any, metadata: list[Any]) -> Rule:
+def _rule_of_type(annotation: Any, metadata: list[Any]) -> FieldRule:
     inner, more = _unwrap(annotation)
     keyed_by, template = _first(KeyedBy, metadata), _first(DefaultTemplate, metadata)
-    rule = Rule(is_text=inner is str)
+    rule = FieldRule(is_text=inner is str)
     if get_origin(inner) is list:
-        rule = Rule(item=_rule_of_type(get_args(inner)[0], []))
+        rule = FieldRule(item=_rule_of_type(get_args(inner)[0], []))
     elif isinstance(inner, type) and issubclass(inner, BaseModel):
         rule = _rule_of_model(inner)
     return replace(
@@ -171,7 +171,7 @@ def scalar(value: Any) -> str:
     return str(value)
 
 
-def member_rule(rule: Rule, name: str) -> Rule | None:
+def member_rule(rule: FieldRule, name: str) -> FieldRule | None:
     """The rule of one member in a canonical form, or None for a field that no model knows."""
     if rule.keyed_by:
         return rule.item
@@ -183,7 +183,7 @@ def canonical(job: Mapping[str, Any]) -> Canonical:
     return _object(job, rules())
 
 
-def _object(value: Mapping[str, Any], rule: Rule) -> Canonical:
+def _object(value: Mapping[str, Any], rule: FieldRule) -> Canonical:
     result: Canonical = {}
     members, others = rule.members, rule.others
     for name, member in value.items():
@@ -192,11 +192,11 @@ def _object(value: Mapping[str, Any], rule: Rule) -> Canonical:
     return result
 
 
-_UNKNOWN = Rule()
-_ANY_TEXT = Rule(is_text=True)
+_UNKNOWN = FieldRule()
+_ANY_TEXT = FieldRule(is_text=True)
 
 
-def _value(value: Any, rule: Rule) -> Any:
+def _value(value: Any, rule: FieldRule) -> Any:
     """Return the canonical form of one field, or None if it says nothing."""
     # The order of the questions is that of their frequency: this runs for every field of every job.
     if type(value) is str:
@@ -217,7 +217,7 @@ def _value(value: Any, rule: Rule) -> Any:
     return None if text == "" or text == rule.default else text
 
 
-def _list(items: list[Any], rule: Rule) -> Any:
+def _list(items: list[Any], rule: FieldRule) -> Any:
     item_rule = rule.item or _UNKNOWN
     if rule.keyed_by:
         return dict(_keyed(items, item_rule, rule.keyed_by))
@@ -229,7 +229,7 @@ def _list(items: list[Any], rule: Rule) -> Any:
     return sorted(forms, key=str) if Mark.AS_SET in rule.marks else forms
 
 
-def _keyed(items: list[Any], rule: Rule, keyed_by: str) -> Iterator[tuple[str, Any]]:
+def _keyed(items: list[Any], rule: FieldRule, keyed_by: str) -> Iterator[tuple[str, Any]]:
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             yield f"#{index}", _value(item, rule)
@@ -263,8 +263,8 @@ def _obs_path(text: str) -> str:
 
 
 def walk_rules(
-    rule: Rule | None = None, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Rule]]:
+    rule: FieldRule | None = None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldRule]]:
     """Yield every field with its path, parents first; the members of a list stand under `[]`."""
     rule = rules() if rule is None else rule
     if path:
@@ -282,7 +282,7 @@ def mutable_paths() -> tuple[tuple[str, ...], ...]:
     return tuple(path for path, rule in walk_rules() if rule.update)
 
 
-def rule_at(path: tuple[str, ...]) -> Rule:
+def rule_at(path: tuple[str, ...]) -> FieldRule:
     """The rule of the field at a path that `walk_rules` gave."""
     rule = rules()
     for name in path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.canonical import Canonical, Rule, SecretName, member_rule, rules
+from reconciler.core.declared.canonical import Canonical, FieldRule, SecretName, member_rule, rules
 from reconciler.core.declared.digest import RERUN
 from reconciler.core.declared.reconstruction import is_by_reference
 from reconciler.core.planning.plan import Change
@@ -158,7 +158,7 @@ class _Pruner:
         self.secrets: list[Change] = []
 
     def declared(
-        self, declared: Canonical, reported: Canonical, rule: Rule, path: tuple[str, ...] = ()
+        self, declared: Canonical, reported: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
     ) -> Canonical:
         """What is declared, without what the service does not report."""
         result: Canonical = {}
@@ -177,7 +177,7 @@ class _Pruner:
         return result
 
     def reported(
-        self, reported: Canonical, declared: Canonical, rule: Rule, path: tuple[str, ...] = ()
+        self, reported: Canonical, declared: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
     ) -> Canonical:
         """What the service returned, without what it set by itself."""
         result: Canonical = {}
@@ -199,7 +199,7 @@ class _Pruner:
                 result[name] = self._matched(value, mine, member, (*path, name))
         return result
 
-    def _matched(self, value: Any, mine: Any, member: Rule | None, path: tuple[str, ...]) -> Any:
+    def _matched(self, value: Any, mine: Any, member: FieldRule | None, path: tuple[str, ...]) -> Any:
         """One reported value beside the declared one: secrets by their names, lists item by item."""
         if isinstance(mine, SecretName):
             if mine.value != value:
@@ -210,12 +210,12 @@ class _Pruner:
             return [self._item(one, other, item, path) for one, other in zip(value, mine, strict=True)]
         return value
 
-    def _item(self, value: Any, mine: Any, rule: Rule, path: tuple[str, ...]) -> Any:
+    def _item(self, value: Any, mine: Any, rule: FieldRule, path: tuple[str, ...]) -> Any:
         if isinstance(value, dict) and isinstance(mine, dict):
             return self.reported(value, mine, rule, path)
         return self._matched(value, mine, rule, path)
 
-    def _removed(self, value: Any, member: Rule | None, parent: Rule) -> Any:
+    def _removed(self, value: Any, member: FieldRule | None, parent: FieldRule) -> Any:
         """What of an undeclared value was declared once: None for what the service may have put there."""
         if parent.has_named_members:
             return self._removed_member(value, member, parent)
@@ -228,7 +228,7 @@ class _Pruner:
             return self.reported(value, {}, member) or None
         return value
 
-    def _removed_member(self, value: Any, member: Rule | None, parent: Rule) -> Any:
+    def _removed_member(self, value: Any, member: FieldRule | None, parent: FieldRule) -> Any:
         """The same for a member of a named list: it may be the algorithm's own."""
         if parent.keyed_by == "name" and not self._keeps_named_lists:
             return None
@@ -237,4 +237,4 @@ class _Pruner:
         return value
 
 
-_FREE = Rule()
+_FREE = FieldRule()

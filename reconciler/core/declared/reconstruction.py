@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, combinations, islice
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.canonical import Canonical, Rule, SecretName, member_rule, rules
+from reconciler.core.declared.canonical import Canonical, FieldRule, SecretName, member_rule, rules
 from reconciler.core.declared.digest import RERUN, digest_of
 from reconciler.core.declared.marks import Mark
 
@@ -30,7 +30,7 @@ class _Absent:
 
 _ABSENT = _Absent()
 _NAMED_LISTS = frozenset({"parameters", "inputs", "outputs"})
-_FREE = Rule()
+_FREE = FieldRule()
 
 
 class _Option(NamedTuple):
@@ -118,7 +118,7 @@ class _Guess:
     # --- what is likely
 
     def _object(
-        self, declared: Mapping[str, Any], reported: Mapping[str, Any], rule: Rule, path: _Path
+        self, declared: Mapping[str, Any], reported: Mapping[str, Any], rule: FieldRule, path: _Path
     ) -> Canonical:
         base: Canonical = {}
         for name in (*declared, *(name for name in reported if name not in declared)):
@@ -134,7 +134,7 @@ class _Guess:
                 base[name] = value
         return base
 
-    def _both(self, declared: Any, reported: Any, rule: Rule | None, path: _Path) -> Any:
+    def _both(self, declared: Any, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
         """A field that is declared and reported: it had the reported value, if that is another one."""
         if rule is not None and rule.is_filled_in and not rule.has_named_members:
             self._perhaps_filled_in(path, _ABSENT)
@@ -147,7 +147,7 @@ class _Guess:
                 return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
         return self._both_plain(declared, reported, rule, path)
 
-    def _both_plain(self, declared: Any, reported: Any, rule: Rule | None, path: _Path) -> Any:
+    def _both_plain(self, declared: Any, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
         if isinstance(declared, SecretName):
             self._perhaps(path, reported)
             return declared
@@ -160,13 +160,13 @@ class _Guess:
         self._perhaps(path, declared)
         return self._bare(reported, rule, path)
 
-    def _only_declared(self, declared: Any, rule: Rule | None, path: _Path) -> Any:
+    def _only_declared(self, declared: Any, rule: FieldRule | None, path: _Path) -> Any:
         """A field that is declared and not reported: it was added, unless the service reports it never."""
         is_reported = rule is not None and rule.is_reported
         self.likely.append(_Option(path, declared if is_reported else _ABSENT))
         return _ABSENT if is_reported else declared
 
-    def _only_reported(self, reported: Any, rule: Rule | None, parent: Rule, path: _Path) -> Any:
+    def _only_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
         """A field that is reported and not declared: removed, or filled in by the service."""
         if rule is None:
             self.unknown.append(_Option(path, reported))
@@ -180,7 +180,7 @@ class _Guess:
             return _ABSENT
         return self._bare(reported, rule, path)
 
-    def _only_reported_member(self, reported: Any, rule: Rule, parent: Rule, path: _Path) -> Any:
+    def _only_reported_member(self, reported: Any, rule: FieldRule, parent: FieldRule, path: _Path) -> Any:
         if parent.keyed_by == "name" and not self.keeps_named_lists:
             # It may be the algorithm's own; what the service fills in below it is left out.
             bare = _Guess(keeps_named_lists=True)._bare(reported, rule, path)
@@ -190,7 +190,7 @@ class _Guess:
             self._perhaps_secret(path)
         return self._bare(reported, rule, path)
 
-    def _bare(self, reported: Any, rule: Rule | None, path: _Path) -> Any:
+    def _bare(self, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
         """A reported value that was declared, without what the service may have filled in below it."""
         if isinstance(reported, dict):
             return self._object({}, reported, rule or _FREE, path)
@@ -222,7 +222,7 @@ def _is_in_item(path: _Path) -> bool:
     return any(isinstance(part, int) or part in _NAMED_LISTS for part in path)
 
 
-def _rule_below(rule: Rule, name: str) -> Rule | None:
+def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
     """The rule of a member; what holds of a whole object holds of its fields."""
     member = member_rule(rule, name)
     if member is None or rule.keyed_by:
