@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid
-from reconciler.manifests.key_order import FREE, MANIFEST, Shape
+from reconciler.manifests.key_order import FREE, MANIFEST, ValueShape
 from reconciler.manifests.variables import texts_in
 from reconciler.manifests.yaml import document
 from reconciler.manifests.yaml.composition import events
@@ -310,7 +310,7 @@ class _Layout:
             del lines[0]
         return lines
 
-    def _block(self, node: _Node, indent: int, shape: Shape) -> list[str]:
+    def _block(self, node: _Node, indent: int, shape: ValueShape) -> list[str]:
         lines: list[str] = []
         space = " " * indent
         items = self._items(node, shape)
@@ -328,7 +328,7 @@ class _Layout:
             lines += [space + one if one else "" for one in before] + made
         return lines + [space + one if one else "" for one in node.foot]
 
-    def _member(self, node: _Node, item: _Item, indent: int, shape: Shape) -> list[str]:
+    def _member(self, node: _Node, item: _Item, indent: int, shape: ValueShape) -> list[str]:
         key, value = item.key, item.value
         assert key is not None
         head = f"{' ' * indent}{self._source(key)}{' ' if key.alias else ''}:"
@@ -348,7 +348,7 @@ class _Layout:
         made[-1] += key.trailing + value.trailing
         return made
 
-    def _entry(self, node: _Node, item: _Item, indent: int, shape: Shape) -> list[str]:
+    def _entry(self, node: _Node, item: _Item, indent: int, shape: ValueShape) -> list[str]:
         space, value = " " * indent, item.value
         if not value.is_block:
             first, *others = self._leaf(value, indent, node)
@@ -402,14 +402,14 @@ class _Layout:
     def _source(self, node: _Node) -> str:
         return self._text[node.start : node.end]
 
-    def _items(self, node: _Node, shape: Shape) -> list[_Item]:
+    def _items(self, node: _Node, shape: ValueShape) -> list[_Item]:
         items = node.items or []
         if not self._sorts or not node.is_mapping:
             return items
         rank = shape.ranks
         return sorted(items, key=lambda item: rank.get(self._name(item.key), len(rank))) if rank else items
 
-    def _inner(self, shape: Shape, item: _Item) -> Shape:
+    def _inner(self, shape: ValueShape, item: _Item) -> ValueShape:
         return shape.item if item.key is None else shape.member(self._name(item.key))
 
     def _name(self, key: _Node | None) -> str:
@@ -427,7 +427,7 @@ class _Layout:
         anchors: dict[str, int] = {}
         found: list[tuple[int, int]] = []
 
-        def visit(node: _Node, shape: Shape) -> None:
+        def visit(node: _Node, shape: ValueShape) -> None:
             if node.alias is not None:
                 found.append((node.start, anchors.get(node.alias, -1)))
             if node.anchor is not None:

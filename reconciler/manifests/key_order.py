@@ -38,7 +38,7 @@ _READ_AS: Mapping[tuple[type[BaseModel], str], Any] = {
 }
 
 
-class Shape:
+class ValueShape:
     """What a value may be, as far as it orders keys; `annotation` is that of a field."""
 
     def __init__(self, annotation: Any = None) -> None:
@@ -59,7 +59,7 @@ class Shape:
         first = (_MERGE, *_FIRST.get(self._model, ()))
         return {name: rank for rank, name in enumerate(dict.fromkeys((*first, *names)))}
 
-    def member(self, name: str) -> Shape:
+    def member(self, name: str) -> ValueShape:
         """What stands under a key. A list with names may be written as a mapping, name to item."""
         if self._model is None:
             return _shape(self._inner)
@@ -69,14 +69,14 @@ class Shape:
         return FREE
 
     @property
-    def item(self) -> Shape:
+    def item(self) -> ValueShape:
         """What an item of the list is."""
         return _shape(self._inner)
 
 
 @cache
-def _shape(annotation: Any) -> Shape:
-    return Shape(annotation)
+def _shape(annotation: Any) -> ValueShape:
+    return ValueShape(annotation)
 
 
 def _alternatives(annotation: Any) -> list[Any]:
@@ -87,5 +87,5 @@ def _alternatives(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-FREE = Shape()
-MANIFEST = Shape(Manifest)
+FREE = ValueShape()
+MANIFEST = ValueShape(Manifest)

@@ -57,7 +57,7 @@ class Part(Enum):
 _NEEDED, _ABSENT, _FREE = Part.NEEDED, Part.ABSENT, Part.FREE
 
 
-class Shape(NamedTuple):
+class ActionShape(NamedTuple):
     """What an action of one kind is made of, its reasons, and what the phase of its job has to allow."""
 
     reasons: frozenset[Reason]
@@ -71,8 +71,8 @@ class Shape(NamedTuple):
 
 
 #: A new kind of action, or a new reason for one, is a word here.
-SHAPES: Mapping[Action, Shape] = {
-    Action.CREATE: Shape(
+SHAPES: Mapping[Action, ActionShape] = {
+    Action.CREATE: ActionShape(
         frozenset(
             {
                 Reason.NOT_FOUND,
@@ -88,7 +88,7 @@ SHAPES: Mapping[Action, Shape] = {
         declared=_NEEDED,
         follows=_FREE,
     ),
-    Action.UPDATE: Shape(
+    Action.UPDATE: ActionShape(
         frozenset(
             {
                 Reason.MUTABLE_CHANGED,
@@ -104,7 +104,7 @@ SHAPES: Mapping[Action, Shape] = {
         declared=_FREE,
         is_legal=Operation.UPDATE_DESCRIPTION,
     ),
-    Action.REPLACE: Shape(
+    Action.REPLACE: ActionShape(
         frozenset({Reason.IMMUTABLE_CHANGED}),
         before=_NEEDED,
         after=_NEEDED,
@@ -112,13 +112,13 @@ SHAPES: Mapping[Action, Shape] = {
         declared=_NEEDED,
         is_legal=Operation.TERMINATE,
     ),
-    Action.TERMINATE: Shape(
+    Action.TERMINATE: ActionShape(
         frozenset({Reason.NOT_IN_MANIFEST, Reason.STATE_ABSENT, Reason.DESTROYED, Reason.SUPERSEDED}),
         before=_NEEDED,
         changes=_ABSENT,
         is_legal=Operation.TERMINATE,
     ),
-    Action.KEEP: Shape(
+    Action.KEEP: ActionShape(
         frozenset(
             {
                 Reason.UNCHANGED,
@@ -134,10 +134,10 @@ SHAPES: Mapping[Action, Shape] = {
         before=_FREE,
         after=_NEEDED,
     ),
-    Action.DEFER: Shape(
+    Action.DEFER: ActionShape(
         frozenset({Reason.RETRY_LATER, Reason.NEEDS_PENDING, Reason.SUPERSEDED}), before=_FREE
     ),
-    Action.BLOCKED: Shape(
+    Action.BLOCKED: ActionShape(
         frozenset(
             {
                 Reason.PROTECTED,
@@ -149,11 +149,11 @@ SHAPES: Mapping[Action, Shape] = {
         ),
         before=_FREE,
     ),
-    Action.CONFLICT: Shape(
+    Action.CONFLICT: ActionShape(
         frozenset({Reason.NAME_TAKEN, Reason.CHANGE_REFUSED, Reason.WOULD_LOSE_WORK, Reason.RENAME_CLASH}),
         before=_FREE,
     ),
-    Action.UNKNOWN: Shape(frozenset({Reason.UNREADABLE}), before=_FREE, changes=_FREE),
+    Action.UNKNOWN: ActionShape(frozenset({Reason.UNREADABLE}), before=_FREE, changes=_FREE),
 }
 #: Updates that write a marker only, behind whatever text the job has.
 _MARKER_ONLY = frozenset({Reason.PROTECTION_RELEASED, Reason.RENAMED})
@@ -262,7 +262,7 @@ def _of_one(stack: str, workspace_id: str, action: PlannedAction) -> Iterator[st
         yield "desired: not a valid body"
 
 
-def _of_its_shape(action: PlannedAction, shape: Shape) -> Iterator[str]:
+def _of_its_shape(action: PlannedAction, shape: ActionShape) -> Iterator[str]:
     if action.reason not in shape.reasons:
         yield f"{action.action} is never done for reason {action.reason}"
     for name in ("before", "after", "desired", "declared", "follows", "changes"):
@@ -329,7 +329,7 @@ def _is_location(source: Source) -> bool:
     return bool(source.file) and source.line > 0 and source.column > 0
 
 
-def _of_its_jobs(action: PlannedAction, shape: Shape) -> Iterator[str]:
+def _of_its_jobs(action: PlannedAction, shape: ActionShape) -> Iterator[str]:
     before, after = action.before, action.after
     for name, job in (("before", before), ("after", after)):
         if job is not None and not _is_revision(job):
@@ -346,7 +346,7 @@ def _is_revision(job: Before | After) -> bool:
     return bool(job.name and job.revision > 0 and _DIGEST.fullmatch(job.digest))
 
 
-def _of_the_old_job(action: PlannedAction, before: Before, shape: Shape) -> Iterator[str]:
+def _of_the_old_job(action: PlannedAction, before: Before, shape: ActionShape) -> Iterator[str]:
     phase = parse_phase(before.phase)
     if not before.id:
         yield "before: id is missing"
