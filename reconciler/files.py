@@ -37,14 +37,14 @@ class TooLarge(OSError):
     """The file has more bytes than anything of its kind; `strerror` says how many it may have."""
 
 
-class Content(NamedTuple):
+class FileContent(NamedTuple):
     """What a file holds, and what the system says of it."""
 
     data: bytes
     status: os.stat_result
 
 
-def read_file(path: Path, most: int) -> Content:
+def read_file(path: Path, most: int) -> FileContent:
     """Read a regular file of at most `most` bytes, or a link to one. Never blocks.
 
     Raises:
@@ -62,7 +62,7 @@ def read_file(path: Path, most: int) -> Content:
         data = stream.read(most + 1)
     if len(data) > most:
         raise TooLarge(errno.EFBIG, f"larger than {most // _MEGABYTE} MB", str(path))
-    return Content(data, status)
+    return FileContent(data, status)
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
