@@ -32,7 +32,7 @@ class RecordOptions:
     """Which record store is meant, and how its lock is held.
 
     `url` is what `--records` or its variable says, None for what the manifest does. `lease_s` is how long
-    a lock outlives a holder who died. `without_records` says to go on where the store is away.
+    a lock outlives a holder who died. `without_records` says to go on where the store is unavailable.
     """
 
     url: str | None = None

@@ -1,4 +1,4 @@
-"""The records of one stack on one target: opened when they are first asked, and away at no plan's cost.
+"""The records of one stack on one target: opened when first needed, and no plan fails without them.
 
 A plan that changes nothing never opens them. A store that cannot be reached stops no plan, and stops
 an apply unless somebody says to go on without.
@@ -86,10 +86,10 @@ class Recording:
         try:
             records = self.reading()
             return records.memory(scope) if records else NO_HISTORY
-        except RecordsUnavailable as away:
+        except RecordsUnavailable as unavailable:
             if not self.goes_on_without:
-                return HistorySnapshot(problem=str(away), fix=away.diagnostics[0].fix)
-            self.warn(f"{away}; working without records")
+                return HistorySnapshot(problem=str(unavailable), fix=unavailable.diagnostics[0].fix)
+            self.warn(f"{unavailable}; working without records")
             return NO_HISTORY
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
@@ -132,10 +132,10 @@ class Recording:
         if self._opened is None:
             try:
                 self._opened = self._open(create=True)
-            except RecordsUnavailable as away:
+            except RecordsUnavailable as unavailable:
                 if not self.goes_on_without:
                     raise
-                self._opened = self._nothing(away)
+                self._opened = self._nothing(unavailable)
         assert self._opened is not None
         return self._opened
 
@@ -163,10 +163,10 @@ class Recording:
             url = file_url(str(self._file))
         return open_records(url, clock=self.clock, redact=self.redact, create=create)
 
-    def _nothing(self, away: RecordsUnavailable) -> Records:
+    def _nothing(self, unavailable: RecordsUnavailable) -> Records:
         from reconciler.records.null import NoRecords
 
-        self.warn(f"{away}; continuing without lock, journal and history")
+        self.warn(f"{unavailable}; continuing without lock, journal and history")
         return NoRecords()
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
@@ -178,16 +178,16 @@ class Recording:
             self._opened = self._opened or self._open(create=True)
             assert self._opened is not None
             self._opened.remember(scope, seen, at_s)
-        except RecordsUnavailable as away:
-            self.tell(f"{away}; observations are not recorded")
+        except RecordsUnavailable as unavailable:
+            self.tell(f"{unavailable}; observations are not recorded")
 
     def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
-        """The newest call that changed a job of each key, if there is a store. One that is away is said."""
+        """The newest call that changed a job of each key; an unavailable store gives none, and a warning."""
         try:
             records = self.reading()
             return records.last_changes(scope) if records else {}
-        except RecordsUnavailable as away:
-            self.warn(f"{away}; the last changes are not shown")
+        except RecordsUnavailable as unavailable:
+            self.warn(f"{unavailable}; the last changes are not shown")
             return {}
 
     @contextmanager
@@ -196,7 +196,7 @@ class Recording:
 
         Raises:
             LockHeld: somebody else does.
-            RecordsUnavailable: the store is away, and nobody said to go on without.
+            RecordsUnavailable: the store is unavailable, and nobody said to go on without.
         """
         origin = self._origin
         holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
@@ -204,11 +204,11 @@ class Recording:
             try:
                 lock = self.writing().locked(scope, holder, lease_s=self.lease_s, on_lost=on_lost)
                 held.enter_context(lock)
-            except RecordsUnavailable as away:
+            except RecordsUnavailable as unavailable:
                 if not self.goes_on_without:
                     raise
                 self.close()
-                self._opened = self._nothing(away)
+                self._opened = self._nothing(unavailable)
             yield
 
     def lock(self, scope: Scope, on_lost: Callable[[], None]) -> StackLock:
@@ -228,8 +228,8 @@ class Recording:
         try:
             if self.reading():
                 self.begin(scope, kind, digest).end(ended)
-        except RecordsUnavailable as away:
-            self.warn(f"{away}; this check is not recorded")
+        except RecordsUnavailable as unavailable:
+            self.warn(f"{unavailable}; this check is not recorded")
 
     def close(self) -> None:
         """Let go of the store."""
@@ -250,7 +250,7 @@ class StackLock:
 
         Raises:
             LockHeld: somebody else holds it.
-            RecordsUnavailable: the store is away, and nobody said to go on without.
+            RecordsUnavailable: the store is unavailable, and nobody said to go on without.
         """
         self._held.enter_context(self._recording.locked(self._scope, self._on_lost))
 
@@ -267,11 +267,11 @@ class StackLock:
 
 
 class _Forgiving:
-    """A journal that calls are made without, once its store has gone away: somebody said so."""
+    """A journal that calls are made without, once its store has become unavailable: somebody said so."""
 
     def __init__(self, journal: Journal, warn: Callable[[str], None]) -> None:
         self._journal, self._warn = journal, warn
-        self._is_away = False
+        self._is_unavailable = False
 
     @property
     def problem(self) -> str | None:
@@ -282,10 +282,10 @@ class _Forgiving:
         """Write a line, if that can be done."""
         try:
             return self._journal.before(step)
-        except RecordsUnavailable as away:
-            if not self._is_away:
-                self._is_away = True
-                self._warn(f"{away}; continuing without a journal")
+        except RecordsUnavailable as unavailable:
+            if not self._is_unavailable:
+                self._is_unavailable = True
+                self._warn(f"{unavailable}; continuing without a journal")
             return 0
 
     def after(self, line: int, end: StepEnd) -> None:

@@ -378,9 +378,9 @@ class Steps:
             status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
             refused = ActionEnded(status, f"{why.what}: {why.why}")
             raise ActionEnded(status, _none_left(old, action, refused), _id(action)) from failure
-        except RecordsUnavailable as away:
-            unsent = ActionEnded(Status.FAILED, f"{away}; it was not sent")
-            raise ActionEnded(unsent.status, _none_left(old, action, unsent), _id(action)) from away
+        except RecordsUnavailable as unavailable:
+            unsent = ActionEnded(Status.FAILED, f"{unavailable}; it was not sent")
+            raise ActionEnded(unsent.status, _none_left(old, action, unsent), _id(action)) from unavailable
 
     def _replace_create_first(self, action: PlannedAction) -> tuple[str, str]:
         with suppress(NotFound):

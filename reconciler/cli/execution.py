@@ -82,7 +82,7 @@ def held(context: Context, interrupt: Interrupt) -> Iterator[Held]:
 
     Raises:
         LockHeld: somebody else holds it.
-        RecordsUnavailable: the store of the lock is away, and nobody said to go on without.
+        RecordsUnavailable: the store of the lock is unavailable, and nobody said to go on without.
     """
     assert context.recording is not None
     lock = context.recording.lock(context.scope, interrupt.lock_lost)

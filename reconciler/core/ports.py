@@ -363,7 +363,7 @@ class Journal(Protocol):
         ...
 
     def after(self, line: int, end: StepEnd) -> None:
-        """Write down how it went. A store that is away by now is no failure of the call."""
+        """Write down how it went. A store that is unavailable by now is no failure of the call."""
         ...
 
     def outcome(self, outcome: Outcome, declared: Declared | None) -> None:

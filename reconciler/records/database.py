@@ -12,7 +12,7 @@ from reconciler.core.record import RecordsUnavailable
 from reconciler.records import HasNow, schema
 from reconciler.records.cells import damaged
 from reconciler.records.dialect import Dialect
-from reconciler.records.errors import away, too_new
+from reconciler.records.errors import too_new, unavailable
 
 
 class Database:
@@ -69,14 +69,14 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, ImportError) as error:
-            raise self.away(error) from None
+            raise self.unavailable(error) from None
         except (UnicodeError, OverflowError, MemoryError) as error:
             # The driver for SQLite met a text, number or length that no value can hold.
-            raise self.away(damaged(str(error) or type(error).__name__)) from None
+            raise self.unavailable(damaged(str(error) or type(error).__name__)) from None
 
-    def away(self, error: Exception) -> RecordsUnavailable:
+    def unavailable(self, error: Exception) -> RecordsUnavailable:
         """Say what a failure means."""
-        return away(error, self.dialect, self._redact)
+        return unavailable(error, self.dialect, self._redact)
 
     def close(self) -> None:
         """Close every connection."""

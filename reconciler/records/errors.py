@@ -25,7 +25,7 @@ class Damaged(exc.SQLAlchemyError):
     """What the database answers cannot have been written by this program; the text says what it is."""
 
 
-def away(error: Exception, dialect: Dialect, redact: Callable[[str], str]) -> RecordsUnavailable:
+def unavailable(error: Exception, dialect: Dialect, redact: Callable[[str], str]) -> RecordsUnavailable:
     """Say of a failure of SQLAlchemy, the driver or the file system what a person needs to know."""
     # Before lines are joined and cleaned, which would make another text of a secret.
     url = dialect.url

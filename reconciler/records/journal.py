@@ -168,8 +168,8 @@ class StoredJournal:
         """Write what no call waits for: the work goes on if the store does not."""
         try:
             self._group_commit.write(rows)
-        except RecordsUnavailable as away:
-            self._problem = self._problem or str(away)
+        except RecordsUnavailable as unavailable:
+            self._problem = self._problem or str(unavailable)
 
     def _write(self, entries: Sequence[Rows]) -> None:
         rows = defaultdict[Move, list[dict[str, Any]]](list)

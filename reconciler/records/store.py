@@ -24,7 +24,7 @@ from reconciler.records import HasNow
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
 from reconciler.records.dialect import dialect_of
-from reconciler.records.errors import away
+from reconciler.records.errors import unavailable
 from reconciler.records.examination import check_everything
 from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
@@ -210,7 +210,7 @@ def open_store(
         try:
             dialect.make_store()
         except OSError as error:
-            raise away(error, dialect, redact) from None
+            raise unavailable(error, dialect, redact) from None
     database = Database(dialect, clock, redact)
     try:
         if database.prepare(create=create):

@@ -274,7 +274,7 @@ class Away(StackLock):
 
     def take(self) -> None:
         if self._recording.clock.now() < self.until_s:
-            raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is away"))
+            raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is unavailable"))
         super().take()
 
 
@@ -299,7 +299,7 @@ class AwayRecords(Recording):
 
     def reading(self) -> Any:
         if self.clock.now() < self.until_s:
-            raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is away"))
+            raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is unavailable"))
         return super().reading()
 
 

@@ -1,6 +1,6 @@
 """docs/semantics.md, "Decisions": the rows that ask the history store.
 
-And what a store that is away, or not asked, changes.
+And what a store that is unavailable, or not asked, changes.
 """
 
 from __future__ import annotations
@@ -424,10 +424,10 @@ def test_destroy_is_exempt() -> None:
     assert plan.actions == ()
 
 
-# --- a store that is away, and one that need not be asked
+# --- a store that is unavailable, and one that need not be asked
 
 
-UNREADABLE = HistorySnapshot(problem="records are away: no route to host")
+UNREADABLE = HistorySnapshot(problem="the record store is unavailable: no route to host")
 
 
 @pytest.mark.parametrize(

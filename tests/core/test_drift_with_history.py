@@ -141,7 +141,7 @@ OTHER = a_job("b")
     [
         # nobody knows whether the stack ever had it
         (NO_HISTORY, ["missing"], []),
-        (HistorySnapshot(problem="away"), ["unknown"], []),
+        (HistorySnapshot(problem="unavailable"), ["unknown"], []),
         (a_memory(elsewhere=("other.example",)), ["missing"], []),
         # looks were recorded, and no apply
         (a_memory(past(OTHER, 1, R, is_declared_known=False)), ["missing"], []),
@@ -316,8 +316,8 @@ def test_a_description_with_a_secret_is_compared_by_its_value() -> None:
         (a_memory(past(APPLIED, 1, R)), {"phase": "Completed"}, [], 0),
         (a_memory(past(APPLIED, 1, R)), {"phase": "Terminating", "stopped": True, "ended_s_ago": 60}, [], 0),
         # nobody can say
-        (HistorySnapshot(problem="away"), {}, ["unknown"], 0),
-        (HistorySnapshot(problem="away"), {"phase": "Completed"}, [], 0),
+        (HistorySnapshot(problem="unavailable"), {}, ["unknown"], 0),
+        (HistorySnapshot(problem="unavailable"), {"phase": "Completed"}, [], 0),
     ],
 )
 def test_what_is_not_declared(
@@ -341,7 +341,7 @@ def test_two_jobs_of_a_removed_entry_wait_once_and_are_a_duplicate() -> None:
 # --- a history that cannot be read
 
 
-AWAY = HistorySnapshot(problem="away")
+UNAVAILABLE = HistorySnapshot(problem="unavailable")
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ AWAY = HistorySnapshot(problem="away")
 def test_what_rests_on_a_history_that_cannot_be_read_is_unknown(
     declared: DesiredJob, jobs: list[ObservedJob], expected: list[str]
 ) -> None:
-    found = report(a_stack(declared), *jobs, memory=AWAY)
+    found = report(a_stack(declared), *jobs, memory=UNAVAILABLE)
     assert classes(found) == expected
     assert found.complete is ("unknown" not in expected)
 

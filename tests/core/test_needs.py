@@ -302,7 +302,7 @@ def test_an_upstream_out_of_view_that_changed_is_compared_like_any_other() -> No
 
 @pytest.mark.parametrize(
     ("memory", "up"),
-    [(NO_HISTORY, STARTS), (HistorySnapshot(problem="away"), (Action.UNKNOWN, Reason.UNREADABLE))],
+    [(NO_HISTORY, STARTS), (HistorySnapshot(problem="unavailable"), (Action.UNKNOWN, Reason.UNREADABLE))],
 )
 def test_without_a_history_an_upstream_that_aged_out_is_made_again_first_or_unknown(
     memory: HistorySnapshot, up: tuple[Action, Reason]

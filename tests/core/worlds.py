@@ -137,7 +137,9 @@ def worlds(draw: st.DrawFn) -> World:
         if draw(st.integers(0, 3)):
             there.append(job)
     unreadable = (Unreadable("status is missing", name="down-r9"),) if draw(st.integers(0, 9)) == 9 else ()
-    memory = draw(st.sampled_from([a_memory(*remembered), a_memory(), HistorySnapshot(problem="away")]))
+    memory = draw(
+        st.sampled_from([a_memory(*remembered), a_memory(), HistorySnapshot(problem="unavailable")])
+    )
     names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(Observation(tuple(there), unreadable), STACK, names)
     details = {job.id: job for job in there if draw(st.integers(0, 9))}

@@ -183,8 +183,8 @@ class Scene:
             for read in (_read_history, _break_lock, _examine, _plan_to_apply):
                 try:
                     read(context)
-                except RecordsUnavailable as away:
-                    yield away
+                except RecordsUnavailable as unavailable:
+                    yield unavailable
 
 
 def _records(context: Context) -> Records:

@@ -35,7 +35,7 @@ from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.manifests import load
 from reconciler.manifests.yaml.document import shorten
 from reconciler.records.dialect import dialect_of
-from reconciler.records.errors import Damaged, away
+from reconciler.records.errors import Damaged, unavailable
 from reconciler.records.serialization import Texts
 from reconciler.render.json import dump, redacted
 from reconciler.render.listing import render_lines, render_table
@@ -111,7 +111,7 @@ def _error_body(text: str) -> str:
 
 def _store_error(text: str) -> str:
     address = dialect_of("postgresql://user@host/database")
-    [diagnostic] = away(Damaged(f"row ({text})\nDETAIL: {text}"), address, console.redact).diagnostics
+    [diagnostic] = unavailable(Damaged(f"row ({text})\nDETAIL: {text}"), address, console.redact).diagnostics
     return console.clean(f"{diagnostic.why} {diagnostic.fix}")
 
 

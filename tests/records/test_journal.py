@@ -1,4 +1,4 @@
-"""The journal: what is on disk before a call, after it, and when the store goes away in between."""
+"""The journal: what is on disk before a call, after it, and when the store becomes unavailable in between."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_runs_are_read_newest_first_by_scope_by_key_and_no_more_than_asked(place
     assert records.runs(replace(SCOPE, stack="unheard-of")) == []
 
 
-# --- a store that goes away
+# --- a store that becomes unavailable
 
 
 class _Gone(Exception):
@@ -226,11 +226,11 @@ class _Gone(Exception):
 
 @pytest.fixture(name="journal")
 def _journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> StoredJournal:
-    """The journal of a store that went away after the run began."""
+    """The journal of a store that became unavailable after the run began."""
     journal = place.open().begin(a_run())
 
     def writing() -> Any:
-        raise RecordsUnavailable(*journal._database.away(OSError(5, "gone")).diagnostics)
+        raise RecordsUnavailable(*journal._database.unavailable(OSError(5, "gone")).diagnostics)
 
     monkeypatch.setattr(journal._database, "writing", writing)
     return journal

@@ -30,7 +30,7 @@ class RecordsExamination:
         self._loaded, self._target, self._given, self._clock = loaded, target, given, clock
         self._recording: Recording | None = None
         self._store: Records | None = None
-        self._is_away = False
+        self._is_unavailable = False
 
     def of_store(self) -> Iterator[Check]:
         """Find the store, and look into it.
@@ -44,11 +44,11 @@ class RecordsExamination:
             yield from (
                 wrong("records", f"{said.what}: {said.why}", said.fix) for said in invalid.diagnostics
             )
-            self._is_away = True
+            self._is_unavailable = True
             yield from unchecked(("history",), "the record store URL is incomplete")
             return
         yield self._opened(url)
-        if self._is_away:
+        if self._is_unavailable:
             yield from unchecked(("history",), "the record store is unavailable")
         else:
             is_shared = url is not None and not parse_store_url(url).kind.is_file
@@ -59,29 +59,29 @@ class RecordsExamination:
         file = self._loaded.root / store.name if store.kind.is_file else None
         place = f"this machine's file {file}" if file else store.shown
         if file and (problem := _problem_of(file.parent)):
-            self._is_away = True
+            self._is_unavailable = True
             return problem
         self._recording = open_recording(url, self._loaded.root, runtime())
         try:
             self._store = self._recording.reading()
             if self._store is not None:
                 self._store.check()
-        except RecordsUnavailable as away:
-            self._is_away = True
-            [said] = away.diagnostics
+        except RecordsUnavailable as unavailable:
+            self._is_unavailable = True
+            [said] = unavailable.diagnostics
             return wrong("records", f"{said.what}: {said.why}", said.fix)
         return well("records", place if self._store else f"{place}; nothing is recorded yet")
 
     def of_lock(self, identity: TargetIdentity) -> Check:
         """See who holds the lock of the stack on this target."""
-        if self._is_away:
+        if self._is_unavailable:
             return unchecked((LOCK,), "the record store is unavailable")[0]
         if self._store is None:
             return of_lock(None, 0.0)
         try:
             holder = self._store.holder(Scope.of(self._loaded.stack.name, identity))
-        except RecordsUnavailable as away:
-            [said] = away.diagnostics
+        except RecordsUnavailable as unavailable:
+            [said] = unavailable.diagnostics
             return wrong(LOCK, f"{said.what}: {said.why}", said.fix)
         return of_lock(holder, self._clock.now())
 

@@ -53,7 +53,7 @@ class Liveness:
 
     def _beat(self) -> None:
         while not self._stop.wait(LEASE_S / 3):
-            # A store that is away for a while is no harm: nothing rests on this but what history shows.
+            # A store that is unavailable for a while does no harm: only history rests on this.
             with suppress(RecordsUnavailable), self._database.writing() as connection:
                 connection.execute(self._renewal())
 

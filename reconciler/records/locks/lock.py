@@ -137,7 +137,7 @@ class Lease:
         return not self.is_lost
 
     def release(self) -> None:
-        """Let the lock go, if it is still ours. A store that is away ends it by the lease."""
+        """Let the lock go, if it is still ours. A store that is unavailable ends it by the lease."""
         # The process lock first: nobody is to find the lock free, and its process lock held.
         self._let_go()
         with suppress(RecordsUnavailable), self._database.writing() as connection:

@@ -32,7 +32,9 @@ def has_content(file: Path) -> bool:
         raise RecordsUnavailable(Diagnostic(UNREACHABLE, f"{file}: {error.strerror}", fix)) from None
     if not stat.S_ISREG(found.st_mode):
         raise RecordsUnavailable(
-            Diagnostic(UNREACHABLE, f"{file} is {_kind(found.st_mode)}, not a regular file", _away(file))
+            Diagnostic(
+                UNREACHABLE, f"{file} is {_kind(found.st_mode)}, not a regular file", _how_to_replace(file)
+            )
         )
     if (head := _head(file)) is None:
         return True
@@ -44,7 +46,7 @@ def has_content(file: Path) -> bool:
     size = file.stat().st_size
     if size < _HEAD or size % _page_size(head):
         raise RecordsUnavailable(
-            Diagnostic(UNREADABLE, f"{file} is truncated or not a database", _away(file))
+            Diagnostic(UNREADABLE, f"{file} is truncated or not a database", _how_to_replace(file))
         )
     return True
 
@@ -80,7 +82,7 @@ def _check_unused(file: Path) -> None:
     file = file.resolve()
     if any(file.parent.glob(f"{escape(file.name)}.lock-*")) and not _head(file):
         raise RecordsUnavailable(
-            Diagnostic(UNREADABLE, f"{file} is empty, but was in use before", _away(file))
+            Diagnostic(UNREADABLE, f"{file} is empty, but was in use before", _how_to_replace(file))
         )
 
 
@@ -95,7 +97,7 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "something else")
 
 
-def _away(file: Path) -> str:
+def _how_to_replace(file: Path) -> str:
     return f"move it away; the next apply creates a new one: mv {_quoted(file)} {_quoted(file)}.broken"
 
 

@@ -1,4 +1,4 @@
-"""A store that is away: said soon, with what, why and how to fix it, and never with a password."""
+"""A store that is unavailable: said soon, with what, why and how to fix it, and never with a password."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from tests.records.locations import (
 
 
 def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
-    with pytest.raises(RecordsUnavailable) as away:
+    with pytest.raises(RecordsUnavailable) as unavailable:
         open_records(url, clock=clock, redact=Redactor([SECRET]), create=create)
-    (told,) = away.value.diagnostics
-    assert away.value.__cause__ is None
+    (told,) = unavailable.value.diagnostics
+    assert unavailable.value.__cause__ is None
     return told
 
 
@@ -63,9 +63,9 @@ def test_a_file_that_is_damaged(sqlite: Place) -> None:
     assert sqlite.path is not None
     content = sqlite.path.read_bytes()
     sqlite.path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    with pytest.raises(RecordsUnavailable) as away:
+    with pytest.raises(RecordsUnavailable) as unavailable:
         sqlite.open().runs(SCOPE)
-    assert away.value.diagnostics[0].what == "the record store cannot be read"
+    assert unavailable.value.diagnostics[0].what == "the record store cannot be read"
 
 
 @pytest.mark.parametrize("create", [False, True], ids=["read", "write"])
@@ -97,9 +97,9 @@ def test_file_with_a_revision_without_a_number_cannot_be_read(sqlite: Place, num
     with closing(sqlite3.connect(sqlite.path)) as connection, connection:
         connection.execute(f"UPDATE reconciler_revisions SET number = {number}")
     for read in (lambda: records.memory(SCOPE), lambda: records.remember(SCOPE, [owned()], 0.0)):
-        with pytest.raises(RecordsUnavailable) as away:
+        with pytest.raises(RecordsUnavailable) as unavailable:
             read()
-        assert away.value.diagnostics[0].what == "the record store cannot be read"
+        assert unavailable.value.diagnostics[0].what == "the record store cannot be read"
     assert not read_revisions(sqlite.path, SCOPE)
 
 
@@ -146,24 +146,24 @@ def test_a_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
         _stop_being_root(directory)
         try:
             clock.now = lambda: now  # type: ignore[method-assign]
-            with pytest.raises(RecordsUnavailable) as away:
+            with pytest.raises(RecordsUnavailable) as unavailable:
                 place.open().begin(a_run())
             place.close()
         finally:
             if os.getuid() == 0:
                 os.seteuid(0)
             directory.chmod(0o755)
-        assert str(path) in str(away.value)
-        assert away.value.diagnostics[0].fix
+        assert str(path) in str(unavailable.value)
+        assert unavailable.value.diagnostics[0].fix
         records.close()
 
 
 def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
-    with first._database.writing(), pytest.raises(RecordsUnavailable) as away:
+    with first._database.writing(), pytest.raises(RecordsUnavailable) as unavailable:
         second.begin(a_run())
-    (told,) = away.value.diagnostics
+    (told,) = unavailable.value.diagnostics
     assert told.what == "the record store cannot be written"
     assert told.fix == f"another process is writing; retry. To see which one: fuser {sqlite.path}"
 
@@ -184,9 +184,9 @@ def test_a_full_disk(sqlite: Place) -> None:
         for _ in range(1000):
             journal.before(a_step())
 
-    with pytest.raises(RecordsUnavailable) as away:
+    with pytest.raises(RecordsUnavailable) as unavailable:
         fill_it()
-    (told,) = away.value.diagnostics
+    (told,) = unavailable.value.diagnostics
     assert told.what == "the record store cannot be written"
     assert "is full" in told.why
     assert told.fix == f"free up space on the disk of {sqlite.path}"
@@ -240,9 +240,9 @@ def test_a_database_that_does_not_exist(postgresql: Path, clock: FileClock) -> N
 def test_a_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     records = on_postgresql.open()
     monkeypatch.setattr(postgres, "ANSWER_S", 0.1)
-    with pytest.raises(RecordsUnavailable) as away, records._database.reading() as connection:
+    with pytest.raises(RecordsUnavailable) as unavailable, records._database.reading() as connection:
         connection.execute(text("SELECT pg_sleep(30)"))
-    assert "no answer within 0.1 s" in str(away.value)
+    assert "no answer within 0.1 s" in str(unavailable.value)
     monkeypatch.undo()
     assert records.runs(SCOPE) == []  # another connection, another try
 
@@ -267,15 +267,15 @@ def test_a_row_that_somebody_else_holds_is_not_waited_for(
         journal = first.begin(a_run())
         with second._database.writing() as connection:
             connection.execute(text("SELECT 1 FROM reconciler_locks FOR UPDATE"))
-            with pytest.raises(RecordsUnavailable) as away:
+            with pytest.raises(RecordsUnavailable) as unavailable:
                 journal.before(a_step())
-        assert "lock timeout" in str(away.value)
+        assert "lock timeout" in str(unavailable.value)
         journal.before(a_step())
 
 
 def test_words_of_the_database_are_redacted(sqlite: Place) -> None:
     records = sqlite.open(redact=Redactor(["nothing_of_the_kind"]))
-    with pytest.raises(RecordsUnavailable) as away, records._database.reading() as connection:
+    with pytest.raises(RecordsUnavailable) as unavailable, records._database.reading() as connection:
         connection.execute(text("SELECT :secret FROM nothing_of_the_kind"), {"secret": SECRET})
-    assert "nothing_of_the_kind" not in str(away.value)
-    assert SECRET not in str(away.value)
+    assert "nothing_of_the_kind" not in str(unavailable.value)
+    assert SECRET not in str(unavailable.value)
