@@ -18,7 +18,7 @@ from reconciler.records.group_commit import GroupCommit, PendingWrite
 from reconciler.records.history import declared_now, in_order, move
 from reconciler.records.locks.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
-from reconciler.records.serialization import Texts, plain
+from reconciler.records.serialization import Texts, storable_text
 
 
 class Move(Enum):
@@ -85,7 +85,7 @@ class StoredJournal:
             "digest": about.digest if about else "",
             "action": action.action.value,
             "call": step.call.value,
-            "name": plain(about.name) if about else "",
+            "name": storable_text(about.name) if about else "",
             "job": _maybe(step.job or old),
             "at_s": self._database.clock.now(),
             "declared": self._texts.declared(step.declared),
@@ -125,8 +125,8 @@ class StoredJournal:
                 "scope_id": self._scope_id,
                 "key": action.key,
                 "number": action.after.revision,
-                "name": plain(action.after.name),
-                "job": plain(outcome.job),
+                "name": storable_text(action.after.name),
+                "job": storable_text(outcome.job),
                 "digest": action.after.digest,
                 "declared": self._texts.declared(declared),
             }
@@ -135,7 +135,7 @@ class StoredJournal:
 
     def _renamed(self, key: str, formerly: str, job: Before) -> dict[str, Any]:
         """The job's marker names another key now: its past goes along."""
-        at = {"at_key": formerly, "at_number": job.revision, "of_job": plain(job.id)}
+        at = {"at_key": formerly, "at_number": job.revision, "of_job": storable_text(job.id)}
         return {**at, "to_key": key, "to_number": job.revision}
 
     def end(self, ended: RunEnd) -> None:
@@ -192,7 +192,7 @@ class StoredJournal:
 
 
 def _maybe(text: str | None) -> str | None:
-    return None if text is None else plain(text)
+    return None if text is None else storable_text(text)
 
 
 def _about(step: Step) -> Before | After | None:

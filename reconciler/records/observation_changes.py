@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from reconciler.core.observed.ownership import Revision
-from reconciler.records.serialization import plain, read_phases
+from reconciler.records.serialization import read_phases, storable_text
 
 #: A look that is older than the one written down by less than this came late; by more, a clock was wrong.
 _LATE_S = 3600.0
@@ -74,10 +74,10 @@ def _now(place: RevisionPlace, one: Revision) -> dict[str, Any]:
     job = one.job
     return {
         **place._asdict(),
-        "name": plain(job.name),
-        "job": plain(job.id),
+        "name": storable_text(job.name),
+        "job": storable_text(job.id),
         "digest": one.marker.digest,
-        "phase": plain(job.phase_text),
+        "phase": storable_text(job.phase_text),
         "created_at_s": job.created_at_s,
         "started_at_s": job.started_at_s,
         "duration_s": job.duration_s,

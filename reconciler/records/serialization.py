@@ -11,7 +11,7 @@ from reconciler.core.text.secret import show
 from reconciler.records.cells import damaged, is_seconds
 
 
-def plain(text: str) -> str:
+def storable_text(text: str) -> str:
     """PostgreSQL takes no NUL, and neither database half of a surrogate pair; ids and names can hold both."""
     if text.isascii() and "\0" not in text:
         return text
@@ -26,7 +26,7 @@ class Texts:
 
     def text(self, text: str) -> str:
         """Redact a text."""
-        return plain(self._redact(text))
+        return storable_text(self._redact(text))
 
     def document(self, tree: Mapping[str, Any]) -> str:
         """Write plain data as JSON. Redaction is by value, so that the JSON stays readable."""
