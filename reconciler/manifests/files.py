@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
-from reconciler.manifests.yaml.document import UTF_16, Document, parse, unreadable
-from reconciler.manifests.yaml.file_content import read_file
+from reconciler.manifests.yaml.document import UTF_16, Document, parse, unreadable_document
+from reconciler.manifests.yaml.file_content import read_manifest_file
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -52,7 +52,7 @@ class _FileReader:
             try:
                 self._read[path] = parse(self._bytes(path), path, self.shown(path))
             except OSError as error:
-                self._read[path] = unreadable(path, self.shown(path), error)
+                self._read[path] = unreadable_document(path, self.shown(path), error)
         return self._read[path]
 
     def refuse(self, path: Path, target: Path) -> None:
@@ -70,7 +70,7 @@ class _FileReader:
 
     def _bytes(self, path: Path) -> bytes:
         if path not in self._data:
-            self._data[path] = read_file(path)
+            self._data[path] = read_manifest_file(path)
         return self._data[path]
 
     def shown(self, path: Path) -> str:
@@ -280,7 +280,7 @@ def _documents(root: Path, reader: _FileReader, named: frozenset[Path]) -> tuple
     # What cannot be listed may hold jobs of the stack: they must not count as absent.
     for directory, error in sorted(reader.unlisted.items(), key=lambda item: item[0].parts):
         if directory == root or root in directory.parents:
-            documents.append(unreadable(directory, reader.shown(directory), error))
+            documents.append(unreadable_document(directory, reader.shown(directory), error))
     return tuple(documents)
 
 

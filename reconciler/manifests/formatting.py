@@ -18,7 +18,7 @@ from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid
 from reconciler.manifests.key_order import FREE, MANIFEST, ValueShape
 from reconciler.manifests.variables import texts_in
 from reconciler.manifests.yaml import document
-from reconciler.manifests.yaml.composition import events
+from reconciler.manifests.yaml.composition import parser_events
 
 _STEP = 2
 #: A comment, and the space before it; between two values a `#` after a space is nothing else.
@@ -121,7 +121,7 @@ def _not_supported(name: str, line: int, why: str) -> Diagnostic:
 
 def _tree(text: str, name: str) -> _Node:
     """The values as they stand in the text; aliases stay aliases."""
-    stream = (one for one in events(text) if type(one).__name__ not in _FRAME)
+    stream = (one for one in parser_events(text) if type(one).__name__ not in _FRAME)
     return _node(stream, next(stream), text, name)
 
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.declared.expression import VARIABLE_NAME, parts_of
-from reconciler.core.declared.scalar import is_boolean, scalar_text, spelled
-from reconciler.core.declared.scalar import plain as plain_value
+from reconciler.core.declared.scalar import is_boolean, plain, scalar_text, spelled
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.suggestions import Names, listed
-from reconciler.manifests.yaml.document import Document, plain, read, shorten
+from reconciler.manifests.yaml.document import Document, parse_scalar, read, shorten
 from reconciler.manifests.yaml.positions import diagnose
 
 NAME = re.compile(VARIABLE_NAME)
@@ -126,7 +125,7 @@ def _typed(name: str, text: str, variable: Variable) -> Any:
     """Text from outside takes the type of the default; without one it is a number only if it reads so."""
     if variable.sensitive:
         return text
-    value = plain(text.strip()) if text.strip() else text
+    value = parse_scalar(text.strip()) if text.strip() else text
     default = variable.default
     if is_boolean(default):
         return _wanted(name, value, is_boolean(value), "true or false")
@@ -218,7 +217,7 @@ def marked_texts(tree: Any) -> Iterator[str]:
             yield from marked_texts(item)
     elif isinstance(tree, dict):
         marks = [value for name, value in tree.items() if _is_mark(name)]
-        is_marked = any(plain_value(mark) is not False for mark in marks)
+        is_marked = any(plain(mark) is not False for mark in marks)
         for name, member in tree.items():
             if name.lower() in _BESIDE_VALUE:
                 continue

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from reconciler.core.declared.desired import Flag
 from reconciler.core.declared.scalar import ScalarText, plain, scalar_text, spelled
 from reconciler.core.declared.stack import DesiredJob, Manifest, Variable
-from reconciler.manifests.yaml.document import plain as parsed
+from reconciler.manifests.yaml.document import parse_scalar as parsed
 from tests.manifests.conftest import HEAD, Place
 
 SPELLINGS = (

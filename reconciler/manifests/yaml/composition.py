@@ -76,7 +76,7 @@ def compose(text: str) -> Any:
     return root
 
 
-def events(text: str) -> Iterator[Any]:
+def parser_events(text: str) -> Iterator[Any]:
     """Yield the parser's events of a text that `compose` accepts; aliases and anchors are still there."""
     from ruamel.yaml.error import MarkedYAMLError
 

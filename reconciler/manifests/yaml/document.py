@@ -26,7 +26,7 @@ from reconciler.manifests.yaml.composition import (
     parser,
     scalars,
 )
-from reconciler.manifests.yaml.file_content import read_file
+from reconciler.manifests.yaml.file_content import read_manifest_file
 from reconciler.manifests.yaml.recognition import (
     is_manifest_text,
     is_manifest_tree,
@@ -59,7 +59,7 @@ _CORE = "tag:yaml.org,2002:"
 
 
 @lru_cache(maxsize=65_536)
-def plain(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
     """The value of an unquoted scalar, by YAML 1.2's core schema; a number or boolean with its spelling."""
     if text in _WORDS:
         return None if _WORDS[text] is None else spelled(_WORDS[text], text)
@@ -72,7 +72,7 @@ def plain(text: str) -> Any:
     return spelled(float(text), text) if _FLOAT.fullmatch(text) else text
 
 
-class Unplain(Exception):
+class InvalidNode(Exception):
     """A node that has no plain value; `node` is where, the rest is told as a diagnostic."""
 
     def __init__(self, node: Any, what: str, why: str, fix: str | None = None) -> None:
@@ -167,12 +167,12 @@ class Document:
 def read(path: Path, file: str) -> Document:
     """Read and parse one file. What is wrong with it stands in `problems`."""
     try:
-        return parse(read_file(path), path, file)
+        return parse(read_manifest_file(path), path, file)
     except OSError as error:
-        return unreadable(path, file, error)
+        return unreadable_document(path, file, error)
 
 
-def unreadable(path: Path, file: str, error: OSError) -> Document:
+def unreadable_document(path: Path, file: str, error: OSError) -> Document:
     """The document of a file that cannot be read."""
     document = Document(path, file, b"", is_broken=True)
     reason = error.strerror or type(error).__name__
@@ -260,13 +260,13 @@ def _walk(document: Document, root: Any) -> None:
     ):
         for node in places:
             why = "the text contains NUL (U+0000), which neither the service nor the records can store"
-            _report(document, Unplain(node, "character not allowed", why, "remove it"))
+            _report(document, InvalidNode(node, "character not allowed", why, "remove it"))
         document.is_broken = True
         return
     walk = _Walk(document)
     try:
         tree = walk.value(root, 0)
-    except Unplain as error:
+    except InvalidNode as error:
         _report(document, error)
         document.is_broken = True
         return
@@ -282,7 +282,7 @@ def _walk(document: Document, root: Any) -> None:
         document.is_broken = True
 
 
-def _report(document: Document, error: Unplain) -> None:
+def _report(document: Document, error: InvalidNode) -> None:
     start, end = error.node.start_mark, error.node.end_mark
     length = end.column - start.column if end is not None and end.line == start.line else 1
     document.problems.append(
@@ -312,7 +312,7 @@ class _Walk:
             if self._in_alias:
                 self._count(node)
             if node.ctag is self._implicit:
-                return node.value if node.style else plain(node.value)
+                return node.value if node.style else parse_scalar(node.value)
             return _tagged(node)
         if node.ctag is not self._implicit:
             _check_tag(node, "map" if cls is self._mapping else "seq")
@@ -338,7 +338,7 @@ class _Walk:
                 self._duplicate(node, key)
                 continue
             if member.__class__ is scalar and member.ctag is implicit and not self._in_alias:
-                result[name] = member.value if member.style else plain(member.value)
+                result[name] = member.value if member.style else parse_scalar(member.value)
             else:
                 result[name] = value(member, depth)
         self._merge(result, merged, depth)
@@ -349,23 +349,23 @@ class _Walk:
             sources = self.value(member, depth)
             for source in sources if isinstance(sources, list) else [sources]:
                 if not isinstance(source, dict):
-                    raise Unplain(key, "invalid YAML", "<< takes a mapping, or a list of mappings")
+                    raise InvalidNode(key, "invalid YAML", "<< takes a mapping, or a list of mappings")
                 for name, value in source.items():
                     result.setdefault(name, value)
 
     def _duplicate(self, node: Any, second: Any) -> None:
         first = next(key for key, _ in node.value if key.value == second.value)
         why = f'"{shorten(second.value)}" is already defined in line {first.start_mark.line + 1}'
-        diagnostic = Unplain(second, "duplicate key", why, "keep one of them")
+        diagnostic = InvalidNode(second, "duplicate key", why, "keep one of them")
         if not self._in_alias:
             _report(self._document, diagnostic)
 
     def _counted(self, node: Any, depth: int) -> Any:
         identity = id(node)
         if identity in self._open:
-            raise Unplain(node, "invalid YAML", "an anchor contains an alias of itself")
+            raise InvalidNode(node, "invalid YAML", "an anchor contains an alias of itself")
         if depth > MAX_DEPTH:
-            raise Unplain(node, "invalid YAML", f"nested more than {MAX_DEPTH} levels deep")
+            raise InvalidNode(node, "invalid YAML", f"nested more than {MAX_DEPTH} levels deep")
         is_alias = identity in self._met
         self._met.add(identity)
         self._open.add(identity)
@@ -380,7 +380,7 @@ class _Walk:
     def _count(self, node: Any) -> None:
         self._aliased += 1
         if self._aliased > MAX_ALIASED_NODES:
-            raise Unplain(
+            raise InvalidNode(
                 node, "invalid YAML", f"aliases expand to more than {MAX_ALIASED_NODES:,} values in this file"
             )
 
@@ -390,16 +390,16 @@ def _check_tag(node: Any, kind: str) -> None:
         raise _wrong_tag(node)
 
 
-def _wrong_tag(node: Any) -> Unplain:
+def _wrong_tag(node: Any) -> InvalidNode:
     tag = shorten(str(node.ctag).replace(_CORE, "!!"))
-    return Unplain(
+    return InvalidNode(
         node, "tag not allowed", f"{tag} is not one of !!str, !!int, !!float, !!bool, !!null, !!map, !!seq"
     )
 
 
 def _check_key(key: Any, scalar: type) -> None:
     if key.__class__ is not scalar:
-        raise Unplain(key, "invalid YAML", "a key must be text, not a list or a mapping")
+        raise InvalidNode(key, "invalid YAML", "a key must be text, not a list or a mapping")
     _tagged(key)
 
 
@@ -411,10 +411,10 @@ def _tagged(node: Any) -> Any:
     if not tag.startswith(_CORE) or tag.removeprefix(_CORE) not in ("int", "float", "bool", "null"):
         raise _wrong_tag(node)
     kind = tag.removeprefix(_CORE)
-    value = plain(node.value)
+    value = parse_scalar(node.value)
     types: dict[str, Any] = {"int": int, "float": (int, float), "bool": int, "null": type(None)}
     if not isinstance(value, types[kind]) or is_boolean(value) != (kind == "bool"):
-        raise Unplain(node, "wrong type", f"this value is not a valid {kind}")
+        raise InvalidNode(node, "wrong type", f"this value is not a valid {kind}")
     return spelled(float(value), node.value) if kind == "float" else value
 
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from reconciler.files import NotRegular, TooLarge
-from reconciler.files import read_file as read_regular_file
+from reconciler.files import NotRegular, TooLarge, read_file
 
 #: A file beyond this is no manifest; what the parser makes of it takes many times as much.
 MAX_FILE_BYTES = 32_000_000
 
 
-def read_file(path: Path) -> bytes:
+def read_manifest_file(path: Path) -> bytes:
     """Return what a file holds.
 
     Raises:
         OSError: it cannot be read, is no regular file, or is too large; `strerror` says which.
     """
     try:
-        return read_regular_file(path, MAX_FILE_BYTES).data
+        return read_file(path, MAX_FILE_BYTES).data
     except NotRegular as error:
         raise OSError(errno.EINVAL, f"not a regular file: {error.strerror}") from None
     except TooLarge:
