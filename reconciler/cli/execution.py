@@ -12,7 +12,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.backends import clock
 from reconciler.cli import exit_codes
 from reconciler.cli.options import OutputSpec
-from reconciler.cli.output import show_plan, show_result, wanted
+from reconciler.cli.output import requested_outputs, show_plan, show_result
 from reconciler.cli.terminal.confirmation import confirm
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, in_flight_words, interruptible
@@ -46,7 +46,7 @@ class ApplyRequest(NamedTuple):
     @property
     def tells_events(self) -> bool:
         """Whether the lines on stdout are events."""
-        return OutputSpec("json", None) in wanted(self.outputs, as_json=self.as_json)
+        return OutputSpec("json", None) in requested_outputs(self.outputs, as_json=self.as_json)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def carry_out(
 
     With JSON on stdout the lines there are events; the plan is then shown in files only.
     """
-    specs = wanted(asked.outputs, as_json=asked.as_json)
+    specs = requested_outputs(asked.outputs, as_json=asked.as_json)
     if asked.tells_events:
         specs = [spec for spec in specs if spec.file is not None]
     interrupt = hold.interrupt

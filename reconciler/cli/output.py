@@ -15,7 +15,7 @@ from reconciler.render.style import PLAIN, View
 
 
 def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False) -> None:
-    """Write a plan to the outputs, see `wanted`, and its refusals to stderr."""
+    """Write a plan to the outputs, see `requested_outputs`, and its refusals to stderr."""
     _write(Content.PLAN, plan, outputs, show_keep=show_keep)
     if plan.refusals:
         console.diagnostics(plan.refusals)
@@ -30,7 +30,7 @@ def show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
 
 
 def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
-    """Write a drift report to the outputs, see `wanted`."""
+    """Write a drift report to the outputs, see `requested_outputs`."""
     _write(Content.DRIFT, report, outputs)
 
 
@@ -43,7 +43,7 @@ def show_result(result: Result, outputs: Sequence[OutputSpec], at_s: float) -> N
     _write(Content.RESULT, result, specs, at_s=at_s)
 
 
-def wanted(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
+def requested_outputs(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
     """The outputs that were asked for; text on stdout where nothing else goes there."""
     specs = list(outputs)
     if as_json:

@@ -22,9 +22,9 @@ def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int
     """
     from reconciler import reconcile
     from reconciler.cli.context import opened
-    from reconciler.cli.output import show_drift, wanted
+    from reconciler.cli.output import requested_outputs, show_drift
 
     with opened(offline=True, **options) as context:
         report = reconcile.drift(context)
-    show_drift(report, wanted(outputs, as_json=as_json))
+    show_drift(report, requested_outputs(outputs, as_json=as_json))
     return exit_code.of_drift(report)

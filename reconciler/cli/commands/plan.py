@@ -45,7 +45,7 @@ def command(
     """
     from reconciler import reconcile
     from reconciler.cli.context import opened
-    from reconciler.cli.output import show_digest, show_plan, wanted
+    from reconciler.cli.output import requested_outputs, show_digest, show_plan
     from reconciler.core.planning.planner import Options
 
     with opened(records=records, **options) as context:
@@ -66,7 +66,7 @@ def command(
                 redact=console.redact,
             )
             saved.write(plan_file)
-    specs = wanted(outputs, as_json=as_json)
+    specs = requested_outputs(outputs, as_json=as_json)
     if saved is not None:
         show_digest(saved.digest, specs)
     show_plan(plan, specs, show_keep=show_keep)

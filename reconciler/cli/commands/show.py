@@ -26,11 +26,11 @@ def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep:
     If applying it would look up values, or use another record store than the stack's own, that is
     shown first.
     """
-    from reconciler.cli.output import show_digest, show_plan, wanted
+    from reconciler.cli.output import requested_outputs, show_digest, show_plan
     from reconciler.saved_plans import read_plan
 
     read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=False)
-    specs = wanted(outputs, as_json=as_json)
+    specs = requested_outputs(outputs, as_json=as_json)
     _show_sources(read.plan, read.options, specs)
     show_digest(read.digest, specs)
     show_plan(read.plan, specs, show_keep=show_keep)
