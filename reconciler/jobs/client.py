@@ -23,7 +23,7 @@ from reconciler.core.text.token_redaction import tokens_of, without_tokens
 from reconciler.jobs.actions import check_allowed, terminate
 from reconciler.jobs.logs import first_task, follow_log, read_events
 from reconciler.jobs.lookup import find_job
-from reconciler.jobs.search import JobFilters, Moment, read, wanted
+from reconciler.jobs.search import JobFilters, Moment, job_search, read
 from reconciler.jobs.wait import JobWatch, watch_all
 from reconciler.render.json import redacted
 
@@ -96,8 +96,8 @@ class JobClient:
         """
         if limit is not None and limit < 0:
             raise WrongUsage(Diagnostic("invalid limit", f"must not be negative, got {limit}"))
-        asked = wanted(self._clock.now(), _job_filters(filters))
-        listing = read(self._target.search, asked, sort_by=sort_by, order=order, limit=limit)
+        search = job_search(self._clock.now(), _job_filters(filters))
+        listing = read(self._target.search, search, sort_by=sort_by, order=order, limit=limit)
         if isinstance(listing.problem, ServiceError):
             raise listing.problem
         if listing.problem:

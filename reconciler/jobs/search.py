@@ -63,7 +63,7 @@ class Moment(NamedTuple):
         return now_s - self.seconds if self.is_ago else self.seconds
 
 
-class Wanted(NamedTuple):
+class JobSearch(NamedTuple):
     """What is asked of the service, and what is looked at on our side as well.
 
     `spans` are times that are searched one after the other, the newest first; none: whatever the times.
@@ -112,7 +112,7 @@ class JobFilters(NamedTuple):
         Raises:
             WrongUsage: one has more values than the service takes.
         """
-        asked = [
+        given = [
             ("name", "like", [self.name] if self.name else []),
             ("phase", "in", list(self.phases)),
             ("kind", "in", list(self.kinds)),
@@ -120,7 +120,7 @@ class JobFilters(NamedTuple):
             ("algorithm_name", "like", [self.algorithm_name] if self.algorithm_name else []),
         ]
         conditions: list[SearchFilter] = [
-            {"key": key, "operator": how, "value": values} for key, how, values in asked if values
+            {"key": key, "operator": how, "value": values} for key, how, values in given if values
         ]
         conditions += self.filters
         for condition in conditions:
@@ -141,26 +141,26 @@ class JobFilters(NamedTuple):
 
 
 def read(
-    backend: SupportsSearch, asked: Wanted, *, sort_by: str, order: str, limit: int | None = None
+    backend: SupportsSearch, search: JobSearch, *, sort_by: str, order: str, limit: int | None = None
 ) -> Listing:
     """Read what is wanted, one search after the other, until `limit` jobs are reached.
 
     Raises:
         WrongUsage: it takes several searches, whose jobs come in another order than asked for.
     """
-    if len(asked.spans) > 1 and sort_by != "create_time":
+    if len(search.spans) > 1 and sort_by != "create_time":
         raise _wrong(f"{_IN_PARTS}, so --sort requires a shorter period")
-    spans = asked.spans if order == "desc" else asked.spans[::-1]
+    spans = search.spans if order == "desc" else search.spans[::-1]
     whole = Listing()
     found: set[str] = set()
 
     def is_new(job: ObservedJob) -> bool:
-        return job.id not in found and asked.matches(job)
+        return job.id not in found and search.matches(job)
 
-    for filters in [[*asked.filters, _created(*span)] for span in spans] or [asked.filters]:
+    for filters in [[*search.filters, _created(*span)] for span in spans] or [search.filters]:
         left = None if limit is None else limit - len(whole.jobs)
         part = backend.search(
-            filters, sort_by=sort_by, order=order, more=asked.more, limit=left, wanted=is_new
+            filters, sort_by=sort_by, order=order, more=search.more, limit=left, wanted=is_new
         )
         _join(whole, part, [job for job in part.jobs if is_new(job)])
         found.update(job.id for job in whole.jobs)
@@ -201,7 +201,7 @@ def _spans(
     return [(max(first, end - WINDOW_S), end) for end in range(last, first, -WINDOW_S)] or [(first, first)]
 
 
-def wanted(now_s: float, filters: JobFilters) -> Wanted:
+def job_search(now_s: float, filters: JobFilters) -> JobSearch:
     """Turn filters into the service's search.
 
     Raises:
@@ -214,7 +214,9 @@ def wanted(now_s: float, filters: JobFilters) -> Wanted:
     in_parts = bool(filters.tags or filters.host_ips)
     spans = _spans(now_s, after_s, before_s, is_needed=in_parts)
     is_timed = spans or any(condition["key"] == "create_time" for condition in conditions)
-    return Wanted(conditions, filters.more(), after_s, before_s, spans, looks_back=in_parts and not is_timed)
+    return JobSearch(
+        conditions, filters.more(), after_s, before_s, spans, looks_back=in_parts and not is_timed
+    )
 
 
 def event_times(now_s: float, since: Moment | None, until: Moment | None, created_at_s: float) -> EventQuery:

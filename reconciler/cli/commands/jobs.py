@@ -64,15 +64,15 @@ def list_(
     OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
     """
     from reconciler.cli.terminal.reading import reading
-    from reconciler.jobs.search import JobFilters, read, wanted
+    from reconciler.jobs.search import JobFilters, job_search, read
 
     with called(paths, variables, var_files, target) as there, reading():
         now_s = there.clock.now()
-        asked = wanted(now_s, JobFilters(**filters))
-        listing = read(there.target.search, asked, sort_by=sort, order=order, limit=limit + 1)
+        search = job_search(now_s, JobFilters(**filters))
+        listing = read(there.target.search, search, sort_by=sort, order=order, limit=limit + 1)
     has_more = len(listing.jobs) > limit
     _show_list(there, listing, listing.jobs[:limit], now_s, has_more=has_more, as_json=as_json)
-    if asked.looks_back:
+    if search.looks_back:
         console.say("The service searched the last 31 days only; use --created-after to go further back.")
     return _complete(listing)
 
