@@ -12,7 +12,7 @@ from reconciler.core.outcome import Status
 from reconciler.core.record import PastAction, PastChange, PastRun, PastStep, Scope
 from reconciler.records.database import Database
 from reconciler.records.history import is_scope
-from reconciler.records.locks.liveness import running
+from reconciler.records.locks.liveness import running_runs
 from reconciler.records.schema import LINES, OUTCOMES, RUNS, SCOPES
 from reconciler.records.serialization import read_summary
 
@@ -33,7 +33,7 @@ def read_runs(
     for row in connection.execute(_of_runs(OUTCOMES, look, key).order_by(OUTCOMES.c.position)):
         actions[row.run_id].append(_action(row))
     rows = connection.execute(look).all()
-    alive = running(database, connection, [row for row in rows if row.ended_at_s is None])
+    alive = running_runs(database, connection, [row for row in rows if row.ended_at_s is None])
     return [_run(row, actions[row.id], steps[row.id], is_running=row.id in alive) for row in rows]
 
 

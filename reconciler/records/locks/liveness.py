@@ -58,7 +58,7 @@ class Liveness:
                 connection.execute(self._renewal())
 
 
-def running(database: Database, connection: Connection, rows: list[Row[Any]]) -> set[int]:
+def running_runs(database: Database, connection: Connection, rows: list[Row[Any]]) -> set[int]:
     """Of runs without an end, as rows of RUNS, the ids of those that go on."""
     if not rows:
         return set()
