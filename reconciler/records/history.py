@@ -87,7 +87,7 @@ class History:
                 }
                 for row in news.rows
             ]
-            rows.sort(key=in_order)
+            rows.sort(key=write_order)
             connection.execute(_upsert(self._database), rows)
 
     def prune(self, connection: Connection, scope_id: int, before_s: float) -> None:
@@ -124,7 +124,7 @@ def is_scope(scope: Scope) -> ColumnElement[bool]:
     )
 
 
-def in_order(row: Mapping[str, Any]) -> tuple[str, int]:
+def write_order(row: Mapping[str, Any]) -> tuple[str, int]:
     """All who write revisions do so in this order, so that none waits for one who waits for it."""
     return row.get("key", ""), row.get("number") or 0
 

@@ -15,7 +15,7 @@ from reconciler.core.planning.plan import After, Before
 from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, Step, StepEnd
 from reconciler.records.database import Database
 from reconciler.records.group_commit import GroupCommit, PendingWrite
-from reconciler.records.history import declared_now, in_order, move
+from reconciler.records.history import declared_now, move, write_order
 from reconciler.records.locks.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
 from reconciler.records.serialization import Texts, storable_text
@@ -181,7 +181,7 @@ class StoredJournal:
             move(connection, self._scope_id, rows[Move.RENAMED])
             for kind, statement in self._statements.items():
                 if rows[kind]:
-                    connection.execute(statement, sorted(rows[kind], key=in_order))
+                    connection.execute(statement, sorted(rows[kind], key=write_order))
 
     def _refuse_fenced(self, connection: Connection, fenced: Sequence[Rows]) -> None:
         """Refuse what is to be written under the lock only, if the lock is lost."""
