@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.core.declared.stack import Declared
-from reconciler.core.planning.history import changes_of, newest
+from reconciler.core.planning.history import changes_of, newest_revisions
 from reconciler.core.record import HistorySnapshot, PastRevision
 from tests.builders import NOW
 
@@ -27,8 +27,8 @@ def test_the_newest_began_last_and_what_nobody_looked_at_began_just_now() -> Non
         a_revision(2, created_at_s=None),
         a_revision(1, "b", created_at_s=NOW + 1),
     )
-    assert [(one.key, one.number) for one in newest(memory, 2)] == [("a", 2), ("b", 1)]
-    assert len(newest(memory, 9)) == 3
+    assert [(one.key, one.number) for one in newest_revisions(memory, 2)] == [("a", 2), ("b", 1)]
+    assert len(newest_revisions(memory, 9)) == 3
 
 
 def test_what_needs_a_new_job_is_told_from_what_does_not() -> None:

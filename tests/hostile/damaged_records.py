@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.planning.history import HistoryExcerpt, make_history, newest
+from reconciler.core.planning.history import HistoryExcerpt, make_history, newest_revisions
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.ports import Records
 from reconciler.core.record import RecordsUnavailable, RunKind
@@ -197,7 +197,7 @@ def _read_history(context: Context) -> None:
     report = make_history(
         scope.stack,
         context.target.identity,
-        HistoryExcerpt(runs=records.runs(scope), revisions=newest(records.memory(scope), 20)),
+        HistoryExcerpt(runs=records.runs(scope), revisions=newest_revisions(records.memory(scope), 20)),
         manifest_digest="",
         version="",
         at_s=context.target.clock.now(),

@@ -161,7 +161,13 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
 
 
 def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
-    from reconciler.core.planning.history import HistoryDiff, HistoryExcerpt, changes_of, make_history, newest
+    from reconciler.core.planning.history import (
+        HistoryDiff,
+        HistoryExcerpt,
+        changes_of,
+        make_history,
+        newest_revisions,
+    )
     from reconciler.core.text.masking import mask
     from reconciler.version import __version__
 
@@ -169,7 +175,7 @@ def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
     found: dict[str, Any] = {}
     if store is not None and asked.key is None:
         found["runs"] = store.runs(scope, limit=asked.limit)
-        found["revisions"] = newest(store.memory(scope), asked.limit)
+        found["revisions"] = newest_revisions(store.memory(scope), asked.limit)
     elif store is not None and asked.key is not None:
         if asked.key not in _declared(place.loaded) and not _was_recorded(store, place, asked.key):
             raise _unknown_key(store, place, asked.key)

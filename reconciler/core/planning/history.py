@@ -156,7 +156,7 @@ def make_history(
     )
 
 
-def newest(memory: HistorySnapshot, limit: int) -> Sequence[PastRevision]:
+def newest_revisions(memory: HistorySnapshot, limit: int) -> Sequence[PastRevision]:
     """The revisions of any key that began last."""
     every = (one for revisions in memory.by_key.values() for one in revisions)
     return sorted(every, key=_age, reverse=True)[:limit]
