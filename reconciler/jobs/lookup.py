@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from reconciler.core.declared.selection import nearest
+from reconciler.core.declared.selection import suggest_key
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed.job import Observation
 from reconciler.core.observed.listing import named as name_filter
@@ -50,7 +50,7 @@ def find_job(
         raise NotFound(
             f"workspace {target.identity.workspace_id} has no job with the id or the name {named!r}, "
             f"and stack {stack.name} no such key",
-            fix=nearest(named, stack.whole) or "reconciler jobs list shows the jobs",
+            fix=suggest_key(named, stack.whole) or "reconciler jobs list shows the jobs",
         )
     if is_declared:
         say(f"{named} is a key without a job of the stack; using {job.id}, which has that name.")

@@ -54,10 +54,10 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
         why = f'PATH does not include "{key}"' + (f", which {where.file} declares" if where else "")
         return Diagnostic(what, why, "add its file to PATH")
     why = f'"{key}" is neither a declared nor an owned key of stack {stack.name}'
-    return Diagnostic(what, why, nearest(key, known))
+    return Diagnostic(what, why, suggest_key(key, known))
 
 
-def nearest(key: str, known: Iterable[str]) -> str | None:
+def suggest_key(key: str, known: Iterable[str]) -> str | None:
     """A question that offers the nearest of the known keys, or None if none is near."""
     by_fold = {one.casefold(): one for one in sorted(known)}
     near = get_close_matches(key.casefold(), by_fold, n=1)
