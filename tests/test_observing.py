@@ -295,4 +295,4 @@ def test_renamed_away_job_is_no_revision_of_its_old_key() -> None:
     job = seen(a_job("new"), name="old", id_part="12345678", job_id="12345678-x")
 
     view = sort_by_key(Observation((job,)), STACK, frozenset({"old", "new"})).view("old")
-    assert (view.owned, view.strangers, view.next_revision) == ([], [], 2)
+    assert (view.owned, view.conflicting_jobs, view.next_revision) == ([], [], 2)

@@ -152,20 +152,20 @@ def _duplicates(ownership: Ownership) -> Iterator[Check]:
             )
 
 
-def of_strangers(ownership: Ownership, declared: Collection[str]) -> list[Check]:
+def of_conflicting_jobs(ownership: Ownership, declared: Collection[str]) -> list[Check]:
     """Find unmanaged jobs that have a remote name of a declared key: adoption candidates."""
-    found = list(_strangers(ownership, declared))
+    found = list(_conflicting_jobs(ownership, declared))
     return found or [well("adoption", "no unmanaged job has the name of a declared key")]
 
 
-def _strangers(ownership: Ownership, declared: Collection[str]) -> Iterator[Check]:
+def _conflicting_jobs(ownership: Ownership, declared: Collection[str]) -> Iterator[Check]:
     for key in sorted(declared):
-        for stranger in ownership.view(key).strangers:
-            if stranger.standing is OwnershipState.UNMANAGED:
-                job = stranger.job
+        for conflicting_job in ownership.view(key).conflicting_jobs:
+            if conflicting_job.standing is OwnershipState.UNMANAGED:
+                job = conflicting_job.job
                 yield wrong(
                     "adoption",
-                    f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {stranger.why}",
+                    f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {conflicting_job.why}",
                     _way_out(key, job),
                 )
 

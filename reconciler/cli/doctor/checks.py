@@ -21,10 +21,10 @@ from reconciler.core.doctor import (
     Health,
     Trouble,
     of_clock,
+    of_conflicting_jobs,
     of_duplicates,
     of_failure,
     of_quota,
-    of_strangers,
     unchecked,
     well,
     wrong,
@@ -232,7 +232,7 @@ class Examination:
             yield wrong("the list", f"{name} cannot be read: {lost.why}", None, Trouble.UNREACHABLE)
         ownership = sort_by_key(seen, stack.name, stack.declared_keys)
         yield from of_duplicates(ownership)
-        yield from of_strangers(ownership, stack.declared_keys)
+        yield from of_conflicting_jobs(ownership, stack.declared_keys)
 
 
 def _list(place: Connected) -> Listing:

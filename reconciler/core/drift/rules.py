@@ -91,7 +91,9 @@ class _KeyCheck:
     @property
     def is_hidden(self) -> bool:
         """Whether the newest revision may be there all the same: a job without a marker has its name."""
-        unmanaged = {one.job.id for one in self.view.strangers if one.standing is OwnershipState.UNMANAGED}
+        unmanaged = {
+            one.job.id for one in self.view.conflicting_jobs if one.standing is OwnershipState.UNMANAGED
+        }
         if self.view.remembered:
             return self.view.remembered[-1].job in unmanaged
         return bool(unmanaged)
@@ -182,21 +184,23 @@ class _KeyCheck:
         """Jobs without a believed marker that have one of the key's names, or once were its jobs."""
         if self.declared is None:
             return
-        for stranger in self.view.strangers:
-            if stranger.standing is OwnershipState.UNMANAGED:
+        for conflicting_job in self.view.conflicting_jobs:
+            if conflicting_job.standing is OwnershipState.UNMANAGED:
                 yield Drift.model_validate(
                     {
                         "key": self.key,
                         "class": DriftClass.UNOWNED,
-                        "job": stranger.job.id,
-                        "detail": self._whose(stranger),
+                        "job": conflicting_job.job.id,
+                        "detail": self._whose(conflicting_job),
                     }
                 )
 
-    def _whose(self, stranger: ConflictingJob) -> str:
-        if self.view.past_of(stranger.job.id) is not None:
-            return f"{stranger.job.name} is known from history; its marker was removed"
-        return f"{stranger.job.name} has a name of this key but no valid marker ({stranger.why})"
+    def _whose(self, conflicting_job: ConflictingJob) -> str:
+        if self.view.past_of(conflicting_job.job.id) is not None:
+            return f"{conflicting_job.job.name} is known from history; its marker was removed"
+        return (
+            f"{conflicting_job.job.name} has a name of this key but no valid marker ({conflicting_job.why})"
+        )
 
     def _missing(self, declared: DesiredJob) -> Iterator[Drift]:
         """The key is declared, and nothing of it is there."""
@@ -215,7 +219,9 @@ class _KeyCheck:
 
     @property
     def _held(self) -> str:
-        foreign = next((one for one in self.view.strangers if one.standing is OwnershipState.FOREIGN), None)
+        foreign = next(
+            (one for one in self.view.conflicting_jobs if one.standing is OwnershipState.FOREIGN), None
+        )
         return f"; {foreign.job.name} is held by job {foreign.job.id} ({foreign.why})" if foreign else ""
 
     @property

@@ -63,7 +63,7 @@ class ConflictingJob:
 
 @dataclass(slots=True)
 class KeyView:
-    """Everything that was seen of one key: owned revisions (oldest first), strangers, unreadable jobs.
+    """Everything that was seen of one key: owned revisions (oldest first), conflicting jobs, unreadable jobs.
 
     `remembered` are the revisions that the history store knows, oldest first, seen or not;
     `history_problem` says why it could not be read.
@@ -72,7 +72,7 @@ class KeyView:
     key: str
     stack: str = ""
     owned: list[Revision] = field(default_factory=list)
-    strangers: list[ConflictingJob] = field(default_factory=list)
+    conflicting_jobs: list[ConflictingJob] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     highest_name: int = 0
     remembered: tuple[PastRevision, ...] = ()
@@ -92,7 +92,7 @@ class KeyView:
         newest = self.remembered[-1] if self.remembered else None
         if newest is None or newest.number <= highest:
             return None
-        is_there = any(stranger.job.id == newest.job for stranger in self.strangers)
+        is_there = any(conflicting_job.job.id == newest.job for conflicting_job in self.conflicting_jobs)
         return None if is_there else self._as_ended(newest)
 
     def _as_ended(self, past: PastRevision) -> Revision:
@@ -125,16 +125,16 @@ class KeyView:
     def remembering(self, past: Iterable[PastRevision], unmanaged: Mapping[str, ObservedJob]) -> KeyView:
         """The same view with what the history store knows of the key.
 
-        Jobs that it knows, and that have lost their marker, are strangers of the key, whatever their name.
+        Jobs that it knows, and that have lost their marker, conflict with the key, whatever their name.
         """
         remembered = tuple(sorted(past, key=lambda revision: revision.number))
-        known = {stranger.job.id for stranger in self.strangers}
+        known = {conflicting_job.job.id for conflicting_job in self.conflicting_jobs}
         lost = [
             ConflictingJob(unmanaged[r.job], r.number, OwnershipState.UNMANAGED)
             for r in remembered
             if r.job in unmanaged and r.job not in known
         ]
-        return replace(self, remembered=remembered, strangers=[*self.strangers, *lost])
+        return replace(self, remembered=remembered, conflicting_jobs=[*self.conflicting_jobs, *lost])
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class _Attribution:
             if number > 1 or (whose is OwnershipState.OWNED and not is_own):
                 seen.highest_name = max(seen.highest_name, number)
             if whose is not OwnershipState.OWNED:
-                seen.strangers.append(ConflictingJob(job, number, whose))
+                seen.conflicting_jobs.append(ConflictingJob(job, number, whose))
 
 
 def _keys_of(

@@ -107,10 +107,12 @@ class Draft:
         detail = f'phase "{revision.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
         return self.plain(Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
 
-    def name_taken(self, stranger: ConflictingJob) -> PlannedAction:
-        way_out = "its stack must release it" if stranger.standing is OwnershipState.FOREIGN else "adopt it"
+    def name_taken(self, conflicting_job: ConflictingJob) -> PlannedAction:
+        way_out = (
+            "its stack must release it" if conflicting_job.standing is OwnershipState.FOREIGN else "adopt it"
+        )
         detail = (
-            f"{stranger.job.name} is taken by job {stranger.job.id} ({stranger.why}); "
+            f"{conflicting_job.job.name} is taken by job {conflicting_job.job.id} ({conflicting_job.why}); "
             f"{way_out}, or rename the key"
         )
         return self.plain(Action.CONFLICT, Reason.NAME_TAKEN, detail)
@@ -137,14 +139,14 @@ class Draft:
         change = Change(path="marker.key", before=revision.marker.key, after=marker.key)
         return self._rewrite(revision, marker, Reason.RENAMED, detail, (change,))
 
-    def restored(self, stranger: ConflictingJob, past: PastRevision) -> PlannedAction:
+    def restored(self, conflicting_job: ConflictingJob, past: PastRevision) -> PlannedAction:
         """Write the marker again on a job of ours that has lost it."""
         assert self.desired is not None
         protected = self.desired.lifecycle.protect is True
         marker = past.marker(self.situation.stack, self.view.key, protected)
         change = Change(path="marker", before=None, after=str(marker))
-        detail = f"{stranger.job.name} is known from history; its marker was removed"
-        revision = Revision(stranger.job, marker)
+        detail = f"{conflicting_job.job.name} is known from history; its marker was removed"
+        revision = Revision(conflicting_job.job, marker)
         action = self.update(revision, self.desired, Reason.MARKER_RESTORED, detail, (change,))
         return action if past.key == self.view.key else action.model_copy(update={"formerly": past.key})
 

@@ -70,9 +70,11 @@ class Case(NamedTuple):
         return cls(view, desired, ownership, latest, draft, existing)
 
     @property
-    def strangers(self) -> list[ConflictingJob]:
+    def conflicting_jobs(self) -> list[ConflictingJob]:
         """Who holds a name of the key, the lowest number first."""
-        return sorted(name_holders(self.view, self.latest), key=lambda stranger: stranger.number)
+        return sorted(
+            name_holders(self.view, self.latest), key=lambda conflicting_job: conflicting_job.number
+        )
 
     def complete(self, action: PlannedAction, warnings: Sequence[PlanWarning] = ()) -> Decision:
         """Add to the key's own action what follows for its other revisions."""
@@ -204,7 +206,7 @@ def rename_clash(case: Case) -> Decision | None:
 
 def history_unreadable(case: Case) -> Decision | None:
     """The history could not be read, and no job is owned or a newer name of the key is taken."""
-    if case.view.history_problem is None or (case.view.owned and not case.strangers):
+    if case.view.history_problem is None or (case.view.owned and not case.conflicting_jobs):
         return None
     why = f"the history could not be read: {case.view.history_problem}"
     return Decision([case.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)])
@@ -212,14 +214,18 @@ def history_unreadable(case: Case) -> Decision | None:
 
 def name_taken(case: Case) -> Decision | None:
     """An unmanaged or foreign job has a name of the key, and no newer job is owned."""
-    other = next((s for s in case.strangers if _as_ours(case.view, s) is None), None)
+    other = next((s for s in case.conflicting_jobs if _as_ours(case.view, s) is None), None)
     return Decision([case.draft.name_taken(other)]) if other else None
 
 
 def marker_lost(case: Case) -> Decision | None:
     """The same, but the history knows such a job as ours."""
-    ours = [(s, past) for s in case.strangers if (past := _as_ours(case.view, s))]
-    return Decision([case.draft.restored(stranger, past) for stranger, past in ours]) if ours else None
+    ours = [(s, past) for s in case.conflicting_jobs if (past := _as_ours(case.view, s))]
+    return (
+        Decision([case.draft.restored(conflicting_job, past) for conflicting_job, past in ours])
+        if ours
+        else None
+    )
 
 
 def not_found(case: Case) -> Decision | None:
@@ -301,7 +307,7 @@ def name_holders(view: KeyView, latest: Revision | None) -> list[ConflictingJob]
     So the revisions of two stacks never interleave.
     """
     number = latest.number if latest and view.owned else 0
-    return [stranger for stranger in view.strangers if stranger.number > number]
+    return [conflicting_job for conflicting_job in view.conflicting_jobs if conflicting_job.number > number]
 
 
 def rename_problem(view: KeyView, desired: DesiredJob) -> str | None:
@@ -331,11 +337,14 @@ def _why_unreadable(view: KeyView, ownership: Ownership) -> str | None:
     return view.unreadable[0].why if view.unreadable else None
 
 
-def _as_ours(view: KeyView, stranger: ConflictingJob) -> PastRevision | None:
+def _as_ours(view: KeyView, conflicting_job: ConflictingJob) -> PastRevision | None:
     """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
-    if stranger.standing is not OwnershipState.UNMANAGED or stranger.job.phase in (None, Phase.TERMINATING):
+    if conflicting_job.standing is not OwnershipState.UNMANAGED or conflicting_job.job.phase in (
+        None,
+        Phase.TERMINATING,
+    ):
         return None
-    return view.past_of(stranger.job.id)
+    return view.past_of(conflicting_job.job.id)
 
 
 def _name_problem(action: PlannedAction) -> str | None:

@@ -140,7 +140,7 @@ def _is_as_declared(
         return True  # what is to be absent is judged by what is there
     view = look.view(key, desired)
     latest = newest(view, desired)
-    if latest is None or view.strangers or not desired.is_declared_by(latest.marker.digest):
+    if latest is None or view.conflicting_jobs or not desired.is_declared_by(latest.marker.digest):
         return False
     phase = latest.job.phase
     if latest is not view.owned[-1] or newest_recorded.get(key, 0) > latest.number:

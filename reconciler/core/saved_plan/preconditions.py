@@ -90,7 +90,7 @@ def _digests_moved(action: PlannedAction, *, starts_a_job: bool) -> Iterator[str
 
 def _job_moved(action: PlannedAction, before: Before, view: KeyView, at_s: float) -> Iterator[str]:
     if action.reason is Reason.MARKER_RESTORED:
-        bears_none = before.id in {stranger.job.id for stranger in view.strangers}
+        bears_none = before.id in {conflicting_job.job.id for conflicting_job in view.conflicting_jobs}
         if not bears_none or view.past_of(before.id) is None:
             yield f"{before.name} ({before.id}) is no longer a known job without a marker"
         return
@@ -119,7 +119,7 @@ def _identity_moved(action: PlannedAction, before: Before, revision: Revision) -
 def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
     after = action.after
     assert after is not None
-    if any(stranger.job.name == after.name for stranger in view.strangers):
+    if any(conflicting_job.job.name == after.name for conflicting_job in view.conflicting_jobs):
         yield f"the name {after.name} is taken"
     elif view.next_revision != after.revision:
         yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
