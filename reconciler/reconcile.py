@@ -77,7 +77,7 @@ class Context(NamedTuple):
         """What the lock and the records are about."""
         return Scope.of(self.loaded.stack.name, self.target.identity)
 
-    def situation(self, allowances: Allowances = NO_ALLOWANCES) -> PlanContext:
+    def plan_context(self, allowances: Allowances = NO_ALLOWANCES) -> PlanContext:
         """What is the same for every key, as of now."""
         return PlanContext(
             stack=self.loaded.stack.name,
@@ -97,13 +97,13 @@ def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
 
 def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Snapshot]:
     """The same, with what the plan rests on."""
-    situation = context.situation(options.allowances)
-    stack, look = observe(context, situation, with_details=True)
+    plan_context = context.plan_context(options.allowances)
+    stack, look = observe(context, plan_context, with_details=True)
     check_keys(options.allowances.lost_work_keys, stack, look.ownership.owned_keys)
     made = make_plan(
         stack,
         look,
-        situation,
+        plan_context,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
@@ -114,12 +114,12 @@ def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Pla
 
 def destroy_plan(context: Context) -> Plan:
     """Observe, and decide what destroy would terminate."""
-    situation = replace(context.situation(), destroys=True)
-    stack, look = observe(context, situation)
+    plan_context = replace(context.plan_context(), destroys=True)
+    stack, look = observe(context, plan_context)
     return make_destroy_plan(
         stack,
         look,
-        situation,
+        plan_context,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
@@ -130,12 +130,12 @@ def drift(context: Context) -> DriftReport:
     """Observe, and say what changed behind the manifest's back."""
     from reconciler.core.drift.report import make_drift_report  # a plan needs none of it
 
-    situation = context.situation()
-    stack, look = observe(context, situation)
+    plan_context = context.plan_context()
+    stack, look = observe(context, plan_context)
     report = make_drift_report(
         stack,
         look,
-        situation,
+        plan_context,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
@@ -154,7 +154,7 @@ def status(context: Context) -> StatusReport:
     made, look = plan_with_look(context)
     stack = narrow(context.loaded.stack, context.only, look.ownership.owned_keys)
     changes = context.recording.last_changes(context.scope) if context.recording else {}
-    return make_status(stack, look, made, context.situation(), changes)
+    return make_status(stack, look, made, context.plan_context(), changes)
 
 
 def apply(
@@ -223,7 +223,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
 
 
 def observe(
-    context: Context, situation: PlanContext, *, with_details: bool = False
+    context: Context, plan_context: PlanContext, *, with_details: bool = False
 ) -> tuple[Stack, Snapshot]:
     """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
 
@@ -235,7 +235,7 @@ def observe(
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
     whole = context.loaded.stack
-    reader = _SnapshotReader(context, situation, with_details=with_details)
+    reader = _SnapshotReader(context, plan_context, with_details=with_details)
     reader.open_history()
     seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
     context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
@@ -247,9 +247,9 @@ def observe(
 class _SnapshotReader:
     """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
 
-    def __init__(self, context: Context, situation: PlanContext, *, with_details: bool) -> None:
+    def __init__(self, context: Context, plan_context: PlanContext, *, with_details: bool) -> None:
         self._context, self._stack = context, context.loaded.stack
-        self._situation, self._with_details = situation, with_details
+        self._plan_context, self._with_details = plan_context, with_details
         self._history = _History(context)
         self._asked: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
@@ -271,13 +271,13 @@ class _SnapshotReader:
             stack = narrow(self._stack, self._context.only, look.ownership.owned_keys)
         except WrongUsage:  # a key that is not declared may own jobs that no search was made for
             return True
-        if needs_whole_list(stack, look, self._situation, asked=self._asked):
+        if needs_whole_list(stack, look, self._plan_context, asked=self._asked):
             return True
-        if self._with_details or self._situation.destroys:
+        if self._with_details or self._plan_context.destroys:
             return False
         from reconciler.core.drift.report import needs_whole_list as report_needs_whole_list
 
-        return report_needs_whole_list(stack, look, self._situation)
+        return report_needs_whole_list(stack, look, self._plan_context)
 
     def look(self, observation: Observation) -> Snapshot:
         """What was observed, and what the decisions about it rest on besides."""
@@ -308,7 +308,7 @@ class _SnapshotReader:
         seen = [revision for view in look.ownership.views.values() for revision in view.owned]
         recording = self._context.recording
         if recording and not is_recorded(seen, self._history.recorded):
-            recording.remember(self._context.scope, seen, self._situation.at_s)
+            recording.remember(self._context.scope, seen, self._plan_context.at_s)
 
 
 class _History:

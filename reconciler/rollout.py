@@ -278,7 +278,7 @@ class _Wait:
         context = self.rollout.context._replace(is_applied=is_to_act)
         if self._has_manifest:
             return reconcile.plan_with_look(context, self.rollout.options)
-        _, look = reconcile.observe(context, context.situation())
+        _, look = reconcile.observe(context, context.plan_context())
         return _as_seen(self.plan, look), look
 
     def _is_due(self, action: PlannedAction) -> bool:

@@ -57,15 +57,15 @@ class DriftReport(Head):
         return document
 
 
-def needs_whole_list(stack: Stack, look: Snapshot, situation: PlanContext) -> bool:
+def needs_whole_list(stack: Stack, look: Snapshot, context: PlanContext) -> bool:
     """Whether a report rests on a job not being there, so that a filtered look is not enough."""
-    return any(rests_on_absence(key, stack.jobs.get(key), look, situation) for key in stack.jobs)
+    return any(rests_on_absence(key, stack.jobs.get(key), look, context) for key in stack.jobs)
 
 
 def make_drift_report(
     stack: Stack,
     look: Snapshot,
-    situation: PlanContext,
+    context: PlanContext,
     target: TargetIdentity,
     *,
     manifest_digest: str,
@@ -73,7 +73,7 @@ def make_drift_report(
 ) -> DriftReport:
     """Look at every key in view and at what the stack owns."""
     keys = sorted({*keys_in_view(stack, look.ownership), *keys_owned_in_view(stack, look.ownership)})
-    found = [check_key(key, stack.jobs.get(key), look, situation) for key in keys]
+    found = [check_key(key, stack.jobs.get(key), look, context) for key in keys]
     drift = tuple(chain.from_iterable(one.drift for one in found))
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
     is_whole = look.ownership.problem is None and not look.ownership.unattributed
@@ -81,7 +81,7 @@ def make_drift_report(
     warnings = chain.from_iterable(one.warnings for one in found)
     return DriftReport(
         reconciler_version=version,
-        created_at=timestamp(situation.at_s),
+        created_at=timestamp(context.at_s),
         stack=stack.name,
         target=target,
         manifest_digest=manifest_digest,

@@ -38,22 +38,22 @@ class Findings(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def check_key(key: str, desired: DesiredJob | None, look: Snapshot, situation: PlanContext) -> Findings:
+def check_key(key: str, desired: DesiredJob | None, look: Snapshot, context: PlanContext) -> Findings:
     """Compare one key with what was left.
 
     `desired` is None for a key that no file declares.
     """
     view = look.view(key, desired)
-    check = _KeyCheck(key, desired, view, look, situation)
+    check = _KeyCheck(key, desired, view, look, context)
     if why := check.unjudged():
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, why.revision, why.detail)))
     drift = [*(check.of_declared() if check.declared else check.of_undeclared()), *check.stuck()]
     return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
 
 
-def rests_on_absence(key: str, desired: DesiredJob | None, look: Snapshot, situation: PlanContext) -> bool:
+def rests_on_absence(key: str, desired: DesiredJob | None, look: Snapshot, context: PlanContext) -> bool:
     """Whether what is to be said of a key rests on a job not being there, so that searches are not enough."""
-    return _KeyCheck(key, desired, look.view(key, desired), look, situation).rests_on_absence
+    return _KeyCheck(key, desired, look.view(key, desired), look, context).rests_on_absence
 
 
 class _Unjudged(NamedTuple):
@@ -71,7 +71,7 @@ class _KeyCheck:
     desired: DesiredJob | None
     view: KeyView
     look: Snapshot
-    situation: PlanContext
+    context: PlanContext
 
     @property
     def declared(self) -> DesiredJob | None:
@@ -247,7 +247,7 @@ class _KeyCheck:
         """Terminations that do not come to an end."""
         for revision in self.view.owned:
             since_s = self._terminating_since_s(revision)
-            if since_s is not None and self.situation.at_s - since_s > STUCK_AFTER_S:
+            if since_s is not None and self.context.at_s - since_s > STUCK_AFTER_S:
                 detail = f"{revision.job.name} has been terminating for more than an hour"
                 stuck = self.entry(DriftClass.STUCK, revision, detail)
                 yield stuck.model_copy(update={"since": timestamp(since_s)})
@@ -326,7 +326,7 @@ class _KeyCheck:
         if latest.job.phase in (None, Phase.TERMINATING):
             return None
         past = self.view.past_of(latest.job.id)
-        return compare_fields(declared, latest, past.declared if past else None, self.situation.cloud)
+        return compare_fields(declared, latest, past.declared if past else None, self.context.cloud)
 
     # --- what a person should know
 

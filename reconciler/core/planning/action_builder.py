@@ -53,7 +53,7 @@ class Draft:
 
     view: KeyView
     desired: DesiredJob | None
-    situation: PlanContext
+    context: PlanContext
     latest: Revision | None
 
     @property
@@ -98,7 +98,7 @@ class Draft:
         is_at_stake = is_lost or reason is Reason.WOULD_LOSE_WORK
         if shown is None or not shown.job.is_active or not is_at_stake:
             return {}
-        elapsed, nodes = round(shown.job.ran_s(self.situation.at_s), 3), shown.job.node_count
+        elapsed, nodes = round(shown.job.ran_s(self.context.at_s), 3), shown.job.node_count
         lost = node_hours(elapsed, nodes) if is_lost else 0.0
         return {"elapsed": elapsed, "nodes": nodes, "lost_node_hours": lost}
 
@@ -143,7 +143,7 @@ class Draft:
         """Write the marker again on a job of ours that has lost it."""
         assert self.desired is not None
         protected = self.desired.lifecycle.protect is True
-        marker = past.marker(self.situation.stack, self.view.key, protected)
+        marker = past.marker(self.context.stack, self.view.key, protected)
         change = Change(path="marker", before=None, after=str(marker))
         detail = f"{conflicting_job.job.name} is known from history; its marker was removed"
         revision = Revision(conflicting_job.job, marker)
@@ -208,7 +208,7 @@ class Draft:
     ) -> PlannedAction:
         marker = renewed_marker(desired, revision.job, revision.marker, digest or revision.marker.digest)
         after = After(name=revision.job.name, revision=revision.number, digest=marker.digest)
-        body = update_body(desired, revision.job, marker, self.situation.cloud)
+        body = update_body(desired, revision.job, marker, self.context.cloud)
         return self.plain(
             Action.UPDATE,
             reason,
@@ -250,7 +250,7 @@ class Draft:
         assert desired is not None
         assert desired.body is not None
         marker = Marker(
-            self.situation.stack,
+            self.context.stack,
             self.view.key,
             number,
             desired.digest,
@@ -259,7 +259,7 @@ class Draft:
         return with_identity(
             desired.body,
             name=remote_name(self.view.key, number),
-            workspace_id=self.situation.workspace_id,
+            workspace_id=self.context.workspace_id,
             description=str(Description(desired.description, marker)),
         )
 

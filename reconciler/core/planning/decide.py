@@ -54,7 +54,7 @@ class Case(NamedTuple):
         view: KeyView,
         desired: DesiredJob | None,
         ownership: Ownership,
-        situation: PlanContext,
+        context: PlanContext,
         details: Mapping[str, ObservedJob],
     ) -> Case:
         """`desired` is None for a key that no file declares.
@@ -62,7 +62,7 @@ class Case(NamedTuple):
         `details` holds the jobs that `needs_details` asked for, as far as they could be read.
         """
         latest = newest(view, desired)
-        draft = Draft(view, desired, situation, latest)
+        draft = Draft(view, desired, context, latest)
         existing = None
         if desired and latest and latest.job.phase:
             job, is_same = latest.job, desired.is_declared_by(latest.marker.digest)
@@ -190,7 +190,7 @@ def absent(case: Case) -> Decision | None:
     if case.desired and not case.desired.is_absent:
         return None
     reason, said = Reason.NOT_IN_MANIFEST, "not in the manifest"
-    if case.draft.situation.destroys:
+    if case.draft.context.destroys:
         reason, said = Reason.DESTROYED, "destroy"
     elif case.desired:
         reason, said = Reason.STATE_ABSENT, "state: absent"

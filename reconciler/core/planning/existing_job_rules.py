@@ -167,7 +167,7 @@ class ExistingJob:
             return None
         latest = self._as_declared
         revisions = [latest if r.job.id == latest.job.id else r for r in self.draft.view.ever_owned]
-        return next_attempt(bad_run(revisions, self.entry), self.entry, self.draft.situation.at_s)
+        return next_attempt(bad_run(revisions, self.entry), self.entry, self.draft.context.at_s)
 
     @property
     def bad_end(self) -> str:
@@ -199,10 +199,10 @@ class ExistingJob:
     def lost_time(self) -> float | None:
         """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
         is_asked_for = self.entry.lifecycle.on_change is OnChange.REPLACE
-        situation = self.draft.situation
-        if is_asked_for or situation.allowances.permits_loss(self.entry.key):
+        context = self.draft.context
+        if is_asked_for or context.allowances.permits_loss(self.entry.key):
             return None
-        return situation.limits.lost_time
+        return context.limits.lost_time
 
     # --- what they answer
 
@@ -249,7 +249,7 @@ class ExistingJob:
         job = self.latest.job
         past = self.draft.view.past_of(job.id)
         sent = past.declared.mutable if past and past.declared else None
-        return mutable_changes(self.entry, job, self.latest.marker, self.draft.situation.cloud, sent)
+        return mutable_changes(self.entry, job, self.latest.marker, self.draft.context.cloud, sent)
 
 
 # --- the job is as declared
@@ -357,7 +357,7 @@ def protected(job: ExistingJob, edit: Difference) -> Row | None:
 
 def would_lose_work(job: ExistingJob, edit: Difference) -> Row | None:
     """Edited; active; it has run longer than `limits.lost_time`; nobody allowed the loss."""
-    if job.lost_time is None or job.latest.job.ran_s(job.draft.situation.at_s) <= job.lost_time:
+    if job.lost_time is None or job.latest.job.ran_s(job.draft.context.at_s) <= job.lost_time:
         return None
     detail = edit.said + LOSS_WAY_OUT
     return job.draft.plain(Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=edit.changes), []
@@ -375,7 +375,7 @@ def ended_badly_before(job: ExistingJob, edit: Difference) -> Row | None:
     ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
     if not may_retry(run[0], job.entry):
         return job.keep(Reason.FAILED, f"{ended}; keeping r{job.latest.number}", edit.changes)
-    attempt = next_attempt(run, job.entry, job.draft.situation.at_s)
+    attempt = next_attempt(run, job.entry, job.draft.context.at_s)
     detail = f"{ended}; {attempt.detail}"
     match attempt.reason:
         case Reason.RETRIES_EXHAUSTED:

@@ -153,7 +153,7 @@ def _is_as_declared(
 
 
 def needs_whole_list(
-    stack: Stack, look: Snapshot, situation: PlanContext, *, asked: Collection[str] = ()
+    stack: Stack, look: Snapshot, context: PlanContext, *, asked: Collection[str] = ()
 ) -> bool:
     """Whether a decision rests on a job not being there, so that a filtered look is not enough.
 
@@ -161,17 +161,17 @@ def needs_whole_list(
     job leads to the scan, in a workspace of any size (docs/semantics.md, "Reading"). `asked` are the jobs
     whose details were asked for; those that are needed, and were not, may start anything.
     """
-    if situation.destroys:
+    if context.destroys:
         return False
     if any(job_id not in asked for job_id in details_needed(stack, look)):
         return True
-    return not all(decided.is_proven for decided in _decisions(stack, look, situation).values())
+    return not all(decided.is_proven for decided in _decisions(stack, look, context).values())
 
 
 def make_plan(
     stack: Stack,
     look: Snapshot,
-    situation: PlanContext,
+    context: PlanContext,
     target: TargetIdentity,
     *,
     manifest_digest: str,
@@ -179,7 +179,7 @@ def make_plan(
     options: Options = NO_OPTIONS,
 ) -> Plan:
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
-    actions, warnings = _decide_all(stack, look, situation)
+    actions, warnings = _decide_all(stack, look, context)
     actions.sort(key=_by_key_then_revision)
     proposal = Proposal(
         stack,
@@ -191,7 +191,7 @@ def make_plan(
     refused = refusals(proposal, options.allowances)
     return Plan(
         reconciler_version=version,
-        created_at=timestamp(situation.at_s),
+        created_at=timestamp(context.at_s),
         stack=stack.name,
         target=target,
         manifest_digest=manifest_digest,
@@ -219,9 +219,9 @@ class _Decided(NamedTuple):
 
 
 def _decide_all(
-    stack: Stack, look: Snapshot, situation: PlanContext
+    stack: Stack, look: Snapshot, context: PlanContext
 ) -> tuple[list[PlannedAction], list[PlanWarning]]:
-    decisions = _decisions(stack, look, situation)
+    decisions = _decisions(stack, look, context)
     actions: list[PlannedAction] = []
     warnings: list[PlanWarning] = []
     for key in keys_in_view(stack, look.ownership):
@@ -230,7 +230,7 @@ def _decide_all(
     return actions, warnings
 
 
-def _decisions(stack: Stack, look: Snapshot, situation: PlanContext) -> dict[str, _Decided]:
+def _decisions(stack: Stack, look: Snapshot, context: PlanContext) -> dict[str, _Decided]:
     """Decide each key, what it needs before it; hold back what needs another key.
 
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
@@ -239,7 +239,7 @@ def _decisions(stack: Stack, look: Snapshot, situation: PlanContext) -> dict[str
     for key in _upstream_first(stack, keys_with_upstream(stack, look.ownership)):
         desired = stack.find(key)
         view = look.view(key, desired)
-        case = Case.of(view, desired, look.ownership, situation, look.details)
+        case = Case.of(view, desired, look.ownership, context, look.details)
         actions, warnings, _ = decide(case)
         if desired is None or desired.is_absent or not actions:
             decisions[key] = _Decided(None, actions, warnings)
@@ -268,7 +268,7 @@ def _unproven(action: PlannedAction) -> PlannedAction:
 def make_destroy_plan(
     stack: Stack,
     look: Snapshot,
-    situation: PlanContext,
+    context: PlanContext,
     target: TargetIdentity,
     *,
     manifest_digest: str,
@@ -287,7 +287,7 @@ def make_destroy_plan(
     plan = make_plan(
         emptied,
         look,
-        replace(situation, destroys=True),
+        replace(context, destroys=True),
         target,
         manifest_digest=manifest_digest,
         version=version,

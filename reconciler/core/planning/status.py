@@ -131,7 +131,7 @@ class StatusReport(Head):
 
 
 def make_status(
-    stack: Stack, look: Snapshot, plan: Plan, situation: PlanContext, changes: Mapping[str, PastChange]
+    stack: Stack, look: Snapshot, plan: Plan, context: PlanContext, changes: Mapping[str, PastChange]
 ) -> StatusReport:
     """Put together what was seen and what the plan of that moment says, for each key in view.
 
@@ -147,7 +147,7 @@ def make_status(
         former = desired.formerly if desired else ()
         found = [changes[name] for name in (key, *former) if name in changes]
         change = max(found, key=lambda one: one.at_s, default=None)
-        rows = _Key(look.view(key, desired), desired, actions.get(key, []), situation, change)
+        rows = _Key(look.view(key, desired), desired, actions.get(key, []), context, change)
         jobs += rows.of_key(is_asked_for=key in (stack.chosen or ()))
     summary = Counter(one.phase for one in jobs if one.phase is not None)
     return StatusReport(
@@ -169,7 +169,7 @@ class _Key(NamedTuple):
     view: KeyView
     entry: DesiredJob | None
     actions: list[PlannedAction]
-    situation: PlanContext
+    context: PlanContext
     change: PastChange | None
 
     @property
@@ -209,7 +209,7 @@ class _Key(NamedTuple):
         return self._row(action, job, change, is_newest=is_newest, **more)
 
     def _of_job(self, job: ObservedJob) -> dict[str, Any]:
-        at_s = self.situation.at_s
+        at_s = self.context.at_s
         has_ended = job.phase is not None and job.phase.is_terminal
         secondary = job.secondary_phase
         return {
