@@ -91,34 +91,34 @@ class Context(NamedTuple):
 
 def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
     """Observe, and decide what apply would do. Nothing is changed."""
-    made, _ = plan_with_look(context, options)
+    made, _ = plan_with_snapshot(context, options)
     return made
 
 
-def plan_with_look(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Snapshot]:
+def plan_with_snapshot(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Snapshot]:
     """The same, with what the plan rests on."""
     plan_context = context.plan_context(options.allowances)
-    stack, look = observe(context, plan_context, with_details=True)
-    check_keys(options.allowances.lost_work_keys, stack, look.ownership.owned_keys)
+    stack, snapshot = observe(context, plan_context, with_details=True)
+    check_keys(options.allowances.lost_work_keys, stack, snapshot.ownership.owned_keys)
     made = make_plan(
         stack,
-        look,
+        snapshot,
         plan_context,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
         options=options,
     )
-    return made, look
+    return made, snapshot
 
 
 def destroy_plan(context: Context) -> Plan:
     """Observe, and decide what destroy would terminate."""
     plan_context = replace(context.plan_context(), destroys=True)
-    stack, look = observe(context, plan_context)
+    stack, snapshot = observe(context, plan_context)
     return make_destroy_plan(
         stack,
-        look,
+        snapshot,
         plan_context,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
@@ -131,10 +131,10 @@ def drift(context: Context) -> DriftReport:
     from reconciler.core.drift.report import make_drift_report  # a plan needs none of it
 
     plan_context = context.plan_context()
-    stack, look = observe(context, plan_context)
+    stack, snapshot = observe(context, plan_context)
     report = make_drift_report(
         stack,
-        look,
+        snapshot,
         plan_context,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
@@ -151,10 +151,10 @@ def status(context: Context) -> StatusReport:
     """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
     from reconciler.core.planning.status import make_status  # a plan needs none of it
 
-    made, look = plan_with_look(context)
-    stack = narrow(context.loaded.stack, context.only, look.ownership.owned_keys)
+    made, snapshot = plan_with_snapshot(context)
+    stack = narrow(context.loaded.stack, context.only, snapshot.ownership.owned_keys)
     changes = context.recording.last_changes(context.scope) if context.recording else {}
-    return make_status(stack, look, made, context.plan_context(), changes)
+    return make_status(stack, snapshot, made, context.plan_context(), changes)
 
 
 def apply(
@@ -216,8 +216,8 @@ def check_preconditions(context: Context, plan: Plan) -> None:
     if seen.problem is not None:
         raise ServiceError(f"cannot verify the plan: {seen.problem}")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
-    look = Snapshot(ownership, memory=_History(context).memory)
-    if moved := movements(plan, look, context.target.clock.now()):
+    snapshot = Snapshot(ownership, memory=_History(context).memory)
+    if moved := movements(plan, snapshot, context.target.clock.now()):
         fix = "nothing was changed; create a new plan"
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
 
@@ -239,9 +239,9 @@ def observe(
     reader.open_history()
     seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
     context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
-    look = reader.look(seen)
-    reader.record(look)
-    return narrow(whole, context.only, look.ownership.owned_keys), look
+    snapshot = reader.snapshot(seen)
+    reader.record(snapshot)
+    return narrow(whole, context.only, snapshot.ownership.owned_keys), snapshot
 
 
 class _SnapshotReader:
@@ -266,46 +266,46 @@ class _SnapshotReader:
 
     def needs_whole_list(self, partial: Observation) -> bool:
         """Whether a decision rests on something not being there, so that searches are not enough."""
-        look = self.look(partial)
+        snapshot = self.snapshot(partial)
         try:
-            stack = narrow(self._stack, self._context.only, look.ownership.owned_keys)
+            stack = narrow(self._stack, self._context.only, snapshot.ownership.owned_keys)
         except WrongUsage:  # a key that is not declared may own jobs that no search was made for
             return True
-        if needs_whole_list(stack, look, self._plan_context, asked=self._asked):
+        if needs_whole_list(stack, snapshot, self._plan_context, asked=self._asked):
             return True
         if self._with_details or self._plan_context.destroys:
             return False
         from reconciler.core.drift.report import needs_whole_list as report_needs_whole_list
 
-        return report_needs_whole_list(stack, look, self._plan_context)
+        return report_needs_whole_list(stack, snapshot, self._plan_context)
 
-    def look(self, observation: Observation) -> Snapshot:
+    def snapshot(self, observation: Observation) -> Snapshot:
         """What was observed, and what the decisions about it rest on besides."""
-        look = Snapshot(sort_by_key(observation, self._stack.name, self.names), self._details, self._gone)
+        snapshot = Snapshot(sort_by_key(observation, self._stack.name, self.names), self._details, self._gone)
         # A report on drift needs what was last applied, whatever is declared now.
-        if not self._with_details or rests_on_memory(self._stack, look, self._history.recorded):
-            look = look._replace(memory=self._history.memory)
+        if not self._with_details or rests_on_memory(self._stack, snapshot, self._history.recorded):
+            snapshot = snapshot._replace(memory=self._history.memory)
         if not self._with_details:
-            return look
+            return snapshot
         # A job that is gone by now makes way for an older revision, whose details may be needed then.
-        while wanted := [job_id for job_id in self._needed(look) if job_id not in self._asked]:
+        while wanted := [job_id for job_id in self._needed(snapshot) if job_id not in self._asked]:
             self._asked.update(wanted)
             details, gone = _read(self._context.target.backend, wanted, self._context.parallelism)
             self._details |= details
             self._gone |= gone
-            look = look._replace(details=self._details, gone=self._gone)
-        return look
+            snapshot = snapshot._replace(details=self._details, gone=self._gone)
+        return snapshot
 
-    def _needed(self, look: Snapshot) -> tuple[str, ...]:
+    def _needed(self, snapshot: Snapshot) -> tuple[str, ...]:
         try:
-            stack = narrow(self._stack, self._context.only, look.ownership.owned_keys)
+            stack = narrow(self._stack, self._context.only, snapshot.ownership.owned_keys)
         except WrongUsage:
             return ()
-        return details_needed(stack, look)
+        return details_needed(stack, snapshot)
 
-    def record(self, look: Snapshot) -> None:
+    def record(self, snapshot: Snapshot) -> None:
         """Write down how the owned revisions were seen, if the store does not have it yet."""
-        seen = [revision for view in look.ownership.views.values() for revision in view.owned]
+        seen = [revision for view in snapshot.ownership.views.values() for revision in view.owned]
         recording = self._context.recording
         if recording and not is_recorded(seen, self._history.recorded):
             recording.remember(self._context.scope, seen, self._plan_context.at_s)

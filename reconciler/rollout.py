@@ -158,14 +158,14 @@ class _Wait:
 
     def look(self) -> bool:
         """See how all keys are now, and do what is due; whether anything was done."""
-        self._newest, look = self._look()
-        if self._due(self._newest, look) and not self.rollout.stop.is_set():
-            is_done, self._newest, look = self._take_a_step(self._newest, look)
+        self._newest, snapshot = self._look()
+        if self._due(self._newest, snapshot) and not self.rollout.stop.is_set():
+            is_done, self._newest, snapshot = self._take_a_step(self._newest, snapshot)
             if is_done:
                 # The list may not show at once what was made.
                 self._waits = None
                 return True
-        self._waits = self._judged(_own_actions(self._newest, self._keys), look)
+        self._waits = self._judged(_own_actions(self._newest, self._keys), snapshot)
         return False
 
     @property
@@ -188,28 +188,28 @@ class _Wait:
         self.result = _joined(self.result, Result(tuple(blocked)))
         return replace(self.result, waits=self._waits or (), interrupted=self.rollout.stop.is_set())
 
-    def _take_a_step(self, plan: Plan, look: Snapshot) -> tuple[bool, Plan, Snapshot]:
+    def _take_a_step(self, plan: Plan, snapshot: Snapshot) -> tuple[bool, Plan, Snapshot]:
         """Take the lock, plan anew, and do what is due then; whether anything was done, and the newest plan.
 
         Where somebody else holds the lock, or the store is unavailable, the next look tries again.
         """
         try:
             with self.rollout.lock or nullcontext():
-                plan, look = self._look(is_to_act=True)
-                due = self._due(plan, look)
+                plan, snapshot = self._look(is_to_act=True)
+                due = self._due(plan, snapshot)
                 if not due or plan.refusals or self.rollout.stop.is_set():
-                    self._is_held_up = look.memory.problem is not None
-                    return False, plan, look
+                    self._is_held_up = snapshot.memory.problem is not None
+                    return False, plan, snapshot
                 more = self.rollout._apply(_only(plan, due), self.journal)
         except (LockHeld, RecordsUnavailable) as refusal:
             if not self._is_held_up and (recording := self.rollout.context.recording):
                 recording.warn(f"{refusal}; retrying until it is released")
             self._is_held_up = True
-            return False, plan, look
+            return False, plan, snapshot
         self._is_held_up = False
         self._note(more)
         self.result = _joined(self.result, more)
-        return True, plan, look
+        return True, plan, snapshot
 
     def _note(self, result: Result) -> None:
         """Follow what was made from now on; what failed is not tried again.
@@ -226,20 +226,20 @@ class _Wait:
                     followed = Followed(outcome.job, after=action.after)
                 self._followed[action.key] = followed
 
-    def _due(self, plan: Plan, look: Snapshot) -> list[PlannedAction]:
+    def _due(self, plan: Plan, snapshot: Snapshot) -> list[PlannedAction]:
         """What is to be started now: a retry, or what waited for another key; see first what is ours."""
         own = _own_actions(plan, self._keys)
         self._unseen.clear()
         for key, action in own.items():
-            self._see_whose_it_is(key, action, look)
+            self._see_whose_it_is(key, action, snapshot)
         return [action for action in own.values() if self._is_due(action)]
 
-    def _see_whose_it_is(self, key: str, action: PlannedAction, look: Snapshot) -> None:
+    def _see_whose_it_is(self, key: str, action: PlannedAction, snapshot: Snapshot) -> None:
         """Follow what was announced; what somebody else ended or replaced is not waited for any more."""
         if key in self._over or key in self.failed:
             return
         desired = self.rollout.context.loaded.stack.find(key)
-        owned = look.view_of(key, action.former_keys).owned
+        owned = snapshot.view_of(key, action.former_keys).owned
         verdict = judge_followed(self._followed[key], action, owned, desired.digest if desired else None)
         if verdict.standing is ReplacementState.UNSEEN:
             verdict = self._verdict_on_unseen(key, action)
@@ -277,9 +277,9 @@ class _Wait:
         """
         context = self.rollout.context._replace(is_applied=is_to_act)
         if self._has_manifest:
-            return reconcile.plan_with_look(context, self.rollout.options)
-        _, look = reconcile.observe(context, context.plan_context())
-        return _as_seen(self.plan, look), look
+            return reconcile.plan_with_snapshot(context, self.rollout.options)
+        _, snapshot = reconcile.observe(context, context.plan_context())
+        return _as_seen(self.plan, snapshot), snapshot
 
     def _is_due(self, action: PlannedAction) -> bool:
         """Whether a job is to be started now: a retry, or what waited for another key."""
@@ -299,7 +299,7 @@ class _Wait:
 
     # --- how each wait stands
 
-    def _judged(self, own: Mapping[str, PlannedAction], look: Snapshot) -> tuple[Waited, ...]:
+    def _judged(self, own: Mapping[str, PlannedAction], snapshot: Snapshot) -> tuple[Waited, ...]:
         """How the wait for each key stands, by its own action; what a key needs is judged before it."""
         found: dict[str, Waited | None] = {}
 
@@ -307,7 +307,7 @@ class _Wait:
             if key not in found:
                 action = own[key]
                 upstream = [judge_key(needed) for needed in self._needs(action) if needed in own]
-                found[key] = self._judge(action, _job_of(action, look), upstream)
+                found[key] = self._judge(action, _job_of(action, snapshot), upstream)
             return found[key]
 
         return tuple(waited for key in own if (waited := judge_key(key)) is not None)
@@ -424,21 +424,21 @@ def _joined(first: Result, more: Result) -> Result:
     )
 
 
-def _job_of(action: PlannedAction, look: Snapshot) -> ObservedJob | None:
+def _job_of(action: PlannedAction, snapshot: Snapshot) -> ObservedJob | None:
     if action.before is None:
         return None
-    owned = look.view_of(action.key, action.former_keys).owned
+    owned = snapshot.view_of(action.key, action.former_keys).owned
     return next((r.job for r in owned if r.job.id == action.before.id), None)
 
 
-def _as_seen(plan: Plan, look: Snapshot) -> Plan:
+def _as_seen(plan: Plan, snapshot: Snapshot) -> Plan:
     """A saved plan's keys as they are now: the job that was kept or made, or what stood in its way."""
     actions = []
     for action in plan.actions:
         is_made = action.traits.starts_a_job
         if is_made or action.action is Action.UPDATE:
             made = action.after.revision if is_made and action.after else 0
-            owned = look.view_of(action.key, action.former_keys).owned
+            owned = snapshot.view_of(action.key, action.former_keys).owned
             newest = owned[-1] if owned and owned[-1].number >= made else None
             before = before_of(newest) if is_made else action.before
             action = action.model_copy(update={"action": Action.KEEP, "before": before})

@@ -18,7 +18,7 @@ from reconciler.core.drift.entry import Pending as Pending
 from reconciler.core.drift.rules import check_key, rests_on_absence
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.plan import Head, PlanWarning, TargetIdentity, few_of_a_kind, timestamp
-from reconciler.core.planning.planner import Snapshot, about_the_look, keys_in_view, keys_owned_in_view
+from reconciler.core.planning.planner import Snapshot, keys_in_view, keys_owned_in_view, snapshot_warnings
 from reconciler.core.text.secret import show
 
 
@@ -57,14 +57,14 @@ class DriftReport(Head):
         return document
 
 
-def needs_whole_list(stack: Stack, look: Snapshot, context: PlanContext) -> bool:
+def needs_whole_list(stack: Stack, snapshot: Snapshot, context: PlanContext) -> bool:
     """Whether a report rests on a job not being there, so that a filtered look is not enough."""
-    return any(rests_on_absence(key, stack.jobs.get(key), look, context) for key in stack.jobs)
+    return any(rests_on_absence(key, stack.jobs.get(key), snapshot, context) for key in stack.jobs)
 
 
 def make_drift_report(
     stack: Stack,
-    look: Snapshot,
+    snapshot: Snapshot,
     context: PlanContext,
     target: TargetIdentity,
     *,
@@ -72,11 +72,11 @@ def make_drift_report(
     version: str,
 ) -> DriftReport:
     """Look at every key in view and at what the stack owns."""
-    keys = sorted({*keys_in_view(stack, look.ownership), *keys_owned_in_view(stack, look.ownership)})
-    found = [check_key(key, stack.jobs.get(key), look, context) for key in keys]
+    keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
+    found = [check_key(key, stack.jobs.get(key), snapshot, context) for key in keys]
     drift = tuple(chain.from_iterable(one.drift for one in found))
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
-    is_whole = look.ownership.problem is None and not look.ownership.unattributed
+    is_whole = snapshot.ownership.problem is None and not snapshot.ownership.unattributed
     summary = dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift)
     warnings = chain.from_iterable(one.warnings for one in found)
     return DriftReport(
@@ -89,6 +89,6 @@ def make_drift_report(
         drift=drift,
         pending=tuple(one.pending for one in found if one.pending),
         summary=summary,
-        warnings=few_of_a_kind((*about_the_look(stack, look), *warnings)),
-        compared=0 if look.ownership.problem is not None else len(keys) - unknown,
+        warnings=few_of_a_kind((*snapshot_warnings(stack, snapshot), *warnings)),
+        compared=0 if snapshot.ownership.problem is not None else len(keys) - unknown,
     )

@@ -38,22 +38,22 @@ class Findings(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def check_key(key: str, desired: DesiredJob | None, look: Snapshot, context: PlanContext) -> Findings:
+def check_key(key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext) -> Findings:
     """Compare one key with what was left.
 
     `desired` is None for a key that no file declares.
     """
-    view = look.view(key, desired)
-    check = _KeyCheck(key, desired, view, look, context)
+    view = snapshot.view(key, desired)
+    check = _KeyCheck(key, desired, view, snapshot, context)
     if why := check.unjudged():
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, why.revision, why.detail)))
     drift = [*(check.of_declared() if check.declared else check.of_undeclared()), *check.stuck()]
     return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
 
 
-def rests_on_absence(key: str, desired: DesiredJob | None, look: Snapshot, context: PlanContext) -> bool:
+def rests_on_absence(key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext) -> bool:
     """Whether what is to be said of a key rests on a job not being there, so that searches are not enough."""
-    return _KeyCheck(key, desired, look.view(key, desired), look, context).rests_on_absence
+    return _KeyCheck(key, desired, snapshot.view(key, desired), snapshot, context).rests_on_absence
 
 
 class _Unjudged(NamedTuple):
@@ -70,7 +70,7 @@ class _KeyCheck:
     key: str
     desired: DesiredJob | None
     view: KeyView
-    look: Snapshot
+    snapshot: Snapshot
     context: PlanContext
 
     @property
@@ -102,7 +102,7 @@ class _KeyCheck:
 
     def unjudged(self) -> _Unjudged | None:
         """Why the key cannot be judged, or None."""
-        ownership = self.look.ownership
+        ownership = self.snapshot.ownership
         if ownership.problem is not None:
             # What the problem is, a warning says once for all keys.
             return _Unjudged("the list could not be read", self.latest)
@@ -230,7 +230,7 @@ class _KeyCheck:
 
         One that only looks were recorded in says nothing of what was there before them.
         """
-        return self.look.memory.knows_applies and not self.view.remembered
+        return self.snapshot.memory.knows_applies and not self.view.remembered
 
     def _ended(self, last: Revision, declared: DesiredJob) -> Iterator[Drift]:
         phase = last.job.phase

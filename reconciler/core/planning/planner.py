@@ -92,11 +92,11 @@ def keys_owned_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
     return tuple(sorted(owners | others))
 
 
-def details_needed(stack: Stack, look: Snapshot) -> tuple[str, ...]:
+def details_needed(stack: Stack, snapshot: Snapshot) -> tuple[str, ...]:
     """The ids of the jobs whose details the decisions need, sorted by key."""
     needed = (
-        needs_details(look.view(key, job), job, look.ownership)
-        for key in keys_with_upstream(stack, look.ownership)
+        needs_details(snapshot.view(key, job), job, snapshot.ownership)
+        for key in keys_with_upstream(stack, snapshot.ownership)
         for job in [stack.find(key)]
     )
     return tuple(job_id for job_id in needed if job_id)
@@ -115,7 +115,7 @@ def keys_with_upstream(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
 
 
 def rests_on_memory(
-    stack: Stack, look: Snapshot, recorded: Mapping[RevisionId, RecordedRevision] | None
+    stack: Stack, snapshot: Snapshot, recorded: Mapping[RevisionId, RecordedRevision] | None
 ) -> bool:
     """Whether the history store could change a decision; it cannot where all is as declared.
 
@@ -128,17 +128,17 @@ def rests_on_memory(
     for key, number in recorded:
         newest_recorded[key] = max(number, newest_recorded.get(key, 0))
     return not all(
-        _is_as_declared(look, key, stack.find(key), newest_recorded)
-        for key in keys_with_upstream(stack, look.ownership)
+        _is_as_declared(snapshot, key, stack.find(key), newest_recorded)
+        for key in keys_with_upstream(stack, snapshot.ownership)
     )
 
 
 def _is_as_declared(
-    look: Snapshot, key: str, desired: DesiredJob | None, newest_recorded: Mapping[str, int]
+    snapshot: Snapshot, key: str, desired: DesiredJob | None, newest_recorded: Mapping[str, int]
 ) -> bool:
     if desired is None or desired.is_absent:
         return True  # what is to be absent is judged by what is there
-    view = look.view(key, desired)
+    view = snapshot.view(key, desired)
     latest = newest(view, desired)
     if latest is None or view.conflicting_jobs or not desired.is_declared_by(latest.marker.digest):
         return False
@@ -153,7 +153,7 @@ def _is_as_declared(
 
 
 def needs_whole_list(
-    stack: Stack, look: Snapshot, context: PlanContext, *, asked: Collection[str] = ()
+    stack: Stack, snapshot: Snapshot, context: PlanContext, *, asked: Collection[str] = ()
 ) -> bool:
     """Whether a decision rests on a job not being there, so that a filtered look is not enough.
 
@@ -163,14 +163,14 @@ def needs_whole_list(
     """
     if context.destroys:
         return False
-    if any(job_id not in asked for job_id in details_needed(stack, look)):
+    if any(job_id not in asked for job_id in details_needed(stack, snapshot)):
         return True
-    return not all(decided.is_proven for decided in _decisions(stack, look, context).values())
+    return not all(decided.is_proven for decided in _decisions(stack, snapshot, context).values())
 
 
 def make_plan(
     stack: Stack,
-    look: Snapshot,
+    snapshot: Snapshot,
     context: PlanContext,
     target: TargetIdentity,
     *,
@@ -179,14 +179,14 @@ def make_plan(
     options: Options = NO_OPTIONS,
 ) -> Plan:
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
-    actions, warnings = _decide_all(stack, look, context)
+    actions, warnings = _decide_all(stack, snapshot, context)
     actions.sort(key=_by_key_then_revision)
     proposal = Proposal(
         stack,
         actions,
-        active_jobs=look.ownership.active_jobs,
-        owns_nothing=look.ownership.problem is None and not look.ownership.owned_keys,
-        memory=look.memory,
+        active_jobs=snapshot.ownership.active_jobs,
+        owns_nothing=snapshot.ownership.problem is None and not snapshot.ownership.owned_keys,
+        memory=snapshot.memory,
     )
     refused = refusals(proposal, options.allowances)
     return Plan(
@@ -196,11 +196,11 @@ def make_plan(
         target=target,
         manifest_digest=manifest_digest,
         applyable=any(action.traits.is_executed for action in actions) and not refused,
-        complete=_is_complete(actions, look.ownership),
+        complete=_is_complete(actions, snapshot.ownership),
         summary=count(actions),
         lost_node_hours=lost_sum(actions),
         actions=tuple(actions),
-        warnings=few_of_a_kind((*about_the_look(stack, look), *guard_warnings(proposal), *warnings)),
+        warnings=few_of_a_kind((*snapshot_warnings(stack, snapshot), *guard_warnings(proposal), *warnings)),
         refusals=refused,
     )
 
@@ -219,27 +219,27 @@ class _Decided(NamedTuple):
 
 
 def _decide_all(
-    stack: Stack, look: Snapshot, context: PlanContext
+    stack: Stack, snapshot: Snapshot, context: PlanContext
 ) -> tuple[list[PlannedAction], list[PlanWarning]]:
-    decisions = _decisions(stack, look, context)
+    decisions = _decisions(stack, snapshot, context)
     actions: list[PlannedAction] = []
     warnings: list[PlanWarning] = []
-    for key in keys_in_view(stack, look.ownership):
+    for key in keys_in_view(stack, snapshot.ownership):
         actions += decisions[key].actions
         warnings += decisions[key].warnings
     return actions, warnings
 
 
-def _decisions(stack: Stack, look: Snapshot, context: PlanContext) -> dict[str, _Decided]:
+def _decisions(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, _Decided]:
     """Decide each key, what it needs before it; hold back what needs another key.
 
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
     """
     decisions: dict[str, _Decided] = {}
-    for key in _upstream_first(stack, keys_with_upstream(stack, look.ownership)):
+    for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
         desired = stack.find(key)
-        view = look.view(key, desired)
-        case = Case.of(view, desired, look.ownership, context, look.details)
+        view = snapshot.view(key, desired)
+        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details)
         actions, warnings, _ = decide(case)
         if desired is None or desired.is_absent or not actions:
             decisions[key] = _Decided(None, actions, warnings)
@@ -247,7 +247,7 @@ def _decisions(stack: Stack, look: Snapshot, context: PlanContext) -> dict[str, 
         upstream = {needed: found.own for needed in desired.needs if (found := decisions.get(needed))}
         own, *more = actions
         own = held_back(own, desired, upstream)
-        if not rests_on_absence(own, view, desired) or look.ownership.proves_absence:
+        if not rests_on_absence(own, view, desired) or snapshot.ownership.proves_absence:
             decisions[key] = _Decided(own, more, warnings)
         else:
             decisions[key] = _Decided(_unproven(own), [], warnings, is_proven=False)
@@ -267,7 +267,7 @@ def _unproven(action: PlannedAction) -> PlannedAction:
 
 def make_destroy_plan(
     stack: Stack,
-    look: Snapshot,
+    snapshot: Snapshot,
     context: PlanContext,
     target: TargetIdentity,
     *,
@@ -275,7 +275,9 @@ def make_destroy_plan(
     version: str,
 ) -> Plan:
     """Terminate what the stack owns, in view: as if every key said `state: absent`."""
-    absent = {key: _as_absent(key, stack.jobs.get(key)) for key in keys_owned_in_view(stack, look.ownership)}
+    absent = {
+        key: _as_absent(key, stack.jobs.get(key)) for key in keys_owned_in_view(stack, snapshot.ownership)
+    }
     emptied = replace(
         stack,
         jobs=absent,
@@ -286,14 +288,14 @@ def make_destroy_plan(
     )
     plan = make_plan(
         emptied,
-        look,
+        snapshot,
         replace(context, destroys=True),
         target,
         manifest_digest=manifest_digest,
         version=version,
         options=Options(EVERY_GUARD),
     )
-    return plan.model_copy(update={"warnings": few_of_a_kind(about_the_look(stack, look))})
+    return plan.model_copy(update={"warnings": few_of_a_kind(snapshot_warnings(stack, snapshot))})
 
 
 def _as_absent(key: str, declared: DesiredJob | None) -> DesiredJob:
@@ -320,12 +322,12 @@ def _is_complete(actions: list[PlannedAction], ownership: Ownership) -> bool:
     return nothing_unknown and ownership.problem is None and not ownership.unattributed
 
 
-def about_the_look(stack: Stack, look: Snapshot) -> tuple[PlanWarning, ...]:
+def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ...]:
     """Say what is not in view, and what could not be read or asked."""
-    warnings = [*partial_view(stack, look.ownership), *unread(look.ownership)]
-    if look.memory.problem is not None:
-        why = f"{look.memory.problem}; whatever depends on it is unknown"
-        warnings.append(PlanWarning(what="the history could not be read", why=why, fix=look.memory.fix))
+    warnings = [*partial_view(stack, snapshot.ownership), *unread(snapshot.ownership)]
+    if snapshot.memory.problem is not None:
+        why = f"{snapshot.memory.problem}; whatever depends on it is unknown"
+        warnings.append(PlanWarning(what="the history could not be read", why=why, fix=snapshot.memory.fix))
     return tuple(warnings)
 
 

@@ -131,7 +131,7 @@ class StatusReport(Head):
 
 
 def make_status(
-    stack: Stack, look: Snapshot, plan: Plan, context: PlanContext, changes: Mapping[str, PastChange]
+    stack: Stack, snapshot: Snapshot, plan: Plan, context: PlanContext, changes: Mapping[str, PastChange]
 ) -> StatusReport:
     """Put together what was seen and what the plan of that moment says, for each key in view.
 
@@ -142,12 +142,12 @@ def make_status(
     for action in plan.actions:
         actions.setdefault(action.key, []).append(action)
     jobs: list[JobStatus] = []
-    for key in sorted({*stack.jobs, *keys_owned_in_view(stack, look.ownership)}):
+    for key in sorted({*stack.jobs, *keys_owned_in_view(stack, snapshot.ownership)}):
         desired = stack.jobs.get(key)
         former = desired.formerly if desired else ()
         found = [changes[name] for name in (key, *former) if name in changes]
         change = max(found, key=lambda one: one.at_s, default=None)
-        rows = _Key(look.view(key, desired), desired, actions.get(key, []), context, change)
+        rows = _Key(snapshot.view(key, desired), desired, actions.get(key, []), context, change)
         jobs += rows.of_key(is_asked_for=key in (stack.chosen or ()))
     summary = Counter(one.phase for one in jobs if one.phase is not None)
     return StatusReport(

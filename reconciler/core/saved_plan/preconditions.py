@@ -38,13 +38,13 @@ _KEPT_ALL_THE_SAME = frozenset(
 )
 
 
-def movements(plan: Plan, look: Snapshot, at_s: float) -> tuple[str, ...]:
+def movements(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[str, ...]:
     """Compare each action's precondition with what is there at `at_s`; what moved, for people, by key."""
     found: list[str] = []
     known = {action.before.id for action in plan.actions if action.before}
     for key, of_key in groupby(plan.actions, key=lambda action: action.key):
         actions = list(of_key)
-        view = look.view_of(key, actions[0].former_keys)
+        view = snapshot.view_of(key, actions[0].former_keys)
         for action in actions:
             found += (f"{key}: {said}" for said in _moved(action, view, at_s))
         if not all(_stops_looking(action) for action in actions):
