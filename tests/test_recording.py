@@ -1,4 +1,4 @@
-"""Going on without records, where somebody said so; and not, where nobody did."""
+"""Working without records, where somebody said so; and not, where nobody did."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Moment(NamedTuple):
                 text = f'"{value}" is not a valid time; write 2026-11-21, 2026-11-21T08:00:00Z, or 2d'
                 raise ValueError(text) from None
         if not isinstance(value, datetime):
-            raise ValueError(f"{value!r} is no time; give a datetime, or a text")
+            raise ValueError(f"{value!r} is not a valid time; pass a datetime, or a text")
         return cls((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
 
     def at_s(self, now_s: float) -> float:

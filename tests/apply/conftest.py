@@ -1,4 +1,4 @@
-"""The service that the stories happen on."""
+"""The service that the tests of apply talk to."""
 
 from __future__ import annotations
 
