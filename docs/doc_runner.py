@@ -34,7 +34,7 @@ _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 #: A plan's digest covers the ids in it.
 _DIGEST = re.compile(r"(?<=; plan )[0-9a-f]{12}$|(?<=^sha256:)[0-9a-f]{64}$", re.M)
-#: Setting the program up is no part of a story, nor is testing it.
+#: Setting the program up is no part of what a page shows, nor is testing it.
 _NOT_RUN = ("{ [ -x .venv/", ".venv/bin/python -m ")
 
 
@@ -42,7 +42,7 @@ class WentWrong(AssertionError):
     """A command did not exit as the page says."""
 
 
-class Story:
+class PageRun:
     """One run of a page's commands: its directory, its time, and the ids that it has seen."""
 
     def __init__(self, directory: Path) -> None:
@@ -51,7 +51,7 @@ class Story:
         self._ids: dict[str, str] = {}
         self._command = ""
 
-    def told_again(self, page: str) -> str:
+    def run_again(self, page: str) -> str:
         """Return the page with what its commands print now."""
         with self._emulated_world():
             return _BLOCKS.sub(self._block, page)

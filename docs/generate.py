@@ -3,7 +3,7 @@
     python -m docs.generate            # from the root of the clone
 
 These are the pages of docs/reference, the rules on docs/semantics.md, and what the commands print on the
-pages of `STORIES`. A test generates all of it again and compares.
+pages of `RUN_PAGES`. A test generates all of it again and compares.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unittest import mock
 
 import click
 
-from docs.doc_runner import Story
+from docs.doc_runner import PageRun
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/reference")
 SEMANTICS = Path("docs/semantics.md")
 #: Page → the directory, below the root, in which its commands are run.
-STORIES: dict[Path, Path] = {
+RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
     Path("docs/records.md"): Path("examples/first-job"),
     Path("docs/saved-plans.md"): Path("examples/first-job"),
@@ -103,11 +103,11 @@ def _printed(*arguments: str) -> str:
     return out.getvalue()
 
 
-def _told_again(page: Path, directory: Path) -> str:
+def _run_again(page: Path, directory: Path) -> str:
     with tempfile.TemporaryDirectory() as copy:
         ignored = shutil.ignore_patterns(".*")
         shutil.copytree(ROOT / "examples", Path(copy) / "examples", ignore=ignored)
-        return Story(Path(copy) / directory).told_again((ROOT / page).read_text(encoding="utf-8"))
+        return PageRun(Path(copy) / directory).run_again((ROOT / page).read_text(encoding="utf-8"))
 
 
 def _with_rules(page: Path) -> str:
@@ -129,7 +129,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "states.md": partial(_table, "Phases", _STATES, "explain", "states"),
     REFERENCE / "fields.md": partial(_table, "Fields of a job", _FIELDS, "explain", "fields"),
     SEMANTICS: partial(_with_rules, SEMANTICS),
-    **{page: partial(_told_again, page, directory) for page, directory in sorted(STORIES.items())},
+    **{page: partial(_run_again, page, directory) for page, directory in sorted(RUN_PAGES.items())},
 }
 
 

@@ -1,4 +1,4 @@
-"""Every example is valid, for the program and for an editor, and the story that it tells is true."""
+"""Every example is valid, for the program and for an editor, and its page is true."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from docs.doc_runner import Story, WentWrong
+from docs.doc_runner import PageRun, WentWrong
 from docs.generate import generate
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
@@ -51,7 +51,7 @@ def test_an_editor_takes_it(example: Path) -> None:
 
 
 @each_example
-def test_its_story_is_true(example: Path) -> None:
+def test_commands_of_its_page_do_what_it_shows(example: Path) -> None:
     """Each command exits as the page says, and prints what the page shows."""
     page = (example / "README.md").relative_to(ROOT)
     written = (ROOT / page).read_text(encoding="utf-8")
@@ -59,9 +59,9 @@ def test_its_story_is_true(example: Path) -> None:
     assert written == generate(page), f"{page} is not up to date: python -m docs.generate"
 
 
-def test_a_story_that_ends_otherwise_is_found(tmp_path: Path) -> None:
+def test_command_that_exits_otherwise_is_found(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples/first-job/jobs.yaml", tmp_path)
     with pytest.raises(WentWrong, match="exits 2"):
-        Story(tmp_path).told_again("```sh\nreconciler plan --detailed-exitcode\n```\n")
-    told = Story(tmp_path).told_again("```sh\nreconciler validate\n```\n\n```text\nno\n```\n")
+        PageRun(tmp_path).run_again("```sh\nreconciler plan --detailed-exitcode\n```\n")
+    told = PageRun(tmp_path).run_again("```sh\nreconciler validate\n```\n\n```text\nno\n```\n")
     assert "Valid: stack first-job" in told
