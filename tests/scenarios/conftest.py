@@ -7,18 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.scenarios.every_action import World, a_world
-from tests.scenarios.fork_server import Zygote
+from tests.scenarios.fork_server import ForkServer
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
+def fork_server() -> Iterator[ForkServer]:
     """What forks a process for each run."""
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture(scope="session")
-def world(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> World:
     """A stack whose next apply has something of every kind to do."""
-    return a_world(tmp_path_factory.mktemp("world"), zygote)
+    return a_world(tmp_path_factory.mktemp("world"), fork_server)

@@ -21,7 +21,7 @@ from reconciler.core.observed.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
 from reconciler.local_target import LOCAL_PROJECT
 from reconciler.record_directory import NAME as RECORDS
-from tests.scenarios.fork_server import Zygote
+from tests.scenarios.fork_server import ForkServer
 from tests.scenarios.hooks import AFTER, BEFORE
 
 STACK = "every"
@@ -182,7 +182,7 @@ def marker_of(job: Job) -> Marker | None:
     return found if found and found.is_on_its_own_job(job.name, job.id) else None
 
 
-def build(home: Path, zygote: Zygote, *, with_records: bool = True, foreign: int = 0) -> Place:
+def build(home: Path, fork_server: ForkServer, *, with_records: bool = True, foreign: int = 0) -> Place:
     """Make such a place; without records, as after their loss; with `foreign` jobs of others before ours."""
     home.mkdir()
     place = Place(home)
@@ -190,7 +190,7 @@ def build(home: Path, zygote: Zygote, *, with_records: bool = True, foreign: int
     with Store(home / RECORDS / "local.sqlite3", speed=1e-6) as store:
         _foreign(store, foreign)
     place.declare(_first())
-    _apply(place, zygote)
+    _apply(place, fork_server)
     place.let_pass(60)
     with place.store as store:
         ids = {job.name: job.id for job in store.jobs()}
@@ -203,7 +203,7 @@ def build(home: Path, zygote: Zygote, *, with_records: bool = True, foreign: int
     del jobs["again"]
     place.declare(jobs)
     place.let_pass(3600)
-    _apply(place, zygote)
+    _apply(place, fork_server)
     place.let_pass(60)
     with place.store as store:
         store.set_phase(ids["doubled"], "Running")
@@ -218,8 +218,8 @@ def build(home: Path, zygote: Zygote, *, with_records: bool = True, foreign: int
     return place
 
 
-def _apply(place: Place, zygote: Zygote) -> None:
-    run = zygote.run(place.home, "apply", "--yes")
+def _apply(place: Place, fork_server: ForkServer) -> None:
+    run = fork_server.run(place.home, "apply", "--yes")
     assert run.code == 0, run.err
 
 
@@ -265,9 +265,9 @@ def check_one_is_active(place: Place) -> None:
     assert set(active.values()) == {1}, active
 
 
-def changes(place: Place, zygote: Zygote) -> list[tuple[str, str, str]]:
+def changes(place: Place, fork_server: ForkServer) -> list[tuple[str, str, str]]:
     """What the next plan would do: key, action, reason."""
-    run = zygote.run(place.home, "plan", "--json")
+    run = fork_server.run(place.home, "plan", "--json")
     assert run.code == 0, run.err
     actions = json.loads(run.out)["actions"]
     return [(a["key"], a["action"], a["reason"]) for a in actions if a["action"] not in ("keep", "defer")]
@@ -295,46 +295,46 @@ class World(NamedTuple):
 
 def a_world(
     directory: Path,
-    zygote: Zygote,
+    fork_server: ForkServer,
     *,
     with_records: bool = True,
     foreign: int = 0,
     apply: Sequence[str] = APPLY,
 ) -> World:
     """Build one, and see how an apply goes there."""
-    place = build(directory / "first", zygote, with_records=with_records, foreign=foreign)
-    assert zygote.run(place.home, "plan", "--out", PLAN_FILE).code == 0
+    place = build(directory / "first", fork_server, with_records=with_records, foreign=foreign)
+    assert fork_server.run(place.home, "plan", "--out", PLAN_FILE).code == 0
     # How often a call that waits for its turn looks again is a matter of timing, so that one run has
     # moments that another one lacks: those count that each of several runs had.
     moments: tuple[str, ...] = ()
     for number in range(UNDISTURBED):
         undisturbed, log = place.copy(directory / f"undisturbed-{number}"), directory / f"{number}.txt"
-        run = zygote.run(undisturbed.home, *apply, log=log)
+        run = fork_server.run(undisturbed.home, *apply, log=log)
         assert run.code == 0, run.err
         had = tuple(log.read_text(encoding="utf-8").splitlines())
         moments = tuple(moment for moment in had if number == 0 or moment in moments)
     undisturbed.let_pass(60)
-    assert changes(undisturbed, zygote) == []
+    assert changes(undisturbed, fork_server) == []
     return World(place, moments, undisturbed.fates(), place.untouchable())
 
 
 def check_the_next_apply_does_the_rest(
-    world: World, place: Place, zygote: Zygote, after: object = None, *, with_plan: bool = True
+    world: World, place: Place, fork_server: ForkServer, after: object = None, *, with_plan: bool = True
 ) -> None:
     """After an accident: one apply, and all is as if nothing had happened, so no plan has anything to do.
 
     The plan can be left out: where the jobs are those that an undisturbed apply leaves it is the same.
     """
-    again = zygote.run(place.home, *APPLY)
+    again = fork_server.run(place.home, *APPLY)
     assert again.code == 0, (after, again.err)
     place.let_pass(60)
-    if place.fates() != world.end and changes(place, zygote) == _SPARED:
+    if place.fates() != world.end and changes(place, fork_server) == _SPARED:
         # The new one had been there, and had not shown yet that it runs.
-        assert zygote.run(place.home, *APPLY).code == 0, after
+        assert fork_server.run(place.home, *APPLY).code == 0, after
         place.let_pass(60)
     check_it_ended_well(world, place, after)
     if with_plan:
-        assert changes(place, zygote) == [], after
+        assert changes(place, fork_server) == [], after
 
 
 _SPARED = [("overlapping", "terminate", "superseded")]

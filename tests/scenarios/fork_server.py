@@ -1,8 +1,8 @@
 """The command line as real processes, many of them, quickly: `python -m tests.scenarios.fork_server`.
 
-A zygote imports the whole program once and then forks a child for each run: the child is a process of its
+A fork server imports the whole program once, then forks a child for each run: the child is a process of its
 own, which can be killed, and does not pay for the imports. It has no threads when it forks. Each line on
-stdin is a request, each line on stdout its answer; when stdin ends, so does the zygote.
+stdin is a request, each line on stdout its answer; when stdin ends, so does the fork server.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Run(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-class Zygote:
-    """The zygote, as a test sees it."""
+class ForkServer:
+    """The fork server, as a test sees it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -115,26 +115,26 @@ class Zygote:
     def _answer(self) -> str:
         assert self._process.stdout is not None
         answer = self._process.stdout.readline().strip()
-        assert answer, "the zygote has died"
+        assert answer, "the fork_server has died"
         return answer
 
 
 class Started(NamedTuple):
     """A process that was started."""
 
-    zygote: Zygote
+    fork_server: ForkServer
     pid: int
     home: Path
     name: str
 
     def end(self) -> Run:
         """Wait until it ends."""
-        code = self.zygote.wait(self.pid)
+        code = self.fork_server.wait(self.pid)
         out, err = (self.home / (self.name + file) for file in (OUT, ERR))
         return Run(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
 
 
-# --- inside the zygote
+# --- inside the fork server
 
 
 def _entry(**parameters: float) -> dict[str, Any]:

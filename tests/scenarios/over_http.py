@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from reconciler.emulator import Application, Durations, Job, ManualClock, Store, create_app, running
 from tests.apply.service import Gate
 from tests.scenarios.every_action import ACTIVE, marker_of
-from tests.scenarios.fork_server import Run, Started, Zygote
+from tests.scenarios.fork_server import ForkServer, Run, Started
 
 PROJECT = "p1"
 TOKEN = "tell-nobody-1"
@@ -38,7 +38,7 @@ class Service(NamedTuple):
     url: str
     app: Application
     gate: Gate
-    zygote: Zygote
+    fork_server: ForkServer
 
     @property
     def store(self) -> Store:
@@ -61,7 +61,7 @@ class Service(NamedTuple):
     def start(self, home: Path, *arguments: str, **more: Any) -> Started:
         """Begin a run of the command line in a working copy."""
         environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
-        return self.zygote.start(home, *arguments, clock_url=self.url, environ=environ, **more)
+        return self.fork_server.start(home, *arguments, clock_url=self.url, environ=environ, **more)
 
     def run(self, home: Path, *arguments: str, **more: Any) -> Run:
         """Run the command line in a working copy."""
@@ -100,10 +100,10 @@ def _revision(job: Job) -> int:
 
 
 @contextmanager
-def a_service(zygote: Zygote) -> Iterator[Service]:
+def a_service(fork_server: ForkServer) -> Iterator[Service]:
     """Open one with nothing on it."""
     with Store(clock=ManualClock(), durations=Durations(running=1e8)) as store:
         app = create_app(store, project_id=PROJECT, token=TOKEN, control=True)
         gate = Gate(app)
         with running(gate) as url:
-            yield Service(url, app, gate, zygote)
+            yield Service(url, app, gate, fork_server)

@@ -25,7 +25,7 @@ from tests.scenarios.every_action import (
     World,
     check_the_next_apply_does_the_rest,
 )
-from tests.scenarios.fork_server import Run, Zygote
+from tests.scenarios.fork_server import ForkServer, Run
 from tests.scenarios.hooks import BEFORE, HUNG, Accident
 
 RecordProperty = Callable[[str, object], None]
@@ -51,13 +51,18 @@ def _told(run: Run) -> Counter[str]:
 @pytest.mark.parametrize("name", EXITS)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_first_signal_lets_what_is_in_flight_finish(
-    world: World, zygote: Zygote, tmp_path: Path, name: str, chunk: int, record_property: RecordProperty
+    world: World,
+    fork_server: ForkServer,
+    tmp_path: Path,
+    name: str,
+    chunk: int,
+    record_property: RecordProperty,
 ) -> None:
     chosen, came = random.Random(f"{name} {chunk}").sample(world.moments, EACH), 0
     for number, moment in enumerate(chosen):
         place, log = world.place.copy(tmp_path / str(number)), tmp_path / f"moments-{number}.txt"
         runs = _runs(place)
-        run = zygote.run(place.home, *APPLY, "--json", accidents=[Accident(moment, name)], log=log)
+        run = fork_server.run(place.home, *APPLY, "--json", accidents=[Accident(moment, name)], log=log)
         if moment in log.read_text(encoding="utf-8").splitlines():
             came += 1
             assert run.code == EXITS[name], (moment, run.err)
@@ -70,7 +75,7 @@ def test_the_first_signal_lets_what_is_in_flight_finish(
         else:  # there was no plan yet, and nothing was begun
             assert _runs(place) == runs
             assert place.fates() == world.place.fates()
-        check_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
+        check_the_next_apply_does_the_rest(world, place, fork_server, moment, with_plan=number % 3 == 0)
         shutil.rmtree(place.home)
     assert came >= EACH - 2
     record_property("figure", ["signals at moments of an apply, each an orderly stop", came])
@@ -109,11 +114,11 @@ def _check_it_stopped_in_order(run: Run, moment: str) -> None:
 
 @pytest.mark.parametrize("name", EXITS)
 def test_what_was_skipped_is_listed_for_people_too(
-    world: World, zygote: Zygote, tmp_path: Path, name: str
+    world: World, fork_server: ForkServer, tmp_path: Path, name: str
 ) -> None:
     place = world.place.copy(tmp_path / "copy")
     moment = next(m for m in world.moments if m.startswith(f"{BEFORE} StopTrainingJob"))
-    run = zygote.run(place.home, *APPLY, accidents=[Accident(moment, name)])
+    run = fork_server.run(place.home, *APPLY, accidents=[Accident(moment, name)])
     assert run.code == EXITS[name]
     assert "finishing the actions in flight; interrupt again to stop immediately" in run.err
     assert f"skipped   create new: {INTERRUPTED}" in run.out
@@ -126,12 +131,12 @@ def test_what_was_skipped_is_listed_for_people_too(
     "operation", ["ChangeTrainingJobDescription", "StopTrainingJob", "CreateTrainingJob"]
 )
 def test_the_second_signal_stops_at_once_and_says_what_was_done(
-    world: World, zygote: Zygote, tmp_path: Path, name: str, operation: str
+    world: World, fork_server: ForkServer, tmp_path: Path, name: str, operation: str
 ) -> None:
     place = world.place.copy(tmp_path / "copy")
     *_, request = (request for request in world.requests if request.startswith(operation))
     signals = [Accident(f"{BEFORE} {request}", name), Accident(request, HUNG[name])]
-    run = zygote.run(place.home, *APPLY, "--json", accidents=signals)
+    run = fork_server.run(place.home, *APPLY, "--json", accidents=signals)
     assert run.code == EXITS[name], run.err
     last = run.events[-1]
     assert last["type"] == "apply_completed"
@@ -142,7 +147,7 @@ def test_the_second_signal_stops_at_once_and_says_what_was_done(
     assert in_flight in run.err
     assert in_flight in last["message"]
     assert _result_of_newest_run(place) == ""
-    check_the_next_apply_does_the_rest(world, place, zygote)
+    check_the_next_apply_does_the_rest(world, place, fork_server)
 
 
 @pytest.mark.parametrize(

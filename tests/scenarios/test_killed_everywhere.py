@@ -37,7 +37,7 @@ from tests.scenarios.every_action import (
     check_none_is_there_twice,
     check_the_next_apply_does_the_rest,
 )
-from tests.scenarios.fork_server import Zygote
+from tests.scenarios.fork_server import ForkServer
 from tests.scenarios.hooks import AFTER, BEFORE, KILL, Accident
 from tests.scenarios.over_http import a_service, entry
 
@@ -55,12 +55,12 @@ CALLS = {
 
 
 @pytest.fixture(scope="module")
-def world_without_records(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return a_world(tmp_path_factory.mktemp("world"), zygote, with_records=False)
+def world_without_records(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return a_world(tmp_path_factory.mktemp("world"), fork_server, with_records=False)
 
 
-def test_the_plan_has_every_kind_of_action(world: World, zygote: Zygote) -> None:
-    document = json.loads(zygote.run(world.place.home, "plan", "--json").out)
+def test_the_plan_has_every_kind_of_action(world: World, fork_server: ForkServer) -> None:
+    document = json.loads(fork_server.run(world.place.home, "plan", "--json").out)
     found = {a["key"]: (a["action"], a["reason"]) for a in document["actions"] if a["action"] != "keep"}
     assert found == PLANNED
     assert {*KEPT, *NOT_OURS} <= world.place.fates().keys()
@@ -77,11 +77,11 @@ def test_moments_are_counted_before_and_after_each_request_and_each_write(world:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_killed_at_any_moment_the_next_apply_does_the_rest(
-    world: World, zygote: Zygote, tmp_path: Path, chunk: int, record_property: RecordProperty
+    world: World, fork_server: ForkServer, tmp_path: Path, chunk: int, record_property: RecordProperty
 ) -> None:
     # By its name, so that each worker makes the same parts of what it counts.
     chosen = [moment for moment in world.moments if crc32(moment.encode()) % CHUNKS == chunk]
-    tally = _kill_at_each(world, chosen, zygote, tmp_path)
+    tally = _kill_at_each(world, chosen, fork_server, tmp_path)
     assert tally.killed >= len(chosen) * MET
     assert tally.left_a_lock >= tally.killed * 0.8
     record_property("figure", ["kill points, each followed by an apply that did the rest", tally.killed])
@@ -91,7 +91,7 @@ def test_killed_at_any_moment_the_next_apply_does_the_rest(
 @pytest.mark.parametrize("chunk", range(2))
 def test_killed_in_a_directory_without_records(
     world_without_records: World,
-    zygote: Zygote,
+    fork_server: ForkServer,
     tmp_path: Path,
     chunk: int,
     record_property: RecordProperty,
@@ -100,53 +100,55 @@ def test_killed_in_a_directory_without_records(
     moments = world_without_records.moments
     first = next(place for place, moment in enumerate(moments) if "StopTrainingJob" in moment)
     chosen = (*moments[:first], *moments[first::12])[chunk::2]
-    tally = _kill_at_each(world_without_records, chosen, zygote, tmp_path)
+    tally = _kill_at_each(world_without_records, chosen, fork_server, tmp_path)
     assert tally.killed >= len(chosen) * MET
     record_property("figure", ["kill points in a directory that had lost its records", tally.killed])
 
 
 def test_killed_among_350_foreign_jobs(
-    zygote: Zygote, tmp_path: Path, record_property: RecordProperty
+    fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     """Every plan on the way reads a workspace of eight pages."""
-    world = a_world(tmp_path, zygote, foreign=350)
+    world = a_world(tmp_path, fork_server, foreign=350)
     chosen = random.Random("foreign").sample(world.moments, 24)
-    tally = _kill_at_each(world, chosen, zygote, tmp_path)
+    tally = _kill_at_each(world, chosen, fork_server, tmp_path)
     assert tally.killed >= 20
     record_property("figure", ["kill points among 350 foreign jobs", tally.killed])
 
 
 def test_killed_while_several_actions_are_in_flight(
-    world: World, zygote: Zygote, tmp_path: Path, record_property: RecordProperty
+    world: World, fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     """With the usual parallelism the order is another one each time, so this is a sample."""
     chosen = random.Random("in flight").sample(world.moments_of_requests, 16)
-    tally = _kill_at_each(world, chosen, zygote, tmp_path, apply=("apply", "--yes"))
+    tally = _kill_at_each(world, chosen, fork_server, tmp_path, apply=("apply", "--yes"))
     assert tally.killed >= 8
     record_property("figure", ["kill points with several actions in flight", tally.killed])
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_again_and_again(
-    world: World, zygote: Zygote, tmp_path: Path, seed: int, record_property: RecordProperty
+    world: World, fork_server: ForkServer, tmp_path: Path, seed: int, record_property: RecordProperty
 ) -> None:
     """Each apply gets a little further than the one before, or not at all."""
     chance, place, killed = random.Random(seed), world.place.copy(tmp_path / "copy"), 0
     for _ in range(8):
         accident = Accident(f"moment #{chance.randint(1, 60)}", KILL)
-        run = zygote.run(place.home, *APPLY, accidents=[accident])
+        run = fork_server.run(place.home, *APPLY, accidents=[accident])
         assert run.code in (-signal.SIGKILL, 0), run.err
         killed += run.code != 0
         check_none_is_there_twice(place)
         place.let_pass(chance.choice([0, 0, 1, 60]))
     assert killed > 3
-    check_the_next_apply_does_the_rest(world, place, zygote)
+    check_the_next_apply_does_the_rest(world, place, fork_server)
     record_property("figure", ["applies killed one after the other on the same stack", killed])
 
 
 @pytest.mark.parametrize("arrives", ["before the next create", "after the next apply"])
-def test_a_create_that_arrives_when_its_sender_is_dead(zygote: Zygote, tmp_path: Path, arrives: str) -> None:
-    with a_service(zygote) as service:
+def test_a_create_that_arrives_when_its_sender_is_dead(
+    fork_server: ForkServer, tmp_path: Path, arrives: str
+) -> None:
+    with a_service(fork_server) as service:
         home, sender = tmp_path / "copy", Queue[int]()
         on_its_way, may_arrive, has_arrived = Event(), Event(), Event()
 
@@ -186,12 +188,17 @@ class Tally:
 
 
 def _kill_at_each(
-    world: World, moments: Iterable[str], zygote: Zygote, directory: Path, *, apply: Sequence[str] = APPLY
+    world: World,
+    moments: Iterable[str],
+    fork_server: ForkServer,
+    directory: Path,
+    *,
+    apply: Sequence[str] = APPLY,
 ) -> Tally:
     tally = Tally()
     for number, moment in enumerate(moments):
         place = world.place.copy(directory / str(number))
-        killed = zygote.run(place.home, *apply, accidents=[Accident(moment, KILL)])
+        killed = fork_server.run(place.home, *apply, accidents=[Accident(moment, KILL)])
         check_none_is_there_twice(place)
         if killed.code == -signal.SIGKILL:
             tally.killed += 1
@@ -201,7 +208,7 @@ def _kill_at_each(
             assert killed.code == 0, killed.err
         if number % 2:
             place.let_pass(60)
-        check_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
+        check_the_next_apply_does_the_rest(world, place, fork_server, moment, with_plan=number % 3 == 0)
         shutil.rmtree(place.home)
     return tally
 

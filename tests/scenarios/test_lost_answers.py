@@ -25,7 +25,7 @@ from tests.scenarios.every_action import (
     changes,
     check_it_ended_well,
 )
-from tests.scenarios.fork_server import Zygote
+from tests.scenarios.fork_server import ForkServer
 from tests.scenarios.hooks import (
     BEFORE,
     GARBLED,
@@ -57,25 +57,25 @@ def _accidents(world: World) -> Iterator[Accident]:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_whatever_is_lost_the_same_apply_ends_complete(
-    world: World, zygote: Zygote, tmp_path: Path, chunk: int, record_property: RecordProperty
+    world: World, fork_server: ForkServer, tmp_path: Path, chunk: int, record_property: RecordProperty
 ) -> None:
     accidents = list(_accidents(world))
     assert len(accidents) >= 2 * len(world.requests) >= 100
     chosen, met = accidents[chunk::CHUNKS], 0
     for number, accident in enumerate(chosen):
         place, log = world.place.copy(tmp_path / str(number)), tmp_path / f"moments-{number}.txt"
-        run = zygote.run(place.home, *APPLY, accidents=[accident], log=log)
+        run = fork_server.run(place.home, *APPLY, accidents=[accident], log=log)
         assert run.code in (AFTER_NONSENSE if accident.what == GARBLED else (0,)), (accident, run.err)
         moments = log.read_text(encoding="utf-8").splitlines()
         met += f"{BEFORE} {accident.at}" in moments
         _check_no_create_was_sent_blindly(accident, moments)
         place.let_pass(60)
         if run.code != 0:
-            assert zygote.run(place.home, *APPLY).code == 0, accident
+            assert fork_server.run(place.home, *APPLY).code == 0, accident
             place.let_pass(60)
         check_it_ended_well(world, place, accident)
         if number % 3 == 0:
-            assert changes(place, zygote) == [], accident
+            assert changes(place, fork_server) == [], accident
         shutil.rmtree(place.home)
     assert met >= len(chosen) * MET
     record_property("figure", ["requests or answers lost, refused or garbled", met])
@@ -105,8 +105,8 @@ WANTED = {"edited": entry(description="text"), "replaced": entry(lr=0.2), "new":
 
 @pytest.mark.parametrize("operation", CHANGING)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda fault: f"{fault.effect}-{fault.status}")
-def test_the_same_over_a_wire(zygote: Zygote, tmp_path: Path, operation: str, loss: Fault) -> None:
-    with a_service(zygote) as service:
+def test_the_same_over_a_wire(fork_server: ForkServer, tmp_path: Path, operation: str, loss: Fault) -> None:
+    with a_service(fork_server) as service:
         home = tmp_path / "copy"
         service.declare(home, BEFORE_IT)
         assert service.run(home, *APPLY).code == 0

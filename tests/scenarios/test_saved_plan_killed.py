@@ -22,7 +22,7 @@ from tests.scenarios.every_action import (
     check_none_is_there_twice,
     check_the_next_apply_does_the_rest,
 )
-from tests.scenarios.fork_server import Zygote
+from tests.scenarios.fork_server import ForkServer
 from tests.scenarios.hooks import AFTER, KILL, Accident
 
 RecordProperty = Callable[[str, object], None]
@@ -32,8 +32,8 @@ STALE = 4
 
 
 @pytest.fixture(scope="module")
-def world(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return a_world(tmp_path_factory.mktemp("world"), zygote, apply=APPLY_SAVED)
+def world(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return a_world(tmp_path_factory.mktemp("world"), fork_server, apply=APPLY_SAVED)
 
 
 def _moments(world: World) -> list[str]:
@@ -51,16 +51,16 @@ def _lives(fates: Mapping[str, Fate]) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_same_plan_is_stale_and_a_fresh_one_does_the_rest(
-    world: World, zygote: Zygote, tmp_path: Path, chunk: int, record_property: RecordProperty
+    world: World, fork_server: ForkServer, tmp_path: Path, chunk: int, record_property: RecordProperty
 ) -> None:
     chosen, stale = _moments(world)[chunk::CHUNKS], 0
     for number, moment in enumerate(chosen):
         place = world.place.copy(tmp_path / str(number))
-        killed = zygote.run(place.home, *APPLY_SAVED, accidents=[Accident(moment, KILL)])
+        killed = fork_server.run(place.home, *APPLY_SAVED, accidents=[Accident(moment, KILL)])
         assert killed.code in (-signal.SIGKILL, 0), killed.err
         check_none_is_there_twice(place)
         left = place.fates()
-        again = zygote.run(place.home, *APPLY_SAVED)
+        again = fork_server.run(place.home, *APPLY_SAVED)
         assert again.code in (0, STALE), (moment, again.err)
         if again.code == STALE:
             stale += 1
@@ -68,15 +68,15 @@ def test_the_same_plan_is_stale_and_a_fresh_one_does_the_rest(
             assert place.fates() == left, "nothing is changed by a plan that does not hold any more"
         else:
             assert _lives(left) == _lives(world.place.fates()), "it holds where no job came or went"
-        check_the_next_apply_does_the_rest(world, place, zygote, moment, with_plan=number % 3 == 0)
+        check_the_next_apply_does_the_rest(world, place, fork_server, moment, with_plan=number % 3 == 0)
         shutil.rmtree(place.home)
     assert len(chosen) // 2 < stale < len(chosen)
     record_property("figure", ["kill points of a saved plan, each repaired by a fresh one", len(chosen)])
 
 
-def test_a_saved_plan_is_carried_out_once(world: World, zygote: Zygote, tmp_path: Path) -> None:
+def test_a_saved_plan_is_carried_out_once(world: World, fork_server: ForkServer, tmp_path: Path) -> None:
     place = world.place.copy(tmp_path / "copy")
-    assert zygote.run(place.home, *APPLY_SAVED).code == 0
-    assert zygote.run(place.home, *APPLY_SAVED).code == STALE
+    assert fork_server.run(place.home, *APPLY_SAVED).code == 0
+    assert fork_server.run(place.home, *APPLY_SAVED).code == STALE
     place.let_pass(60)
     check_it_ended_well(world, place)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.every_action import APPLY
-from tests.scenarios.fork_server import Run, Zygote
+from tests.scenarios.fork_server import ForkServer, Run
 from tests.scenarios.over_http import Service, a_service, entry
 
 RecordProperty = Callable[[str, object], None]
@@ -26,8 +26,8 @@ CREATE_FIRST = {"on_change": "replace", "replace_order": "create_first"}
 
 
 @pytest.fixture
-def service(zygote: Zygote) -> Iterator[Service]:
-    with a_service(zygote) as service:
+def service(fork_server: ForkServer) -> Iterator[Service]:
+    with a_service(fork_server) as service:
         yield service
 
 
