@@ -21,19 +21,19 @@ class Database:
     def __init__(self, dialect: Dialect, clock: HasNow, redact: Callable[[str], str]) -> None:
         self.dialect, self.clock = dialect, clock
         self._redact = redact
-        with self.told():
+        with self.translating_errors():
             self._engine = dialect.create_engine()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Read inside one transaction."""
-        with self.told(), self._engine.begin() as connection:
+        with self.translating_errors(), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Write inside one transaction, which is on disk when this returns; rows that must hold still do."""
-        with self.told(), self.dialect.writing(self._engine) as connection:
+        with self.translating_errors(), self.dialect.writing(self._engine) as connection:
             yield connection
 
     def now(self) -> ColumnElement[float]:
@@ -58,14 +58,14 @@ class Database:
         if found is not None and found > known:
             raise too_new(self.dialect, found, known)
         if found != known:
-            with self.told(), self.dialect.migrating(self._engine) as connection:
+            with self.translating_errors(), self.dialect.migrating(self._engine) as connection:
                 schema.migrate(connection, migrations)
                 self.dialect.check(connection)
         return True
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Turn what goes wrong with what is in the store into a `RecordsUnavailable`, which says it."""
+    def translating_errors(self) -> Iterator[None]:
+        """Turn any failure of the database into a `RecordsUnavailable`, which says what to do."""
         try:
             yield
         except (SQLAlchemyError, ImportError) as error:

@@ -106,7 +106,7 @@ class StoredRecords:
         """Write down owned revisions as they were seen: new ones, and new phases of those known."""
         if seen := list(seen):
             known = self._history.known(scope)
-            with self._database.told():
+            with self._database.translating_errors():
                 found = news(known, seen, at_s)
             if found.rows:
                 self._history.write(self._id(scope), found)
