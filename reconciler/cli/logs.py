@@ -13,13 +13,13 @@ from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
 from reconciler.render.listing import render_lines
 
 if TYPE_CHECKING:
-    from reconciler.cli.service_session import Called
+    from reconciler.cli.service_session import TargetSession
     from reconciler.core.observed.job import ObservedJob
     from reconciler.core.observed.reports import NodeMetric
     from reconciler.core.ports import Logs
 
 
-def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> None:
+def print_url(there: TargetSession, job: ObservedJob, task: str, *, as_json: bool) -> None:
     """Print a link to the whole log."""
     url = there.target.logs.url(job.id, task, download=True)
     if as_json:
@@ -30,7 +30,7 @@ def print_url(there: Called, job: ObservedJob, task: str, *, as_json: bool) -> N
         _say_none(job, task)
 
 
-def print_log(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
+def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     """Print the end of a log."""
     preview = there.target.logs.preview(job.id, task)
     if preview is None:
@@ -52,7 +52,7 @@ def redact_log(text: str, *, is_cut: bool) -> str:
     return console.redact(f"…{text}")[1:] if is_cut else console.redact(text)
 
 
-def follow(there: Called, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
+def follow(there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     """Print a log as it grows, until the job has ended. With JSON each line is an object."""
     seen, is_first = 0, True
     while True:

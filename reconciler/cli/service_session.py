@@ -38,7 +38,7 @@ BESIDE_JOBS: Sequence[Callable[[Any], Any]] = (
 JSON = option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 
 
-class Called(NamedTuple):
+class TargetSession(NamedTuple):
     """A target of a stack, to be asked directly."""
 
     stack: Stack
@@ -71,12 +71,12 @@ class Called(NamedTuple):
 
 
 @contextmanager
-def called(
+def open_target(
     paths: Sequence[Path],
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
     target: str | None,
-) -> Iterator[Called]:
+) -> Iterator[TargetSession]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
     from reconciler.cli.context import load_stack, runtime
     from reconciler.core.text.declared_secrets import DeclaredSecrets
@@ -87,7 +87,7 @@ def called(
     run_by = runtime()
     with connected(name, chosen, loaded.root, run_by) as place:
         secrets = DeclaredSecrets.of(loaded.stack)
-        yield Called(loaded.stack, place, run_by.clock, secrets)
+        yield TargetSession(loaded.stack, place, run_by.clock, secrets)
 
 
 def learn_tokens(job: ObservedJob) -> None:

@@ -20,7 +20,7 @@ from reconciler.jobs.wait import JobWatch, watch_all
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Connected
-    from reconciler.cli.service_session import Called
+    from reconciler.cli.service_session import TargetSession
     from reconciler.core.observed.job import ObservedJob
 
 LOG_LINES = 20
@@ -40,7 +40,7 @@ def _say(job: ObservedJob, text: str, is_phase: bool) -> None:
 
 
 def wait_for_all(
-    there: Called, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
+    there: TargetSession, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
 ) -> ExitCode:
     """Wait for every job, however the others end; show how each ended. Returns the exit code."""
     watches = [JobWatch(there.target.backend, job, goal, _say) for job in jobs]
@@ -51,7 +51,7 @@ def wait_for_all(
     return first_of(_EXITS[end] for end in ends)
 
 
-def _report(there: Called, ended: Sequence[tuple[ObservedJob, WaitEnd]], *, as_json: bool) -> None:
+def _report(there: TargetSession, ended: Sequence[tuple[ObservedJob, WaitEnd]], *, as_json: bool) -> None:
     documents = []
     for job, end in ended:
         ran_s = job.ran_s(there.clock.now())

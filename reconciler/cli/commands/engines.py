@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reconciler.cli.options import option, with_options
-from reconciler.cli.service_session import JSON, WHERE, called
+from reconciler.cli.service_session import JSON, WHERE, open_target
 from reconciler.cli.terminal.console import console
 
 
@@ -25,7 +25,7 @@ def command(name: str, as_json: bool, **where: Any) -> None:
     """
     from reconciler.render.listing import render_table
 
-    with called(**where) as there:
+    with open_target(**where) as there:
         engines = there.target.catalog.engine_offers().items
     wanted = name.casefold()
     found = [e for e in engines if wanted in e.name.casefold() or wanted in e.engine_id.casefold()]

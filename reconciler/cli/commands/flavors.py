@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reconciler.cli.options import option, with_options
-from reconciler.cli.service_session import JSON, WHERE, called
+from reconciler.cli.service_session import JSON, WHERE, open_target
 from reconciler.cli.terminal.console import console
 
 
@@ -31,7 +31,7 @@ def command(flavor_type: str | None, as_json: bool, **where: Any) -> None:
     """
     from reconciler.render.listing import render_table
 
-    with called(**where) as there:
+    with open_target(**where) as there:
         flavors = there.target.catalog.flavor_offers(flavor_type).items
     if as_json:
         console.document({"flavors": [flavor.reported for flavor in flavors]})

@@ -10,14 +10,14 @@ import click
 
 from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
-from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, called, learn_tokens
+from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, learn_tokens, open_target
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import first_task, read_events
 
 if TYPE_CHECKING:
-    from reconciler.cli.service_session import Called
+    from reconciler.cli.service_session import TargetSession
     from reconciler.core.observed.job import ObservedJob
     from reconciler.core.observed.listing import Listing
     from reconciler.core.observed.reports import EventQuery
@@ -66,7 +66,7 @@ def list_(
     from reconciler.cli.terminal.reading import reading
     from reconciler.jobs.search import JobFilters, job_search, read
 
-    with called(paths, variables, var_files, target) as there, reading():
+    with open_target(paths, variables, var_files, target) as there, reading():
         now_s = there.clock.now()
         search = job_search(now_s, JobFilters(**filters))
         listing = read(there.target.search, search, sort_by=sort, order=order, limit=limit + 1)
@@ -78,7 +78,7 @@ def list_(
 
 
 def _show_list(
-    there: Called,
+    there: TargetSession,
     listing: Listing,
     jobs: Sequence[ObservedJob],
     now_s: float,
@@ -131,7 +131,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
     """
     from reconciler.render.listing import render_job
 
-    with called(**where) as there:
+    with open_target(**where) as there:
         now_s = there.clock.now()
         found = there.target.backend.details(there.find(job).id)
     learn_tokens(found)
@@ -163,7 +163,7 @@ def logs(
 
     if url and (follow or lines is not None):
         raise click.UsageError("--url only prints a link; it cannot be combined with --follow or --lines")
-    with called(**where) as there:
+    with open_target(**where) as there:
         found = there.find(job)
         there.shown(found)  # a log may hold what the job was given
         task = task or first_task(found)
@@ -228,7 +228,7 @@ def events(
     from reconciler.jobs.search import event_times
     from reconciler.render.listing import render_table
 
-    with called(**where) as there:
+    with open_target(**where) as there:
         found = there.find(job)
         there.shown(found)
         times = event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
@@ -251,7 +251,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     from reconciler.cli import logs
     from reconciler.render.listing import render_table
 
-    with called(**where) as there:
+    with open_target(**where) as there:
         found = there.find(job)
         task = task or first_task(found)
         measured = there.target.logs.metrics(found.id, task)
@@ -276,7 +276,7 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
     """
     from reconciler.cli.job_actions import terminate_all
 
-    with called(**where) as there:
+    with open_target(**where) as there:
         found = there.find_all(jobs)
         return terminate_all(there.target, found, yes=yes, force=force, as_json=as_json)
 
@@ -291,7 +291,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
     """
     from reconciler.cli.job_actions import delete_all
 
-    with called(**where) as there:
+    with open_target(**where) as there:
         found = there.find_all(jobs)
         return delete_all(there.target, found, yes=yes, force=force, as_json=as_json)
 
@@ -326,6 +326,6 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     from reconciler.cli.wait import wait_for_all
     from reconciler.core.goal import Goal
 
-    with called(**where) as there:
+    with open_target(**where) as there:
         found = there.find_all(jobs)
         return wait_for_all(there, found, Goal(goal), timeout_s, as_json=as_json)
