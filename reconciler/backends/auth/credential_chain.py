@@ -1,4 +1,4 @@
-"""Where credentials are looked for: one row of `WAYS` each, the first that finds some wins.
+"""Where credentials are looked for: the first provider of `CREDENTIAL_CHAIN` that finds some wins.
 
 Source: docs/cli.md, "Credentials".
 """
@@ -22,7 +22,7 @@ from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS,
 
 @dataclass(frozen=True)
 class CredentialContext:
-    """What the ways look at. `open_iam` makes a session to OS_AUTH_URL; `halves` is what was half there."""
+    """What providers look at. `open_iam` makes a session to OS_AUTH_URL; `halves` is what was half there."""
 
     environ: Mapping[str, str]
     open_iam: Callable[[str], ServiceSession]
@@ -40,57 +40,57 @@ class CredentialContext:
 def _access_key(names: AccessKeyNames) -> Callable[[CredentialContext], Credentials | None]:
     ak_name, sk_name, token_name = names
 
-    def way(around: CredentialContext) -> Credentials | None:
-        access_key, secret_key = around.get(ak_name), around.get(sk_name)
+    def provider(context: CredentialContext) -> Credentials | None:
+        access_key, secret_key = context.get(ak_name), context.get(sk_name)
         if access_key and secret_key:
-            token = around.get(token_name) if token_name else None
+            token = context.get(token_name) if token_name else None
             return AccessKey(access_key, secret_key, ak_name, security_token=token)
         if access_key or secret_key:
             there, missing = (ak_name, sk_name) if access_key else (sk_name, ak_name)
-            around.halves.append(f"{there} is set, {missing} is not")
+            context.halves.append(f"{there} is set, {missing} is not")
         return None
 
-    return way
+    return provider
 
 
-def _token(around: CredentialContext) -> Credentials | None:
+def _token(context: CredentialContext) -> Credentials | None:
     for source in TOKENS:
-        if token := around.get(source):
+        if token := context.get(source):
             return StaticToken(token, source)
     return None
 
 
-def _password(around: CredentialContext) -> Credentials | None:
+def _password(context: CredentialContext) -> Credentials | None:
     wanted = {
-        "OS_AUTH_URL": around.get("OS_AUTH_URL"),
-        "OS_USERNAME": around.get("OS_USERNAME"),
-        PASSWORD: around.environ.get(PASSWORD) or None,
-        "OS_USER_DOMAIN_NAME": around.get("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"),
+        "OS_AUTH_URL": context.get("OS_AUTH_URL"),
+        "OS_USERNAME": context.get("OS_USERNAME"),
+        PASSWORD: context.environ.get(PASSWORD) or None,
+        "OS_USER_DOMAIN_NAME": context.get("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"),
     }
     url, username, password, domain = wanted.values()
-    project_id = around.project_id or around.get("OS_PROJECT_ID")
-    project_name = around.get("OS_PROJECT_NAME", "OS_TENANT_NAME") or around.region
+    project_id = context.project_id or context.get("OS_PROJECT_ID")
+    project_name = context.get("OS_PROJECT_NAME", "OS_TENANT_NAME") or context.region
     if not (url and username and password and domain):
         missing = [name for name, value in wanted.items() if not value]
         if 0 < len(missing) < len(wanted):
-            around.halves.append(f"for the login with a password, {', '.join(missing)} is not set")
+            context.halves.append(f"for the login with a password, {', '.join(missing)} is not set")
         return None
     if not (project_id or project_name):
-        around.halves.append("for the login with a password, OS_PROJECT_NAME is not set")
+        context.halves.append("for the login with a password, OS_PROJECT_NAME is not set")
         return None
     login = Login(username, password, domain, project_id, project_name)
-    return PasswordToken(login, around.open_iam(url), around.clock, "OS_USERNAME")
+    return PasswordToken(login, context.open_iam(url), context.clock, "OS_USERNAME")
 
 
-def _file(around: CredentialContext) -> Credentials | None:
-    path = credentials_file(around.environ)
+def _file(context: CredentialContext) -> Credentials | None:
+    path = credentials_file(context.environ)
     if path is None:
         return None
-    section = around.profile or "basic"
+    section = context.profile or "basic"
     try:
         return _access_key_of(path, section)
     except _Missing as missing:
-        if around.get(FILE_VARIABLE) or around.profile:
+        if context.get(FILE_VARIABLE) or context.profile:
             raise NoCredentials(missing.why, fix=missing.fix) from None
         return None
 
@@ -126,7 +126,7 @@ def _access_key_of(path: Path, section: str) -> AccessKey:
     )
 
 
-WAYS: tuple[Callable[[CredentialContext], Credentials | None], ...] = (
+CREDENTIAL_CHAIN: tuple[Callable[[CredentialContext], Credentials | None], ...] = (
     *map(_access_key, ACCESS_KEYS),
     _token,
     _password,
@@ -134,16 +134,16 @@ WAYS: tuple[Callable[[CredentialContext], Credentials | None], ...] = (
 )
 
 
-def find_credentials(around: CredentialContext) -> Credentials:
+def find_credentials(context: CredentialContext) -> Credentials:
     """Return the first credentials found.
 
     Raises:
         NoCredentials: there are none, or those that come first cannot be used.
     """
-    for way in WAYS:
-        if found := way(around):
+    for provider in CREDENTIAL_CHAIN:
+        if found := provider(context):
             return found
     raise NoCredentials(
-        "; ".join(around.halves) or "none in the environment or a credentials file",
+        "; ".join(context.halves) or "none in the environment or a credentials file",
         fix="set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN",
     )
