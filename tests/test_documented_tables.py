@@ -35,7 +35,7 @@ from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.text.duration import parse_duration
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.manifests import load
-from tests.pages import fenced, names, section, table
+from tests.pages import ROOT, fenced, names, section, table
 from tests.test_messages import OPTIONS
 
 _CODE = re.compile(r"`([^`]+)`")
@@ -298,3 +298,11 @@ def test_other_words_for_pending_are_read() -> None:
 def test_words_of_the_glossary_stand_in_order_and_once() -> None:
     words = [row[0] for row in table("docs/glossary.md", "Glossary", "word")]
     assert words == sorted(set(words), key=str.casefold)
+
+
+def test_words_that_contributing_asks_for_are_in_the_glossary() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = " ".join(text.partition("One word for one thing, and one meaning for each name:")[2].split())
+    asked = listed.partition(".")[0].split(", ")
+    assert {row[0] for row in table("docs/glossary.md", "Glossary", "word")} >= set(asked)
+    assert len(asked) > 10
