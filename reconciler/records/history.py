@@ -24,10 +24,10 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Insert
 
 from reconciler.core.observed.phase import parse_phase
-from reconciler.core.record import HistorySnapshot, PastRevision, Scope
+from reconciler.core.record import HistorySnapshot, PastRevision, RevisionId, Scope
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
-from reconciler.records.observation_changes import News, RevisionPlace
+from reconciler.records.observation_changes import News
 from reconciler.records.schema import LINES, REVISIONS, RUNS, SCOPES
 from reconciler.records.serialization import read_declared, read_phases
 
@@ -66,12 +66,12 @@ class History:
         with self._database.reading() as connection:
             return _oldest_first(read_revision(row) for row in connection.execute(look))
 
-    def known(self, scope: Scope) -> Mapping[RevisionPlace, Row[Any]]:
+    def known(self, scope: Scope) -> Mapping[RevisionId, Row[Any]]:
         """The rows of a scope, without what was declared."""
         look = select(*(column for column in REVISIONS.c if column.name != "declared"))
         with self._database.reading() as connection:
             return {
-                RevisionPlace(row.key, row.number): row for row in connection.execute(_of_scope(look, scope))
+                RevisionId(row.key, row.number): row for row in connection.execute(_of_scope(look, scope))
             }
 
     def write(self, scope_id: int, news: News) -> None:
@@ -100,16 +100,16 @@ class History:
             connection.execute(delete(REVISIONS).where(_at()), gone)
 
 
-def old_revisions(connection: Connection, scope_id: int, before_s: float) -> Sequence[RevisionPlace]:
+def old_revisions(connection: Connection, scope_id: int, before_s: float) -> Sequence[RevisionId]:
     """The revisions that are neither the newest of their key, nor young, nor maybe active."""
     newest: dict[str, int] = {}
-    old: list[RevisionPlace] = []
+    old: list[RevisionId] = []
     columns = REVISIONS.c["key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"]
     for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
         newest[row.key] = max(row.number, newest.get(row.key, 0))
         phase = parse_phase(row.phase)
         if phase is not None and phase.is_terminal and _last_sign_s(row) < before_s:
-            old.append(RevisionPlace(row.key, row.number))
+            old.append(RevisionId(row.key, row.number))
     return [place for place in old if place.number < newest[place.key]]
 
 

@@ -7,19 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from reconciler.core.observed.ownership import Revision
+from reconciler.core.record import RevisionId
 from reconciler.records.serialization import read_phases, storable_text
 
 #: A look that is older than the one written down by less than this came late; by more, a clock was wrong.
 _LATE_S = 3600.0
 #: PostgreSQL's integers go so far; the service's word is taken for what fits.
 _MOST = 2**31 - 1
-
-
-class RevisionPlace(NamedTuple):
-    """Key and number of a revision."""
-
-    key: str
-    number: int
 
 
 class Known(Protocol):
@@ -40,14 +34,14 @@ class News(NamedTuple):
     undeclared: set[str]
 
 
-def news(known: Mapping[RevisionPlace, Known], seen: Iterable[Revision], at_s: float) -> News:
+def news(known: Mapping[RevisionId, Known], seen: Iterable[Revision], at_s: float) -> News:
     """Compare a look with what is known.
 
     A job that stands under another key or number now has been renamed (`formerly`): it takes its past along.
     """
     # Of two jobs that claim one revision the younger is meant.
     by_place = {
-        RevisionPlace(one.marker.key, one.number): one
+        RevisionId(one.marker.key, one.number): one
         for one in sorted(seen, key=lambda one: one.job.created_at_s or 0.0)
     }
     place_by_job = {row.job: place for place, row in known.items() if place not in by_place}
@@ -69,7 +63,7 @@ def news(known: Mapping[RevisionPlace, Known], seen: Iterable[Revision], at_s: f
     return found
 
 
-def _now(place: RevisionPlace, one: Revision) -> dict[str, Any]:
+def _now(place: RevisionId, one: Revision) -> dict[str, Any]:
     """The columns that a look fills."""
     job = one.job
     return {
