@@ -27,7 +27,7 @@ from reconciler.core.observed.phase import parse_phase
 from reconciler.core.record import HistorySnapshot, PastRevision, RevisionId, Scope
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
-from reconciler.records.observation_changes import News
+from reconciler.records.observation_changes import ObservationChanges
 from reconciler.records.schema import LINES, REVISIONS, RUNS, SCOPES
 from reconciler.records.serialization import read_declared, read_phases
 
@@ -74,18 +74,18 @@ class History:
                 RevisionId(row.key, row.number): row for row in connection.execute(_of_scope(look, scope))
             }
 
-    def write(self, scope_id: int, news: News) -> None:
+    def write(self, scope_id: int, changes: ObservationChanges) -> None:
         """Write down what a look showed."""
         with self._database.writing() as connection:
-            move(connection, scope_id, news.moves)
-            declared = _journalled(connection, scope_id, news.undeclared)
+            move(connection, scope_id, changes.moves)
+            declared = _journalled(connection, scope_id, changes.undeclared)
             rows = [
                 {
                     **row,
                     "scope_id": scope_id,
                     "declared": declared.get((row["key"], row["number"], row["digest"])),
                 }
-                for row in news.rows
+                for row in changes.rows
             ]
             rows.sort(key=write_order)
             connection.execute(_upsert(self._database), rows)

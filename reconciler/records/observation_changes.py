@@ -16,7 +16,7 @@ _LATE_S = 3600.0
 _MOST = 2**31 - 1
 
 
-class Known(Protocol):
+class RecordedRow(Protocol):
     """A revision as it is written down; a row of the table."""
 
     job: str
@@ -26,7 +26,7 @@ class Known(Protocol):
     seen_at_s: float | None
 
 
-class News(NamedTuple):
+class ObservationChanges(NamedTuple):
     """Rows to write, rows to move first, and keys of which the journal may know what was declared."""
 
     rows: list[dict[str, Any]]
@@ -34,7 +34,9 @@ class News(NamedTuple):
     undeclared: set[str]
 
 
-def news(known: Mapping[RevisionId, Known], seen: Iterable[Revision], at_s: float) -> News:
+def observation_changes(
+    known: Mapping[RevisionId, RecordedRow], seen: Iterable[Revision], at_s: float
+) -> ObservationChanges:
     """Compare a look with what is known.
 
     A job that stands under another key or number now has been renamed (`formerly`): it takes its past along.
@@ -45,17 +47,17 @@ def news(known: Mapping[RevisionId, Known], seen: Iterable[Revision], at_s: floa
         for one in sorted(seen, key=lambda one: one.job.created_at_s or 0.0)
     }
     place_by_job = {row.job: place for place, row in known.items() if place not in by_place}
-    found = News([], [], set())
+    found = ObservationChanges([], [], set())
     for place, one in by_place.items():
         row, now = known.get(place), _now(place, one)
         was = place_by_job.get(now["job"])
-        past: tuple[Known | None, ...] = (row,)
+        past: tuple[RecordedRow | None, ...] = (row,)
         if was is not None:
             past = (known[was], row)
             row = known[was]
             to = {"to_key": place.key, "to_number": place.number}
             found.moves.append({"of_job": now["job"], "at_key": was.key, "at_number": was.number, **to})
-        if was is None and row is not None and not _is_news(row, now, one, at_s):
+        if was is None and row is not None and not _is_change(row, now, one, at_s):
             continue
         found.rows.append({**now, "seen_at_s": at_s, "phases": _phases(past, now, at_s)})
         if row is None or row.digest != now["digest"]:
@@ -80,7 +82,7 @@ def _now(place: RevisionId, one: Revision) -> dict[str, Any]:
     }
 
 
-def _is_news(row: Known, now: Mapping[str, Any], one: Revision, at_s: float) -> bool:
+def _is_change(row: RecordedRow, now: Mapping[str, Any], one: Revision, at_s: float) -> bool:
     """Whether the look shows something new. That an active job runs on is nothing new."""
     if row.seen_at_s is not None and row.job == now["job"] and 0 < row.seen_at_s - at_s < _LATE_S:
         return False
@@ -88,7 +90,7 @@ def _is_news(row: Known, now: Mapping[str, Any], one: Revision, at_s: float) -> 
     return any(getattr(row, name) != value for name, value in now.items() if name not in passed_over)
 
 
-def _phases(rows: Iterable[Known | None], now: Mapping[str, Any], at_s: float) -> str:
+def _phases(rows: Iterable[RecordedRow | None], now: Mapping[str, Any], at_s: float) -> str:
     """The phases seen so far, and this one if it is another than the last."""
     past: list[tuple[str, float]] = []
     for row in rows:

@@ -30,7 +30,7 @@ from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
 from reconciler.records.locks.liveness import Liveness
 from reconciler.records.locks.lock import Heartbeat, Lease, Locks
-from reconciler.records.observation_changes import news
+from reconciler.records.observation_changes import observation_changes
 from reconciler.records.runs import read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
 from reconciler.records.serialization import Texts
@@ -107,7 +107,7 @@ class StoredRecords:
         if seen := list(seen):
             known = self._history.known(scope)
             with self._database.translating_errors():
-                found = news(known, seen, at_s)
+                found = observation_changes(known, seen, at_s)
             if found.rows:
                 self._history.write(self._id(scope), found)
 
