@@ -45,7 +45,7 @@ from reconciler.core.record import (
     Scope,
     is_recorded,
 )
-from reconciler.core.saved_plan.preconditions import StalePlan, movements
+from reconciler.core.saved_plan.preconditions import StalePlan, failed_preconditions
 from reconciler.manifests import LoadedStack
 from reconciler.recording import Recording
 from reconciler.version import __version__
@@ -217,7 +217,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
         raise ServiceError(f"cannot verify the plan: {seen.problem}")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
     snapshot = Snapshot(ownership, memory=_History(context).memory)
-    if moved := movements(plan, snapshot, context.target.clock.now()):
+    if moved := failed_preconditions(plan, snapshot, context.target.clock.now()):
         fix = "nothing was changed; create a new plan"
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
 

@@ -27,7 +27,7 @@ from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved_plan.checks import SHAPES
 from reconciler.core.saved_plan.document import SavedOptions, document, read
-from reconciler.core.saved_plan.preconditions import StalePlan, movements
+from reconciler.core.saved_plan.preconditions import StalePlan, failed_preconditions
 from reconciler.core.text.secret import SecretText
 from reconciler.render.json import render_plan as render_json
 from reconciler.render.style import View
@@ -238,7 +238,7 @@ def outcome(data: dict[str, Any], situation: PlanContext) -> list[Any] | None:
         plan = read(data, "plan.json", VERSION, strict=True).plan
     except (ManifestInvalid, StalePlan):
         return None
-    return None if movements(plan, situation.look, NOW) else effect(plan)
+    return None if failed_preconditions(plan, situation.look, NOW) else effect(plan)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)

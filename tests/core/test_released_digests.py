@@ -21,7 +21,7 @@ from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.planning.planner import Snapshot, details_needed, rests_on_memory
-from reconciler.core.saved_plan.preconditions import movements
+from reconciler.core.saved_plan.preconditions import failed_preconditions
 from reconciler.manifests import load
 from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
@@ -135,11 +135,11 @@ def test_saved_plan_that_would_create_under_the_old_digest_is_stale() -> None:
     stack = a_stack(a_job())
     plan = plan_for(stack)
     look = Snapshot(sort_by_key(Observation(()), STACK, stack.declared_keys))
-    assert movements(plan, look, NOW) == ()
+    assert failed_preconditions(plan, look, NOW) == ()
     [action] = plan.actions
     assert action.after is not None
     after = action.after.model_copy(update={"digest": "a" + action.after.digest[1:]})
     old = plan.model_copy(update={"actions": (action.model_copy(update={"after": after}),)})
-    assert movements(old, look, NOW) == (
+    assert failed_preconditions(old, look, NOW) == (
         f"a: digest {after.digest} was computed by another version of reconciler",
     )

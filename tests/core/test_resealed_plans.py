@@ -16,7 +16,7 @@ from reconciler.core.declared.canonical import canonical
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.planning.plan import Plan
 from reconciler.core.saved_plan.document import CHECKSUM, read, seal_of_action, seal_of_options
-from reconciler.core.saved_plan.preconditions import StalePlan, movements
+from reconciler.core.saved_plan.preconditions import StalePlan, failed_preconditions
 from reconciler.render.style import View
 from reconciler.render.text import render_plan
 from tests.builders import NOW
@@ -47,7 +47,7 @@ def accepted(document: dict[str, Any], situation: PlanContext) -> Plan | None:
         plan = read(document, "plan.json", VERSION, strict=True).plan
     except (ManifestInvalid, StalePlan):
         return None
-    return None if movements(plan, situation.look, NOW) else plan
+    return None if failed_preconditions(plan, situation.look, NOW) else plan
 
 
 def requests(plan: Plan) -> list[Any]:

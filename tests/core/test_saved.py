@@ -23,7 +23,7 @@ from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved_plan.document import SavedOptions, SavedPlan, document, read
-from reconciler.core.saved_plan.preconditions import StalePlan, movements
+from reconciler.core.saved_plan.preconditions import StalePlan, failed_preconditions
 from reconciler.core.text.secret import SecretText, show
 from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
@@ -67,7 +67,7 @@ def test_any_plan_reads_back_as_it_was(world: World) -> None:
 @ANY_WORLD
 @given(worlds())
 def test_any_plan_holds_where_nothing_moved(world: World) -> None:
-    assert movements(there_and_back(world.plan()).plan, world.look, NOW) == ()
+    assert failed_preconditions(there_and_back(world.plan()).plan, world.look, NOW) == ()
 
 
 KEPT = {"on_change": "keep"}
@@ -206,7 +206,7 @@ def moved(
 ) -> tuple[str, ...]:
     """What moved for the plan that was made `then`."""
     plan = there_and_back(plan_for(stack, *then, memory=memory)).plan
-    return movements(plan, a_look(stack, *now, memory=memory), NOW)
+    return failed_preconditions(plan, a_look(stack, *now, memory=memory), NOW)
 
 
 @pytest.mark.parametrize("now", PHASES)
@@ -280,7 +280,7 @@ def test_what_moved_is_said(
 def test_a_revision_that_the_history_has_learnt_of_meanwhile_makes_a_create_stale() -> None:
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack)).plan
-    found = movements(plan, a_look(stack, memory=a_memory(past(NEW))), NOW)
+    found = failed_preconditions(plan, a_look(stack, memory=a_memory(past(NEW))), NOW)
     assert found == ("a: r1 is no longer the next revision; r2 is",)
 
 
@@ -289,7 +289,7 @@ def test_a_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
     plan = there_and_back(plan_for(stack, seen(NEW))).plan
     lost = Unreadable("status is missing", name="a")
     assert (
-        movements(plan, a_look(stack, unreadable=(lost,)), NOW)[0]
+        failed_preconditions(plan, a_look(stack, unreadable=(lost,)), NOW)[0]
         == "a: could not be read: status is missing"
     )
 
@@ -300,7 +300,9 @@ def test_a_digest_of_another_algorithm_makes_it_stale() -> None:
     assert action.after is not None
     after = action.after.model_copy(update={"digest": "z" + "0" * 12})
     foreign = plan.model_copy(update={"actions": (action.model_copy(update={"after": after}),)})
-    assert "needs another version of reconciler" in movements(foreign, a_look(a_stack(NEW)), NOW)[0]
+    assert (
+        "needs another version of reconciler" in failed_preconditions(foreign, a_look(a_stack(NEW)), NOW)[0]
+    )
 
 
 def test_every_key_is_compared_and_what_moved_is_listed() -> None:
@@ -356,7 +358,7 @@ def test_replace_whose_job_ran_longer_than_lost_time_meanwhile_is_stale(
     stack = a_stack(a_job(lifecycle=lifecycle))
     plan = there_and_back(plan_for(stack, seen(BEFORE, ran_s=60), allow=allow)).plan
     assert [action.action for action in plan.actions] == [Action.REPLACE]
-    found = movements(plan, a_look(stack, seen(BEFORE, phase=phase, ran_s=ran_s)), NOW)
+    found = failed_preconditions(plan, a_look(stack, seen(BEFORE, phase=phase, ran_s=ran_s)), NOW)
     assert (found == ()) is holds
     assert holds or "has now run for" in found[0]
 
@@ -421,6 +423,6 @@ def test_a_marker_to_restore_must_still_be_missing(key: str) -> None:
 def test_a_marker_to_restore_rests_on_a_history_that_still_says_whose_job_it_is() -> None:
     stack, wiped = a_stack(NEW), seen(NEW, description="mine now")
     plan = there_and_back(plan_for(stack, wiped, memory=a_memory(past(NEW, 1, R)))).plan
-    assert movements(plan, a_look(stack, wiped, memory=a_memory(past(NEW, 1, R))), NOW) == ()
-    [said] = movements(plan, a_look(stack, wiped), NOW)
+    assert failed_preconditions(plan, a_look(stack, wiped, memory=a_memory(past(NEW, 1, R))), NOW) == ()
+    [said] = failed_preconditions(plan, a_look(stack, wiped), NOW)
     assert "no longer a known job" in said

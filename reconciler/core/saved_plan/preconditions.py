@@ -38,8 +38,8 @@ _KEPT_ALL_THE_SAME = frozenset(
 )
 
 
-def movements(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[str, ...]:
-    """Compare each action's precondition with what is there at `at_s`; what moved, for people, by key."""
+def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[str, ...]:
+    """Compare each action's precondition with what is there at `at_s`; say, for people, which fail."""
     found: list[str] = []
     known = {action.before.id for action in plan.actions if action.before}
     for key, of_key in groupby(plan.actions, key=lambda action: action.key):
