@@ -9,7 +9,7 @@ from typing import Unpack
 
 from reconciler import reconcile
 from reconciler.cli.context import StackOptions, record_options, runtime
-from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
+from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
 from reconciler.cli.terminal.confirmation import confirm, has_terminal
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
@@ -43,7 +43,7 @@ def apply_saved(
             read.check_approved(approved)
             plan, context = _opened(read, cleanup, interrupt, options, yes=asked.yes)
             reconcile.check_target(context, plan)
-            hold = cleanup.enter_context(held(context, interrupt))
+            hold = cleanup.enter_context(hold_lock(context, interrupt))
             reconcile.check_preconditions(context, plan)
         return carry_out(context, plan, asked, hold)
 

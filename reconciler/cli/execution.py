@@ -69,7 +69,7 @@ def _words_of(error: BaseException) -> str:
     return "interrupted" if not isinstance(error, Exception) else "a system error"
 
 
-class Held(NamedTuple):
+class HeldLock(NamedTuple):
     """The lock of a stack, in our hands, and how we are interrupted."""
 
     interrupt: Interrupt
@@ -77,7 +77,7 @@ class Held(NamedTuple):
 
 
 @contextmanager
-def held(context: Context, interrupt: Interrupt) -> Iterator[Held]:
+def hold_lock(context: Context, interrupt: Interrupt) -> Iterator[HeldLock]:
     """Hold the lock of the stack; losing it interrupts what is being done.
 
     Raises:
@@ -88,13 +88,13 @@ def held(context: Context, interrupt: Interrupt) -> Iterator[Held]:
     lock = context.recording.lock(context.scope, interrupt.lock_lost)
     lock.take()
     try:
-        yield Held(interrupt, lock)
+        yield HeldLock(interrupt, lock)
     finally:
         lock.release()
 
 
 def carry_out(
-    context: Context, plan: Plan, asked: ApplyRequest, hold: Held, options: Options = NO_OPTIONS
+    context: Context, plan: Plan, asked: ApplyRequest, hold: HeldLock, options: Options = NO_OPTIONS
 ) -> int:
     """Show the plan, ask, do it, and say what became of it. Returns the exit code.
 
@@ -153,7 +153,7 @@ def _execute(
     plan: Plan,
     asked: ApplyRequest,
     stream: EventStream,
-    hold: Held,
+    hold: HeldLock,
     options: Options,
 ) -> Result:
     interrupt = hold.interrupt

@@ -86,7 +86,7 @@ def command(
     """
     from reconciler import reconcile
     from reconciler.cli.context import opened
-    from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
+    from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
     from reconciler.core.planning.planner import Options
     from reconciler.core.record import RunKind
 
@@ -107,7 +107,7 @@ def command(
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(stop=interrupt.stop, **options))
             context = context._replace(is_applied=True)
-            hold = cleanup.enter_context(held(context, interrupt))
+            hold = cleanup.enter_context(hold_lock(context, interrupt))
             plan = reconcile.plan(context, planned)
         return carry_out(context, plan, asked, hold, planned)
 

@@ -29,7 +29,7 @@ def command(
     """
     from reconciler import reconcile
     from reconciler.cli.context import opened
-    from reconciler.cli.execution import ApplyRequest, carry_out, held, nothing_done
+    from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
     from reconciler.core.record import RunKind
 
     asked = ApplyRequest("Terminate these jobs?", RunKind.DESTROY, outputs, as_json, yes, timeout_s)
@@ -38,6 +38,6 @@ def command(
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **options))
             context = context._replace(is_applied=True)
-            hold = cleanup.enter_context(held(context, interrupt))
+            hold = cleanup.enter_context(hold_lock(context, interrupt))
             plan = reconcile.destroy_plan(context)
         return carry_out(context, plan, asked, hold)
