@@ -319,7 +319,7 @@ class Session:
         if self.stack._missing:
             raise ManifestInvalid(*self.stack._missing)
         core = reconcile.plan(context, options)
-        made = _Made(context.loaded, context.only, options, self._records.url, self._runtime.environ)
+        made = _PlanInputs(context.loaded, context.only, options, self._records.url, self._runtime.environ)
         return Plan(core, made, self._runtime.redactor)
 
     def apply(
@@ -345,13 +345,13 @@ class Session:
             RecordsUnavailable: the record store cannot be used.
             ServiceError: the workspace could not be read.
         """
-        how = _How(RunKind.APPLY, goal_of(wait), seconds_of(timeout_s), on_event)
+        run_options = _RunOptions(RunKind.APPLY, goal_of(wait), seconds_of(timeout_s), on_event)
         if plan is None:
             context = self._context._replace(is_applied=True)
-            return self._run(context, lambda: self._plan(context, NO_OPTIONS)._core, how)
-        return self._run_given(plan, how)
+            return self._run(context, lambda: self._plan(context, NO_OPTIONS)._core, run_options)
+        return self._run_given(plan, run_options)
 
-    def _run_given(self, plan: Plan, how: _How) -> Result:
+    def _run_given(self, plan: Plan, run_options: _RunOptions) -> Result:
         """Carry out a plan that was made before, by this program or, as a file, by another one."""
         if not isinstance(plan, Plan):
             raise invalid("plan", f"expected a Plan, got {type(plan).__name__}; a file is read by load_plan")
@@ -365,7 +365,7 @@ class Session:
             core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
         else:
             loaded, only = made.loaded, made.only
-            how = how._replace(options=made.options)
+            run_options = run_options._replace(options=made.options)
         context = self._context._replace(loaded=loaded, only=only, is_applied=True)
         reconcile.check_target(context, core)
 
@@ -373,7 +373,7 @@ class Session:
             reconcile.check_preconditions(context, core)
             return core
 
-        return self._run(context, checked, how)
+        return self._run(context, checked, run_options)
 
     def destroy(
         self,
@@ -388,8 +388,8 @@ class Session:
             WrongUsage: `only` names a key that is neither declared nor owned.
         """
         context = self._context._replace(only=names_of("keys", only), is_applied=True)
-        how = _How(RunKind.DESTROY, None, seconds_of(timeout_s), on_event)
-        return self._run(context, lambda: reconcile.destroy_plan(context), how)
+        run_options = _RunOptions(RunKind.DESTROY, None, seconds_of(timeout_s), on_event)
+        return self._run(context, lambda: reconcile.destroy_plan(context), run_options)
 
     def drift(self) -> DriftReport:
         """Say what changed on the service since the last apply. The check is recorded.
@@ -399,13 +399,13 @@ class Session:
         """
         return DriftReport(reconcile.drift(self._context), self._runtime.redactor)
 
-    def _run(self, context: Context, make_plan: Callable[[], CorePlan], how: _How) -> Result:
+    def _run(self, context: Context, make_plan: Callable[[], CorePlan], run_options: _RunOptions) -> Result:
         """Make or check a plan under the lock, and carry it out."""
         assert context.recording is not None
         stop, redact = self._runtime.stop, self._runtime.redactor
         assert stop is not None
         stop.clear()
-        stream = EventStream(context.target.clock, _Listener(how.on_event, redact))
+        stream = EventStream(context.target.clock, _Listener(run_options.on_event, redact))
         is_lost = threading.Event()
 
         def lose_lock() -> None:
@@ -417,7 +417,14 @@ class Session:
             core = make_plan()
             stream.begin(core)
             rollout = Rollout(
-                context, how.kind, stream, stop, how.timeout_s, how.options, how.goal, lock=lock
+                context,
+                run_options.kind,
+                stream,
+                stop,
+                run_options.timeout_s,
+                run_options.options,
+                run_options.goal,
+                lock=lock,
             )
             try:
                 result = _until_interrupted(lambda: rollout.run(core), stop)
@@ -431,7 +438,7 @@ class Session:
         return Result(result, code, redact)
 
 
-class _How(NamedTuple):
+class _RunOptions(NamedTuple):
     """How a plan is carried out: see `Session.apply`."""
 
     kind: RunKind
@@ -470,7 +477,7 @@ def _until_interrupted(run: Callable[[], _T], stop: threading.Event) -> _T:
             raise  # once the thread has ended
 
 
-class _Made(NamedTuple):
+class _PlanInputs(NamedTuple):
     """What a plan was made of; `records` is the URL that was given for the record store."""
 
     loaded: LoadedStack
@@ -506,7 +513,7 @@ class Plan:
     Made by `Session.plan`, or by `load_plan` from a file.
     """
 
-    def __init__(self, core: CorePlan, made: _Made | ReadPlan, redactor: Redactor) -> None:
+    def __init__(self, core: CorePlan, made: _PlanInputs | ReadPlan, redactor: Redactor) -> None:
         self._core, self._made, self._redactor = core, made, redactor
         self._digest: str | None = None
 
