@@ -19,7 +19,7 @@ from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse, ServiceSession
 from reconciler.backends.modelarts.job_parser import read_job
 from reconciler.backends.modelarts.observe import NeedsAbsence, observe
-from reconciler.backends.modelarts.paging import PAGE_SIZE, Enough, PageReader, SearchPage, page_of
+from reconciler.backends.modelarts.paging import PAGE_SIZE, LimitedPages, PageReader, SearchPage, page_of
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.listing import Listing, SearchFilter, named
@@ -204,7 +204,9 @@ class ModelArtsBackend:
             return self._page(offset, filters, budget, asked)
 
         return self._reader.read(
-            fetch if limit is None else Enough(fetch, limit, lambda job: self._is_ours(job) and wanted(job))
+            fetch
+            if limit is None
+            else LimitedPages(fetch, limit, lambda job: self._is_ours(job) and wanted(job))
         )
 
     def _is_ours(self, job: ObservedJob) -> bool:

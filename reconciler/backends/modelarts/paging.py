@@ -257,7 +257,7 @@ class _Seen:
         )
 
 
-class Enough:
+class LimitedPages:
     """Fetches pages until `limit` jobs were met that are `wanted`, and says then that the list ends."""
 
     def __init__(
