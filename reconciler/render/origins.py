@@ -11,7 +11,7 @@ from reconciler.core.text.secret import show
 from reconciler.render.listing import render_table
 
 
-class Origin(Protocol):
+class OriginRow(Protocol):
     """A value of a job, the place of the text that gave it, and that text where it is an expression."""
 
     @property
@@ -31,7 +31,7 @@ class Origin(Protocol):
         """The text as it was written."""
 
 
-def render_origins(origins: Sequence[Origin]) -> str:
+def render_origins(origins: Sequence[OriginRow]) -> str:
     """One line a value, in the order of the file and line that gave it; secrets by their names."""
     rows = [
         (
