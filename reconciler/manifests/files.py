@@ -88,7 +88,7 @@ class _FileReader:
         """Yield each directory from `top` down, with its manifest files; none below one where it `ends_at`.
 
         Links to directories are followed after all the others, and each directory is met once, whatever
-        leads to it. A link to a directory that it lies in is a circle.
+        leads to it. A link to a directory that it lies in is a cycle.
         """
         met: set[Path] = set()
         # Each directory by the name that leads to it, and by its own.

@@ -49,18 +49,18 @@ class Templates:
                 yield diagnose(entry.document, (*entry.steps, *steps), "unknown template", why, nearest)
 
     def problems(self) -> Iterator[Diagnostic]:
-        """Yield what is wrong with what templates extend: names that do not exist, and circles."""
+        """Yield what is wrong with what templates extend: names that do not exist, and cycles."""
         for entry in self.entries.values():
             yield from self.check(entry, entry.value)
         done: set[str] = set()
         for name, entry in self.entries.items():
-            if name not in done and (circle := self._circle(name)):
-                done.update(circle)
-                why = " extends ".join(shorten(one) for one in (*circle, circle[0]))
+            if name not in done and (cycle := self._cycle(name)):
+                done.update(cycle)
+                why = " extends ".join(shorten(one) for one in (*cycle, cycle[0]))
                 steps = (*entry.steps, EXTENDS)
                 yield diagnose(entry.document, steps, "template cycle", why, "remove one of them")
 
-    def _circle(self, start: str) -> tuple[str, ...]:
+    def _cycle(self, start: str) -> tuple[str, ...]:
         """The way from a template back to itself, if there is one."""
         way_to: dict[str, tuple[str, ...]] = {start: (start,)}
         waiting = [start]
