@@ -249,7 +249,7 @@ class StackLock:
         """Take it.
 
         Raises:
-            LockHeld: somebody else holds it.
+            LockHeld: another process holds it.
             RecordsUnavailable: the store is unavailable, and nobody said to go on without.
         """
         self._held.enter_context(self._recording.locked(self._scope, self._on_lost))

@@ -191,7 +191,7 @@ class _Wait:
     def _take_a_step(self, plan: Plan, snapshot: Snapshot) -> tuple[bool, Plan, Snapshot]:
         """Take the lock, plan anew, and do what is due then; whether anything was done, and the newest plan.
 
-        Where somebody else holds the lock, or the store is unavailable, the next look tries again.
+        Where another process holds the lock, or the store is unavailable, the next look tries again.
         """
         try:
             with self.rollout.lock or nullcontext():

@@ -219,7 +219,7 @@ class Execution:
             self._lost_lock = True
             self._stop.set()
             outcome = Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=job)
-        except Exception as fault:  # a fault of ours in one action must not stop the others
+        except Exception as fault:  # an internal error in one action must not stop the others
             self._faults.append(fault)
             outcome = Outcome(action, Status.FAILED, f"internal error: {type(fault).__name__}", job=job)
         finally:

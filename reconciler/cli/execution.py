@@ -81,7 +81,7 @@ def hold_lock(context: Context, interrupt: Interrupt) -> Iterator[HeldLock]:
     """Hold the lock of the stack; losing it interrupts what is being done.
 
     Raises:
-        LockHeld: somebody else holds it.
+        LockHeld: another process holds it.
         RecordsUnavailable: the store of the lock is unavailable, and nobody said to go on without.
     """
     assert context.recording is not None
@@ -130,7 +130,7 @@ def carry_out(
 
 
 def _show_what_became(context: Context, plan: Plan, result: Result, specs: Sequence[OutputSpec]) -> None:
-    """Show the result, how the logs of jobs that ended badly end, and a fault of ours, if there is any."""
+    """Show the result, how the logs of jobs that ended badly end, and an internal error, if there is any."""
     if plan.applyable or result.waits:
         show_result(result, specs, context.target.clock.now())
     if not result.interrupted:

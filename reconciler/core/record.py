@@ -85,7 +85,7 @@ class Holder:
 
 
 class LockHeld(ReconcilerError):
-    """Somebody else holds the lock."""
+    """Another process holds the lock."""
 
     exit_code = ExitCode.LOCKED
 

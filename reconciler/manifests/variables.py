@@ -50,14 +50,14 @@ class VariableValues:
         """Return the value of a variable; text that must not be seen is a `SecretText`.
 
         Raises:
-            NoValue: there is no such variable, or nothing gives it a value, or not one of its type.
+            NoValue: there is no such variable, or it has no value, or not one of its type.
         """
         if name not in self._known:
             self._known[name] = self._find(name)
         return self._known[name]
 
     def without_value(self) -> Iterator[tuple[str, NoValue]]:
-        """Yield the declared variables that nothing gives a value, used or not."""
+        """Yield the declared variables that have no value, used or not."""
         for name in self.declared:
             try:
                 self.get(name)
@@ -72,7 +72,7 @@ class VariableValues:
         yield self.environ.get(env) if isinstance(env, str) else None
 
     def source(self, name: str, file_by_name: Mapping[str, str]) -> VariableSource | None:
-        """Where the value of a declared variable comes from; None if nothing gives one."""
+        """Where the value of a declared variable comes from; None if it has none."""
         variable = self.declared[name]
         if name in self.given:
             return VariableSource(given=True)

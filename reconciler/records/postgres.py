@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-#: How long we wait for a connection, the server for a row that somebody else holds, the server for a
+#: How long we wait for a connection, the server for a row that another process holds, the server for a
 #: statement to end, and we for a server that does not even say that it did not.
 CONNECT_S, ROW_S, STATEMENT_S, ANSWER_S = 5, 5.0, 10.0, 15.0
 

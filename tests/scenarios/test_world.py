@@ -1,6 +1,6 @@
 """Any manifest, any service, any history, any accident: what must hold whatever happens in which order.
 
-A thousand stories take about a minute. `WORLDS=20000 pytest tests/scenarios/test_world.py -s` tells more
+A thousand runs take about a minute. `WORLDS=20000 pytest tests/scenarios/test_world.py -s` tells more
 of them, and says how much happened.
 """
 
@@ -50,7 +50,7 @@ from tests.apply.service import CREATE, PROJECT, STOP, UPDATE, Service, a_servic
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 from tests.core.plan_and_drift import contradictions
 
-#: How many stories are told, and of how many steps each.
+#: How many runs there are, and of how many steps each.
 WORLDS, STEPS = int(os.environ.get("WORLDS", "1000")), 9
 
 KEYS = ("a", "b", "c", "d")

@@ -47,7 +47,7 @@ class ObservedJob:
 
     @property
     def claimed_marker(self) -> Marker | None:
-        """The marker that stands in the description, whoever's job it is."""
+        """The marker in the description, regardless of owner."""
         return self._description.marker
 
     @cached_property

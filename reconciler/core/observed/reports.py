@@ -51,7 +51,7 @@ class EventPage(Protocol):
 
 
 class NodeMetric(Report, Protocol):
-    """How busy a node was: one value per minute, in percent; None where there is none."""
+    """Utilization of a node: one value per minute, in percent; None where there is none."""
 
     @property
     def metric(self) -> str: ...

@@ -29,7 +29,7 @@ def standing_of(action: PlannedAction | None) -> Upstream:
     if action is None:
         return Upstream.FAILED
     phase = parse_phase(action.phase_before)
-    # What bears no marker yet may have been made of something else than is declared.
+    # What has no marker yet may have been made of something else than is declared.
     stays = action.action in (Action.KEEP, Action.UPDATE) and action.reason is not Reason.MARKER_RESTORED
     if not stays or phase is None or not phase.is_terminal:
         return Upstream.OPEN

@@ -86,7 +86,7 @@ class Lease:
         """Take the lock if it is free, if its lease ran out, or if its holder is known to be dead.
 
         Raises:
-            LockHeld: somebody else holds it.
+            LockHeld: another process holds it.
         """
         database, begun_s = self._database, self._database.clock.now()
         try:
