@@ -227,7 +227,7 @@ class VariableSource(Strict):
 
 
 class Limits(Strict):
-    """What a plan may do before somebody has to say --allow."""
+    """What a plan may do without --allow."""
 
     terminations: Annotated[
         int, Field(ge=1, description="Fewer terminations than this are always allowed.")

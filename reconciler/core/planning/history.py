@@ -31,7 +31,7 @@ class HistoryAction(Frozen):
 
 
 class HistoryStep(Frozen):
-    """One call of a run. Without an end nobody knows whether it took effect: the process died in it."""
+    """One call of a run. Without an end it is unknown whether it took effect: the process died in it."""
 
     key: str = Field(description="Name of the job in the manifest.")
     action: str = Field(description="Action that the call was part of.")
