@@ -34,7 +34,7 @@ class GroupCommit(Generic[E]):
         self._waiting: deque[E] = deque()
         self._turn = threading.Lock()
 
-    def write(self, entry: E) -> None:
+    def commit(self, entry: E) -> None:
         """Return when the entry is written.
 
         Raises:

@@ -90,7 +90,7 @@ class StoredJournal:
             "at_s": self._database.clock.now(),
             "declared": self._texts.declared(step.declared),
         }
-        self._group_commit.write(Rows((Move.BEFORE, row), is_fenced=True))
+        self._group_commit.commit(Rows((Move.BEFORE, row), is_fenced=True))
         if step.call is Call.TERMINATE and (job := _maybe(step.job or old)) is not None:
             self._terminations[line] = job
         return line
@@ -167,7 +167,7 @@ class StoredJournal:
     def _hand_in(self, rows: Rows) -> None:
         """Write what no call waits for: the work goes on if the store does not."""
         try:
-            self._group_commit.write(rows)
+            self._group_commit.commit(rows)
         except RecordsUnavailable as unavailable:
             self._problem = self._problem or str(unavailable)
 
