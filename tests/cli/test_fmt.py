@@ -45,6 +45,21 @@ def test_diff_of_check_shows_no_sensitive_value(reconciler: Reconciler, tmp_path
     assert "hunter" not in said.out
 
 
+@pytest.mark.parametrize(
+    "value", ["hunter folded\n        secret words", '"hunter folded\n        secret words"']
+)
+def test_diff_of_check_shows_no_line_of_a_sensitive_value(
+    reconciler: Reconciler, tmp_path: Path, value: str
+) -> None:
+    text = f"variables:\n   key:\n      default: {value}\n      sensitive: true\nstack: test\n"
+    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    said = reconciler("fmt", "--check")
+    assert said.code == 1
+    assert "+stack: test" in said.out
+    assert "hunter" not in said.out
+    assert "secret words" not in said.out
+
+
 def test_other_yaml_in_a_directory_is_left_alone(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(TIDY, encoding="utf-8")
     (tmp_path / "compose.yaml").write_text("services:   {}\n", encoding="utf-8")

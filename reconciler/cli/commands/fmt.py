@@ -65,8 +65,9 @@ def _format(document: Document, check: bool) -> bool:
 
 
 def _diff(document: Document, formatted: str) -> str:
-    before = document.data.decode("utf-8").splitlines(keepends=True)
-    after = formatted.splitlines(keepends=True)
+    # Hidden before they are compared: the marks of a diff would cut a value of several lines to pieces.
+    before = console.redact(document.data.decode("utf-8")).splitlines(keepends=True)
+    after = console.redact(formatted).splitlines(keepends=True)
     lines = unified_diff(before, after, document.file, document.file)
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
