@@ -22,11 +22,16 @@ from reconciler.manifests.yaml.composition import parser_events
 
 _STEP = 2
 #: A comment, and the space before it; between two values a `#` after a space is nothing else.
-_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
-_TRAILING = re.compile(r"[ \t]*(?:^|(?<=\s))#.*$")
+_COMMENT = re.compile(r"(?:^|(?<=[ \t\ufeff\u2028\u2029]))#.*$", re.MULTILINE)
+_TRAILING = re.compile(r"[ \t]*(?:^|(?<=[ \t\ufeff\u2028\u2029]))#.*$")
 _BLOCK_SCALAR = re.compile(r"(?:[&!]\S*\s+)*[|>]([-+0-9]*)")
-_PROPERTIES = re.compile(r"(?:[&!]\S*[ \t]*)+")
-_MODELINE = re.compile(r"#\s*yaml-language-server\s*:")
+_PROPERTY = r"[&!]\S*\s*"
+_COLON = re.compile(r"[ \t]*:")
+_LINE_BREAK = re.compile("\r\n|[\r\x85]")
+#: What YAML takes for space; other characters that look so are part of a value.
+_SPACE = " \t"
+#: A directive, the start of the document, or a modeline.
+_HEAD = re.compile(r"%|---|#\s*yaml-language-server\s*:")
 
 
 @dataclass(eq=False)
@@ -73,19 +78,23 @@ def format_text(text: str, name: str) -> str:
         ManifestInvalid: it is no valid YAML for a manifest, or has a construct without a canonical form (an
             explicit `? key`).
     """
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    lines = _LINE_BREAK.sub("\n", text.removeprefix("\ufeff"))
     before = _parsed(text, name)
     if not before.tree:
         return _without_trailing_space(lines)
     root = _tree(lines, name)
+    comments = _comments(lines, root)
     header, tail = _Comments(lines, root).assign()
-    new = "\n".join([*header, *_Layout(lines, root).lines(), *tail]).strip("\n") + "\n"
-    # What is written replaces what people wrote: a defect here must not change what their jobs are.
-    if _parsed(new, name).tree != before.tree:
-        raise ManifestInvalid(
-            _not_supported(name, 1, "the layout cannot be changed without changing a value")
-        )
-    return new
+    for sorts in (True, False):
+        written = [*header, *_Layout(lines, root, sorts).lines(), *_without_blank_end(tail)]
+        new = "\n".join(written).lstrip("\n\ufeff")
+        # A block of text at the end of a file may have no line break at its own end.
+        for ended in (new + "\n", new):
+            # What is written replaces what people wrote: a defect here must not change what their jobs are.
+            if _tree_of(ended, name) == before.tree and _comments(ended, _tree(ended, name)) == comments:
+                return ended
+    why = "the layout cannot be changed without changing a value or losing a comment"
+    raise ManifestInvalid(_not_supported(name, 1, why, None))
 
 
 def declared_secrets(tree: Mapping[str, Any]) -> set[str]:
@@ -110,13 +119,44 @@ def _parsed(text: str, name: str) -> document.Document:
     return parsed
 
 
+def _tree_of(text: str, name: str) -> Any:
+    try:
+        return _parsed(text, name).tree
+    except ManifestInvalid:
+        return None
+
+
+def _comments(text: str, root: _Node) -> list[str]:
+    """Every comment between the values, sorted."""
+    found: list[str] = []
+    end = 0
+    for leaf in _leaves(root):
+        found += _COMMENT.findall(text[end : leaf.start])
+        end = leaf.end
+    return sorted(comment.rstrip() for comment in [*found, *_COMMENT.findall(text[end:])])
+
+
+def _leaves(node: _Node) -> Iterator[_Node]:
+    if not node.is_block:
+        yield node
+        return
+    for item in node.items or ():
+        if item.key is not None:
+            yield item.key
+        yield from _leaves(item.value)
+
+
+def _without_blank_end(lines: list[str]) -> list[str]:
+    return list(dropwhile(lambda line: not line, reversed(lines)))[::-1]
+
+
 def _without_trailing_space(text: str) -> str:
-    lines = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
+    lines = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n\ufeff")
     return lines + "\n" if lines else ""
 
 
-def _not_supported(name: str, line: int, why: str) -> Diagnostic:
-    return Diagnostic("cannot be formatted", why, "write it as `key: value`", Location(name, line, 1))
+def _not_supported(name: str, line: int, why: str, fix: str | None) -> Diagnostic:
+    return Diagnostic("cannot be formatted", why, fix, Location(name, line, 1))
 
 
 def _tree(text: str, name: str) -> _Node:
@@ -140,8 +180,10 @@ def _node(stream: Iterator[Any], event: Any, text: str, name: str) -> _Node:
         node.end = node.start + len(_scalar_text(text[node.start : node.end]))
         return node
     node.is_mapping, node.is_flow, node.items = kind == "MappingStartEvent", bool(event.flow_style), []
-    if (event.anchor is not None or not event.implicit) and (found := _PROPERTIES.match(text, node.start)):
-        node.properties = " ".join(found[0].split())
+    if count := (event.anchor is not None) + (not event.implicit):
+        found = re.compile(f"(?:{_PROPERTY}){{{count}}}").match(text, node.start)
+        node.properties = " ".join(found[0].split()) if found else ""
+        node.end = node.start + len(found[0].rstrip()) if found else node.start
     while not type(event := next(stream)).__name__.endswith("EndEvent"):
         key = None
         if node.is_mapping:
@@ -158,7 +200,9 @@ def _key(stream: Iterator[Any], event: Any, text: str, name: str, mapping: _Node
     key = _node(stream, event, text, name)
     if not mapping.is_flow and _is_explicit(text, key):
         line = text.count("\n", 0, key.start) + 1
-        raise ManifestInvalid(_not_supported(name, line, "a key is written with `?`"))
+        raise ManifestInvalid(
+            _not_supported(name, line, "a key is written with `?`", "write it as `key: value`")
+        )
     return key
 
 
@@ -170,14 +214,30 @@ def _column(text: str, node: _Node, first: _Item) -> int:
 
 
 def _scalar_text(source: str) -> str:
-    """A scalar without the blank lines and comments behind it, which the parser counts to a block scalar."""
+    """A scalar without the blank lines behind it, which the parser counts to a block of text."""
     block = _BLOCK_SCALAR.match(source)
-    return source if block and "+" in block[1] else source.rstrip() if not block else source.rstrip("\n ")
+    if not block:
+        return source.rstrip(_SPACE + "\n")
+    header, *lines = source.removesuffix("\n").split("\n")
+    if "+" not in block[1]:
+        # A line of spaces that reaches beyond the indentation is part of the text.
+        most = 0 if re.search(r"\d", block[1]) else _indentation(lines)
+        while lines and len(lines[-1]) <= most and not lines[-1].strip(" "):
+            del lines[-1]
+    return "\n".join([header, *lines])
+
+
+def _indentation(lines: list[str]) -> int:
+    """That of a block of text: of its first line that is not blank."""
+    longest = max(map(len, lines), default=0)
+    return next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip(" ")), longest)
 
 
 def _is_explicit(text: str, key: _Node) -> bool:
     line = text.rfind("\n", 0, key.start) + 1
-    return "\n" in text[key.start : key.end] or text[line : key.start].lstrip(" -").startswith("?")
+    if "\n" in text[key.start : key.end] or not _COLON.match(text, key.end):
+        return True
+    return text[line : key.start].lstrip(" -").startswith("?")
 
 
 def _dash_column(text: str, before: int) -> int:
@@ -202,30 +262,35 @@ class _Comments:
             header = self._header()
             self._collection(self._root)
         else:
-            header = _without_trailing_space(self._text[: self._root.start]).splitlines()
+            header = _without_trailing_space(self._text[: self._root.start]).split("\n")[:-1]
             self._leaf(self._root)
         if self._last is not None:
-            tail = self._gap(len(self._text), self._last, -1)
+            tail = self._gap(len(self._text), self._last, 0)
             return header, [line for line in tail if line not in ("...", "---")]
         return header, []
 
     def _header(self) -> list[str]:
         """Directives, the start of the document, modelines, and a comment with a blank line behind it."""
-        first = self._root.start
-        lines = [line.rstrip() for line in self._text[:first].split("\n")[:-1]]
-        starts = [n for n, line in enumerate(lines) if line.startswith(("%", "---")) or _MODELINE.match(line)]
+        lines = self._lines_at_head()
+        starts = [n for n, line in enumerate(lines) if _HEAD.match(line)]
         blanks = [n for n, line in enumerate(lines) if not line and any(lines[:n])]
         count = max([n + 1 for n in (*starts, *blanks)], default=0)
         if self._root.items:
             self._root.items[0].before += [line.lstrip() for line in lines[count:] if line or count]
-        self._end = first
+        self._end = self._root.start
+        if self._root.properties:
+            self._leaf(self._root)
         return list(dropwhile(lambda line: not line, lines[:count]))
+
+    def _lines_at_head(self) -> list[str]:
+        *lines, beside = [line.rstrip() for line in self._text[: self._root.start].split("\n")]
+        return [*lines, beside] if beside else lines
 
     def _collection(self, node: _Node) -> None:
         self._open.append(node)
-        for number, item in enumerate(node.items or ()):
+        for item in node.items or ():
             start = (item.key or item.value).start
-            if self._last is not None and not (number == 0 and item.before):
+            if self._last is not None:
                 item.before += self._gap(start, self._last, node.column)
             if item.key is not None:
                 self._last, self._end = item.key, item.key.end
@@ -233,28 +298,30 @@ class _Comments:
                 if item.key is None and self._last is not None:
                     # `- name: x`: what stands before the dash belongs to the item.
                     self._end = start
+                    if item.value.properties:
+                        self._leaf(item.value)
                 self._collection(item.value)
             else:
                 if item.key is not None:
-                    item.value.before += self._gap(item.value.start, item.key, -1)
+                    item.value.before += self._gap(item.value.start, item.key, None)
                 self._leaf(item.value)
         self._open.remove(node)
-        self._closed = node
 
     def _leaf(self, node: _Node) -> None:
         self._last, self._end = node, node.end
 
-    def _gap(self, until: int, last: _Node, column: int) -> list[str]:
+    def _gap(self, until: int, last: _Node, column: int | None) -> list[str]:
         """The comments and blank lines up to the next value.
 
         What stands in the line of the `last` value is given to it, what is deeper than the `column` of the
-        next one to the collection that ended there.
+        next one to the collection that ended there (None: none did).
         """
         first, *others = self._text[self._end : until].split("\n")
         self._end = max(until, self._end)
         if found := _TRAILING.search(first):
             last.trailing = found[0].rstrip() if found[0][0] in " \t" else " " + found[0].rstrip()
         found_lines: list[str] = []
+        deepest = len(self._text)
         is_last_line_code = until < len(self._text)
         for number, line in enumerate(others):
             comment = _COMMENT.search(line)
@@ -264,8 +331,11 @@ class _Comments:
                 elif line.strip() in ("...", "---"):
                     found_lines.append(line.strip())
                 continue
-            owner = self._ended(comment.start(), column) if not line[: comment.start()].strip() else None
-            if owner is not None and not any(one for one in found_lines):
+            owner = None
+            if column is not None and not line[: comment.start()].strip() and not any(found_lines):
+                owner = self._ended(min(comment.start(), deepest), column)
+            if owner is not None:
+                deepest = owner.column  # what follows it stays behind it
                 owner.foot += [*found_lines, comment[0].rstrip()]
                 found_lines = []
             else:
@@ -274,18 +344,19 @@ class _Comments:
 
     def _ended(self, column: int, next_column: int) -> _Node | None:
         """The deepest collection that ended before the next value and reaches to a column."""
-        if column <= max(next_column, 0):
+        if column <= next_column:
             return None
-        chain: list[_Node] = []
+        found: _Node | None = None
         node = self._open[-1] if self._open else self._root
         while node.is_block and node.items:
-            if node.column > next_column:
-                chain.append(node)
+            # A list may stand in the column of the key that it is the value of.
+            if node not in self._open and next_column <= node.column <= column:
+                found = node
             done = [item for item in node.items if (item.key or item.value).start < self._before]
             if not done:
                 break
             node = done[-1].value
-        return next((one for one in reversed(chain) if one.column <= column), None)
+        return found
 
     @property
     def _before(self) -> int:
@@ -295,17 +366,18 @@ class _Comments:
 class _Layout:
     """Writes the values in their order and layout."""
 
-    def __init__(self, text: str, root: _Node) -> None:
+    def __init__(self, text: str, root: _Node, sorts: bool) -> None:
         self._text, self._root = text, root
-        self._sorts = True
-        self._sorts = self._aliases() == self._aliases_as_written()
+        self._sorts = sorts
+        self._sorts = sorts and self._aliases() == self._aliases_as_written()
 
     def lines(self) -> list[str]:
         if self._root.is_block:
-            properties = [self._root.properties] if self._root.properties else []
+            properties = [self._root.properties + self._root.trailing] if self._root.properties else []
             lines = [*properties, *self._block(self._root, 0, MANIFEST)]
         else:
             lines = self._leaf(self._root, 0, self._root)
+            lines[-1] += self._root.trailing
         while lines and not lines[0]:
             del lines[0]
         return lines
@@ -314,11 +386,7 @@ class _Layout:
         lines: list[str] = []
         space = " " * indent
         items = self._items(node, shape)
-        has_blank = any("" in item.before for item in items)
-        for number, item in enumerate(items):
-            before = item.before
-            if number and has_blank and item is (node.items or [item])[0] and "" not in before:
-                before = ["", *before]  # it was the first, and needed none
+        for item, before in zip(items, _spaced(items, node.items), strict=True):
             inner = self._inner(shape, item)
             made = (
                 self._member(node, item, indent, inner)
@@ -357,11 +425,11 @@ class _Layout:
             return made
         inner = self._block(value, indent + _STEP, shape)
         if value.properties:
-            return [f"{space}- {value.properties}", *inner]
+            return [f"{space}- {value.properties}{value.trailing}", *inner]
         # Comments of what stands first now go before the dash, where they are read again.
         count = next((n for n, line in enumerate(inner) if line.strip() and line.strip()[0] != "#"), 0)
         above = [space + line.strip() if line.strip() else "" for line in inner[:count]]
-        return [*above, f"{space}- {inner[count].lstrip()}", *inner[count + 1 :]]
+        return [*above, f"{space}- {inner[count].lstrip(_SPACE)}", *inner[count + 1 :]]
 
     def _leaf(self, node: _Node, indent: int, parent: _Node) -> list[str]:
         """The lines of a value; the first one without its indentation."""
@@ -370,11 +438,12 @@ class _Layout:
             if not others:
                 return [self._flow(node)]
             shift = indent - parent.column
-            return [first.rstrip(), *(_shifted(line, shift, indent) for line in others)]
+            return [first.rstrip(_SPACE), *(_shifted(line, shift, indent) for line in others)]
         if block := _BLOCK_SCALAR.match(first):
-            return [first.rstrip(), *_block_scalar(others, block[1], indent, parent.column)]
+            text = list(_block_scalar(others, block[1], indent, parent.column))
+            return [first.rstrip(), *(text if "+" in block[1] else _without_blank_end(text))]
         inner = " " * (indent + _STEP)
-        return [first, *(inner + line.lstrip() if line.strip() else "" for line in others)]
+        return [first, *(inner + line.lstrip(_SPACE) if line.strip(_SPACE) else "" for line in others)]
 
     def _flow(self, node: _Node) -> str:
         """A collection in one line: a space behind each comma and colon, none inside the brackets."""
@@ -389,7 +458,7 @@ class _Layout:
             elif not value and ":" not in self._text[item.key.end : node.end].partition(",")[0]:
                 parts.append(self._flow(item.key))
             else:
-                parts.append(f"{self._flow(item.key)}{' ' if item.key.alias else ''}: {value}".rstrip())
+                parts.append(f"{self._flow(item.key)}{' ' if item.key.alias else ''}: {value}")
         inside = ", ".join(parts)
         if "?" in text or text.rstrip("]}").rstrip().endswith(","):
             return text
@@ -441,8 +510,21 @@ class _Layout:
         return sorted(found)
 
 
+def _spaced(items: list[_Item], as_written: list[_Item] | None) -> Iterator[list[str]]:
+    """What stands before each item. The first one needs no blank line; another gets it that was the first."""
+    has_blank = any("" in item.before for item in items)
+    was_first = as_written[0] if as_written else None
+    for number, item in enumerate(items):
+        if number and has_blank and item is was_first and "" not in item.before:
+            yield ["", *item.before]
+        elif not number and item is not was_first:
+            yield list(dropwhile(lambda line: not line, item.before))
+        else:
+            yield item.before
+
+
 def _shifted(line: str, shift: int, least: int) -> str:
-    content = line.lstrip()
+    content = line.lstrip(_SPACE)
     if not content:
         return ""
     return " " * max(len(line) - len(content) + shift, least) + content
@@ -453,7 +535,6 @@ def _block_scalar(lines: list[str], header: str, indent: int, parent_column: int
     if digits:
         old, new = parent_column + int(digits), indent + int(digits)
     else:
-        old = next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip(" ")), 0)
-        new = indent + _STEP
+        old, new = _indentation(lines), indent + _STEP
     for line in lines:
         yield " " * new + line[old:] if len(line) > old else ""

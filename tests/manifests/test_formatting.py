@@ -209,9 +209,89 @@ def test_file_without_values_keeps_its_comments(text: str) -> None:
 
 
 def test_explicit_key_is_refused_with_its_place() -> None:
-    with pytest.raises(ManifestInvalid) as invalid:
-        format_text("stack: test\njobs:\n  ? a\n  : {}\n", "jobs.yaml")
-    assert str(invalid.value.diagnostics[0].location) == "jobs.yaml:3:1"
+    for key in ("a", "# one\n    a"):
+        with pytest.raises(ManifestInvalid) as invalid:
+            format_text(f"stack: test\njobs:\n  ? {key}\n  : {{}}\n", "jobs.yaml")
+        diagnostic = invalid.value.diagnostics[0]
+        assert diagnostic.why == "a key is written with `?`"
+        assert str(diagnostic.location) == f"jobs.yaml:{3 + key.count(chr(10))}:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # below the key of a value that follows in a line of its own
+        ("a:  # 1\n  # 2\n  x # 3\nb: 1\n", "a:  # 1\n  # 2\n  x # 3\nb: 1\n"),
+        ("a:\n  b:\n# 1\n    x\n", "a:\n  b:\n    # 1\n    x\n"),
+        # beside anchors and tags
+        (
+            "l:\n- &a # 1\n  x: 1\n- &b # 2\n  # 3\n  - y\n",
+            "l:\n  - &a # 1\n    x: 1\n  - &b # 2\n    # 3\n    - y\n",
+        ),
+        ("l: # 1\n- &a # 2\n  - &b # 3\n    x: 1\n", "l: # 1\n  - &a # 2\n    - &b # 3\n      x: 1\n"),
+        ("--- &a # 1\n# 2\nx: 1\n", "---\n&a # 1\n# 2\nx: 1\n"),
+        ("%YAML 1.2\n--- !!map\nx: 1\n", "%YAML 1.2\n---\n!!map\nx: 1\n"),
+        # behind a file in braces
+        ("--- {a: 1} # 1\n# 2\n", "---\n{a: 1} # 1\n# 2\n"),
+        # at the end of a list in the column of its key
+        ("l:\n- x\n  # 1\n# 2\nm: 1\n", "l:\n  - x\n  # 1\n# 2\nm: 1\n"),
+        # deeper than the one before it
+        ("a:\n  b:\n    c: 1\n  # 1\n    # 2\nd: 1\n", "a:\n  b:\n    c: 1\n  # 1\n  # 2\nd: 1\n"),
+        # behind a block of text that keeps its line breaks
+        ("a: |+\n   x\n\n# 1\nb: 1\n", "a: |+\n  x\n\n# 1\nb: 1\n"),
+    ],
+)
+def test_comment_stays_where_it_was(text: str, expected: str) -> None:
+    assert formatted(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:\n   b: |+\n     x\n\n\n", "a:\n  b: |+\n    x\n\n\n"),
+        ("a:\n   - |+\n     x\n\n   - y\n", "a:\n  - |+\n    x\n\n  - y\n"),
+        ("a:\n   b: |\n     x\n         \nc: 1\n", "a:\n  b: |\n    x\n        \nc: 1\n"),
+        ("a:\n   b: |\n     x  \n\nc: 1\n", "a:\n  b: |\n    x  \n\nc: 1\n"),
+        ("a:\n   b: |2\n       x\n     \n   \nc: 1\n", "a:\n  b: |2\n      x\nc: 1\n"),
+        ("a: |\n\nb: |+\n   \n\nc: >-\nd: 1\n", "a: |\n\nb: |+\n\n\nc: >-\nd: 1\n"),
+        ("a:\n   b: |\n     x", "a:\n  b: |\n    x"),
+        ("a:\n   b: |+\n     x", "a:\n  b: |+\n    x"),
+    ],
+)
+def test_block_of_text_keeps_the_space_at_its_end(text: str, expected: str) -> None:
+    assert format_text(text, "jobs.yaml") == expected
+    assert format_text(expected, "jobs.yaml") == expected
+
+
+@pytest.mark.parametrize("text", ["jobs: {}\nstack: |\n  x", "x: 1\n\njobs: |+\n  x\n"])
+def test_keys_stay_in_place_where_another_order_would_change_a_value(text: str) -> None:
+    assert formatted(text) == text
+
+
+def test_space_that_yaml_takes_for_text_is_kept() -> None:
+    assert formatted("a:  x\u00a0\nl:\n- \u00a0k:   1\n") == "a: x\u00a0\nl:\n  - \u00a0k: 1\n"
+
+
+def test_line_breaks_of_yaml_end_lines() -> None:
+    assert formatted("# one\x85a:  1\x85b: 2\n") == "# one\na: 1\nb: 2\n"
+
+
+def test_key_without_a_value_in_braces_stays_valid() -> None:
+    assert formatted("a: {b:  , c: }\nd: [ e:  ]\n") == "a: {b: , c: }\nd: [e: ]\n"
+
+
+def test_item_of_a_list_gets_no_blank_line_from_a_key_that_comes_first_now() -> None:
+    text = """\
+        jobs:
+          a:
+            algorithm:
+              inputs:
+                - obs: {}
+
+                  # its name
+                  name: data
+        """
+    assert "inputs:\n        # its name\n        - name: data\n\n          obs: {}\n" in formatted(text)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}/{path.name}")
