@@ -8,7 +8,7 @@ combination of its own where none has, as in the matrices of CI services.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import product
@@ -71,10 +71,12 @@ class Sweeps:
         value = {name: member for name, member in entry.value.items() if name not in (MATRIX, NAME)}
         members: dict[str, MergedEntry] = {}
         combination_of: dict[str, _Combination] = {}
+        axes = tree.keys() - {INCLUDE, EXCLUDE} if combinations else ()
         for named_by, combination in combinations:
-            key = self._key(entry, named_by)
+            # What an include adds is no axis, unless there are no others.
+            key = self._key(entry, named_by, axes or named_by)
             if key is None:
-                continue
+                break
             if why := key_problem(key):
                 fix = 'shorten it with name: "…${matrix.AXIS}…", which spells the keys'
                 why = f'{_shown(named_by)} gives "{shorten(key)}": {why}'
@@ -174,7 +176,7 @@ class Sweeps:
             why = f"expected text, a number, true or false, got {found(value)}"
             self._report(entry, steps, "wrong type", why, None)
 
-    def _key(self, entry: MergedEntry, named_by: _Combination) -> str | None:
+    def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str | None:
         template = entry.value.get(NAME)
         texts = {axis: value_text(value) for axis, value in named_by.items()}
         if NAME not in entry.value:
@@ -182,18 +184,23 @@ class Sweeps:
         if not isinstance(template, str):
             self._report(entry, (NAME,), "wrong type", f"expected text, got {found(template)}", None)
             return None
-        missing = [axis for axis in sorted(texts) if f"${{matrix.{axis}}}" not in template]
+        missing = [axis for axis in sorted(axes) if f"${{matrix.{axis}}}" not in template]
         if missing:
             wanted = ", ".join(f"${{matrix.{axis}}}" for axis in missing)
             why = f"{_shown(named_by)}: every axis must stand in it, {wanted} does not"
             self._report(entry, (NAME,), "invalid name", why, None)
             return None
         try:
-            return str(self.expander.for_job(entry.name, texts).text(template))
+            key = self.expander.for_job(entry.name, texts).text(template)
         except NotExpanded as error:
             why, fix = error.problem.why, error.problem.fix
             self._report(entry, (NAME,), error.problem.what, f"{_shown(named_by)}: {why}", fix)
             return None
+        if isinstance(key, SecretText):
+            why = f"{key.reference} is sensitive, but everybody sees the names of jobs"
+            self._report(entry, (NAME,), "secret not allowed here", why, None)
+            return None
+        return str(key)
 
     def _report_clash(
         self,
@@ -230,12 +237,16 @@ class _Matrix:
 
     def combinations(self) -> list[tuple[_Combination, _Combination]]:
         """Each combination: the values that name it, and all of its values."""
-        kept = [one for one in self._product() if not any(_has(one, out) for out in self.excludes)]
+        whole_product = self._product()
+        excluding = _Lookup(whole_product)
+        out = {number for one in self.excludes for number in excluding.matching(one)}
+        kept = [one for number, one in enumerate(whole_product) if number not in out]
+        lookup = _Lookup(kept)
         whole = [dict(one) for one in kept]
         alone: list[_Combination] = []
         for include in self.includes:
             own = {name: value for name, value in include.items() if name in self.axes}
-            matching = [n for n, one in enumerate(kept) if _has(one, own)]
+            matching = lookup.matching(own)
             for number in matching:
                 whole[number] |= {**include, **kept[number]}
             if not matching:
@@ -270,13 +281,27 @@ def _is_sweep(entry: MergedEntry) -> bool:
     return isinstance(entry.value, dict) and MATRIX in entry.value
 
 
-def _has(combination: _Combination, values: _Combination) -> bool:
-    return all(name in combination and _same(combination[name], value) for name, value in values.items())
+class _Lookup:
+    """Finds combinations by some of their values, all of which have the same axes."""
+
+    def __init__(self, combinations: Sequence[_Combination]) -> None:
+        self._combinations = combinations
+        self._by_axes: dict[tuple[str, ...], dict[Any, list[int]]] = {}
+
+    def matching(self, values: _Combination) -> Sequence[int]:
+        """The numbers of the combinations that have these values."""
+        axes = tuple(sorted(values))
+        if axes not in self._by_axes:
+            numbers: dict[Any, list[int]] = {}
+            for number, one in enumerate(self._combinations):
+                numbers.setdefault(_identity(one, axes), []).append(number)
+            self._by_axes[axes] = numbers
+        return self._by_axes[axes].get(_identity(values, axes), ())
 
 
-def _same(one: Any, other: Any) -> bool:
+def _identity(combination: _Combination, axes: Sequence[str]) -> tuple[Any, ...]:
     # To Python true is 1.
-    return is_boolean(one) == is_boolean(other) and bool(plain(one) == plain(other))
+    return tuple((is_boolean(combination[axis]), plain(combination[axis])) for axis in axes)
 
 
 def _shown(combination: _Combination) -> str:

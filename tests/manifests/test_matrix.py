@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.manifests.matrix import value_text
+from reconciler.manifests.matrix import _Matrix, value_text
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
@@ -228,3 +229,42 @@ def test_secret_names_no_job(place: Place) -> None:
     (problem,) = place.problems(environ={"KEY": "hunter2-hunter2"})
     assert problem.what == "secret not allowed here"
     assert "hunter2" not in str(problem)
+
+
+def test_secret_in_the_spelling_of_names_is_refused(place: Place) -> None:
+    place.write(
+        HEAD
+        + "variables: {key: {env: KEY, sensitive: true}}\n"
+        + DEFAULTS
+        + "jobs: {a: {matrix: {x: [1]}, name: 'a-${matrix.x}-${var.key}'}}\n"
+    )
+    (problem,) = place.problems(environ={"KEY": "hunter2-hunter2"})
+    assert problem.what == "secret not allowed here"
+    assert marked(problem) == "'a-${matrix.x}-${var.key}'"
+    assert "hunter2" not in str(problem)
+
+
+def test_name_needs_the_axes_only_and_not_what_an_include_adds(place: Place) -> None:
+    text = 'a: {matrix: {x: [1], include: [{x: 2, more: b}]}, name: "s-${matrix.x}"}'
+    assert list(jobs_of(place, text)) == ["s-1", "s-2"]
+
+
+def test_name_that_is_wrong_for_every_combination_is_one_problem(place: Place) -> None:
+    place.write(manifest("a: {matrix: {x: [1, 2, 3]}, name: fixed}"))
+    assert [problem.what for problem in place.problems()] == ["invalid name"]
+
+
+def test_include_and_exclude_tell_true_from_1_and_take_every_spelling_of_a_number(place: Place) -> None:
+    text = "a: {matrix: {x: [1, true, 2], exclude: [{x: 1.0}], include: [{x: 0x2, y: b}]}, raw: {y: c}}"
+    assert list(jobs_of(place, text)) == ["a-x-true", "a-x-2"]
+
+
+@pytest.mark.parametrize("section", ["include", "exclude"])
+def test_combinations_are_found_without_comparing_each_with_each(section: str) -> None:
+    values = list(range(4000))
+    listed: dict[str, list[dict[str, Any]]] = {"include": [], "exclude": []}
+    listed[section] = [{"x": value + 0.5} for value in values]
+    matrix = _Matrix({"x": values}, listed["include"], listed["exclude"])
+    started = time.perf_counter()
+    assert len(matrix.combinations()) == 4000 + len(listed["include"])
+    assert time.perf_counter() - started < 2
