@@ -40,6 +40,8 @@ class Accident(NamedTuple):
 
 #: The process is gone, without a last word.
 KILL = "SIGKILL"
+#: A line of the log of moments: from here on the program knows of a signal.
+HANDLED = "signal handled"
 #: So long a signal may take until it is handled, in seconds; whoever has no handler ends by it.
 HEARD_WITHIN_S = 10.0
 #: To a request: it never arrives; it has its effect and the connection closes, or nothing ever comes back.
@@ -88,11 +90,15 @@ class _Watch:
         """What is to happen to it."""
         return self._what_at.get(name)
 
+    def note(self, line: str) -> None:
+        """Write a line to the log of moments."""
+        if self._log is not None:
+            os.write(self._log, (line + "\n").encode())
+
     def passes(self, when: str, name: str) -> None:
         """A moment has come; it may be the last."""
         moment = f"{when} {name}"
-        if self._log is not None:
-            os.write(self._log, (moment + "\n").encode())
+        self.note(moment)
         for one in (moment, self.count("moment")):
             if what := self.accident(one):
                 self.heard.clear()
@@ -192,6 +198,7 @@ def _watch_signals(watch: _Watch) -> None:
             try:
                 handler(number, frame)
             finally:
+                watch.note(HANDLED)
                 watch.heard.set()
 
         return set_handler(number, handle if callable(handler) else handler)
