@@ -88,7 +88,7 @@ class Links:
                 )
             else:
                 yield link.diagnose(UNKNOWN, why, nearest(link.key))
-        for cycle in _cycles({key: tuple(links) for key, links in by_key.items()}, tuple(self.entries)):
+        for cycle in cycles({key: tuple(links) for key, links in by_key.items()}, tuple(self.entries)):
             why = " needs ".join(shorten(key) for key in (*cycle, cycle[0]))
             link = by_key[cycle[0]][cycle[1 % len(cycle)]]
             fix = "remove one of them" if len(cycle) > 1 else "remove it"
@@ -144,7 +144,7 @@ def _claimed_twice(link: Link, first: Link) -> Diagnostic:
     return link.diagnose("former key claimed twice", why, "keep one of them")
 
 
-def _cycles(needs: Mapping[str, tuple[str, ...]], order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def cycles(needs: Mapping[str, tuple[str, ...]], order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield cycles, each once and from its first key on, such that without them none would be left.
 
     All there are could be more than anybody can read.

@@ -60,8 +60,9 @@ on:
 permissions:
   contents: read
 env:
-  # What `pip install` takes: a release with its version, or git+https://…@TAG.
-  RECONCILER: ${{ vars.RECONCILER || 'reconciler' }}
+  # What `pip install` takes, e.g. git+https://…@TAG: set it as a variable of the repository. There is no
+  # default, because an index may have another project of that name, which would get your credentials.
+  RECONCILER: ${{ vars.RECONCILER }}
   # The target to plan, apply and check, as the manifest names it.
   TARGET: ${{ vars.RECONCILER_TARGET || 'prod' }}
 jobs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.manifests.links import keys_in
+from reconciler.manifests.links import cycles, keys_in
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.yaml.document import shorten
@@ -26,18 +26,24 @@ class Templates:
     def chain(self, names: Iterable[str]) -> tuple[MergedEntry, ...]:
         """The templates of those names with all that they extend, the ones that are overridden first."""
         found: dict[str, MergedEntry] = {}
+        met: set[str] = set()
         for name in names:
-            self._take(name, found, ())
+            way = self._unmet([name], met)
+            while way:
+                base = next(way[-1][1], None)
+                if base is None:
+                    last = way.pop()[0]
+                    found[last] = self.entries[last]
+                else:
+                    way += self._unmet([base], met)
         self.used.update(found)
         return tuple(found.values())
 
-    def _take(self, name: str, found: dict[str, MergedEntry], below: tuple[str, ...]) -> None:
-        entry = self.entries.get(name)
-        if entry is None or name in found or name in below:
-            return
-        for base in extended_by(entry.value):
-            self._take(base, found, (*below, name))
-        found[name] = entry
+    def _unmet(self, names: Iterable[str], met: set[str]) -> list[tuple[str, Iterator[str]]]:
+        """Those templates that exist and were not met yet, each with what it extends."""
+        new = [name for name in names if name in self.entries and name not in met]
+        met.update(new)
+        return [(name, iter(extended_by(self.entries[name].value))) for name in new]
 
     def check(self, entry: MergedEntry, value: Any) -> Iterator[Diagnostic]:
         """Yield each template that an entry extends and the stack does not have."""
@@ -52,27 +58,12 @@ class Templates:
         """Yield what is wrong with what templates extend: names that do not exist, and cycles."""
         for entry in self.entries.values():
             yield from self.check(entry, entry.value)
-        done: set[str] = set()
-        for name, entry in self.entries.items():
-            if name not in done and (cycle := self._cycle(name)):
-                done.update(cycle)
-                why = " extends ".join(shorten(one) for one in (*cycle, cycle[0]))
-                steps = (*entry.steps, EXTENDS)
-                yield diagnose(entry.document, steps, "template cycle", why, "remove one of them")
-
-    def _cycle(self, start: str) -> tuple[str, ...]:
-        """The way from a template back to itself, if there is one."""
-        way_to: dict[str, tuple[str, ...]] = {start: (start,)}
-        waiting = [start]
-        while waiting:
-            name = waiting.pop(0)
-            for base in extended_by(self.entries[name].value):
-                if base == start:
-                    return way_to[name]
-                if base in self.entries and base not in way_to:
-                    way_to[base] = (*way_to[name], base)
-                    waiting.append(base)
-        return ()
+        extends = {name: extended_by(entry.value) for name, entry in self.entries.items()}
+        for cycle in cycles(extends, tuple(self.entries)):
+            why = " extends ".join(shorten(one) for one in (*cycle, cycle[0]))
+            entry = self.entries[cycle[0]]
+            steps = (*entry.steps, EXTENDS)
+            yield diagnose(entry.document, steps, "template cycle", why, "remove one of them")
 
 
 def extended_by(value: Any) -> tuple[str, ...]:

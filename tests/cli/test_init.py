@@ -63,6 +63,7 @@ def test_workflow_is_yaml_and_runs_commands_that_exist(reconciler: Reconciler, t
     reconciler("init")
     workflow = YAML(typ="safe").load(tmp_path / ".github/workflows/reconciler.yml")
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    assert workflow["env"]["RECONCILER"] == "${{ vars.RECONCILER }}", "no default that an index may answer"
     commands = [step["run"].split()[1:] for step in steps if step.get("run", "").startswith("reconciler ")]
     assert {words[0] for words in commands} == {"fmt", "validate", "apply", "drift"}
     for words in commands:

@@ -198,6 +198,16 @@ def test_defaults_extend_nothing(place: Place) -> None:
     assert [problem.what for problem in place.problems()] == ["not allowed in defaults"]
 
 
+@pytest.mark.parametrize("last", ["{description: deep}", "{extends: t0}"])
+def test_depth_of_templates_is_bounded_by_nothing_but_the_file(place: Place, last: str) -> None:
+    templates = [f"t{n}: {{extends: t{n + 1}}}" for n in range(3000)]
+    place.write(manifest("\n".join([*templates, f"t3000: {last}"]), "a: {extends: t0}"))
+    if "extends" in last:
+        assert [problem.what for problem in place.problems()] == ["template cycle"]
+    else:
+        assert place.load().stack.jobs["a"].description == "deep"
+
+
 def test_many_templates_that_extend_each_other_are_merged_once_each(place: Place) -> None:
     """Each names the two before it: without the rule of the first place there would be billions."""
     templates = "t0: {}\nt1: {}\n" + "".join(
