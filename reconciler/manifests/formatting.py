@@ -8,7 +8,7 @@ block style of every collection are kept. What comes out is read again and compa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid
 from reconciler.manifests.key_order import FREE, MANIFEST, ValueShape
-from reconciler.manifests.variables import texts_in
 from reconciler.manifests.yaml import document
 from reconciler.manifests.yaml.composition import parser_events
 
@@ -95,21 +94,6 @@ def format_text(text: str, name: str) -> str:
                 return ended
     why = "the layout cannot be changed without changing a value or losing a comment"
     raise ManifestInvalid(_not_supported(name, 1, why, None))
-
-
-def declared_secrets(tree: Mapping[str, Any]) -> set[str]:
-    """Every text beside a `sensitive` that is not false: a diff may show the line that it stands in."""
-    found: set[str] = set()
-    waiting: list[Any] = [tree]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            if value.get("sensitive", False) is not False:
-                found.update(texts_in([value.get("value"), value.get("default")]))
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-    return found
 
 
 def _parsed(text: str, name: str) -> document.Document:

@@ -48,7 +48,8 @@ def command(paths: Sequence[Path], check: bool) -> int:
 def _format(document: Document, check: bool) -> bool:
     from reconciler.core.diagnostic import ManifestInvalid
     from reconciler.files import write_file
-    from reconciler.manifests.formatting import declared_secrets, format_text
+    from reconciler.manifests.formatting import format_text
+    from reconciler.manifests.variables import marked_texts
 
     if document.problems:
         raise ManifestInvalid(*document.problems)
@@ -56,7 +57,7 @@ def _format(document: Document, check: bool) -> bool:
     if formatted.encode("utf-8") == document.data:
         return False
     if check:
-        console.redact.learn(declared_secrets(document.tree))
+        console.redact.learn(marked_texts(document.tree))
         console.result(_diff(document, formatted))
     else:
         write_file(document.path, formatted.encode("utf-8"))
