@@ -83,6 +83,8 @@ def load(
     `variables` are the values of `--var`, `var_files` the files of `--var-file`, and `environ` is what
     `${env.X}` and `env: X` see (os.environ, if left out). Where only values of sensitive variables are
     missing the stack can be destroyed and checked for drift; planning it raises what is missing.
+    The stack is read as it is on its default target, else on the first whose expressions have a value;
+    `connect` reads it again, from the same bytes, where another target has variables or defaults of its own.
 
     Raises:
         ManifestInvalid: with every problem of every file as `diagnostics`.
@@ -170,6 +172,16 @@ class Stack:
         redactor.learn(loaded.secrets)
         return cls(loaded, redactor, missing, variables=variables, var_files=var_files)
 
+    def _on(self, target: str | None) -> Stack:
+        """The same stack as its files declare it on a target."""
+        if target is None or target == self._loaded.target_name or not self._loaded.differs:
+            return self
+
+        def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
+            return self._loaded.on(target, offline=offline)
+
+        return Stack._read(read, variables=self._variables, var_files=self._var_files)
+
     def __repr__(self) -> str:
         return f"Stack({self.name!r}, {len(self.keys)} jobs)"
 
@@ -211,12 +223,14 @@ class Stack:
 
         Raises:
             WrongUsage: there is no such target, or `records` is no URL of a store.
-            ManifestInvalid: the target, or the URL of the record store, is not complete.
+            ManifestInvalid: the target, or the URL of the record store, is not complete, or the manifest
+                is invalid on that target.
             ServiceError: no credentials were found, say.
         """
         target, records = text_of("target", target), text_of("records", records)
         environ = environ_of(environ)
-        redactor = self._redactor
+        stack = self._on(target)
+        redactor = stack._redactor
 
         def logged(level: int) -> Callable[[str], None]:
             return lambda text: _log.log(level, "%s", redactor(text))
@@ -239,7 +253,7 @@ class Stack:
         options = RecordOptions(
             records or environ.get("RECONCILER_RECORDS") or None, without_records=without_records
         )
-        return Session(self, target, runtime, options, parallelism_of(parallelism))
+        return Session(stack, target, runtime, options, parallelism_of(parallelism))
 
 
 class Session:

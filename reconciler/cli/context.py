@@ -28,11 +28,12 @@ def load_stack(
     paths: Sequence[Path],
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
+    target: str | None,
     *,
     offline: bool = False,
     traced: str | None = None,
 ) -> LoadedStack:
-    """Read the manifest; every secret in it is known to the console from then on."""
+    """Read the manifest as it is on a target; every secret in it is known to the console from then on."""
     loaded = load(
         list(paths) or [Path()],
         variables=dict(variables),
@@ -41,7 +42,35 @@ def load_stack(
         offline=offline,
         learn=console.redact.learn,
         traced=traced,
+        target=target,
     )
+    return known(loaded)
+
+
+def check_stack(
+    paths: Sequence[Path],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+) -> LoadedStack:
+    """Check the manifest on every target, or on one. Which ones were skipped is told."""
+    from reconciler.manifests.load import check
+
+    loaded, skipped = check(
+        list(paths) or [Path()],
+        variables=dict(variables),
+        var_files=list(var_files),
+        environ=os.environ,
+        learn=console.redact.learn,
+        target=target,
+    )
+    if skipped:
+        console.diagnostics(skipped)
+    return known(loaded)
+
+
+def known(loaded: LoadedStack) -> LoadedStack:
+    """Let the console know the secrets of a stack, and show its warnings."""
     console.redact.learn(loaded.secrets)
     if loaded.warnings:
         console.diagnostics(loaded.warnings)
@@ -101,7 +130,9 @@ def opened(
     """Load the stack and connect to its target, see `connection.connect`."""
     from reconciler.connection import connect
 
-    loaded = load_stack(options["paths"], options["variables"], options["var_files"], offline=offline)
+    loaded = load_stack(
+        options["paths"], options["variables"], options["var_files"], options["target"], offline=offline
+    )
     records = record_options(options, options["records"])
     with connect(loaded, options["target"], runtime(stop), records, offline=offline) as context:
         yield context._replace(only=tuple(options["only"]), parallelism=options["parallelism"])

@@ -82,7 +82,7 @@ def open_target(
     from reconciler.core.text.declared_secrets import DeclaredSecrets
     from reconciler.targets import connected
 
-    loaded = load_stack(paths, variables, var_files, offline=True)
+    loaded = load_stack(paths, variables, var_files, target, offline=True)
     name, chosen = loaded.target(target)
     run_by = runtime()
     with connected(name, chosen, loaded.root, run_by) as place:

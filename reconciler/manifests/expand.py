@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from reconciler.core.declared.expression import Reference, escape, parts_of
 from reconciler.core.declared.scalar import scalar_text, text_released_as
@@ -19,10 +19,14 @@ from reconciler.core.text.secret import SecretText, as_released
 from reconciler.manifests import budget
 from reconciler.manifests.budget import BudgetExceeded, ExpansionBudget
 from reconciler.manifests.suggestions import did_you_mean, listed
-from reconciler.manifests.variables import (
+from reconciler.manifests.value_problems import (
     CREDENTIAL,
+    ENV_NOT_SET,
+    NO_VALUE,
+    UNKNOWN_VARIABLE,
+    NotExpanded,
     NoValue,
-    VariableValues,
+    Problem,
     is_utf8,
     not_utf8,
     refused_credential,
@@ -37,21 +41,15 @@ TOO_MUCH = "expansion too large"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Problem(NamedTuple):
-    """An expression that has no value, and the words to say so."""
+class Values(Protocol):
+    """What `${var.NAME}` stands for."""
 
-    text: str
-    what: str
-    why: str
-    fix: str | None
+    def get(self, name: str) -> Any:
+        """Return the value of a variable.
 
-
-class NotExpanded(Exception):
-    """Some expression has no value; `problems` finds out which."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        super().__init__(problem.why)
+        Raises:
+            NoValue: it has none that could be used.
+        """
 
 
 @dataclass
@@ -62,7 +60,7 @@ class Expander:
     credentials may: nowhere in what a job is made of.
     """
 
-    values: VariableValues
+    values: Values
     environ: Mapping[str, str]
     job: str | None = None
     matrix: Mapping[str, Any] | None = None
@@ -161,7 +159,9 @@ class Expander:
         try:
             value = self.values.get(name)
         except NoValue as error:
-            raise NotExpanded(Problem(reference.text, error.what, error.why, error.fix)) from None
+            # What is wrong with the value itself is told once, where it comes from.
+            what = error.what if error.what == UNKNOWN_VARIABLE else NO_VALUE
+            raise NotExpanded(Problem(reference.text, what, error.why, error.fix)) from None
         if isinstance(value, SecretText) and not self.takes_secrets:
             raise NotExpanded(
                 Problem(
@@ -184,7 +184,7 @@ class Expander:
             raise NotExpanded(
                 Problem(
                     reference.text,
-                    "environment variable not set",
+                    ENV_NOT_SET,
                     f"{name} is not set",
                     f"export {name}=VALUE",
                 )

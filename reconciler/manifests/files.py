@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
@@ -31,6 +31,10 @@ class StackFiles:
     def is_partial(self) -> bool:
         """Whether PATH leaves a file out."""
         return len(self.in_view) < len(self.documents)
+
+    def again(self) -> StackFiles:
+        """The same files, parsed again from what was read; what they say may have been forgotten."""
+        return replace(self, documents=tuple(document.again() for document in self.documents))
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,18 +11,21 @@ from pydantic import ValidationError
 from reconciler.core.declared.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, merge
 from reconciler.core.declared.canonical import FieldRule, rules
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
+from reconciler.core.declared.expression import Reference
 from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, DesiredJob, JobEntry, Lifecycle
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.budget import BudgetExceeded, measure
-from reconciler.manifests.expand import Expander, NotExpanded, problems_in, too_much
+from reconciler.manifests.expand import Expander, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
-from reconciler.manifests.merge import MergedEntry
+from reconciler.manifests.matrix import MATRIX
+from reconciler.manifests.merge import DefaultsPart, MergedEntry
 from reconciler.manifests.origins import ValueOrigin, origins_of
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
 from reconciler.manifests.templates import EXTENDS, Templates, extended_by
+from reconciler.manifests.value_problems import NotExpanded
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, location_of_key
 
@@ -50,10 +53,11 @@ class JobReader:
     stack: str
     expander: Expander
     links: Links
-    defaults: tuple[tuple[Document, dict[str, Any]], ...] = ()
+    defaults: tuple[DefaultsPart, ...] = ()
     templates: Templates = field(default_factory=Templates)
     traced: str | None = None
     origins: tuple[ValueOrigin, ...] = ()
+    source_of: Callable[[str], str | None] = lambda _: None
     skip: frozenset[str] = frozenset()
     problems: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
@@ -62,7 +66,7 @@ class JobReader:
     _parts: dict[str, tuple[dict[str, Any], bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._depends_on_job = any(_mentions_job(tree) for _, tree in self.defaults)
+        self._depends_on_job = any(_mentions_job(part.tree) for part in self.defaults)
 
     def read(self, entry: MergedEntry) -> DesiredJob | None:
         """Return the desired job of an entry, or None if it has problems."""
@@ -78,7 +82,7 @@ class JobReader:
             return
         tree, _ = self._defaults(self.expander.for_job(_ANY_KEY))
         self._secrets_in(tree)
-        origin = Origin(tuple((document, ("defaults",)) for document, _ in self.defaults))
+        origin = Origin(self._defaults_places())
         self._check_part(_without_key(tree), origin)
 
     def check_templates(self) -> None:
@@ -124,8 +128,20 @@ class JobReader:
         _drop_removed(merged)
         origin = self._origin(entry, templates)
         if entry.name == self.traced:
-            self.origins = origins_of(merged, origin)
+            self.origins = origins_of(merged, origin, self._sources_for(entry))
         return self._validated(entry, origin, merged, has_body, is_whole and defaults_are_whole)
+
+    def _sources_for(self, entry: MergedEntry) -> Callable[[Reference], str | None]:
+        """What gave the values of the expressions in an entry."""
+
+        def source(reference: Reference) -> str | None:
+            kind, _, name = reference.inner.partition(".")
+            if kind == "matrix" and name in (entry.matrix or {}):
+                location = location_of_key(entry.document, (*entry.steps, MATRIX, name))
+                return f"{location.file}:{location.line}"
+            return self.source_of(name) if kind == "var" else None
+
+        return source
 
     def _is_affordable(self, under: dict[str, Any], origin: Origin, *, is_shared: bool) -> bool:
         """Whether what is inherited may stand in one more job; a problem if not."""
@@ -164,16 +180,19 @@ class JobReader:
         places: list[tuple[Document, tuple[PathStep, ...]]] = [(entry.document, entry.steps)]
         places += [(template.document, template.steps) for template in reversed(templates)]
         if with_defaults:
-            places += [(document, ("defaults",)) for document, _ in self.defaults]
+            places += self._defaults_places()
         return Origin(tuple(places))
+
+    def _defaults_places(self) -> tuple[tuple[Document, tuple[PathStep, ...]], ...]:
+        """Where `defaults` stand, the place that overrides the others first."""
+        return tuple((part.document, part.steps) for part in reversed(self.defaults))
 
     def _defaults(self, expander: Expander) -> tuple[dict[str, Any], bool]:
         if self._shared is None or self._depends_on_job:
             under: dict[str, Any] = {}
             are_whole = True
-            for document, tree in self.defaults:
-                origin = Origin(((document, ("defaults",)),))
-                part, is_whole = self._expanded(tree, expander, origin)
+            for document, steps, tree in self.defaults:
+                part, is_whole = self._expanded(tree, expander, Origin(((document, steps),)))
                 under = merge(under, desugar(part))
                 are_whole = are_whole and is_whole
             self._shared = under, are_whole

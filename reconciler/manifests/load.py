@@ -11,107 +11,56 @@ import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
-from reconciler.core.declared.stack import DesiredJob, Limits, Stack, Target, Variable, VariableSource
+from reconciler.core.declared.stack import DesiredJob, Limits, Stack, Target
 from reconciler.core.diagnostic import (
     Diagnostic,
     ManifestInvalid,
     Severity,
-    Snippet,
+    WrongUsage,
     few_warnings,
     in_file_order,
 )
 from reconciler.core.store_url import looks_like_passwords
 from reconciler.core.text.credential_names import service_credentials
 from reconciler.core.text.secret import Redactor
-from reconciler.manifests.expand import Expander, credentials_in
+from reconciler.manifests.expand import Expander
 from reconciler.manifests.files import StackFiles, find_stack
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
+from reconciler.manifests.loaded_stack import LoadedStack
 from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.matrix import Sweeps
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
-from reconciler.manifests.origins import ValueOrigin
-from reconciler.manifests.problems import Origin, diagnostics, found
+from reconciler.manifests.problems import Origin, validated
 from reconciler.manifests.records import RecordsSetting
-from reconciler.manifests.targets import Targets, default_problem
+from reconciler.manifests.shown_problems import distinct, shown
+from reconciler.manifests.targets import (
+    Targets,
+    default_problem,
+    defaults_on,
+    differs,
+    entry_problems,
+    variables_on,
+)
 from reconciler.manifests.templates import Templates
+from reconciler.manifests.value_problems import ENV_NOT_SET, NO_VALUE, UNKNOWN_VARIABLE
+from reconciler.manifests.variable_section import GivenValues, VariableSection
 from reconciler.manifests.variables import (
-    NAME,
-    NO_VALUE,
     VariableValues,
     marked_texts,
     problems_of,
     read_value_files,
-    texts_in,
     unknown_names,
 )
-from reconciler.manifests.yaml.document import Document, shorten
-from reconciler.manifests.yaml.positions import diagnose
+from reconciler.manifests.yaml.document import Document
 
 #: What may be told only because a broken file does not say what it would say.
 _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
-#: Of a line beyond this that holds a secret nothing is shown.
-_LONG_LINE = 12_000
-_Model = TypeVar("_Model", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class LoadedStack:
-    """A stack as its files declare it.
-
-    `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name`
-    is the manifest's default, `secrets` every sensitive value that is known, used or not, and `sources`
-    says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
-    record store without what is secret or comes from the environment; `records_url` gives it whole.
-    `origins` says where the values of the job come from that `load` was asked to trace.
-    """
-
-    stack: Stack
-    root: Path
-    targets: Mapping[str, Target]
-    target_name: str | None
-    limits: Limits
-    manifest_digest: str
-    secrets: tuple[str, ...] = field(repr=False)
-    files: tuple[Path, ...]
-    warnings: tuple[Diagnostic, ...]
-    records_reference: str | None = None
-    sources: Mapping[str, VariableSource] = field(default_factory=dict)
-    origins: tuple[ValueOrigin, ...] = field(default=(), repr=False)
-    _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
-    _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)
-
-    def target(self, name: str | None = None) -> tuple[str, Target]:
-        """Return a target with its name; left out, the manifest's default.
-
-        Raises:
-            WrongUsage: no target has that name, or none is named and there is no default.
-            ManifestInvalid: its entry is invalid, or an expression in it has no value.
-        """
-        try:
-            return self._targets.target(self.target_name if name is None else name)
-        except ManifestInvalid as invalid:
-            raise ManifestInvalid(*_shown(invalid.diagnostics, Redactor(self.secrets))) from None
-
-    def records_url(self) -> str | None:
-        """Return where the record store is: `postgresql://…`, `sqlite:////absolute/path`, or None if no
-        file says it. A URL with a secret in it is a `SecretText`.
-
-        Raises:
-            ManifestInvalid: an expression in it has no value, or what comes out is no address of a store.
-        """
-        try:
-            return self._records.url()
-        except ManifestInvalid as invalid:
-            raise ManifestInvalid(*_shown(invalid.diagnostics, Redactor(self.secrets))) from None
 
 
 def load(
@@ -123,8 +72,11 @@ def load(
     offline: bool = False,
     learn: Callable[[Iterable[str]], None] = lambda _: None,
     traced: str | None = None,
+    target: str | None = None,
 ) -> LoadedStack:
-    """Read the stack that PATH stands for.
+    """Read the stack that PATH stands for, as it is on one target; left out, on the manifest's default.
+
+    Where there is no default, it is read as it is on the first target whose expressions have a value.
 
     `variables` are the `--var` of the command line. `offline` is for commands that never send anything:
     a sensitive variable needs no value then. `learn` is told what must not be seen before anything else is
@@ -132,11 +84,72 @@ def load(
 
     Raises:
         ManifestInvalid: with all problems of all files, in file order.
-        WrongUsage: a path does not exist, or there are several stacks to choose from.
+        WrongUsage: a path or the target does not exist, or there are several stacks to choose from.
     """
     with _no_garbage_collection():
-        value_files = read_value_files(var_files)
-        return _finish(find_stack(paths, var_files), value_files, variables, environ, offline, learn, traced)
+        inputs = _Inputs(variables, tuple(read_value_files(var_files)), environ, offline, learn, traced)
+        return _load(find_stack(paths, var_files), inputs, target)
+
+
+def check(
+    paths: Sequence[Path],
+    *,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    var_files: Sequence[Path] = (),
+    environ: Mapping[str, str],
+    learn: Callable[[Iterable[str]], None] = lambda _: None,
+    target: str | None = None,
+) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
+    """Read a stack as it is on each of its targets, or on one, without values of sensitive variables.
+
+    A target is skipped if an environment variable that its variables or defaults use is not set. Returns
+    the stack as on the default target, else on the first that was not skipped; and a warning for each one
+    that was. If all had to be skipped, none is.
+
+    Raises:
+        ManifestInvalid: with the problems on all targets, in file order.
+        WrongUsage: as `load`.
+    """
+    with _no_garbage_collection():
+        inputs = _Inputs(variables, tuple(read_value_files(var_files)), environ, True, learn)
+        files = find_stack(paths, var_files)
+        merged = merge_files(files.documents)
+        if target is not None or not any(map(differs, merged.targets.values())):
+            return _load(files, inputs, target), ()
+        return _check_each(files, merged, inputs)
+
+
+def _check_each(
+    files: StackFiles, merged: MergedManifest, inputs: _Inputs
+) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
+    default = [merged.target] if merged.target in merged.targets else []
+    loaded: list[LoadedStack] = []
+    skipped: dict[str, ManifestInvalid] = {}
+    problems: list[Diagnostic] = []
+    for name in dict.fromkeys((*default, *merged.targets)):
+        try:
+            loaded.append(_Loading(files, merged, inputs, name).finish(name))
+        except ManifestInvalid as invalid:
+            if any(_is_unset_on(name, problem) for problem in invalid.diagnostics):
+                skipped[name] = invalid
+            else:
+                problems += invalid.diagnostics
+    if len(skipped) == len(merged.targets):
+        raise next(iter(skipped.values()))
+    if problems:
+        raise ManifestInvalid(*distinct(in_file_order(problems)))
+    return loaded[0], tuple(_skipped(name, invalid) for name, invalid in skipped.items())
+
+
+def _is_unset_on(name: str, problem: Diagnostic) -> bool:
+    """Whether an environment variable is not set that a target's own variables or defaults use."""
+    return problem.what == ENV_NOT_SET and problem.path.startswith(f"targets.{name}.")
+
+
+def _skipped(name: str, invalid: ManifestInvalid) -> Diagnostic:
+    first = next(problem for problem in invalid.diagnostics if _is_unset_on(name, problem))
+    why = f'the target "{name}" was not checked: {first.why}'
+    return replace(first, what="target skipped", why=why, severity=Severity.WARNING)
 
 
 def load_mapping(
@@ -154,23 +167,44 @@ def load_mapping(
         ManifestInvalid: with all problems.
         WrongUsage: there is no such directory.
     """
-    return _finish(stack_of(mapping, root), (), variables, environ, offline, learn)
+    return _load(stack_of(mapping, root), _Inputs(variables, (), environ, offline, learn), None)
 
 
-def _finish(
-    files: StackFiles,
-    value_files: Sequence[Document],
-    variables: Mapping[str, str],
-    environ: Mapping[str, str],
-    offline: bool,
-    learn: Callable[[Iterable[str]], None],
-    traced: str | None = None,
-) -> LoadedStack:
-    loading = _Loading(files, merge_files(files.documents), value_files)
-    loaded = loading.finish(variables, environ, offline, learn, traced)
+@dataclass(frozen=True)
+class _Inputs(GivenValues):
+    """What a stack is read with, its files aside; see `load`."""
+
+    learn: Callable[[Iterable[str]], None]
+    traced: str | None = None
+
+
+def _load(files: StackFiles, inputs: _Inputs, target: str | None) -> LoadedStack:
+    merged = merge_files(files.documents)
+    names = _names_to_try(merged, target)
+    loaded, first = None, None
+    for name in names:
+        try:
+            loaded = _Loading(files, merged, inputs, name).finish(target)
+            break
+        except ManifestInvalid as invalid:
+            first = first or invalid
+    if loaded is None:
+        assert first is not None
+        raise first
     for document in files.documents:
         document.forget()
-    return loaded
+    return replace(
+        loaded,
+        _on=lambda name, offline: _load(files.again(), replace(inputs, offline=offline, traced=None), name),
+    )
+
+
+def _names_to_try(merged: MergedManifest, target: str | None) -> tuple[str | None, ...]:
+    """The targets that a stack may be read for, the first that goes is taken."""
+    name = merged.target if target is None else target
+    if name is not None:
+        return (name,)
+    return tuple(merged.targets) if any(map(differs, merged.targets.values())) else (None,)
 
 
 @contextmanager
@@ -186,135 +220,128 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class _Loading:
-    """One run of `load`: the merged manifest, and the problems found so far."""
+    """One run of `load` for one target: the merged manifest, and the problems found so far."""
 
-    def __init__(self, files: StackFiles, merged: MergedManifest, value_files: Sequence[Document]) -> None:
-        self._files, self._merged, self._value_files = files, merged, value_files
+    def __init__(
+        self, files: StackFiles, merged: MergedManifest, inputs: _Inputs, target: str | None
+    ) -> None:
+        self._files, self._merged, self._inputs = files, merged, inputs
+        self._on = None if target is None else merged.targets.get(target)
         self._problems = list(merged.problems)
-        self._warnings: list[Diagnostic] = []
-        self._problems += problems_of(value_files)
-        self._is_broken = any(document.is_broken for document in (*files.documents, *value_files))
+        self._problems += problems_of(inputs.value_files)
+        self._is_broken = any(document.is_broken for document in (*files.documents, *inputs.value_files))
 
-    def finish(
-        self,
-        given: Mapping[str, str],
-        environ: Mapping[str, str],
-        offline: bool,
-        learn: Callable[[Iterable[str]], None],
-        traced: str | None,
-    ) -> LoadedStack:
-        merged = self._merged
-        declared = self._variables()
-        if not self._is_broken:
-            self._problems += unknown_names(given, self._value_files, declared)
-        from_files = {name: value for document in self._value_files for name, value in document.tree.items()}
-        values = VariableValues(declared, given, from_files, environ, offline)
-        learn(self._secrets(values))
-        targets = Targets(
-            merged.targets, Expander(values, environ, takes_secrets=False, takes_credentials=True)
-        )
-        readable, problems, literals = targets.check()
-        self._problems += problems
-        records = self._records(values, environ)
+    def finish(self, target: str | None) -> LoadedStack:
+        """Return the stack; `target` is the one that was asked for, None for the default."""
+        merged, environ = self._merged, self._inputs.environ
+        variables = VariableSection(merged.variables, merged.targets, self._on, self._inputs)
+        values = variables.values
+        documents = self._files.documents
+        self._inputs.learn(variables.secrets(documents))
+        targets = Targets(merged.targets, self._expanders(values))
+        readable, literals = self._checked(targets, variables)
+        target_name = self._target_name(target, targets)
+        records = self._records(values)
         self._problems += records.check()
-        target_name = self._default_target(targets)
         limits = self._limits()
         expander = Expander(values, environ)
         sweeps = Sweeps(expander)
-        merged.jobs = sweeps.expand(merged.jobs)
+        entries = sweeps.expand(merged.jobs)
         reader = JobReader(
             merged.stack,
             expander,
-            Links(merged.jobs, sweeps.members),
-            merged.defaults,
+            Links(entries, sweeps.members),
+            (*merged.defaults, *defaults_on(self._on)),
             Templates(merged.templates),
             skip=_ECHOES_OF_BROKEN if self._is_broken else frozenset(),
-            traced=traced,
+            traced=self._inputs.traced,
+            source_of=variables.describe_source,
         )
-        jobs = {key: job for key, entry in merged.jobs.items() if (job := reader.read(entry)) is not None}
+        jobs = {key: job for key, entry in entries.items() if (job := reader.read(entry)) is not None}
+        self._take_problems(reader, sweeps, variables)
+        secrets = reader.secrets | variables.secrets(documents) | records.secrets()
+        # They may stand in a target, and what is wrong there is told.
+        secrets.update(service_credentials(environ))
+        secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
+        self._raise_problems(Redactor(secrets | literals))
+        warnings = shown(few_warnings(distinct(in_file_order(variables.warnings))), Redactor(secrets))
+        return LoadedStack(
+            stack=self._stack(jobs, entries, limits, warnings),
+            root=self._files.root,
+            targets=readable,
+            target_name=target_name,
+            limits=limits,
+            manifest_digest=manifest_digest(documents),
+            secrets=tuple(sorted(secrets)),
+            files=tuple(document.path for document in documents),
+            warnings=warnings,
+            records_reference=records.reference(),
+            sources=variables.saved_sources(),
+            origins=reader.origins,
+            differs=any(map(differs, merged.targets.values())),
+            _targets=targets,
+            _records=records,
+        )
+
+    def _expanders(self, values: VariableValues) -> Callable[[str], Expander]:
+        """What puts values into the entry of a target: those that hold on it."""
+        environ = self._inputs.environ
+
+        def expander_on(name: str) -> Expander:
+            on_target = variables_on(self._merged.targets[name])
+            own = values if on_target == values.on_target else values.on(on_target)
+            return Expander(own, environ, takes_secrets=False, takes_credentials=True)
+
+        return expander_on
+
+    def _checked(self, targets: Targets, variables: VariableSection) -> tuple[dict[str, Target], set[str]]:
+        """The targets as far as they can be read, and literal secrets in them."""
+        readable, problems, literals = targets.check()
+        self._problems += problems
+        for entry in self._merged.targets.values():
+            self._problems += entry_problems(entry, variables.declared)
+        return readable, literals
+
+    def _take_problems(self, reader: JobReader, sweeps: Sweeps, variables: VariableSection) -> None:
+        inputs = self._inputs
+        if not self._is_broken:
+            self._problems += unknown_names(inputs.given, inputs.value_files, variables.declared)
+        self._problems += variables.problems
         reader.check_defaults()
         reader.check_templates()
         self._problems += sweeps.problems
         self._problems += reader.templates.problems()
         self._problems += reader.problems
         self._problems += reader.links.problems()
-        self._tell_missing_values(values)
-        secrets = reader.secrets | self._secrets(values) | records.secrets()
-        # They may stand in a target, and what is wrong there is told.
-        secrets.update(service_credentials(environ))
-        secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
-        self._raise_problems(Redactor(secrets | literals))
-        warnings = _shown(few_warnings(_distinct(in_file_order(self._warnings))), Redactor(secrets))
-        return LoadedStack(
-            stack=self._stack(jobs, limits, warnings),
-            root=self._files.root,
-            targets=readable,
-            target_name=target_name,
-            limits=limits,
-            manifest_digest=manifest_digest(self._files.documents),
-            secrets=tuple(sorted(secrets)),
-            files=tuple(document.path for document in self._files.documents),
-            warnings=warnings,
-            records_reference=records.reference(),
-            sources=self._sources(values),
-            origins=reader.origins,
-            _targets=targets,
-            _records=records,
-        )
+        # That a variable has no value is told where it is declared, and not wherever it is used.
+        self._problems = [problem for problem in self._problems if problem.what != NO_VALUE]
+        self._problems += variables.value_problems()
 
     def _raise_problems(self, redact: Redactor) -> None:
         problems = self._problems
         if self._is_broken:
             # What a file that cannot be read declares is not known.
-            problems = [one for one in problems if one.what not in ("unknown variable", UNKNOWN)]
+            problems = [one for one in problems if one.what not in (UNKNOWN_VARIABLE, UNKNOWN)]
         if problems:
             for document in self._files.documents:
                 redact.learn(looks_like_passwords(document.text))
                 redact.learn(marked_texts(document.tree))
-            raise ManifestInvalid(*_shown(_distinct(in_file_order(problems)), redact))
+            raise ManifestInvalid(*shown(distinct(in_file_order(problems)), redact))
 
-    def _tell_missing_values(self, values: VariableValues) -> None:
-        """Each variable without a value is told once, where it is declared, however often it is used."""
-        self._problems = [problem for problem in self._problems if problem.what != NO_VALUE]
-        if any(document.is_broken for document in self._value_files):
-            return  # Who knows what it would have given.
-        for name, error in values.without_value():
-            entry = self._merged.variables[name]
-            self._problems.append(
-                diagnose(entry.document, entry.steps, error.what, error.why, error.fix, at_key=True)
-            )
-
-    def _secrets(self, values: VariableValues) -> set[str]:
-        """Every value of a sensitive variable, of declarations that are wrong or contradict another too."""
-        secrets: set[str] = set()
-        for document in self._files.documents:
-            section = document.tree.get("variables")
-            for name, entry in section.items() if isinstance(section, dict) else ():
-                if isinstance(entry, dict) and entry.get("sensitive", False) is not False:
-                    for value in (entry.get("default"), *values.sources(name, entry.get("env"))):
-                        secrets.update(texts_in(value))
-        return secrets
-
-    def _sources(self, values: VariableValues) -> dict[str, VariableSource]:
-        """Where the value of each sensitive variable comes from."""
-        file_by_name = {name: document.file for document in self._value_files for name in document.tree}
-        found = {
-            name: values.source(name, file_by_name)
-            for name, variable in values.declared.items()
-            if variable.sensitive
-        }
-        return {name: source for name, source in found.items() if source is not None}
-
-    def _records(self, values: VariableValues, environ: Mapping[str, str]) -> RecordsSetting:
+    def _records(self, values: VariableValues) -> RecordsSetting:
         document = self._merged.records_at
         if document is None:
             return RecordsSetting()
+        environ = self._inputs.environ
         return RecordsSetting(document, document.tree["records"], values, environ, self._files.root)
 
     def _stack(
-        self, jobs: Mapping[str, DesiredJob], limits: Limits, warnings: tuple[Diagnostic, ...]
+        self,
+        jobs: Mapping[str, DesiredJob],
+        entries: Mapping[str, MergedEntry],
+        limits: Limits,
+        warnings: tuple[Diagnostic, ...],
     ) -> Stack:
-        entries = self._merged.jobs
         in_view = self._files.in_view
         return Stack(
             name=self._merged.stack,
@@ -326,57 +353,30 @@ class _Loading:
             whole=jobs,
         )
 
-    def _variables(self) -> dict[str, Variable]:
-        declared: dict[str, Variable] = {}
-        for name, entry in self._merged.variables.items():
-            origin = Origin(((entry.document, entry.steps),))
-            is_named = NAME.fullmatch(name) is not None
-            if not is_named:
-                why = "a variable name must consist of letters, digits, _ and -, and start with a letter or _"
-                problem = origin.diagnose((), "invalid key", why, at_key=True)
-                self._problems.append(replace(problem, path=f"variables.{shorten(name)}"))
-            variable = self._validated(Variable, entry.value, origin)
-            if variable is not None:
-                for steps, found in credentials_in(variable.default, ("default",)):
-                    self._problems.append(origin.diagnose(steps, *found[1:], text=found.text))
-            # One that is invalid is declared all the same, and has a value, or that would be told too.
-            declared[name] = variable if variable is not None and is_named else Variable(default="")
-            if variable is not None and variable.sensitive and variable.default is not None:
-                self._warnings.append(_literal_default(name, entry))
-        return declared
-
-    def _validated(self, model: type[_Model], value: Any, origin: Origin) -> _Model | None:
-        if not isinstance(value, dict):
-            why = f"expected a mapping, got {found(value)}"
-            self._problems.append(origin.diagnose((), "wrong type", why, at_key=value is None))
-            return None
-        try:
-            return model.model_validate(value)
-        except ValidationError as error:
-            self._problems += diagnostics(error, model, value, origin)
-            return None
-
     def _limits(self) -> Limits:
         if not self._merged.limits_at:
             return Limits()
         origin = Origin(tuple((document, ("limits",)) for document in self._merged.limits_at))
-        return self._validated(Limits, self._merged.limits, origin) or Limits()
+        limits, problems = validated(Limits, self._merged.limits, origin)
+        self._problems += problems
+        return limits or Limits()
 
-    def _default_target(self, targets: Targets) -> str | None:
+    def _target_name(self, name: str | None, targets: Targets) -> str | None:
+        """The target that the stack is read for; None if none was asked for, and there are several.
+
+        Raises:
+            WrongUsage: the one that was asked for does not exist.
+        """
         merged = self._merged
+        if name is not None:
+            if name not in merged.targets and not self._is_broken:
+                raise WrongUsage(targets.no_such_target(name))
+            return name
         if merged.target is None:
             return next(iter(merged.targets)) if len(merged.targets) == 1 else None
         if merged.target not in merged.targets and not self._is_broken:
             self._problems.append(default_problem(merged.target, merged.target_at, targets))
         return merged.target
-
-
-def _literal_default(name: str, entry: MergedEntry) -> Diagnostic:
-    steps = (*entry.steps, "default")
-    why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
-    fix = "use env: NAME instead"
-    problem = diagnose(entry.document, steps, "literal secret", why, fix, at_key=True, show_line=False)
-    return replace(problem, severity=Severity.WARNING)
 
 
 def manifest_digest(documents: Iterable[Document]) -> str:
@@ -388,46 +388,3 @@ def manifest_digest(documents: Iterable[Document]) -> str:
         digest.update(f"{len(name)} {len(document.data)}\n".encode() + name + b"\n")
         digest.update(document.data)
     return f"sha256:{digest.hexdigest()}"
-
-
-def _distinct(problems: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Each problem once: a mistake in `defaults` is met by every job."""
-    seen: dict[Any, Diagnostic] = {}
-    for problem in problems:
-        seen.setdefault((problem.location, problem.what, problem.why), problem)
-    return tuple(seen.values())
-
-
-def _shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic, ...]:
-    """The same problems, with no known secret in their words or lines, and long lines cut."""
-    redact_line = cache(redact)  # all of a file may stand in one line
-
-    def cut(line: Snippet) -> Snippet | None:
-        text = redact_line(line.text)
-        if text is line.text:
-            return line.cut()
-        if len(line.text) > _LONG_LINE:
-            return None  # Looking for every secret before every place of it would take minutes.
-        # The place has moved: what stands before it is shorter or longer now.
-        start = _length_in_common(redact(line.text[: line.start]), text)
-        length = len(redact(line.text[: line.start + line.length])) - start
-        return Snippet(text, start, length).cut()
-
-    return tuple(
-        replace(
-            problem,
-            why=redact(problem.why),
-            fix=None if problem.fix is None else redact(problem.fix),
-            path=redact(problem.path),
-            snippet=problem.snippet and cut(problem.snippet),
-        )
-        for problem in problems
-    )
-
-
-def _length_in_common(before: str, text: str) -> int:
-    """How much of `before` the text begins with: less than all if a secret begins in it and ends behind."""
-    if text.startswith(before):
-        return len(before)
-    pairs = enumerate(zip(before, text, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), len(text))

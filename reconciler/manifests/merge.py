@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.declared.body import desugar
 from reconciler.core.declared.scalar import scalar_text
@@ -42,6 +42,14 @@ class MergedEntry:
         return (self.section, self.name if self.entry is None else self.entry)
 
 
+class DefaultsPart(NamedTuple):
+    """What one file says of every job, for the whole stack or for one target; `steps` is where it says it."""
+
+    document: Document
+    steps: tuple[PathStep, ...]
+    tree: dict[str, Any]
+
+
 @dataclass
 class MergedManifest:
     """What the files say together, as plain values that nobody has validated yet."""
@@ -56,7 +64,7 @@ class MergedManifest:
     jobs: dict[str, MergedEntry] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     limits_at: tuple[Document, ...] = ()
-    defaults: tuple[tuple[Document, dict[str, Any]], ...] = ()
+    defaults: tuple[DefaultsPart, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
 
 
@@ -203,22 +211,27 @@ def _take_templates(merged: MergedManifest, documents: Sequence[Document]) -> No
 
 def _take_defaults(merged: MergedManifest, documents: Sequence[Document]) -> None:
     having = _having(documents, "defaults")
-    merged.problems += [
-        diagnose(
-            document, ("defaults", name), "not allowed in defaults", f"{name} says {says}",
-            "set it on the job", at_key=True,
-        )
-        for document in having
-        for name, says in NOT_IN_DEFAULTS.items()
-        if name in document.tree["defaults"]
-    ]  # fmt: skip
-    merged.defaults = tuple(
-        (document, {k: v for k, v in document.tree["defaults"].items() if k not in NOT_IN_DEFAULTS})
-        for document in having
-    )
+    found = [DefaultsPart(document, ("defaults",), document.tree["defaults"]) for document in having]
+    merged.problems += [problem for part in found for problem in problems_in_defaults(part)]
+    merged.defaults = tuple(map(allowed_in_defaults, found))
     united: dict[str, Any] = {}
-    for document, tree in merged.defaults:
-        merged.problems += _unite(united, desugar(tree), document, ("defaults",), having)
+    for document, steps, tree in merged.defaults:
+        merged.problems += _unite(united, desugar(tree), document, steps, having)
+
+
+def problems_in_defaults(part: DefaultsPart) -> Iterator[Diagnostic]:
+    """Yield what `defaults` say that only one job may."""
+    for name, says in NOT_IN_DEFAULTS.items():
+        if name in part.tree:
+            yield diagnose(
+                part.document, (*part.steps, name), "not allowed in defaults", f"{name} says {says}",
+                "set it on the job", at_key=True,
+            )  # fmt: skip
+
+
+def allowed_in_defaults(part: DefaultsPart) -> DefaultsPart:
+    """What is left of `defaults` without that."""
+    return part._replace(tree={k: v for k, v in part.tree.items() if k not in NOT_IN_DEFAULTS})
 
 
 def _unite(

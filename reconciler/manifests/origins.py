@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.diagnostic import Location
 from reconciler.manifests.problems import Origin, steps_of
 from reconciler.manifests.yaml.positions import format_path
 
 
 class ValueOrigin(NamedTuple):
-    """One value of a job, the place of the text that gave it, and that text where it is an expression."""
+    """One value of a job, the place of the text that gave it, and that text where it is an expression.
+
+    `sources` are the expressions in the text, each with what gave it its value, as far as that is known.
+    """
 
     path: str
     value: Any
     location: Location | None
     expression: str | None
+    sources: tuple[tuple[str, str], ...] = ()
 
 
-def origins_of(merged: Mapping[str, Any], origin: Origin) -> tuple[ValueOrigin, ...]:
+def origins_of(
+    merged: Mapping[str, Any], origin: Origin, source_of: Callable[[Reference], str | None]
+) -> tuple[ValueOrigin, ...]:
     """Every value of a merged entry; `origin` knows the files that it was merged from."""
     found = []
     for path in _leaves(merged, ()):
@@ -28,8 +35,16 @@ def origins_of(merged: Mapping[str, Any], origin: Origin) -> tuple[ValueOrigin, 
         for step in path:
             value = value[step]
         place = origin.diagnose(steps, "")
-        found.append(ValueOrigin(format_path(steps), value, place.location, origin.expression(steps)))
+        text = origin.expression(steps)
+        sources = tuple(_sources(text or "", source_of))
+        found.append(ValueOrigin(format_path(steps), value, place.location, text, sources))
     return tuple(found)
+
+
+def _sources(text: str, source_of: Callable[[Reference], str | None]) -> Iterator[tuple[str, str]]:
+    for part in dict.fromkeys(parts_of(text)):
+        if isinstance(part, Reference) and (source := source_of(part)):
+            yield part.inner, source
 
 
 def _leaves(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:

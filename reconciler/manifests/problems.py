@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,10 +13,11 @@ from reconciler.core.declared.scalar import is_boolean, scalar_text
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.suggestions import did_you_mean
-from reconciler.manifests.variables import CREDENTIAL, refused_credential
+from reconciler.manifests.value_problems import CREDENTIAL, refused_credential
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, Steps, diagnose, find, format_path
 
+_Model = TypeVar("_Model", bound=BaseModel)
 NAMED_LISTS = ("parameters", "inputs", "outputs")
 
 
@@ -218,6 +219,17 @@ _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     INVALID_PATH: _obs_path,
     OUTSIDE: _outside,
 }
+
+
+def validated(model: type[_Model], value: Any, origin: Origin) -> tuple[_Model | None, list[Diagnostic]]:
+    """Return a mapping as a model, or None and what is wrong with it."""
+    if not isinstance(value, dict):
+        why = f"expected a mapping, got {found(value)}"
+        return None, [origin.diagnose((), "wrong type", why, at_key=value is None)]
+    try:
+        return model.model_validate(value), []
+    except ValidationError as error:
+        return None, list(diagnostics(error, model, value, origin))
 
 
 def diagnostics(

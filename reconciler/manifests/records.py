@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,12 +19,11 @@ from reconciler.core.store_url import (
     written_passwords,
 )
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.expand import Expander, NotExpanded, Problem, problems_in
-from reconciler.manifests.variables import NoValue, VariableValues
+from reconciler.manifests.expand import Expander, Values, problems_in
+from reconciler.manifests.value_problems import ENV_NOT_SET, NotExpanded, NoValue, Problem
+from reconciler.manifests.variables import VariableValues
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose
-
-_NOT_SET = "environment variable not set"
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class RecordsSetting:
         if self.document is None:
             return []
         problems, _ = self._read(self.values)
-        return self._told(problem for problem in problems if problem.what != _NOT_SET)
+        return self._told(problem for problem in problems if problem.what != ENV_NOT_SET)
 
     def url(self) -> str | None:
         """Return the URL, whole, a relative path in it reckoned from the root; None if no file has one.
@@ -58,7 +57,7 @@ class RecordsSetting:
         """
         if self.document is None:
             return None
-        problems, url = self._read(replace(self.values, offline=False, _known={}))
+        problems, url = self._read(self.values.online())
         if problems or url is None:
             raise ManifestInvalid(*self._told(problems))
         return url
@@ -114,7 +113,7 @@ def resolve_url(text: str, expander: Expander, root: Path) -> str:
     return SecretText(url, reference_of(text, expander.values)) if is_secret else url
 
 
-def reference_of(text: str, values: VariableValues) -> str:
+def reference_of(text: str, values: Values) -> str:
     """The text with those expressions kept that stand for what is secret, or comes from the environment."""
     shown, literal = "", ""
     for part in parts_of(text):
@@ -128,7 +127,7 @@ def reference_of(text: str, values: VariableValues) -> str:
     return shown + escape(literal)
 
 
-def _open_value(reference: Reference, values: VariableValues) -> str | None:
+def _open_value(reference: Reference, values: Values) -> str | None:
     kind, _, name = reference.inner.partition(".")
     if kind != "var":
         return None

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.declared.stack import Target
+from reconciler.core.declared.stack import Target, TargetEntry, Variable
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
-from reconciler.manifests.expand import Expander, NotExpanded, problems_in
-from reconciler.manifests.merge import MergedEntry
+from reconciler.manifests.expand import Expander, credentials_in, problems_in
+from reconciler.manifests.merge import DefaultsPart, MergedEntry, allowed_in_defaults, problems_in_defaults
 from reconciler.manifests.problems import Origin, Unexpanded, diagnostics, found
-from reconciler.manifests.suggestions import did_you_mean, listed
-from reconciler.manifests.yaml.positions import diagnose
+from reconciler.manifests.suggestions import Names, did_you_mean, listed
+from reconciler.manifests.value_problems import ENV_NOT_SET, NotExpanded, Problem
+from reconciler.manifests.variables import unknown_variable
+from reconciler.manifests.yaml.positions import PathStep, diagnose
 
 _CLOUD_ONLY = ("region", "endpoint", "project_id", "cloud", "profile")
 _CREDENTIALS = frozenset(
@@ -28,15 +30,17 @@ _WHERE_CREDENTIALS_BELONG = (
     "remove it, and set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN, "
     "or OS_AUTH_URL with OS_USERNAME and OS_PASSWORD, or write ~/.huaweicloud/credentials"
 )
+#: What an entry says of the jobs, and not of the place where they live.
+VARIABLES, DEFAULTS = "variables", "defaults"
 _HIDDEN_LITERAL = "credentials come from the environment or a credentials file, never from a manifest"
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of a stack, by name."""
+    """The targets of a stack, by name. `expander_on` has the values that hold on one of them."""
 
     entries: Mapping[str, MergedEntry] = field(default_factory=dict)
-    expander: Expander | None = None
+    expander_on: Callable[[str], Expander] | None = None
 
     def target(self, name: str | None) -> tuple[str, Target]:
         """Return one target, whole: every expression in it has a value.
@@ -46,7 +50,7 @@ class Targets:
             ManifestInvalid: its entry is invalid, or an expression in it has no value.
         """
         if name is None or name not in self.entries:
-            raise WrongUsage(self._unknown(name))
+            raise WrongUsage(self.no_such_target(name))
         target, problems = self._read(self.entries[name], is_used=True)
         if target is None or problems:
             raise ManifestInvalid(*in_file_order(problems))
@@ -81,35 +85,91 @@ class Targets:
             )
         return f'"{name}" is not one of {names}', did_you_mean(name, self.entries)
 
-    def _unknown(self, name: str | None) -> Diagnostic:
+    def no_such_target(self, name: str | None) -> Diagnostic:
+        """The diagnostic for a target that does not exist, or was not named."""
         return Diagnostic("unknown target" if name is not None else "no target", *self.unknown(name))
 
     def _read(self, entry: MergedEntry, *, is_used: bool) -> tuple[Target | None, list[Diagnostic]]:
-        assert self.expander is not None
         value = entry.value
         origin = Origin(((entry.document, entry.steps),))
         if not isinstance(value, dict):
             why = f"expected a mapping, got {found(value)}"
             return None, [origin.diagnose((), "wrong type", why, at_key=value is None)]
         problems = list(_literal_secrets(value, origin))
-        tree: dict[str, Any] = {}
-        for name, member in value.items():
-            if _is_credential(name):
+        place, not_expanded = self._expanded(entry)
+        problems += [
+            origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
+            for steps, problem in not_expanded
+            if is_used or problem.what != ENV_NOT_SET
+        ]
+        tree = {**place, **{name: value[name] or {} for name in (VARIABLES, DEFAULTS) if name in value}}
+        try:
+            TargetEntry.model_validate(tree)
+        except ValidationError as error:
+            return None, problems + list(diagnostics(error, TargetEntry, tree, origin))
+        target = Target.model_validate(place)
+        return target, problems + list(_rule_problems(target, tree, origin))
+
+    def _expanded(
+        self, entry: MergedEntry
+    ) -> tuple[dict[str, Any], list[tuple[tuple[PathStep, ...], Problem]]]:
+        """The place that a target names, and the expressions in it that have no value."""
+        assert self.expander_on is not None
+        expander = self.expander_on(entry.name)
+        place: dict[str, Any] = {}
+        problems: list[tuple[tuple[PathStep, ...], Problem]] = []
+        for name, member in entry.value.items():
+            if _is_credential(name) or name in (VARIABLES, DEFAULTS):
                 continue
             try:
-                tree[name] = self.expander.tree(member)
+                place[name] = expander.tree(member)
             except NotExpanded:
-                tree[name] = Unexpanded(member) if isinstance(member, str) else member
-                for steps, problem in problems_in(member, self.expander, (name,)):
-                    if is_used or problem.what != "environment variable not set":
-                        problems.append(
-                            origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
-                        )
-        try:
-            target = Target.model_validate(tree)
-        except ValidationError as error:
-            return None, problems + list(diagnostics(error, Target, tree, origin))
-        return target, problems + list(_rule_problems(target, tree, origin))
+                place[name] = Unexpanded(member) if isinstance(member, str) else member
+                problems += problems_in(member, expander, (name,))
+        return place, problems
+
+
+def variables_on(entry: MergedEntry | None) -> dict[str, Any]:
+    """The values that a target gives, as it says them."""
+    return _section(entry, VARIABLES)
+
+
+def defaults_on(entry: MergedEntry | None) -> tuple[DefaultsPart, ...]:
+    """What a target says of every job."""
+    part = _defaults_part(entry)
+    return () if part is None else (allowed_in_defaults(part),)
+
+
+def differs(entry: MergedEntry) -> bool:
+    """Whether a manifest may come to something else on this target."""
+    return bool(variables_on(entry) or defaults_on(entry))
+
+
+def entry_problems(entry: MergedEntry, declared: Mapping[str, Variable]) -> Iterator[Diagnostic]:
+    """Yield what is wrong with the values and defaults of a target, whatever comes of their expressions."""
+    variables = variables_on(entry)
+    names = Names(declared)
+    # Beside a name that is misspelt may stand a secret.
+    show_line = not any(variable.sensitive for variable in declared.values())
+    for name in variables:
+        if name not in declared:
+            steps = (*entry.steps, VARIABLES, name)
+            words = unknown_variable(name, names)
+            yield diagnose(entry.document, steps, *words, at_key=True, show_line=show_line)
+    for steps, found_here in credentials_in(variables, (*entry.steps, VARIABLES)):
+        yield diagnose(entry.document, steps, *found_here[1:], text=found_here.text)
+    if part := _defaults_part(entry):
+        yield from problems_in_defaults(part)
+
+
+def _defaults_part(entry: MergedEntry | None) -> DefaultsPart | None:
+    tree = _section(entry, DEFAULTS)
+    return DefaultsPart(entry.document, (*entry.steps, DEFAULTS), tree) if entry and tree else None
+
+
+def _section(entry: MergedEntry | None, name: str) -> dict[str, Any]:
+    value = entry.value.get(name) if entry is not None and isinstance(entry.value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _is_credential(name: str) -> bool:

@@ -1,7 +1,9 @@
 """The values of variables: which source gives one, and with which type.
 
-First found wins: `--var`, `--var-file` (the later file), the variable's own `env:`, its `default:`. An
-environment variable that is empty counts as not there: CI systems hand a missing secret over that way.
+First found wins: `--var`, `--var-file` (the later file), the variable's own `env:`, the target's `variables`,
+its `default:`. An environment variable that is empty counts as not there: CI systems hand a missing secret
+over that way. What a file of the stack gives may hold expressions; what comes from outside is never
+expanded.
 """
 
 from __future__ import annotations
@@ -9,42 +11,87 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cache, cached_property, lru_cache
+from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
-from reconciler.core.declared.expression import VARIABLE_NAME, parts_of
-from reconciler.core.declared.scalar import is_boolean, plain, scalar_text, spelled
+from reconciler.core.declared.expression import VARIABLE_NAME, Reference, parts_of
+from reconciler.core.declared.scalar import plain, scalar_text
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.text.secret import SecretText
+from reconciler.manifests.expand import Expander, problems_in
+from reconciler.manifests.links import cycles
 from reconciler.manifests.suggestions import Names, listed
-from reconciler.manifests.yaml.document import Document, parse_scalar, read, shorten
-from reconciler.manifests.yaml.positions import diagnose
+from reconciler.manifests.value_problems import (
+    ENV_NOT_SET,
+    NO_VALUE,
+    UNKNOWN_VARIABLE,
+    NotExpanded,
+    NoValue,
+    Problem,
+    WrongValue,
+    is_utf8,
+    not_utf8,
+)
+from reconciler.manifests.variable_types import typed, typed_text
+from reconciler.manifests.yaml.document import Document, read, shorten
+from reconciler.manifests.yaml.positions import PathStep, diagnose
 
 NAME = re.compile(VARIABLE_NAME)
-NO_VALUE = "variable without a value"
-CREDENTIAL = "credential not allowed here"
+CYCLE = "variable cycle"
 
 
-class NoValue(Exception):
-    """A variable cannot be used. The words are those of a diagnostic; `is_unknown`: it is not declared."""
+class ValueSource(StrEnum):
+    """What may give a variable its value, in the order in which they are asked."""
 
-    def __init__(self, what: str, why: str, fix: str | None = None) -> None:
-        self.what, self.why, self.fix = what, why, fix
-        super().__init__(why)
+    OPTION = "--var"
+    FILE = "--var-file"
+    ENV = "env"
+    TARGET = "target"
+    DEFAULT = "default"
+
+    @property
+    def is_of_stack(self) -> bool:
+        """Whether it is a file of the stack, where expressions may stand."""
+        return self in (ValueSource.TARGET, ValueSource.DEFAULT)
+
+
+class ValueProblem(NamedTuple):
+    """What is wrong with the value of a variable, and below which path of it; no source: it has none."""
+
+    name: str
+    source: ValueSource | None
+    steps: tuple[PathStep, ...]
+    problem: Problem
+
+
+class _Unusable(Exception):
+    """A value cannot be used; what is wrong with it may have been told of another one."""
+
+    def __init__(self, *problems: tuple[tuple[PathStep, ...], Problem]) -> None:
+        self.problems = problems
+        super().__init__()
 
 
 @dataclass
 class VariableValues:
-    """What `${var.NAME}` stands for. Values are looked up when they are used, each once."""
+    """What `${var.NAME}` stands for. The values are looked up when the first of them is used.
+
+    `on_target` are those that the target gives.
+    """
 
     declared: Mapping[str, Variable]
     given: Mapping[str, str] = field(default_factory=dict)
     from_files: Mapping[str, Any] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     offline: bool = False
+    on_target: Mapping[str, Any] = field(default_factory=dict)
     _known: dict[str, Any] = field(default_factory=dict)
+    _is_resolved: bool = False
+    _problems: list[ValueProblem] = field(default_factory=list)
 
     def get(self, name: str) -> Any:
         """Return the value of a variable; text that must not be seen is a `SecretText`.
@@ -52,18 +99,32 @@ class VariableValues:
         Raises:
             NoValue: there is no such variable, or it has no value, or not one of its type.
         """
+        self._resolve()
         if name not in self._known:
-            self._known[name] = self._find(name)
-        return self._known[name]
+            self._known[name] = NoValue(UNKNOWN_VARIABLE, *self._not_declared(name))
+        value = self._known[name]
+        if isinstance(value, NoValue):
+            raise value
+        return value
 
-    def without_value(self) -> Iterator[tuple[str, NoValue]]:
-        """Yield the declared variables that have no value, used or not."""
-        for name in self.declared:
-            try:
-                self.get(name)
-            except NoValue as error:
-                if error.what == NO_VALUE:
-                    yield name, error
+    def problems(self) -> tuple[ValueProblem, ...]:
+        """What is wrong with the values of the declared variables, used or not; each thing once."""
+        self._resolve()
+        return tuple(self._problems)
+
+    def on(self, on_target: Mapping[str, Any]) -> VariableValues:
+        """The same with the values that another target gives."""
+        return replace(self, on_target=on_target, _known={}, _is_resolved=False, _problems=[])
+
+    def secrets(self) -> set[str]:
+        """The values of the sensitive variables, those that hold a secret included."""
+        self._resolve()
+        found = (value for value in self._known.values() if isinstance(value, SecretText))
+        return {str.__str__(value) for value in found if value.has_value}
+
+    def online(self) -> VariableValues:
+        """The same, for what is to be sent: each variable needs its value."""
+        return replace(self, offline=False, _known={}, _is_resolved=False, _problems=[])
 
     def sources(self, name: str, env: Any) -> Iterator[Any]:
         """Yield whatever is given for a name from outside, though another source may outdo it."""
@@ -71,80 +132,185 @@ class VariableValues:
         yield self.from_files.get(name)
         yield self.environ.get(env) if isinstance(env, str) else None
 
-    def source(self, name: str, file_by_name: Mapping[str, str]) -> VariableSource | None:
-        """Where the value of a declared variable comes from; None if it has none."""
-        variable = self.declared[name]
-        if name in self.given:
-            return VariableSource(given=True)
-        if self.from_files.get(name) is not None:
-            return VariableSource(file=file_by_name[name])
-        if variable.env and self.environ.get(variable.env):
-            return VariableSource(env=variable.env)
-        return None if variable.default is None else VariableSource(default=True)
+    def source(self, name: str) -> ValueSource | None:
+        """Which source gives a declared variable its value; None if none does."""
+        return self._raw(name)[0]
+
+    def saved_source(self, name: str, file_by_name: Mapping[str, str]) -> VariableSource | None:
+        """Where the value of a declared variable can be found again; None if it has none."""
+        met: set[str] = set()
+        while name in self.declared and name not in met:
+            met.add(name)
+            source, value = self._raw(name)
+            if source is ValueSource.OPTION:
+                return VariableSource(given=True)
+            if source is ValueSource.FILE:
+                return VariableSource(file=file_by_name[name])
+            if source is ValueSource.ENV:
+                return VariableSource(env=self.declared[name].env)
+            parts = parts_of(value) if isinstance(value, str) else ()
+            kind, _, rest = parts[0].inner.partition(".") if _is_expression(parts) else ("", "", "")
+            if kind == "env":
+                return VariableSource(env=rest)
+            if kind != "var":
+                return None if source is None else VariableSource(default=True)
+            name = rest
+        return None
 
     @cached_property
     def _not_declared(self) -> Callable[[str], tuple[str, str | None]]:
         names = Names(self.declared)
         return cache(lambda name: _not_declared(name, names))
 
-    def _find(self, name: str) -> Any:
-        variable = self.declared.get(name)
-        if variable is None:
-            raise NoValue("unknown variable", *self._not_declared(name))
-        value = self._lookup(name, variable)
-        reference = f"${{var.{name}}}"
-        if value is None:
-            if variable.sensitive and self.offline:
-                return SecretText(reference, reference, has_value=False)
-            raise NoValue(NO_VALUE, *_ways_to_give(name, variable))
-        if not variable.sensitive:
-            return value
-        text = scalar_text(value)
-        if not isinstance(text, str):
-            raise NoValue("wrong type", f'the sensitive variable "{name}" is not text')
-        return SecretText(text, reference)
-
-    def _lookup(self, name: str, variable: Variable) -> Any:
+    def _raw(self, name: str) -> tuple[ValueSource | None, Any]:
+        """What the first source says that says anything, as it says it."""
+        variable = self.declared[name]
         if name in self.given:
-            return _typed(name, _sendable(self.given[name], f"--var {name}"), variable)
-        if self.from_files.get(name) is not None:
-            return self.from_files[name]
-        if variable.env and self.environ.get(variable.env):
-            given = _sendable(self.environ[variable.env], f"the environment variable {variable.env}")
-            return _typed(name, given, variable)
-        return variable.default
+            return ValueSource.OPTION, self.given[name]
+        if (value := self.from_files.get(name)) is not None:
+            return ValueSource.FILE, value
+        if variable.env and (text := self.environ.get(variable.env)):
+            return ValueSource.ENV, text
+        if (value := self.on_target.get(name)) is not None:
+            return ValueSource.TARGET, value
+        return (None, None) if variable.default is None else (ValueSource.DEFAULT, variable.default)
+
+    def _resolve(self) -> None:
+        """Find the values of all variables, each after those that it is made of."""
+        if self._is_resolved:
+            return
+        self._is_resolved = True
+        raw = {name: self._raw(name) for name in self.declared}
+        made_of = {
+            name: tuple(part for part in _names_in(value) if part in raw)
+            for name, (source, value) in raw.items()
+            if source is not None and source.is_of_stack
+        }
+        for cycle in cycles(made_of, tuple(self.declared)):
+            self._refuse_cycle(cycle, raw[cycle[0]][0])
+            made_of.update(dict.fromkeys(cycle, ()))
+        expander = Expander(self, self.environ)
+        order = TopologicalSorter(made_of).static_order() if any(made_of.values()) else ()
+        for name in dict.fromkeys((*order, *self.declared)):
+            if name not in self._known:
+                self._known[name] = self._found(name, *raw[name], expander)
+        for name in self.declared:
+            self._check_overridden(name, raw[name][0])
+
+    def _refuse_cycle(self, cycle: tuple[str, ...], source: ValueSource | None) -> None:
+        why = " uses ".join((*cycle, cycle[0]))
+        problem = Problem("", CYCLE, why, "remove one of these expressions")
+        self._problems.append(ValueProblem(cycle[0], source, (), problem))
+        self._known.update(dict.fromkeys(cycle, NoValue(NO_VALUE, why)))
+
+    def _check_overridden(self, name: str, source: ValueSource | None) -> None:
+        """A value in a file of the stack that another source outdoes today has to be right all the same."""
+        variable = self.declared[name]
+        others = {ValueSource.TARGET: self.on_target.get(name), ValueSource.DEFAULT: variable.default}
+        for other, value in others.items():
+            if (
+                other is not source
+                and value is not None
+                and not any("${" in text for text in texts_in(value))
+            ):
+                try:
+                    typed(value, variable)
+                except WrongValue as error:
+                    self._problems.append(_wrong(name, variable, other, error))
+
+    def _found(self, name: str, source: ValueSource | None, value: Any, expander: Expander) -> Any:
+        variable = self.declared[name]
+        reference = f"${{var.{name}}}"
+        try:
+            if source is None:
+                raise NoValue(NO_VALUE, *_ways_to_give(name, variable))
+            value = self._typed(name, variable, source, value, expander)
+            return value if not variable.sensitive else _secret(name, value, reference)
+        except (NoValue, _Unusable) as error:
+            if variable.sensitive and self.offline and _is_only_missing(error):
+                return SecretText(reference, reference, has_value=False)
+            self._problems += _value_problems(name, variable, source, error)
+            return NoValue(NO_VALUE, f'"{name}" has no value') if isinstance(error, _Unusable) else error
+
+    def _typed(
+        self, name: str, variable: Variable, source: ValueSource, value: Any, expander: Expander
+    ) -> Any:
+        if source is ValueSource.OPTION:
+            return typed_text(_sendable(value, f"--var {name}"), variable)
+        if source is ValueSource.ENV:
+            return typed_text(_sendable(value, f"the environment variable {variable.env}"), variable)
+        if source.is_of_stack:
+            value = _expanded(value, expander)
+        return typed(value, variable)
+
+
+def _is_only_missing(error: NoValue | _Unusable) -> bool:
+    """Whether there is nothing wrong but that somebody has not given a value yet."""
+    whats = {error.what} if isinstance(error, NoValue) else {one.what for _, one in error.problems}
+    return whats <= {NO_VALUE, ENV_NOT_SET}
+
+
+def _value_problems(
+    name: str, variable: Variable, source: ValueSource | None, error: NoValue | _Unusable
+) -> Iterator[ValueProblem]:
+    if isinstance(error, _Unusable):
+        # That another variable has no value is told there.
+        own = ((steps, one) for steps, one in error.problems if one.what != NO_VALUE)
+        yield from (ValueProblem(name, source, steps, one) for steps, one in own)
+    elif isinstance(error, WrongValue) and source is not None:
+        yield _wrong(name, variable, source, error)
+    else:
+        yield ValueProblem(name, source, (), Problem("", error.what, error.why, error.fix))
+
+
+def _wrong(name: str, variable: Variable, source: ValueSource, error: WrongValue) -> ValueProblem:
+    """A value that is not what the variable declares, with the source that gave it."""
+    giver = f"the environment variable {variable.env}" if source is ValueSource.ENV else _GIVERS[source]
+    why = f'the value of "{name}" from {giver} {error.why}'
+    return ValueProblem(name, source, (), Problem("", error.what, why, error.fix))
+
+
+_GIVERS = {
+    ValueSource.OPTION: "--var",
+    ValueSource.FILE: "--var-file",
+    ValueSource.TARGET: "the target",
+    ValueSource.DEFAULT: "its default",
+}
+
+
+def _expanded(value: Any, expander: Expander) -> Any:
+    try:
+        return expander.tree(value)
+    except NotExpanded as error:
+        found = tuple(problems_in(value, expander)) or (((), error.problem),)
+        raise _Unusable(*found) from None
+
+
+def _is_expression(parts: tuple[str | Reference, ...]) -> TypeGuard[tuple[Reference]]:
+    return len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].is_closed
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """The variables that a value is made of."""
+    for text in texts_in(value):
+        if "${" in text:
+            for part in parts_of(text):
+                if isinstance(part, Reference) and part.variable:
+                    yield part.variable
+
+
+def _secret(name: str, value: Any, reference: str) -> SecretText:
+    has_value = not isinstance(value, SecretText) or value.has_value
+    text = scalar_text(value)
+    if not isinstance(text, str):
+        raise NoValue("wrong type", f'the sensitive variable "{name}" is not text')
+    return SecretText(str.__str__(text) if has_value else reference, reference, has_value=has_value)
 
 
 def _sendable(text: str, source: str) -> str:
     if not is_utf8(text):
         raise NoValue(*not_utf8(source))
     return text
-
-
-def _typed(name: str, text: str, variable: Variable) -> Any:
-    """Text from outside takes the type of the default; without one it is a number only if it reads so."""
-    if variable.sensitive:
-        return text
-    value = parse_scalar(text.strip()) if text.strip() else text
-    default = variable.default
-    if is_boolean(default):
-        return _wanted(name, value, is_boolean(value), "true or false")
-    if isinstance(default, int):
-        return _wanted(name, value, isinstance(value, int) and not is_boolean(value), "an integer")
-    if isinstance(default, float):
-        number = _wanted(name, value, isinstance(value, int | float) and not is_boolean(value), "a number")
-        return spelled(float(number), scalar_text(value))
-    if default is None and type(value) in (bool, int, float):
-        return value if scalar_text(value) == text else text
-    return text
-
-
-def _wanted(name: str, value: Any, fits: bool, kind: str) -> Any:
-    if not fits:
-        text = shorten(str(scalar_text(value)))
-        why = f'the value of "{name}" must be {kind}, like its default; got "{text}"'
-        raise NoValue("wrong type", why)
-    return value
 
 
 def _not_declared(name: str, declared: Names) -> tuple[str, str | None]:
@@ -165,25 +331,6 @@ def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
     return f'"{name}" has no value', "set it with " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
 
 
-def is_utf8(text: str) -> bool:
-    """Whether a text can be sent: one from outside may hold bytes that are none."""
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def not_utf8(source: str) -> tuple[str, str, str]:
-    """The words for a text that cannot be sent."""
-    return "invalid text", f"{source} contains bytes that are not valid UTF-8", "use UTF-8"
-
-
-def refused_credential(name: str) -> tuple[str, str]:
-    """Why an environment variable may not be used in a manifest, and what to do."""
-    why = (
-        f"{name} contains a credential of reconciler itself; only targets and records may use it, "
-        f"as ${{env.{name}}}"
-    )
-    return why, "give the job its own secret, from a different environment variable"
-
-
 def texts_in(value: Any) -> Iterator[str]:
     """The texts in a value; a number is a text as well, for a secret may look like one."""
     if isinstance(value, dict | list):
@@ -196,7 +343,9 @@ def texts_in(value: Any) -> Iterator[str]:
 _MARK = "sensitive"
 _NAMES_OF_MARK = Names((_MARK,))
 #: What stands beside a value that is marked as sensitive, and is none.
-_BESIDE_VALUE = frozenset(("sensitive", "name", "description", "i18n_description", "env", "constraint"))
+_BESIDE_VALUE = frozenset(
+    ("sensitive", "name", "description", "i18n_description", "env", "type", "constraint")
+)
 
 
 @lru_cache(maxsize=4096)
@@ -245,13 +394,18 @@ def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
     return [replace(problem, snippet=None) for document in files for problem in document.problems]
 
 
+def unknown_variable(name: str, declared: Names) -> tuple[str, str, str | None]:
+    """The words for a name that no file of the stack declares."""
+    return (UNKNOWN_VARIABLE, *_not_declared(name, declared))
+
+
 def unknown_names(
     given: Mapping[str, str], files: Sequence[Document], declared: Mapping[str, Variable]
 ) -> list[Diagnostic]:
     """The names in `--var` and in variable files that no file of the stack declares."""
     names = Names(declared)
     problems = [
-        Diagnostic("unknown variable", f"--var {shorten(name)}: " + why, fix)
+        Diagnostic(UNKNOWN_VARIABLE, f"--var {shorten(name)}: " + why, fix)
         for name in given
         if name not in declared
         for why, fix in [_not_declared(name, names)]
@@ -262,7 +416,7 @@ def unknown_names(
             diagnose(
                 document,
                 (name,),
-                "unknown variable",
+                UNKNOWN_VARIABLE,
                 *_not_declared(name, names),
                 at_key=True,
                 show_line=False,

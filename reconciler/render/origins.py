@@ -30,6 +30,10 @@ class OriginRow(Protocol):
     def expression(self) -> str | None:
         """The text as it was written."""
 
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """The expressions in it, each with what gave it its value."""
+
 
 def render_origins(origins: Sequence[OriginRow]) -> str:
     """One line a value, in the order of the file and line that gave it; secrets by their names."""
@@ -38,8 +42,14 @@ def render_origins(origins: Sequence[OriginRow]) -> str:
             origin.path,
             json.dumps(show(origin.value), ensure_ascii=False),
             "" if origin.location is None else f"{origin.location.file}:{origin.location.line}",
-            origin.expression or "",
+            _written(origin),
         )
         for origin in origins
     ]
     return render_table(("FIELD", "VALUE", "FROM", "WRITTEN AS"), rows)
+
+
+def _written(origin: OriginRow) -> str:
+    """The text as it was written, with what gave its expressions their values."""
+    sources = ", ".join(f"{name}: {source}" for name, source in origin.sources)
+    return f"{origin.expression} ({sources})" if sources else origin.expression or ""

@@ -57,13 +57,46 @@ def test_each_value_is_shown_with_its_place_through_every_layer(
     assert origins(said.out) == {
         "spec.resource.flavor_id": ['"gpu"', "shared.yaml:2"],
         "spec.resource.node_count": ["4", "jobs.yaml:15"],
-        "algorithm.code_dir": ['"obs://data/code/"', "shared.yaml:6", "obs://${var.bucket}/code/"],
-        "algorithm.boot_file": ['"obs://data/code/train.py"', "shared.yaml:7", "obs://${var.bucket}/code/train.py"],
+        "algorithm.code_dir": [
+            '"obs://data/code/"', "shared.yaml:6", "obs://${var.bucket}/code/", "(var.bucket:", "jobs.yaml:4)"
+        ],
+        "algorithm.boot_file": [
+            '"obs://data/code/train.py"', "shared.yaml:7", "obs://${var.bucket}/code/train.py",
+            "(var.bucket:", "jobs.yaml:4)",
+        ],
         "algorithm.engine.engine_id": ['"pt"', "shared.yaml:8"],
-        "algorithm.parameters.lr.value": ["0.1", "jobs.yaml:12", "${matrix.lr}"],
+        "algorithm.parameters.lr.value": [
+            "0.1", "jobs.yaml:12", "${matrix.lr}", "(matrix.lr:", "jobs.yaml:9)"
+        ],
         "algorithm.parameters.seed.value": ["7", "jobs.yaml:13"],
-        "algorithm.environments.API_KEY": ['"${var.key}"', "jobs.yaml:14", "${var.key}"],
+        "algorithm.environments.API_KEY": [
+            '"${var.key}"', "jobs.yaml:14", "${var.key}", "(var.key:", "environment", "variable", "KEY)"
+        ],
     }  # fmt: skip
+
+
+def test_values_and_defaults_of_the_target_are_shown_with_their_place(
+    reconciler: Reconciler, tmp_path: Path
+) -> None:
+    targets = """\
+targets:
+  local: {kind: local}
+  prod:
+    kind: local
+    variables: {bucket: prod-data}
+    defaults: {spec: {resource: {flavor_id: big}}}
+target: local
+"""
+    text = JOBS.replace("targets: {local: {kind: local}}\n", targets)
+    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    said = reconciler("explain", "origin", "sweep-lr-0_1", "-t", "prod")
+    found = origins(said.out)
+    assert found["spec.resource.flavor_id"] == ['"big"', "jobs.yaml:7"]
+    assert found["algorithm.code_dir"][0] == '"obs://prod-data/code/"'
+    assert found["algorithm.code_dir"][-1] == "jobs.yaml:6)"
+    assert origins(reconciler("explain", "origin", "sweep-lr-0_1", "--var", "bucket=b").out)[
+        "algorithm.code_dir"
+    ][-2:] == ["(var.bucket:", "--var)"]
 
 
 def test_secrets_need_no_value(reconciler: Reconciler) -> None:

@@ -39,7 +39,7 @@ def command(
     from reconciler.cli.doctor.checks import Examination
     from reconciler.render import doctor
 
-    loaded = load_stack(paths, variables, var_files, offline=True)
+    loaded = load_stack(paths, variables, var_files, target, offline=True)
     name, chosen = loaded.target(target)
     examination = Examination(loaded, name, chosen, SystemClock(), records)
     checks = list(examination.checks())

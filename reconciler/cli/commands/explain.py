@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.options import VARIABLES, with_options
+from reconciler.cli.options import TARGET_NAME, VARIABLES, with_options
 from reconciler.cli.terminal.console import console
 
 ORIGIN = "origin"
@@ -16,9 +16,13 @@ ORIGIN = "origin"
 @click.command("explain")
 @click.argument("topic", metavar="[states|rules|fields|FIELD|origin KEY [PATH]...]", default="states")
 @click.argument("words", nargs=-1, metavar="")
-@with_options(VARIABLES)
+@with_options(VARIABLES, TARGET_NAME)
 def command(
-    topic: str, words: Sequence[str], variables: Sequence[tuple[str, str]], var_files: Sequence[Path]
+    topic: str,
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
 ) -> None:
     """Print one of the tables that decide, or where the values of a job come from.
 
@@ -27,7 +31,7 @@ def command(
     line that gave it; PATH is as in plan.
     """
     if topic == ORIGIN:
-        _explain_origin(words, variables, var_files)
+        _explain_origin(words, variables, var_files, target)
         return
     from reconciler.render import tables
 
@@ -48,7 +52,10 @@ def command(
 
 
 def _explain_origin(
-    words: Sequence[str], variables: Sequence[tuple[str, str]], var_files: Sequence[Path]
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
 ) -> None:
     from reconciler.cli.context import load_stack
     from reconciler.core.declared.selection import unknown_key
@@ -58,7 +65,8 @@ def _explain_origin(
     if not words:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
     key, *paths = words
-    loaded = load_stack([Path(path) for path in paths], variables, var_files, offline=True, traced=key)
+    files = [Path(path) for path in paths]
+    loaded = load_stack(files, variables, var_files, target, offline=True, traced=key)
     if key not in loaded.stack.whole:
         raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
     console.result(render_origins(loaded.origins))

@@ -131,12 +131,13 @@ def _opened(
     from reconciler.cli.context import load_stack
 
     def has_key(paths: Sequence[Path], key: str) -> bool:
-        return _knows(load_stack(paths, variables, var_files, offline=True), key, target, records)
+        loaded = load_stack(paths, variables, var_files, target, offline=True)
+        return _knows(loaded, key, target, records)
 
     keys, paths = split_arguments(words, has_key, "history")
     if strays := [key for key in keys if key != words[0]]:
         raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
-    return load_stack(paths, variables, var_files, offline=True), keys[0] if keys else None
+    return load_stack(paths, variables, var_files, target, offline=True), keys[0] if keys else None
 
 
 def _knows(loaded: LoadedStack, key: str, target: str | None, records: str | None) -> bool:

@@ -53,7 +53,7 @@ def command(
     """
     from reconciler.cli.context import opened
 
-    keys, paths = _arguments(words, variables, var_files)
+    keys, paths = _arguments(words, variables, var_files, options["target"])
     with opened(
         paths=paths,
         variables=variables,
@@ -72,13 +72,16 @@ def command(
 
 
 def _arguments(
-    words: Sequence[str], variables: Sequence[tuple[str, str]], var_files: Sequence[Path]
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
 ) -> Arguments:
     from reconciler.cli.arguments import split_arguments
     from reconciler.cli.context import load_stack
 
     def has_key(paths: Sequence[Path], key: str) -> bool:
-        return key in load_stack(paths, variables, var_files, offline=True).stack.whole
+        return key in load_stack(paths, variables, var_files, target, offline=True).stack.whole
 
     return split_arguments(words, has_key, "status")
 

@@ -37,7 +37,7 @@ def command(
     from reconciler.cli.context import load_stack, runtime
     from reconciler.connection import open_records_of
 
-    loaded = load_stack(paths, variables, var_files, offline=True)
+    loaded = load_stack(paths, variables, var_files, target, offline=True)
     with open_records_of(loaded, target, records, runtime()) as place:
         store = place.store
         holder = store.holder(place.scope) if store else None

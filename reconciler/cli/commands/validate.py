@@ -7,30 +7,32 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.options import STACK, option, with_options
+from reconciler.cli.options import STACK, TARGET_NAME, option, with_options
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
 
 
 @click.command("validate")
-@with_options(STACK, option("--json", "as_json", is_flag=True, help="JSON on stdout."))
+@with_options(STACK, TARGET_NAME, option("--json", "as_json", is_flag=True, help="JSON on stdout."))
 def command(
     paths: Sequence[Path],
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
+    target: str | None,
     as_json: bool,
 ) -> int:
-    """Check the manifest of a stack.
+    """Check the manifest of a stack, on every target or on the one that --target names.
 
     PATH is one or more manifest files or directories; default: the current directory. Neither
-    the service nor credentials are needed, and sensitive variables may have no value.
+    the service nor credentials are needed, and sensitive variables may have no value. A target is
+    skipped, with a warning, if its variables or defaults use an environment variable that is not set.
     """
-    from reconciler.cli.context import load_stack
+    from reconciler.cli.context import check_stack
     from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 
     found: tuple[Diagnostic, ...] = ()
     try:
-        loaded = load_stack(paths, variables, var_files, offline=True)
+        loaded = check_stack(paths, variables, var_files, target)
     except ManifestInvalid as invalid:
         if not as_json:
             raise

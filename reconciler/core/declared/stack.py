@@ -189,6 +189,18 @@ class Target(Strict):
         return TARGET_KINDS[self.kind]
 
 
+class TargetEntry(Target):
+    """One entry under `targets`: where the jobs live, and what differs there."""
+
+    variables: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Values of variables on this target; they may hold ${env.X} and other variables.",
+    )
+    defaults: dict[str, Any] = Field(
+        default_factory=dict, description="Merged over the stack's defaults on this target."
+    )
+
+
 def _not_a_credential(name: str) -> str:
     if is_credential_name(name):
         raise PydanticCustomError("credential", "{name} holds a credential", {"name": name})
@@ -199,10 +211,20 @@ def _not_a_credential(name: str) -> str:
 EnvName = Annotated[str, AfterValidator(_not_a_credential)]
 
 
+#: The types that a variable may declare.
+VariableType = Literal["string", "number", "bool", "list", "mapping"]
+
+
 class Variable(Strict):
     """A value that is given from outside."""
 
-    default: Any = Field(None, description="Default value.")
+    type: VariableType | None = Field(
+        None, description="Type of the value; default: that of `default`, where a text is given from outside."
+    )
+    default: Any = Field(None, description="Default value; it may hold ${env.X} and other variables.")
+    allowed: Annotated[list[Any] | None, Field(min_length=1)] = Field(
+        None, description="The values that are allowed."
+    )
     description: str | None = Field(None, description="Description of the variable.")
     env: EnvName | None = Field(
         None,
@@ -253,7 +275,7 @@ class Manifest(Strict):
     apiVersion: Literal["reconciler/v1"] | None = Field(None, description="reconciler/v1.")  # noqa: N815
     stack: str | None = Field(None, description="The ownership scope; in one file of a stack only.")
     target: str | None = Field(None, description="Default target; may be omitted if there is only one.")
-    targets: dict[str, Target] = Field(default_factory=dict, description="Targets, by name.")
+    targets: dict[str, TargetEntry] = Field(default_factory=dict, description="Targets, by name.")
     variables: dict[str, Variable] = Field(default_factory=dict, description="Input variables, by name.")
     limits: Limits = Field(
         default_factory=lambda: Limits(), description="What a plan may do without confirmation."

@@ -125,6 +125,12 @@ class Document:
         self.items_by_name = {}
         self.tree = dict.fromkeys(self.tree)
 
+    def again(self) -> Document:
+        """The same file, parsed again from the bytes that were read."""
+        document = parse(self.data, self.path, self.file)
+        document.relative = self.relative
+        return document
+
     def members(self, node: Any) -> dict[str, tuple[Any, Any]]:
         """The members of a mapping node by their key, each a key node and a value node."""
         if id(node) not in self._members:

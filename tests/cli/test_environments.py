@@ -1,0 +1,118 @@
+"""A stack that is another one on each target, from Python and from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import reconciler as api
+from tests.cli.conftest import Reconciler
+
+STACK = """\
+stack: envs
+target: dev
+targets:
+  dev: {kind: local, variables: {token: "${env.TOKEN}"}}
+  prod:
+    kind: local
+    variables: {lr: 0.5, bucket: "${env.PROD}", token: "${env.PROD_TOKEN}"}
+    defaults: {description: on prod}
+variables:
+  lr: {type: number, allowed: [0.1, 0.5], default: 0.1}
+  bucket: {default: b}
+  token: {sensitive: true}
+jobs:
+  train:
+    matrix: {lr: ["${var.lr}"]}
+    algorithm:
+      code_dir: obs://${var.bucket}/code/
+      boot_file: obs://${var.bucket}/code/train.py
+      engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}
+      environments: {TOKEN: "${var.token}"}
+    spec: {resource: {flavor_id: modelarts.vm.cpu.2u, node_count: 1}}
+"""
+
+DEV = {"TOKEN": "t0ken-dev"}
+PROD = {"PROD": "p", "PROD_TOKEN": "t0ken-prod"}
+
+
+@pytest.fixture(autouse=True)
+def _stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobs.yaml").write_text(STACK, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+def set_all(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_session_on_a_target_has_the_jobs_of_that_target(tmp_path: Path) -> None:
+    stack = api.load(tmp_path, environ=DEV | PROD)
+    assert stack.keys == ("train-lr-0_1",)
+    with stack.connect("prod", environ={}) as session:
+        assert [action.key for action in session.plan().actions] == ["train-lr-0_5"]
+        assert session.stack.keys == ("train-lr-0_5",)
+        assert "t0ken" not in str(session.plan().to_dict())
+    with stack.connect(environ={}) as session:
+        assert [action.key for action in session.plan().actions] == ["train-lr-0_1"]
+
+
+def test_value_that_is_missing_on_one_target_only_is_told_when_it_is_connected(tmp_path: Path) -> None:
+    stack = api.load(tmp_path, environ=DEV)
+    with pytest.raises(api.ManifestInvalid) as raised:
+        stack.connect("prod", environ={})
+    assert raised.value.diagnostics[0].what == "environment variable not set"
+    with stack.connect("dev", environ={}) as session:
+        assert session.plan().has_changes
+
+
+def test_target_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
+    stack = api.load(tmp_path, environ=DEV)
+    with pytest.raises(api.WrongUsage):
+        stack.connect("prd", environ={})
+
+
+def test_wrong_value_of_another_target_stops_validate_and_not_plan(
+    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "t0ken-dev")
+    (tmp_path / "jobs.yaml").write_text(STACK.replace("lr: 0.5", "lr: 0.3"), encoding="utf-8")
+    assert reconciler("plan").code == 0
+    said = reconciler("validate")
+    assert said.code == 0
+    assert 'the target "prod" was not checked: PROD is not set' in said.err
+    monkeypatch.setenv("PROD", "p")
+    said = reconciler("validate")
+    assert said.code == 65
+    assert 'the value of "lr" from the target must be one of 0.1, 0.5; got 0.3' in said.err
+    assert reconciler("plan", "-t", "prod").code == 65
+    assert reconciler("validate", "-t", "dev").code == 0
+
+
+def test_saved_plan_finds_the_secret_of_its_target_again(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_all(monkeypatch, PROD)
+    assert reconciler("plan", "-t", "prod", "--out", "prod.plan").code == 0
+    assert "t0ken" not in Path("prod.plan").read_text(encoding="utf-8")
+    said = reconciler("apply", "--plan", "prod.plan", "--yes")
+    assert said.code == 0, said.err
+    said = reconciler("jobs", "show", "train-lr-0_5", "-t", "prod", "--json")
+    assert "on prod" in said.out
+    assert reconciler("plan", "-t", "prod", "--detailed-exitcode").code == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["drift"], ["history"], ["doctor"], ["unlock", "--yes"], ["destroy", "--yes"]]
+)
+def test_every_command_reads_the_stack_on_its_target(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    set_all(monkeypatch, PROD)
+    assert reconciler("apply", "-t", "prod", "--yes").code == 0
+    monkeypatch.delenv("PROD_TOKEN")  # none of them sends it
+    said = reconciler(*command, "-t", "prod")
+    assert said.code in (0, 1), said.err
+    assert "lr-0_1" not in said.out
