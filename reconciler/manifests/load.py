@@ -132,10 +132,12 @@ def _check_each(
         except ManifestInvalid as invalid:
             if any(_is_unset_on(name, problem) for problem in invalid.diagnostics):
                 skipped[name] = invalid
+                # What is wrong in its own entry is wrong whatever the environment holds.
+                problems += [one for one in invalid.diagnostics if _is_wrong_in(name, one)]
             else:
                 problems += invalid.diagnostics
     if len(skipped) == len(merged.targets):
-        raise next(iter(skipped.values()))
+        problems += next(iter(skipped.values())).diagnostics
     if problems:
         raise ManifestInvalid(*distinct(in_file_order(problems)))
     return loaded[0], tuple(_skipped(name, invalid) for name, invalid in skipped.items())
@@ -144,6 +146,10 @@ def _check_each(
 def _is_unset_on(name: str, problem: Diagnostic) -> bool:
     """Whether an environment variable is not set that a target's own variables or defaults use."""
     return problem.what == ENV_NOT_SET and problem.path.startswith(f"targets.{name}.")
+
+
+def _is_wrong_in(name: str, problem: Diagnostic) -> bool:
+    return problem.what != ENV_NOT_SET and problem.path.startswith(f"targets.{name}.")
 
 
 def _skipped(name: str, invalid: ManifestInvalid) -> Diagnostic:

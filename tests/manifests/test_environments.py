@@ -461,6 +461,13 @@ def test_check_skips_a_target_whose_environment_is_not_set(place: Place) -> None
         check_all(place, target="prod")
 
 
+def test_check_tells_what_is_wrong_in_the_entry_of_a_skipped_target(place: Place) -> None:
+    stack(place, prod="variables: {v: many, other: '${env.PROD}'}", declared="type: number, default: 1")
+    with pytest.raises(ManifestInvalid) as raised:
+        check_all(place)
+    assert [problem.path for problem in raised.value.diagnostics] == ["targets.prod.variables.v"]
+
+
 def test_check_that_could_check_no_target_is_no_success(place: Place) -> None:
     stack(place, "variables: {v: '${env.A}'}", "variables: {v: '${env.B}'}")
     with pytest.raises(ManifestInvalid) as raised:
