@@ -78,12 +78,11 @@ def test_wrong_value_of_another_target_stops_validate_and_not_plan(
     reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "t0ken-dev")
-    (tmp_path / "jobs.yaml").write_text(STACK.replace("lr: 0.5", "lr: 0.3"), encoding="utf-8")
-    assert reconciler("plan").code == 0
     said = reconciler("validate")
     assert said.code == 0
     assert 'the target "prod" was not checked: PROD is not set' in said.err
-    monkeypatch.setenv("PROD", "p")
+    (tmp_path / "jobs.yaml").write_text(STACK.replace("lr: 0.5", "lr: 0.3"), encoding="utf-8")
+    assert reconciler("plan").code == 0
     said = reconciler("validate")
     assert said.code == 65
     assert 'the value of "lr" from the target must be one of 0.1, 0.5; got 0.3' in said.err
