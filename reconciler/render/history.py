@@ -18,9 +18,10 @@ from reconciler.core.planning.history import (
 )
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
+from reconciler.render.groups import render_change
 from reconciler.render.listing import render_table, render_tree
 from reconciler.render.style import PLAIN, Style
-from reconciler.render.text import render_change, render_head
+from reconciler.render.text import render_head
 
 _COLUMNS = 100
 _COLOURS = {

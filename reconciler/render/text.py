@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic, Severity
-from reconciler.core.outcome import Result, Status, Waited, WaitEnd, spell_status
-from reconciler.core.planning.groups import Group, fold, spell_work
-from reconciler.core.planning.plan import Action, Change, Plan, PlannedAction, PlanWarning, TargetIdentity
+from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
+from reconciler.core.planning.groups import (
+    Group,
+    fold,
+    fold_alike,
+    is_harmless,
+    look_of_changes,
+    spell_work,
+    without_name,
+)
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, PlanWarning, TargetIdentity
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
+from reconciler.render.groups import INDENT, GroupText, printable_line, render_group, render_keys
 from reconciler.render.style import PLAIN, Style, View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import Drift, DriftReport
-
-#: What stands below the line of an action.
-INDENT = " " * 8
-_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def render_plan(plan: Plan, view: View) -> str:
@@ -29,9 +33,10 @@ def render_plan(plan: Plan, view: View) -> str:
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
     shown = [a for a in plan.actions if view.show_keep or not _is_quiet(a)]
     groups = [Group((action,)) for action in shown] if view.verbose else fold(shown)
-    width = max((len(_name(group)) for group in groups), default=0)
-    for group in groups:
-        lines += _group(group, style, width)
+    texts = [_text_of(group) for group in groups]
+    width = max((len(text.name) for text in texts), default=0)
+    for group, text in zip(groups, texts, strict=True):
+        lines += render_group(text, style, width)
         if view.verbose and group.first.desired is not None:
             lines += _body(group.first)
     if shown:
@@ -63,22 +68,19 @@ def _is_quiet(action: PlannedAction) -> bool:
     return action.action is Action.KEEP and not action.ended_badly
 
 
-def _name(group: Group) -> str:
-    return f"{len(group.actions)} jobs" if group.is_folded else printable(group.first.key)
-
-
-def _group(group: Group, style: Style, width: int) -> Iterator[str]:
+def _text_of(group: Group) -> GroupText:
     action = group.first
-    word = style.paint(f"{action.symbol:>3} {action.action.value:<9}", action.traits.colour)
-    revision = "" if group.is_folded else _revision(action)
-    yield printable_line(f"{word} {_name(group):<{width}}  {revision:<4} ", group.explanation)
-    if group.is_folded:
-        keys = ", ".join(f"{one.key} {_revision(one)}".rstrip() for one in group.actions)
-        yield from wrap(printable(keys), 100, initial_indent=INDENT, subsequent_indent=INDENT, **_WHOLE_WORDS)
-    if action.starts:
-        yield INDENT + printable(action.starts)
-    for change in action.changes:
-        yield INDENT + render_change(change)
+    return GroupText(
+        symbol=action.symbol,
+        word=action.action.value,
+        colour=action.traits.colour,
+        names=[one.key for one in group.actions],
+        explanation=group.explanation,
+        revisions=[_revision(one) for one in group.actions],
+        starts=[one.starts for one in group.actions],
+        changes=action.changes,
+        is_cut=group.is_harmless,
+    )
 
 
 def _revision(action: PlannedAction) -> str:
@@ -92,34 +94,24 @@ def _body(action: PlannedAction) -> Iterator[str]:
         yield INDENT + printable(line)
 
 
-def printable_line(ours: str, theirs: str) -> str:
-    """Join text of ours, which may hold colours, and text from outside, which must not."""
-    return f"{ours}{printable(theirs)}".rstrip()
-
-
-def render_change(change: Change) -> str:
-    """One field with its value before and after."""
-    mark = "  # forces a new job" if change.forces_new_job else ""
-    note = "  # sensitive" if change.sensitive else ""
-    return printable(f"{change.path}: {_value(change.before)} -> {_value(change.after)}") + mark + note
-
-
-def _value(value: Any) -> str:
-    return "(none)" if value is None else json.dumps(value, ensure_ascii=False)
-
-
 def render_drift(report: DriftReport, view: View) -> str:
     """Show a drift report; the last line counts."""
     style = view.style
     lines = [style.paint(render_head(report.stack, report.target), "bold"), ""]
-    keys = [*(item.key for item in report.drift), *(item.key for item in report.pending)]
-    width = max(map(len, keys), default=0)
-    lines += [_drift_line(item, style, width) for item in report.drift]
+    is_folded = not view.verbose
+    drift = fold_alike(report.drift, _look_of_drift, is_folded=is_folded)
+    pending = fold_alike(report.pending, lambda one: without_name(one.detail, one.key), is_folded=is_folded)
+    groups = [[item.key for item in group] for group in drift] + [
+        [one.key for one in group] for group in pending
+    ]
+    width = max((len(_name(keys)) for keys in groups), default=0)
+    for drifted in drift:
+        lines += _drift_lines(drifted, style, width)
     if report.pending:
         lines += [*([""] if report.drift else []), "Pending changes (not drift; run apply):"]
-        lines += [
-            printable(f"  {'pending':<10} {item.key:<{width}}  {item.detail}") for item in report.pending
-        ]
+    for waiting in pending:
+        keys = [item.key for item in waiting]
+        lines += _lines_of(f"  {'pending':<10} ", keys, waiting[0].detail, width, is_cut=True)
     if report.drift or report.pending:
         lines.append("")
     lines += _warnings(report.warnings, style)
@@ -128,16 +120,39 @@ def render_drift(report: DriftReport, view: View) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _drift_line(item: Drift, style: Style, width: int) -> str:
-    word = style.paint(f"  {item.class_.value:<10}", "red")
-    since = f" (since {item.since})" if item.since else ""
-    return printable_line(f"{word} ", f"{item.key:<{width}}  {item.detail}{since}")
+def _look_of_drift(item: Drift) -> tuple[str, ...]:
+    return item.class_, without_name(item.detail, item.key), look_of_changes(item.changes)
+
+
+def _drift_lines(group: Sequence[Drift], style: Style, width: int) -> Iterator[str]:
+    first = group[0]
+    word = style.paint(f"  {first.class_.value:<10}", "red")
+    times = sorted({item.since for item in group if item.since})
+    since = f" (since {times[0]})" if times else ""
+    if len(times) > 1:
+        since = f" (the first since {times[0]})"
+    yield from _lines_of(f"{word} ", [item.key for item in group], first.detail, width, since)
+
+
+def _lines_of(
+    word: str, keys: Sequence[str], detail: str, width: int, more: str = "", *, is_cut: bool = False
+) -> Iterator[str]:
+    """What is said of one job, or of several with their keys below."""
+    said = detail if len(keys) == 1 else without_name(detail, keys[0])
+    yield printable_line(word, f"{_name(keys):<{width}}  {said}{more}")
+    if len(keys) > 1:
+        yield from render_keys(keys, is_cut=is_cut)
+
+
+def _name(keys: Sequence[str]) -> str:
+    return keys[0] if len(keys) == 1 else f"{len(keys)} jobs"
 
 
 def render_result(result: Result, view: View) -> str:
     """Show what became of a plan, and of the jobs that were waited for."""
     style = view.style
-    lines = [_outcome_line(o.status, o.action, o.detail, style) for o in result.outcomes]
+    groups = fold_alike(result.outcomes, _look_of_outcome, is_folded=not view.verbose)
+    lines = [line for group in groups for line in _outcome_lines(group, style)]
     width = max((len(waited.key) for waited in result.waits), default=0)
     words = [_wait_end(waited, view.at_s) for waited in result.waits]
     ends = max((11, *(len(word) for word, _ in words)))
@@ -166,10 +181,27 @@ def _wait_end(waited: Waited, at_s: float) -> tuple[str, str]:
 _STATUS_COLOURS = {Status.DONE: "green", Status.SKIPPED: "dim"}
 
 
-def _outcome_line(status: Status, action: PlannedAction, detail: str, style: Style) -> str:
-    word = style.paint(f"{spell_status(status):<9}", _STATUS_COLOURS.get(status, "red"))
-    name = action.after.name if action.after else action.before.name if action.before else action.key
-    return printable_line(f"  {word} ", f"{action.action.value} {name}" + (f": {detail}" if detail else ""))
+def _look_of_outcome(outcome: Outcome) -> tuple[str, ...]:
+    return outcome.status, outcome.action.action, without_name(outcome.detail, outcome.key)
+
+
+def _outcome_lines(group: Sequence[Outcome], style: Style) -> Iterator[str]:
+    first = group[0]
+    word = style.paint(f"{spell_status(first.status):<9}", _STATUS_COLOURS.get(first.status, "red"))
+    names = [_job_name(outcome.action) for outcome in group]
+    name, detail = names[0], first.detail
+    if len(group) > 1:
+        name, detail = f"{len(group)} jobs", without_name(detail, first.key)
+    yield printable_line(
+        f"  {word} ", f"{first.action.action.value} {name}" + (f": {detail}" if detail else "")
+    )
+    if len(group) > 1:
+        is_cut = first.status is Status.DONE and is_harmless(first.action.action)
+        yield from render_keys(names, is_cut=is_cut)
+
+
+def _job_name(action: PlannedAction) -> str:
+    return action.after.name if action.after else action.before.name if action.before else action.key
 
 
 def render_diagnostics(diagnostics: Iterable[Diagnostic], style: Style = PLAIN) -> str:

@@ -1,16 +1,58 @@
-"""Actions as they are shown: the same change on many jobs is one group."""
+"""What is shown of many jobs at once: the same thing about five jobs or more is one group.
+
+One mechanism for every text: what is shown of an item decides (its look), and people can always ask for each
+item by itself (`-v`). Documents for programs are never folded. Source: docs/cli.md, "Text output".
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from reconciler.core.planning.plan import PlannedAction, Reason, lost_sum, node_hours
+from reconciler.core.planning.plan import Action, Change, PlannedAction, Reason, lost_sum, node_hours
 
 #: The same change on so many jobs is shown once (docs/cli.md, "Text output").
 FOLDED_FROM = 5
+#: What stands in the words about several jobs where the name of one would.
+_ANY_JOB = "the job"
+
+_Item = TypeVar("_Item")
+
+
+def fold_alike(
+    items: Iterable[_Item], look: Callable[[_Item], Hashable | None], *, is_folded: bool = True
+) -> list[tuple[_Item, ...]]:
+    """Put items of one look together, where they are many; each group where its first one was.
+
+    An item whose look is None stands for itself.
+    """
+    items = list(items)
+    looks = [look(item) if is_folded else None for item in items]
+    many = {one for one, count in Counter(looks).items() if one is not None and count >= FOLDED_FROM}
+    found: dict[object, list[_Item]] = {}
+    for place, (item, one) in enumerate(zip(items, looks, strict=True)):
+        found.setdefault(one if one in many else place, []).append(item)
+    return [tuple(members) for members in found.values()]
+
+
+def without_name(text: str, key: str) -> str:
+    """Words about the job of a key as they would be about the job of any other key."""
+    return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", _ANY_JOB, text)
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Name the first of several, and say how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def look_of_changes(changes: Iterable[Change]) -> str:
+    """What is shown of changed fields."""
+    return json.dumps([change.model_dump(mode="json") for change in changes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +80,20 @@ class Group:
             return self.first.would_lose(spell_work(at_stake))
         if self.is_folded and lost:
             return f"{self.first.detail}; discards {spell_work(lost)} of work"
-        return self.first.explanation
+        waits_for = self.first.waits_for
+        if len(waits_for) < FOLDED_FROM:
+            return self.first.explanation
+        return self.first.explanation.replace(", ".join(waits_for), few(waits_for))
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether nothing is lost if a person does not read each key: no job ends, and none needs help."""
+        return is_harmless(self.first.action) and not self.first.ended_badly
+
+
+def is_harmless(action: Action) -> bool:
+    """Whether an action of that kind ends no job and needs nobody's help."""
+    return action in (Action.CREATE, Action.UPDATE, Action.KEEP, Action.DEFER)
 
 
 def spell_work(hours: float) -> str:
@@ -48,19 +103,19 @@ def spell_work(hours: float) -> str:
 
 def fold(actions: Iterable[PlannedAction]) -> list[Group]:
     """Put actions with the same change together, where they are many; each group where its first one was."""
-    actions = list(actions)
-    looks = [_look(action) for action in actions]
-    many = {look for look, count in Counter(looks).items() if look is not None and count >= FOLDED_FROM}
-    found: dict[object, list[PlannedAction]] = {}
-    for place, (action, look) in enumerate(zip(actions, looks, strict=True)):
-        found.setdefault(look if look in many else place, []).append(action)
-    return [Group(tuple(members)) for members in found.values()]
+    return [Group(members) for members in fold_alike(actions, _look)]
 
 
-def _look(action: PlannedAction) -> str | None:
-    """What is shown of an action beside its key and what grows with time; None where nothing changes."""
-    if not action.changes:
-        return None
-    changes = [change.model_dump(mode="json") for change in action.changes]
-    shown = [action.symbol, action.action, action.reason, action.detail, action.starts, changes]
-    return json.dumps([*shown, action.rerun_of is not None])
+def _look(action: PlannedAction) -> Hashable | None:
+    """What is shown of an action beside its key, what it starts and what grows with time.
+
+    Creates without a change belong together if they are members of one sweep: they stand in one place of a
+    file.
+    """
+    sweep = None
+    if action.action is Action.CREATE and not action.changes:
+        if action.source is None:
+            return None
+        sweep = action.source
+    shown = (action.symbol, action.action, action.reason, action.detail, action.ended_badly)
+    return (*shown, look_of_changes(action.changes), action.rerun_of is not None, sweep)

@@ -1,0 +1,117 @@
+"""Groups of jobs as text: what is said of all of them, their keys, and what they start."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+from reconciler.core.planning.plan import Change
+from reconciler.core.text.sanitize import printable
+from reconciler.render.style import Style
+
+#: What stands below the line of a group.
+INDENT = " " * 8
+WIDTH = 100
+#: So many lines of keys are shown where none of them has to be read.
+_MOST_LINES = 3
+#: So many different things that jobs start are shown.
+_MOST_STARTS = 10
+_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
+
+
+class GroupText(NamedTuple):
+    """What is shown of one group. `names` are its keys; `revisions` one for each, or none at all.
+
+    `starts` says for each job what it starts, if anything. `is_cut` lets a long list of keys end early.
+    """
+
+    symbol: str
+    word: str
+    colour: str
+    names: Sequence[str]
+    explanation: str
+    revisions: Sequence[str] = ()
+    starts: Sequence[str] = ()
+    changes: Sequence[Change] = ()
+    is_cut: bool = False
+
+    @property
+    def name(self) -> str:
+        """The key, or how many there are."""
+        return f"{len(self.names)} jobs" if len(self.names) > 1 else printable(self.names[0])
+
+    @property
+    def revision(self) -> str:
+        """The revision that all of them have."""
+        return self.revisions[0] if len(set(self.revisions)) == 1 else ""
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of several, with revisions where these differ."""
+        if self.revision or not self.revisions:
+            return list(self.names)
+        return [
+            f"{key} {revision}".rstrip() for key, revision in zip(self.names, self.revisions, strict=True)
+        ]
+
+
+def render_group(group: GroupText, style: Style, width: int) -> Iterator[str]:
+    """The lines of one group; its name is `width` wide."""
+    word = style.paint(f"{group.symbol:>3} {group.word:<9}", group.colour)
+    revision = f"{group.revision:<4} " if group.revisions else ""
+    yield printable_line(f"{word} {group.name:<{width}}  {revision}", group.explanation)
+    if len(group.names) > 1:
+        yield from render_keys(group.keys, is_cut=group.is_cut)
+    yield from _starts(group.starts, is_folded=len(group.names) > 1)
+    for change in group.changes:
+        yield INDENT + render_change(change)
+
+
+def _starts(starts: Sequence[str], *, is_folded: bool) -> Iterator[str]:
+    counts = Counter(filter(None, starts))
+    if not is_folded:
+        yield from (INDENT + printable(text) for text in counts)
+        return
+    for text, count in counts.most_common(_MOST_STARTS):
+        number = "each" if count == len(starts) else f"{count} jobs" if count > 1 else "1 job"
+        yield f"{INDENT}{number}: {printable(text)}"
+    if len(counts) > _MOST_STARTS:
+        more = sum(count for _, count in counts.most_common()[_MOST_STARTS:])
+        yield f"{INDENT}and {more} more jobs, which start other things"
+
+
+def render_keys(keys: Iterable[str], *, is_cut: bool) -> Iterator[str]:
+    """The keys of a group, several on a line; a list that is cut says how many more there are."""
+    listed = [printable(key) for key in keys]
+    lines = _wrapped(listed)
+    if not is_cut or len(lines) <= _MOST_LINES:
+        yield from lines
+        return
+    # What is cut away makes room for the words that count it.
+    shown = sum(line.count(",") for line in lines[:_MOST_LINES])
+    while len(lines := _wrapped([*listed[:shown], f"and {len(listed) - shown} more"])) > _MOST_LINES:
+        shown -= 1
+    yield from lines
+
+
+def _wrapped(words: Sequence[str]) -> list[str]:
+    return wrap(", ".join(words), WIDTH, initial_indent=INDENT, subsequent_indent=INDENT, **_WHOLE_WORDS)
+
+
+def printable_line(ours: str, theirs: str) -> str:
+    """Join text of ours, which may hold colours, and text from outside, which must not."""
+    return f"{ours}{printable(theirs)}".rstrip()
+
+
+def render_change(change: Change) -> str:
+    """One field with its value before and after."""
+    mark = "  # forces a new job" if change.forces_new_job else ""
+    note = "  # sensitive" if change.sensitive else ""
+    return printable(f"{change.path}: {_value(change.before)} -> {_value(change.after)}") + mark + note
+
+
+def _value(value: Any) -> str:
+    return "(none)" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,223 @@
+"""The same thing about five jobs or more is shown once, in every text; documents are never folded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.diagnostic import Location
+from reconciler.core.observed.job import Unreadable
+from reconciler.core.outcome import Outcome, Result, Status
+from reconciler.core.planning.groups import FOLDED_FROM, fold_alike, without_name
+from reconciler.core.planning.plan import Action, Plan
+from reconciler.render import Content, render
+from reconciler.render.groups import INDENT, WIDTH, render_keys
+from reconciler.render.style import View
+from reconciler.render.text import render_result
+from tests.builders import HOUR, a_job, a_stack, seen
+from tests.core.test_decision_table import OLD, plan_for
+from tests.core.test_drift import report
+
+ENTRY = Location("jobs.yaml", 5, 3)
+
+
+def keys(count: int, word: str = "job") -> list[str]:
+    return [f"{word}-{number:02}" for number in range(count)]
+
+
+def sweep(names: Sequence[str], **changed: Any) -> list[DesiredJob]:
+    """Members of one matrix: they stand in one place of a file."""
+    return [replace(a_job(key, **changed), location=ENTRY) for key in names]
+
+
+def text_of(plan: Plan, view: View | None = None) -> str:
+    return render(Content.PLAN, plan, "text", view or View())
+
+
+def names_in(text: str, names: Sequence[str]) -> list[str]:
+    return [name for name in names if re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
+
+
+# ── plans ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_creates_of_one_sweep_are_shown_once_with_what_they_start_and_how_many() -> None:
+    text = text_of(plan_for(a_stack(*sweep(keys(64)))))
+    lines = text.splitlines()
+    assert lines[2] == "  + create    64 jobs  r1   new"
+    assert lines[-3] == f"{INDENT}each: 1 × modelarts.vm.cpu.2u, pytorch"
+    assert lines[-1] == "Plan: 64 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
+    assert len(lines) <= 10
+
+
+def test_creates_of_one_sweep_that_start_different_things_say_how_many_start_each() -> None:
+    large = sweep(keys(3, "large"), spec__resource={"flavor_id": "p3", "node_count": 8})
+    text = text_of(plan_for(a_stack(*sweep(keys(6, "small")), *large)))
+    assert "9 jobs" in text
+    assert f"{INDENT}6 jobs: 1 × modelarts.vm.cpu.2u, pytorch\n{INDENT}3 jobs: 8 × p3, pytorch\n" in text
+
+
+def test_creates_of_entries_of_their_own_are_shown_one_by_one() -> None:
+    jobs = [
+        replace(a_job(key), location=Location("jobs.yaml", line, 3)) for line, key in enumerate(keys(9), 1)
+    ]
+    assert text_of(plan_for(a_stack(*jobs))).count("+ create") == 9
+
+
+def test_four_members_of_a_sweep_are_shown_one_by_one() -> None:
+    assert text_of(plan_for(a_stack(*sweep(keys(FOLDED_FROM - 1))))).count("+ create") == 4
+
+
+@pytest.mark.parametrize("change", [{"description": "new"}, {"algorithm__parameters": {"lr": 3}}])
+def test_sixty_jobs_with_one_shared_change_are_ten_lines(change: Mapping[str, Any]) -> None:
+    stack = a_stack(*(a_job(key, **change) for key in keys(60)))
+    phase = "Running" if "description" in change else "Completed"
+    text = text_of(plan_for(stack, *(seen(a_job(key), phase=phase) for key in keys(60))))
+    assert len(text.splitlines()) <= 10, text
+    assert "60 jobs" in text
+
+
+@pytest.mark.parametrize("action", [Action.REPLACE, Action.TERMINATE, Action.UNKNOWN, Action.CONFLICT])
+def test_list_of_keys_that_a_person_must_read_is_never_cut(action: Action) -> None:
+    names = keys(300)
+    declared = {
+        Action.REPLACE: [a_job(key) for key in names],
+        Action.TERMINATE: [],
+        Action.UNKNOWN: [a_job(key) for key in names],
+        Action.CONFLICT: [a_job(key, lifecycle={"on_change": "fail"}) for key in names],
+    }[action]
+    unreadable = [Unreadable("x", name=key) for key in names] if action is Action.UNKNOWN else []
+    plan = plan_for(a_stack(*declared), *(seen(a_job(key, **OLD)) for key in names), unreadable=unreadable)
+    assert plan.summary[action] == 300
+    text = text_of(plan)
+    assert names_in(text, names) == names
+    assert text.count(action.value) < 10
+
+
+def test_kept_jobs_that_ended_badly_are_all_named() -> None:
+    names = keys(300)
+    stack = a_stack(*map(a_job, names))
+    text = text_of(plan_for(stack, *(seen(a_job(key), phase="Failed") for key in names)))
+    assert names_in(text, names) == names
+
+
+def test_revisions_that_differ_stand_beside_the_keys() -> None:
+    names = keys(6)
+    jobs = [seen(a_job(key, **OLD), revision=1 + number % 2) for number, key in enumerate(names)]
+    text = text_of(plan_for(a_stack(*map(a_job, names)), *jobs))
+    assert "job-00 r2, job-01 r3, job-02 r2" in text
+
+
+def test_verbose_plan_shows_each_key_by_itself() -> None:
+    assert text_of(plan_for(a_stack(*sweep(keys(9)))), View(verbose=True)).count("+ create") == 9
+
+
+def test_json_is_never_folded() -> None:
+    document = json.loads(render(Content.PLAN, plan_for(a_stack(*sweep(keys(64)))), "json", View()))
+    assert [action["key"] for action in document["actions"]] == keys(64)
+
+
+def test_long_list_of_needed_keys_says_how_many_more_there_are() -> None:
+    upstream = keys(64)
+    down = replace(a_job("down"), needs=tuple(upstream))
+    text = text_of(plan_for(a_stack(*sweep(upstream), down)))
+    assert "waiting for job-00, job-01, job-02 and 61 more, then create" in text
+
+
+# ── drift, results ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_drift_of_many_jobs_is_shown_once_and_names_every_key() -> None:
+    names = keys(300)
+    found = report(a_stack(*map(a_job, names)), *(seen(a_job(key), phase="Failed") for key in names))
+    text = render(Content.DRIFT, found, "text", View())
+    assert names_in(text, names) == names
+    assert text.count("failed") <= 3
+    assert "300 jobs  the job ended as Failed (since" in text
+    document = json.loads(render(Content.DRIFT, found, "json", View()))
+    assert len(document["drift"]) == 300
+
+
+def test_drift_that_differs_is_shown_one_by_one() -> None:
+    jobs = [seen(a_job(key), text=f"by hand {key}") for key in "abcdef"]
+    text = render(Content.DRIFT, report(a_stack(*map(a_job, "abcdef")), *jobs), "text", View())
+    assert text.count("  modified ") == 6
+
+
+def test_pending_changes_of_many_jobs_are_shown_once() -> None:
+    names = keys(300)
+    found = report(a_stack(*map(a_job, names)), *(seen(a_job(key, **OLD)) for key in names))
+    text = render(Content.DRIFT, found, "text", View())
+    assert "pending    300 jobs  changed since r1 (Running)" in text
+    assert re.search(r"and \d+ more$", text, re.MULTILINE)
+
+
+def outcomes(status: Status, detail: str = "") -> Result:
+    plan = plan_for(a_stack(*sweep(keys(300))))
+    return Result(tuple(Outcome(action, status, detail) for action in plan.actions))
+
+
+def test_what_became_of_many_jobs_is_shown_once() -> None:
+    lines = render_result(outcomes(Status.DONE), View()).splitlines()
+    assert lines[0] == "  succeeded create 300 jobs"
+    assert len(lines) == 5
+    assert re.search(r"and \d+ more$", lines[-2])
+    assert lines[-1] == "Applied: 300 succeeded."
+
+
+def test_failures_of_many_jobs_name_every_key() -> None:
+    text = render_result(outcomes(Status.FAILED, "quota exceeded"), View())
+    assert text.startswith("  failed    create 300 jobs: quota exceeded\n")
+    assert names_in(text, keys(300)) == keys(300)
+
+
+# ── the mechanism ──────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.lists(st.sampled_from([None, "a", "b", "c"]), max_size=40))
+def test_folding_keeps_every_item_once_in_the_order_of_the_first(looks: list[str | None]) -> None:
+    items = list(enumerate(looks))
+    groups = fold_alike(items, lambda item: item[1])
+    assert sorted(item for group in groups for item in group) == items
+    assert [group[0] for group in groups] == sorted(group[0] for group in groups)
+    for group in groups:
+        assert len(group) == 1 or (len(group) >= FOLDED_FROM and len({look for _, look in group}) == 1)
+
+
+@given(st.lists(st.from_regex(r"[A-Za-z0-9_-]{1,58}", fullmatch=True), min_size=1, max_size=200))
+def test_list_of_keys_that_is_cut_counts_the_rest(names: list[str]) -> None:
+    lines = list(render_keys(names, is_cut=True))
+    assert len(lines) <= 3
+    assert all(len(line) <= WIDTH for line in lines)
+    shown = ", ".join(line.strip().removesuffix(",") for line in lines)
+    found = re.fullmatch(r"(.*?)(?:,? ?and (\d+) more)?", shown)
+    assert found is not None
+    listed = [name for name in found[1].split(", ") if name]
+    assert len(listed) + int(found[2] or 0) == len(names)
+    assert names[: len(listed)] == listed
+
+
+@pytest.mark.parametrize(
+    ("said", "becomes"),
+    [
+        ("a ended as Failed", "the job ended as Failed"),
+        ("a-r2 is Running", "the job is Running"),
+        ("ab, a-b and a_ stay", "ab, a-b and a_ stay"),
+    ],
+)
+def test_words_about_one_job_lose_its_name(said: str, becomes: str) -> None:
+    assert without_name(said, "a") == becomes
+
+
+def test_explanation_of_folded_drift_has_the_first_time() -> None:
+    jobs = [seen(a_job(key), phase="Failed", ended_s_ago=HOUR * n) for n, key in enumerate(keys(6), 1)]
+    text = render(Content.DRIFT, report(a_stack(*map(a_job, keys(6))), *jobs), "text", View())
+    assert "(the first since 2027-01-15T02:00:00Z)" in text
