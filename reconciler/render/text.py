@@ -24,7 +24,7 @@ from reconciler.render.groups import INDENT, GroupText, printable_line, render_g
 from reconciler.render.style import PLAIN, Style, View
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import Drift, DriftReport
+    from reconciler.core.drift.report import Drift, DriftReport, Pending
 
 
 def render_plan(plan: Plan, view: View) -> str:
@@ -98,26 +98,35 @@ def render_drift(report: DriftReport, view: View) -> str:
     """Show a drift report; the last line counts."""
     style = view.style
     lines = [style.paint(render_head(report.stack, report.target), "bold"), ""]
-    is_folded = not view.verbose
-    drift = fold_alike(report.drift, _look_of_drift, is_folded=is_folded)
-    pending = fold_alike(report.pending, lambda one: without_name(one.detail, one.key), is_folded=is_folded)
-    groups = [[item.key for item in group] for group in drift] + [
-        [one.key for one in group] for group in pending
-    ]
-    width = max((len(_name(keys)) for keys in groups), default=0)
-    for drifted in drift:
-        lines += _drift_lines(drifted, style, width)
-    if report.pending:
-        lines += [*([""] if report.drift else []), "Pending changes (not drift; run apply):"]
-    for waiting in pending:
-        keys = [item.key for item in waiting]
-        lines += _lines_of(f"  {'pending':<10} ", keys, waiting[0].detail, width, is_cut=True)
+    lines += _entries(report, style, is_folded=not view.verbose)
     if report.drift or report.pending:
         lines.append("")
     lines += _warnings(report.warnings, style)
     found = ", ".join(f"{count} {name.value}" for name, count in report.summary.items() if count)
     lines.append(f"Drift: {found or 'none'}; {len(report.pending)} pending, {report.compared} compared.")
     return "\n".join(lines) + "\n"
+
+
+def _entries(report: DriftReport, style: Style, *, is_folded: bool) -> Iterator[str]:
+    """What drifted, and what is pending."""
+    drift = fold_alike(report.drift, _look_of_drift, is_folded=is_folded)
+    pending = fold_alike(report.pending, _look_of_pending, is_folded=is_folded)
+    named = [*map(_keys, drift), *map(_keys, pending)]
+    width = max((len(_name(keys)) for keys in named), default=0)
+    for group in drift:
+        yield from _drift_lines(group, style, width)
+    if report.pending:
+        yield from [*([""] if report.drift else []), "Pending changes (not drift; run apply):"]
+    for waiting in pending:
+        yield from _lines_of(f"  {'pending':<10} ", _keys(waiting), waiting[0].detail, width, is_cut=True)
+
+
+def _keys(group: Iterable[Drift | Pending]) -> list[str]:
+    return [item.key for item in group]
+
+
+def _look_of_pending(item: Pending) -> str:
+    return without_name(item.detail, item.key)
 
 
 def _look_of_drift(item: Drift) -> tuple[str, ...]:
@@ -131,7 +140,7 @@ def _drift_lines(group: Sequence[Drift], style: Style, width: int) -> Iterator[s
     since = f" (since {times[0]})" if times else ""
     if len(times) > 1:
         since = f" (the first since {times[0]})"
-    yield from _lines_of(f"{word} ", [item.key for item in group], first.detail, width, since)
+    yield from _lines_of(f"{word} ", _keys(group), first.detail, width, since)
 
 
 def _lines_of(
