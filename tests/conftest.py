@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.git_repository import Git, make_repository
+
 #: Under this name a test records what it counted: `record_property("figure", [what, how many])`.
 FIGURE = "figure"
 _PERSONAL = ("RECONCILER_", "HUAWEICLOUD_", "HW_", "OS_", "MODELARTS_")
@@ -32,6 +34,12 @@ def _nobodys_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             for name in [name for name in os.environ if name.startswith(_PERSONAL)]:
                 patch.delenv(name)
         yield
+
+
+@pytest.fixture
+def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
+    """Git in a new repository, which is the current directory."""
+    return make_repository(tmp_path / "repository", monkeypatch)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

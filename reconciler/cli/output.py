@@ -10,6 +10,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.outcome import Result
 from reconciler.core.planning.plan import Plan
+from reconciler.core.review.report import Review
 from reconciler.render import FORMATS, Content, formats_of, render
 from reconciler.render.style import PLAIN, View
 
@@ -32,6 +33,11 @@ def show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
 def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
     """Write a drift report to the outputs, see `requested_outputs`."""
     _write(Content.DRIFT, report, outputs)
+
+
+def show_review(review: Review, outputs: Sequence[OutputSpec]) -> None:
+    """Write a review to the outputs, see `requested_outputs`."""
+    _write(Content.REVIEW, review, outputs)
 
 
 def show_result(result: Result, outputs: Sequence[OutputSpec], at_s: float) -> None:

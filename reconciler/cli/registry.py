@@ -20,6 +20,9 @@ COMMANDS: dict[str, CommandRow] = {
     "validate": CommandRow("validate", "Check the manifest, without the service and without credentials."),
     "fmt": CommandRow("fmt", "Rewrite manifest files in the canonical layout; comments are kept."),
     "plan": CommandRow("plan", "Show what apply would do, without changing anything."),
+    "review": CommandRow(
+        "review", "Show what a change of the manifests means, between two directories or git revisions."
+    ),
     "apply": CommandRow("apply", "Make the service match the manifest."),
     "destroy": CommandRow("destroy", "Terminate the jobs that the stack owns."),
     "show": CommandRow("show", "Show a saved plan, in any format."),
@@ -35,7 +38,9 @@ COMMANDS: dict[str, CommandRow] = {
         "doctor", "Check credentials, endpoint, clock and permissions, and say how to fix them."
     ),
     "unlock": CommandRow("unlock", "Break a lock, after asking."),
-    "schema": CommandRow("schema", "Print a JSON Schema: manifest, plan, drift, events, history or status."),
+    "schema": CommandRow(
+        "schema", "Print a JSON Schema: manifest, plan, drift, events, history, status or review."
+    ),
     "explain": CommandRow("explain", "Print the decision tables: states, rules, fields."),
     "completion": CommandRow("completion", "Print the script that completes commands in a shell."),
     "emulator": CommandRow("emulator", "Run the embedded emulator as an HTTP server."),

@@ -21,11 +21,15 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class StackFiles:
-    """The files of one stack, in the order of their names; `in_view` are those that PATH covers."""
+    """The files of one stack, in the order of their names; `in_view` are those that PATH covers.
+
+    `known_variables` are the names that may be given a value although no file here declares them.
+    """
 
     root: Path
     documents: tuple[Document, ...]
     in_view: frozenset[Path]
+    known_variables: frozenset[str] = frozenset()
 
     @property
     def is_partial(self) -> bool:
@@ -37,12 +41,31 @@ class StackFiles:
         return replace(self, documents=tuple(document.again() for document in self.documents))
 
 
+@dataclass(frozen=True)
+class FileTree:
+    """A copy of files that lie elsewhere: nothing above `directory`, which is resolved, belongs to them.
+
+    In messages the name of a file is `prefix` and its path below the directory.
+    """
+
+    directory: Path
+    prefix: str
+
+    def shown(self, path: Path) -> str:
+        """The name of a file in messages."""
+        if path == self.directory:
+            return self.prefix
+        below = path.is_relative_to(self.directory)
+        return self.prefix + (path.relative_to(self.directory) if below else path).as_posix()
+
+
 @dataclass
 class _FileReader:
     """Reads files, each once. `not_manifests` are the variable files."""
 
     not_manifests: frozenset[Path]
     here: Path
+    tree: FileTree | None = None
     _read: dict[Path, Document] = field(default_factory=dict)
     _data: dict[Path, bytes] = field(default_factory=dict)
     unlisted: dict[Path, OSError] = field(default_factory=dict)
@@ -66,7 +89,7 @@ class _FileReader:
         self._read[path].problems.append(
             Diagnostic(
                 "link leaves the stack",
-                f"it points to {target}, outside the directory of the root file",
+                f"it points to {self.shown(target)}, outside the directory of the root file",
                 f"replace the link with the file, or pass the link as a PATH of its own: {shown}",
                 Location(shown, 1, 1),
             )
@@ -79,8 +102,17 @@ class _FileReader:
 
     def shown(self, path: Path) -> str:
         """The name of a file in messages: from the current directory, or from the top."""
+        if self.tree is not None:
+            return self.tree.shown(path)
         text = path.as_posix()
         return "." if path == self.here else text.removeprefix(self._here)
+
+    def upwards(self, directory: Path) -> Iterator[Path]:
+        """Yield a directory and those above it, the nearest first; none above the tree."""
+        for above in upwards(directory):
+            yield above
+            if self.tree is not None and above == self.tree.directory:
+                return
 
     def candidates(self, directory: Path) -> list[Path]:
         """The manifest files that lie directly in a directory."""
@@ -167,14 +199,16 @@ def _name(path: Path) -> str:
     return path.name
 
 
-def find_stack(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> StackFiles:
-    """Find the one stack that PATH stands for, and read its files.
+def find_stack(
+    paths: Sequence[Path], not_manifests: Sequence[Path] = (), tree: FileTree | None = None
+) -> StackFiles:
+    """Find the one stack that PATH stands for, and read its files; those of a tree lie in it, as PATH does.
 
     Raises:
         WrongUsage: a path does not exist, or there are several stacks to choose from.
         ManifestInvalid: there is no root file, or there are two in one directory.
     """
-    reader = _FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd())
+    reader = _FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd(), tree)
     resolved = _resolved(paths or [Path()], reader)
     directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
     if not directories:
@@ -236,7 +270,7 @@ def _resolved(paths: Sequence[Path], reader: _FileReader) -> list[Path]:
         if not directories.isdisjoint(link.parents):
             return link
         # One that is a root file itself has always stood for the stack that it leads to.
-        others = ([one for one in reader.candidates(up) if one != link] for up in upwards(link.parent))
+        others = ([one for one in reader.candidates(up) if one != link] for up in reader.upwards(link.parent))
         return link if any(map(reader.roots_in, others)) else target
 
     return [resolved(path, target) for path, target in zip(paths, real, strict=True)]
@@ -252,7 +286,7 @@ def _existing(path: Path) -> Path:
 def _root_directories(path: Path, reader: _FileReader) -> list[Path]:
     """The roots that one PATH may stand for: in it, else the nearest above it, else those below it."""
     directory = path if path.is_dir() else path.parent
-    for above in upwards(directory):
+    for above in reader.upwards(directory):
         if reader.roots_in(reader.candidates(above)):
             return [above]
     if path.is_dir():

@@ -253,6 +253,7 @@ class JobReader:
             needs=self.links.members_of(keys_in(merged.get("needs"))),
             formerly=keys_in(merged.get("formerly")),
             location=location_of_key(entry.document, entry.steps),
+            sweep=entry.entry,
         )
 
     def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:

@@ -158,6 +158,27 @@ def _skipped(name: str, invalid: ManifestInvalid) -> Diagnostic:
     return replace(first, what="target skipped", why=why, severity=Severity.WARNING)
 
 
+def load_files(
+    files: StackFiles,
+    *,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    var_files: Sequence[Path] = (),
+    environ: Mapping[str, str],
+    offline: bool = False,
+    learn: Callable[[Iterable[str]], None] = lambda _: None,
+    target: str | None = None,
+) -> LoadedStack:
+    """Read a stack whose files were found already, see `find_stack`; the rest as `load`.
+
+    Raises:
+        ManifestInvalid: with all problems of all files, in file order.
+        WrongUsage: the target does not exist.
+    """
+    with _no_garbage_collection():
+        inputs = _Inputs(variables, tuple(read_value_files(var_files)), environ, offline, learn)
+        return _load(files, inputs, target)
+
+
 def load_mapping(
     mapping: Mapping[str, Any],
     root: Path,
@@ -311,7 +332,9 @@ class _Loading:
     def _take_problems(self, reader: JobReader, sweeps: Sweeps, variables: VariableSection) -> None:
         inputs = self._inputs
         if not self._is_broken:
-            self._problems += unknown_names(inputs.given, inputs.value_files, variables.declared)
+            self._problems += unknown_names(
+                inputs.given, inputs.value_files, variables.declared, self._files.known_variables
+            )
         self._problems += variables.problems
         reader.check_defaults()
         reader.check_templates()

@@ -9,7 +9,7 @@ expanded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache, cached_property, lru_cache
@@ -400,14 +400,18 @@ def unknown_variable(name: str, declared: Names) -> tuple[str, str, str | None]:
 
 
 def unknown_names(
-    given: Mapping[str, str], files: Sequence[Document], declared: Mapping[str, Variable]
+    given: Mapping[str, str],
+    files: Sequence[Document],
+    declared: Mapping[str, Variable],
+    also_known: Collection[str] = (),
 ) -> list[Diagnostic]:
-    """The names in `--var` and in variable files that no file of the stack declares."""
+    """The names in `--var` and in variable files that are neither declared nor known."""
     names = Names(declared)
+    known = declared.keys() | set(also_known)
     problems = [
         Diagnostic(UNKNOWN_VARIABLE, f"--var {shorten(name)}: " + why, fix)
         for name in given
-        if name not in declared
+        if name not in known
         for why, fix in [_not_declared(name, names)]
     ]
     for document in files:
@@ -422,6 +426,6 @@ def unknown_names(
                 show_line=False,
             )
             for name in document.tree
-            if name not in declared
+            if name not in known
         ]
     return problems

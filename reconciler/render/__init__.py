@@ -22,6 +22,7 @@ class Content(StrEnum):
     PLAN = "plan"
     DRIFT = "drift"
     RESULT = "result"
+    REVIEW = "review"
 
 
 class Format(NamedTuple):
@@ -38,7 +39,7 @@ class Format(NamedTuple):
 
 FORMATS: dict[str, Format] = {
     "text": Format("text", frozenset(Content)),
-    "json": Format("json", frozenset({Content.PLAN, Content.DRIFT}), redacts=True),
+    "json": Format("json", frozenset({Content.PLAN, Content.DRIFT, Content.REVIEW}), redacts=True),
 }
 
 

@@ -18,6 +18,7 @@ from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
+    from reconciler.core.review.report import Review
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
 # shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
@@ -99,3 +100,8 @@ def render_plan(plan: Plan, view: View) -> str:
 def render_drift(report: DriftReport, view: View) -> str:
     """The document of `drift --json`."""
     return dump(redacted(report.document(), view.redact)) + "\n"
+
+
+def render_review(review: Review, view: View) -> str:
+    """The document of `review --json`."""
+    return dump(redacted(review.document(), view.redact)) + "\n"

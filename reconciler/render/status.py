@@ -9,10 +9,11 @@ from reconciler.core.planning.groups import few, fold_alike
 from reconciler.core.planning.status import JobStatus, LastChange, StatusReport, WaitKind
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
-from reconciler.render.groups import printable_line, render_keys
+from reconciler.render.groups import render_keys
 from reconciler.render.listing import render_table
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.text import render_head
+from reconciler.render.warnings import render_warnings
 
 COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
 
@@ -23,13 +24,7 @@ def render_status(report: StatusReport, style: Style = PLAIN, *, is_folded: bool
     Many keys of which everything is the same are one row, with the keys below, unless not `is_folded`.
     """
     lines = [style.paint(head_line(report), "bold"), "", *_table(report, style, is_folded=is_folded), ""]
-    for warning in report.warnings:
-        about = f"{warning.key}: " if warning.key else ""
-        lines.append(
-            printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
-        )
-        if warning.fix:
-            lines.append(printable_line("  fix: ", warning.fix))
+    lines += render_warnings(report.warnings, style)
     return "\n".join([*lines, summary_line(report)]) + "\n"
 
 

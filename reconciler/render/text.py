@@ -17,11 +17,13 @@ from reconciler.core.planning.groups import (
     spell_work,
     without_name,
 )
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, PlanWarning, TargetIdentity
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, TargetIdentity
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.groups import INDENT, GroupText, printable_line, render_group, render_keys
+from reconciler.render.review import render_review as render_review
 from reconciler.render.style import PLAIN, Style, View
+from reconciler.render.warnings import render_warnings
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import Drift, DriftReport, Pending
@@ -41,7 +43,7 @@ def render_plan(plan: Plan, view: View) -> str:
             lines += _body(group.first)
     if shown:
         lines.append("")
-    lines += _warnings(plan.warnings, style)
+    lines += render_warnings(plan.warnings, style)
     if plan.lost_node_hours:
         lines.append(f"Discards {spell_work(plan.lost_node_hours)} of work.")
     lines.append(plan.last_line)
@@ -53,14 +55,6 @@ def render_head(stack: str, target: TargetIdentity) -> str:
     where = f"{target.name} ({target.kind}"
     where += f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind else ""
     return printable(f"Stack {stack} on {where})")
-
-
-def _warnings(warnings: Iterable[PlanWarning], style: Style) -> Iterator[str]:
-    for warning in warnings:
-        about = f"{warning.key}: " if warning.key else ""
-        yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
-        if warning.fix:
-            yield printable_line("  fix: ", warning.fix)
 
 
 def _is_quiet(action: PlannedAction) -> bool:
@@ -101,7 +95,7 @@ def render_drift(report: DriftReport, view: View) -> str:
     lines += _entries(report, style, is_folded=not view.verbose)
     if report.drift or report.pending:
         lines.append("")
-    lines += _warnings(report.warnings, style)
+    lines += render_warnings(report.warnings, style)
     found = ", ".join(f"{count} {name.value}" for name, count in report.summary.items() if count)
     lines.append(f"Drift: {found or 'none'}; {len(report.pending)} pending, {report.compared} compared.")
     return "\n".join(lines) + "\n"

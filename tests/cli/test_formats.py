@@ -32,6 +32,7 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "destroy": (("--yes",), [Content.PLAN, Content.RESULT]),
     "show": (("plan.json",), [Content.PLAN]),
     "drift": ((), [Content.DRIFT]),
+    "review": ((".", "."), [Content.REVIEW]),
 }
 
 

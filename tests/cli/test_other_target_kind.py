@@ -52,6 +52,7 @@ def lacks(*arguments: str, ability: str) -> Walk:
 REPORTS = "show logs, events and metrics of jobs"
 WALKS = (
     works("validate"),
+    works("review", ".", ".", says="1 unchanged"),
     works("plan", says="1 to keep"),
     works("plan", "--out", "plan.json", says="sha256:"),
     works("apply", "--yes", says="1 to keep"),

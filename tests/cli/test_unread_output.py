@@ -31,6 +31,9 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "validate": [
         *(("validate", 0), ("validate --json", 0), ("validate broken", 65), ("validate --json broken", 65)),
     ],
+    "review": [
+        *(("review . .", 0), ("review --json . .", 0), ("review . broken", 65), ("review . nowhere", 64)),
+    ],
     "plan": [
         *(("plan", 0), ("plan --json", 0), ("plan --detailed-exitcode", 2)),
         *(("plan nowhere", 64), ("plan refused", 3), ("plan -v --out other.plan", 0)),

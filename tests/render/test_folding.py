@@ -94,7 +94,8 @@ def test_list_of_keys_that_a_person_must_read_is_never_cut(action: Action) -> No
         Action.UNKNOWN: [a_job(key) for key in names],
         Action.CONFLICT: [a_job(key, lifecycle={"on_change": "fail"}) for key in names],
     }[action]
-    unreadable = [Unreadable("x", name=key) for key in names] if action is Action.UNKNOWN else []
+    unread = names if action is Action.UNKNOWN else []
+    unreadable = tuple(Unreadable("x", name=key) for key in unread)
     plan = plan_for(a_stack(*declared), *(seen(a_job(key, **OLD)) for key in names), unreadable=unreadable)
     assert plan.summary[action] == 300
     text = text_of(plan)

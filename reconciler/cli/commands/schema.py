@@ -9,7 +9,7 @@ import click
 from reconciler.cli.options import with_options
 from reconciler.cli.terminal.console import console
 
-NAMES = ("manifest", "plan", "drift", "events", "history", "status")
+NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review")
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -20,6 +20,7 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.core.planning.history import HistoryReport
     from reconciler.core.planning.plan import Plan
     from reconciler.core.planning.status import StatusReport
+    from reconciler.core.review.report import Review
 
     match name:
         case "plan":
@@ -32,6 +33,8 @@ def schema(name: str) -> dict[str, Any]:
             return HistoryReport.published_schema()
         case "status":
             return StatusReport.published_schema()
+        case "review":
+            return Review.published_schema()
         case _:
             return manifest_schema()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,12 +18,9 @@ def summarize(body: Mapping[str, Any]) -> str:
 
 
 def _parts(body: Mapping[str, Any]) -> Iterator[str]:
-    spec = _mapping(body, "spec")
-    tasks = [task for task in body.get("tasks") or () if isinstance(task, Mapping)]
-    for resource in (_mapping(spec, "resource"), *(_mapping(task, "task_resource") for task in tasks)):
-        if place := _place(resource):
-            yield f"{resource.get('node_count', 1)} × {place}"
-    auto_stop = _mapping(spec, "auto_stop")
+    for count, place in _resources(body):
+        yield f"{count} × {place}"
+    auto_stop = _mapping(_mapping(body, "spec"), "auto_stop")
     if duration := auto_stop.get("duration"):
         yield f"auto_stop {duration}h"
     algorithm = _mapping(body, "algorithm")
@@ -30,8 +28,29 @@ def _parts(body: Mapping[str, Any]) -> Iterator[str]:
         if algorithm.get(name):
             yield f"algorithm {algorithm[name]}"
     engines = [_mapping(algorithm, "engine")]
-    engines += [_mapping(_mapping(task, "algorithm"), "engine") for task in tasks]
+    engines += [_mapping(_mapping(task, "algorithm"), "engine") for task in _tasks(body)]
     yield from dict.fromkeys(engine for engine in map(_engine, engines) if engine)
+
+
+def nodes_by_place(body: Mapping[str, Any]) -> Counter[str]:
+    """How many nodes a job with this body takes: of each flavor, or of a pool where it names one only."""
+    nodes: Counter[str] = Counter()
+    for count, place in _resources(show(body)):
+        nodes[place] += count if isinstance(count, int) else 1
+    return nodes
+
+
+def _resources(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+    """The nodes of the job, and of each of its tasks, with what they are."""
+    resources = [_mapping(_mapping(body, "spec"), "resource")]
+    resources += [_mapping(task, "task_resource") for task in _tasks(body)]
+    for resource in resources:
+        if place := _place(resource):
+            yield resource.get("node_count", 1), place
+
+
+def _tasks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [task for task in body.get("tasks") or () if isinstance(task, Mapping)]
 
 
 def _place(resource: Mapping[str, Any]) -> str:

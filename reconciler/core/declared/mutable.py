@@ -259,6 +259,40 @@ def with_secrets_of(body: Mapping[str, Any], part: Mapping[str, Any]) -> dict[st
     return whole
 
 
+class DeclaredChanges(NamedTuple):
+    """The mutable fields in which two declarations of a job differ.
+
+    `sent` are those that an update sends; `left` are declared no longer, so that the job keeps its values.
+    """
+
+    sent: tuple[Change, ...] = ()
+    left: tuple[Change, ...] = ()
+
+    @property
+    def are_of_marker_only(self) -> bool:
+        """Whether nothing is sent but the marker."""
+        return all(change.path in MARKER_PATHS for change in self.sent)
+
+
+def declared_changes(before: DesiredJob, after: DesiredJob) -> DeclaredChanges:
+    """Compare the mutable part of two declarations of the same job."""
+    sent, left = list[Change](), list[Change]()
+    if before.description.strip() != after.description.strip():
+        sent.append(_description_change(after.description, show(before.description)))
+    for path in mutable_paths():
+        was, now = _at(before.body or {}, path), _at(after.body or {}, path)
+        if path == DESCRIPTION or _form(path, was) == _form(path, now):
+            continue
+        forms = (_nest(path, _shown(_form(path, value), value)) for value in (was, now))
+        (left if now is None else sent).extend(changes_between(*forms, forces_new_job=False))
+    was_protected, protect = before.lifecycle.protect is True, after.lifecycle.protect
+    if protect is not None and protect != was_protected:
+        sent.append(_flag(_PROTECT, was_protected, protect))
+    elif protect is None and was_protected:
+        left.append(Change(path=_PROTECT, before="true"))
+    return DeclaredChanges(tuple(sent), tuple(left))
+
+
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})

@@ -301,7 +301,8 @@ class DesiredJob:
     `body` is the create body without `metadata.name`, `metadata.workspace_id` and description; secrets
     in it are `SecretText`. It is None where the entry says `state: absent` and declares nothing else.
     `description` is the text a person wrote, without our marker. `needs` are keys that have to be settled
-    before this one starts, `formerly` keys whose revisions count as this one's.
+    before this one starts, `formerly` keys whose revisions count as this one's. `sweep` is the entry whose
+    `matrix` it is a member of.
     """
 
     key: str
@@ -313,6 +314,7 @@ class DesiredJob:
     needs: tuple[str, ...] = ()
     formerly: tuple[str, ...] = ()
     location: Location | None = None
+    sweep: str | None = None
 
     def covered_by(self, letter: str) -> Canonical:
         """What a digest with that letter covers of the declaration."""

@@ -23,6 +23,8 @@ from reconciler.core.text.secret_detection import looks_secret
 
 #: What stands in the place of a value that may be a secret, and how to see it all the same.
 LOOKS_SECRET = "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)"  # noqa: S105 - words
+#: The same for a value that stands in a file.
+MASKED = "(masked: looks like a secret)"
 
 #: Below these people choose the names.
 _NAMED_BY_PEOPLE = ("parameters", "environments", "annotations")
@@ -44,6 +46,25 @@ def mask(changes: tuple[Change, ...], declared: Iterable[Declared | None] = ()) 
     return tuple(_masked(change, recorded) if _may_be_hidden(change) else change for change in changes)
 
 
+def mask_declared(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """The same changes between two manifests, with the values on either side hidden that look like a secret.
+
+    Both stand in files, but what is made of them is read by more people than the files are.
+    """
+    return tuple(change if change.sensitive else _masked_by_look(change) for change in changes)
+
+
+def _masked_by_look(change: Change) -> Change:
+    nothing = _Recorded()
+    shown = {
+        "before": _hide(change.path, change.before, nothing, MASKED),
+        "after": _hide(change.path, change.after, nothing, MASKED),
+    }
+    if (shown["before"], shown["after"]) == (change.before, change.after):
+        return change
+    return change.model_copy(update={**shown, "sensitive": True})
+
+
 def _may_be_hidden(change: Change) -> bool:
     return change.before is not None and not change.sensitive and change.path.split(".")[0] not in _OURS
 
@@ -55,16 +76,18 @@ def _masked(change: Change, recorded: _Recorded) -> Change:
     )
 
 
-def _hide(path: str, value: Any, recorded: _Recorded) -> Any:
+def _hide(path: str, value: Any, recorded: _Recorded, words: str = LOOKS_SECRET) -> Any:
     if isinstance(value, Mapping):
-        return {name: _hide(_below(path, str(name)), member, recorded) for name, member in value.items()}
+        return {
+            name: _hide(_below(path, str(name)), member, recorded, words) for name, member in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_hide(path, item, recorded) for item in value]
+        return [_hide(path, item, recorded, words) for item in value]
     if not isinstance(value, str):
         return value
     standing = recorded.standing(path, value)
     if standing is None:
-        return LOOKS_SECRET if looks_secret(_name_of(path), value) else value
+        return words if looks_secret(_name_of(path), value) else value
     return value if standing else REDACTED
 
 

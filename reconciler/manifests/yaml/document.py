@@ -43,6 +43,8 @@ LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: How a file begins that an editor saved as UTF-16.
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
+#: How a file begins whose content Git LFS keeps elsewhere.
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -279,13 +281,20 @@ def _walk(document: Document, root: Any) -> None:
     if isinstance(tree, dict):
         document.keep(root, tree)
     elif tree is not None:
-        kind = "a list" if isinstance(tree, list) else "a single value"
-        why = f"expected a mapping with keys such as stack, targets, defaults and jobs, got {kind}"
-        mark = root.start_mark
         # What it says is nobody's business.
-        problem = Diagnostic("wrong type", why, location=document.location(mark.line, mark.column))
-        document.problems.append(problem)
+        document.problems.append(_no_mapping(document, root, tree))
         document.is_broken = True
+
+
+def _no_mapping(document: Document, root: Any, tree: Any) -> Diagnostic:
+    place = document.location(root.start_mark.line, root.start_mark.column)
+    if document.data.startswith(_LFS_POINTER):
+        why = "Git LFS keeps the content of this file elsewhere"
+        fix = "keep manifests out of Git LFS, or run git lfs pull where they are checked out"
+        return Diagnostic("Git LFS pointer", why, fix, place)
+    kind = "a list" if isinstance(tree, list) else "a single value"
+    why = f"expected a mapping with keys such as stack, targets, defaults and jobs, got {kind}"
+    return Diagnostic("wrong type", why, location=place)
 
 
 def _report(document: Document, error: InvalidNode) -> None:

@@ -1,0 +1,27 @@
+"""One side of a review: a manifest that was read, or the place where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reconciler.core.declared.stack import Stack, Target
+from reconciler.core.planning.plan import PlanWarning
+from reconciler.core.review.report import ReviewedSide
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A manifest as far as a review compares it; `stack` is None where there is none at all.
+
+    `file_prefix` is what the names of its files begin with in messages; in a document they are without it.
+    `records` is the address of the record store as it may be shown.
+    """
+
+    head: ReviewedSide
+    stack: Stack | None = None
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    default_target: str | None = None
+    records: str | None = None
+    file_prefix: str = ""
+    warnings: tuple[PlanWarning, ...] = ()

@@ -1,0 +1,1 @@
+"""Comparing two manifests: their files, and what reads and compares them."""

@@ -1,0 +1,365 @@
+"""`reconciler review`: what a change of the manifests means, between directories or git revisions."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from reconciler.cli.commands.schema import schema
+from reconciler.manifests import git as git_module
+from tests.cli.conftest import Reconciler, Said, manifest
+from tests.git_repository import Git, commit, write
+
+ONE, TWO = manifest("a"), manifest("a", "b")
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where commits are copied to: empty again after each test."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(temporary: Path, reconciler: Reconciler) -> object:
+    yield
+    assert list(temporary.iterdir()) == []
+
+
+def documented(said: Said) -> dict[str, object]:
+    assert said.code == 0, said.err
+    jsonschema.validate(said.document, schema("review"))
+    found: dict[str, object] = said.document
+    return found
+
+
+def keys(said: Said) -> list[tuple[str, str]]:
+    return [(job["key"], job["change"]) for job in documented(said)["jobs"]]  # type: ignore[attr-defined]
+
+
+# ── what BASE and HEAD are ─────────────────────────────────────────────────────────────────────────
+
+
+def test_two_directories_are_compared(reconciler: Reconciler) -> None:
+    write({"old/jobs.yaml": ONE, "new/jobs.yaml": TWO})
+    assert keys(reconciler("review", "old", "new", "--json")) == [("b", "added")]
+
+
+def test_two_files_are_compared(reconciler: Reconciler) -> None:
+    write({"old/jobs.yaml": ONE, "new/jobs.yaml": TWO})
+    assert keys(reconciler("review", "old/jobs.yaml", "new/jobs.yaml", "--json")) == [("b", "added")]
+
+
+def test_two_revisions_are_compared_without_a_checkout(reconciler: Reconciler, git: Git) -> None:
+    first = commit(git, {"jobs.yaml": ONE})
+    second = commit(git, {"jobs.yaml": TWO})
+    write({"jobs.yaml": "broken: ["})
+    said = reconciler("review", "HEAD~1", "main", "--json")
+    assert keys(said) == [("b", "added")]
+    assert [said.document[one]["commit"] for one in ("base", "head")] == [first, second]
+    assert git("status", "--porcelain") == "M jobs.yaml"
+
+
+def test_revision_is_compared_with_the_work_tree(reconciler: Reconciler, git: Git) -> None:
+    commit(git, {"stacks/one/jobs.yaml": ONE, "stacks/two/jobs.yaml": ONE})
+    write({"stacks/two/jobs.yaml": TWO})
+    assert keys(reconciler("review", "HEAD", "stacks/two", "--json")) == [("b", "added")]
+    assert keys(reconciler("review", "HEAD", "stacks/two/jobs.yaml", "--json")) == [("b", "added")]
+    assert keys(reconciler("review", "HEAD", ".", "stacks/two", "--json")) == [("b", "added")]
+
+
+def test_directory_wins_over_a_revision_of_that_name(reconciler: Reconciler, git: Git) -> None:
+    commit(git, {"jobs.yaml": ONE})
+    git("branch", "other")
+    write({"other/jobs.yaml": TWO.replace("stack: test", "stack: elsewhere")})
+    said = reconciler("review", "main", "other", "--json")
+    assert documented(said)["head"]["commit"] is None  # type: ignore[index]
+
+
+def test_stack_is_the_one_of_the_current_directory(
+    reconciler: Reconciler, git: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(git, {"one/jobs.yaml": ONE, "two/jobs.yaml": ONE})
+    commit(git, {"two/jobs.yaml": TWO})
+    monkeypatch.chdir("two")
+    assert keys(reconciler("review", "HEAD~1", "HEAD", "--json")) == [("b", "added")]
+    assert keys(reconciler("review", "HEAD~1", "HEAD", "../one", "--json")) == []
+    top = Path.cwd().parent
+    assert keys(reconciler("review", "HEAD~1", "HEAD", str(top / "two"), "--json")) == [("b", "added")]
+
+
+def test_path_below_the_root_has_part_of_the_stack_in_view(reconciler: Reconciler, git: Git) -> None:
+    more = manifest("c").partition("jobs:")[2]
+    commit(git, {"jobs.yaml": ONE, "more/jobs.yaml": f"jobs:{more}"})
+    commit(git, {"jobs.yaml": TWO, "more/jobs.yaml": f"jobs:{more}".replace("lr: 0.1", "lr: 9")})
+    assert keys(reconciler("review", "HEAD~1", "HEAD", "more", "--json")) == [("c", "changed")]
+
+
+def test_stack_that_base_does_not_have_is_all_added(reconciler: Reconciler, git: Git) -> None:
+    commit(git, {"README": "nothing yet"})
+    commit(git, {"stacks/one/jobs.yaml": ONE})
+    said = reconciler("review", "HEAD~1", "HEAD", "stacks/one", "--json")
+    assert keys(said) == [("a", "added")]
+    assert said.document["base"]["stack"] is None
+
+
+def test_stack_that_head_does_not_have_is_all_removed_and_warned_of(reconciler: Reconciler, git: Git) -> None:
+    commit(git, {"stacks/one/jobs.yaml": ONE})
+    git("rm", "-r", "--quiet", "stacks")
+    commit(git, {"README": "no more"})
+    said = reconciler("review", "HEAD~1", "HEAD", "stacks/one", "--json")
+    assert keys(said) == [("a", "removed")]
+    assert [warning["what"] for warning in said.document["warnings"]] == ["no manifest"]
+
+
+# ── exit codes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nowhere HEAD",
+        "HEAD nowhere",
+        "HEAD^{tree} HEAD",
+        "HEAD HEAD nowhere",
+        "HEAD HEAD ../outside",
+        "HEAD HEAD /",
+        "--all HEAD",
+        "-- --all HEAD",
+        "-- -h HEAD",
+        "HEAD..HEAD HEAD",
+        "HEAD HEAD -t nowhere",
+        "HEAD",
+    ],
+)
+def test_what_does_not_exist_is_wrong_use(reconciler: Reconciler, git: Git, line: str) -> None:
+    commit(git, {"jobs.yaml": ONE})
+    said = reconciler("review", *line.split())
+    assert (said.code, said.out) == (64, ""), said.err
+
+
+def test_revision_without_a_repository_is_wrong_use(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
+    write({"new/jobs.yaml": ONE})
+    said = reconciler("review", "main", "new")
+    assert said.code == 64
+    assert "'main' is not a directory, and no git repository was found here" in said.err
+
+
+def test_several_stacks_are_wrong_use_and_named_as_in_the_repository(
+    reconciler: Reconciler, git: Git
+) -> None:
+    commit(git, {"one/jobs.yaml": ONE, "two/jobs.yaml": ONE})
+    said = reconciler("review", "HEAD", "HEAD")
+    assert said.code == 64
+    assert "choose one of: HEAD:one, HEAD:two" in said.err
+
+
+def test_problems_of_both_sides_are_told_with_the_names_of_the_repository(
+    reconciler: Reconciler, git: Git, temporary: Path
+) -> None:
+    commit(git, {"stack/jobs.yaml": ONE.replace("lr: 0.1", "lr: ${var.x}")})
+    commit(git, {"stack/jobs.yaml": ONE.replace("boot_file", "bootfile")})
+    said = reconciler("review", "main~1", "main", "stack")
+    assert said.code == 65
+    assert "--> main~1:stack/jobs.yaml:12:" in said.err
+    assert "--> main:stack/jobs.yaml:10:" in said.err
+    assert str(temporary) not in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("broken", ["base", "head"])
+def test_invalid_manifest_is_told(reconciler: Reconciler, broken: str) -> None:
+    write({"base/jobs.yaml": ONE, "head/jobs.yaml": TWO, f"{broken}/jobs.yaml": "stack: test\njobs: []\n"})
+    assert reconciler("review", "base", "head").code == 65
+
+
+def test_repository_without_a_root_file_is_an_invalid_manifest(reconciler: Reconciler, git: Git) -> None:
+    commit(git, {"jobs.yaml": "jobs: {}\n"})
+    said = reconciler("review", "HEAD", "HEAD")
+    assert said.code == 65
+    assert "no root file" in said.err
+
+
+def test_root_file_above_the_copy_is_never_read(reconciler: Reconciler, git: Git, temporary: Path) -> None:
+    """Anybody may write to the directory for temporary files."""
+    stray = temporary / "stray.yaml"
+    stray.write_text(TWO, encoding="utf-8")
+    commit(git, {"jobs.yaml": "jobs: {}\n"})
+    said = reconciler("review", "HEAD", "HEAD")
+    stray.unlink()
+    assert said.code == 65
+
+
+# ── variables and targets ──────────────────────────────────────────────────────────────────────────
+
+WITH_VARIABLE = manifest("a", lr="${var.lr}", more="variables: {lr: {}}\n")
+
+
+def test_variable_that_only_one_side_declares_may_be_given(reconciler: Reconciler) -> None:
+    write({"old/jobs.yaml": ONE, "new/jobs.yaml": WITH_VARIABLE})
+    said = reconciler("review", "old", "new", "--var", "lr=0.1", "--json")
+    assert keys(said) == []
+    assert reconciler("review", "old", "new", "--var", "lr=0.1", "--var", "oops=1").code == 65
+
+
+def test_file_of_values_in_the_repository_is_no_manifest_of_either_side(
+    reconciler: Reconciler, git: Git
+) -> None:
+    commit(git, {"jobs.yaml": ONE, "values.yaml": "lr: 0.1\n"})
+    commit(git, {"jobs.yaml": WITH_VARIABLE})
+    said = reconciler("review", "HEAD~1", "HEAD", "--var-file", "values.yaml", "--json")
+    assert keys(said) == []
+
+
+def test_sensitive_variable_needs_no_value(reconciler: Reconciler) -> None:
+    text = manifest("a", lr="${var.key}", more="variables: {key: {sensitive: true}}\n")
+    write({"old/jobs.yaml": text, "new/jobs.yaml": text})
+    assert keys(reconciler("review", "old", "new", "--json")) == []
+
+
+def test_value_of_a_sensitive_variable_is_never_shown(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "tell-nobody-1")
+    new = manifest("a", lr="${var.key}", more="variables: {key: {sensitive: true, env: KEY}}\n")
+    write({"old/jobs.yaml": manifest("a", lr="tell-nobody-1"), "new/jobs.yaml": new})
+    for how in ((), ("--json",), ("-v",)):
+        said = reconciler("review", "old", "new", *how)
+        assert said.code == 0
+        assert "tell-nobody" not in said.out + said.err
+        assert "${var.key}" in said.out
+
+
+def test_neither_service_nor_credentials_are_needed(reconciler: Reconciler) -> None:
+    texts = (
+        text.replace("{kind: local}", "{kind: modelarts, endpoint: 'https://nowhere.invalid', project_id: p}")
+        for text in (ONE, TWO)
+    )
+    old, new = texts
+    write({"old/jobs.yaml": old, "new/jobs.yaml": new})
+    assert keys(reconciler("review", "old", "new", "--json")) == [("b", "added")]
+    assert not Path("old/.reconciler").exists()
+
+
+# ── what cannot be read ────────────────────────────────────────────────────────────────────────────
+
+
+def test_link_out_of_the_repository_and_submodules_are_told(
+    reconciler: Reconciler, git: Git, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").mkdir()
+    Path("stack").mkdir()
+    Path("stack/shared").symlink_to(tmp_path / "shared")
+    commit(git, {"stack/jobs.yaml": ONE})
+    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},stack/module")
+    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},elsewhere")
+    git("commit", "--quiet", "-m", "two")
+    said = reconciler("review", "HEAD", "HEAD", "stack")
+    assert said.code == 0
+    assert "warning: not read: HEAD:stack/module: it is a submodule" in said.out
+    assert f"warning: not read: HEAD:stack/shared: it is a link to {tmp_path}/shared" in said.out
+    assert "elsewhere" not in said.out
+
+
+def test_file_that_git_lfs_keeps_elsewhere_is_told(reconciler: Reconciler, git: Git) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12\n"
+    commit(git, {"jobs.yaml": ONE, "more.yaml": pointer})
+    said = reconciler("review", "HEAD", "HEAD")
+    assert said.code == 65
+    assert "Git LFS pointer" in said.err
+    assert "HEAD:more.yaml" in said.err
+
+
+def test_copy_is_for_its_owner_only(
+    reconciler: Reconciler, git: Git, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    copy = git_module.copy_manifests
+
+    def watched(repository: object, made: str, directory: Path) -> object:
+        seen.append(stat.S_IMODE(directory.stat().st_mode))
+        return copy(repository, made, directory)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("reconciler.review.sources.copy_manifests", watched)
+    commit(git, {"jobs.yaml": ONE})
+    assert reconciler("review", "HEAD", "HEAD").code == 0
+    assert seen == [0o700, 0o700]
+
+
+# ── what is shown ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_text_and_document_are_the_same_for_the_same_manifests(reconciler: Reconciler, git: Git) -> None:
+    commit(git, {"jobs.yaml": ONE})
+    commit(git, {"jobs.yaml": TWO})
+    for how in ("text", "json"):
+        texts = {reconciler("review", "HEAD~1", "HEAD", "-o", how).out for _ in range(2)}
+        assert len(texts) == 1
+
+
+def test_several_outputs_of_one_run(reconciler: Reconciler) -> None:
+    write({"old/jobs.yaml": ONE, "new/jobs.yaml": TWO})
+    said = reconciler("review", "old", "new", "-o", "json=review.json", "-o", "text")
+    assert said.out.splitlines()[-1].startswith("Review: 1 added, 0 removed")
+    assert json.loads(Path("review.json").read_text(encoding="utf-8"))["summary"]["added"] == 1
+
+
+def test_source_is_the_path_in_the_repository(reconciler: Reconciler, git: Git) -> None:
+    commit(git, {"stack/jobs.yaml": ONE})
+    commit(git, {"stack/jobs.yaml": manifest("b")})
+    said = reconciler("review", "HEAD~1", "HEAD", "stack", "--json")
+    assert [job["source"]["file"] for job in said.document["jobs"]] == ["stack/jobs.yaml"] * 2
+
+
+def test_hostile_names_steer_no_terminal(reconciler: Reconciler, git: Git) -> None:
+    commit(git, {"jobs.yaml": ONE})
+    evil = ONE.replace("a of the test", '"\\e[2J\\u202e"').replace(
+        "modelarts.vm.cpu.2u", '"::error::x\\e[2J"'
+    )
+    commit(git, {"jobs.yaml": evil})
+    for how in ("text", "json"):
+        said = reconciler("review", "HEAD~1", "HEAD", "-o", how)
+        assert said.code == 0
+        assert "\x1b" not in said.out
+        assert "\u202e" not in said.out
+        assert "\n::error" not in said.out
+
+
+def test_sweep_of_64_members_is_one_line(reconciler: Reconciler) -> None:
+    entry = "  s:\n    matrix: {lr: [%s]}\n" + manifest("x", lr="${matrix.lr}").partition("  x:\n")[2]
+    values = [f"0.{n}" for n in range(10, 74)]
+    old = ONE + entry % ", ".join(values)
+    write({"old/jobs.yaml": ONE, "new/jobs.yaml": old})
+    said = reconciler("review", "old", "new")
+    assert said.code == 0
+    assert len(said.out.splitlines()) <= 12, said.out
+    assert "+ create    64 jobs  new" in said.out
+    assert "Nodes: 1 -> 65 (+64)" in said.out
+    assert reconciler("review", "old", "new", "-v").out.count("+ create") == 64
+
+
+def test_adding_one_value_to_a_sweep_adds_exactly_its_members(reconciler: Reconciler) -> None:
+    entry = "  s:\n    matrix: {lr: [%s]}\n" + manifest("x", lr="${matrix.lr}").partition("  x:\n")[2]
+    write({"old/jobs.yaml": ONE + entry % "0.1, 0.2", "new/jobs.yaml": ONE + entry % "0.1, 0.2, 0.3"})
+    assert keys(reconciler("review", "old", "new", "--json")) == [("s-lr-0_3", "added")]
+
+
+def test_environment_of_git_holds_no_credentials(
+    reconciler: Reconciler, git: Git, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commit(git, {"jobs.yaml": ONE})
+    monkeypatch.setenv("HUAWEICLOUD_SDK_SK", "tell-nobody-1")
+    found = git_module.Repository.around(Path.cwd(), os.environ)
+    assert found is not None
+    assert "tell-nobody-1" not in str(found.environ)

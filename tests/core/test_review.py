@@ -1,0 +1,308 @@
+"""What a change of the manifests means: each row is two declarations of a key and the consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.declared.stack import DesiredJob, Limits, Stack, Target
+from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.review.comparison import make_review
+from reconciler.core.review.report import ChangeKind, Review, ReviewedSide
+from reconciler.core.review.side import Side
+from reconciler.core.text.secret import SecretText
+from tests.builders import a_job, a_stack, absent
+
+EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
+FOUR: dict[str, Any] = {"spec__resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 4}}
+
+
+def side(*jobs: DesiredJob, stack: Stack | None = None, **more: Any) -> Side:
+    """One manifest."""
+    head = ReviewedSide(name="side", stack="vision", manifest_digest="sha256:0")
+    return Side(head, stack or a_stack(*jobs), **more)
+
+
+def reviewed(before: Sequence[DesiredJob], after: Sequence[DesiredJob]) -> Review:
+    return make_review(side(*before), side(*after), target=None, version="1")
+
+
+def protected(value: bool | None, **changed: Any) -> DesiredJob:
+    return a_job(lifecycle={"protect": value}, **changed)
+
+
+def life(**lifecycle: Any) -> DesiredJob:
+    return a_job(lifecycle=lifecycle)
+
+
+def edited(**lifecycle: Any) -> DesiredJob:
+    return a_job(lifecycle=lifecycle, **EDITED)
+
+
+def urgent(priority: int | None) -> DesiredJob:
+    return a_job(spec__schedule_policy={} if priority is None else {"priority": priority})
+
+
+KEPT, UPDATED, REPLACED = Action.KEEP, Action.UPDATE, Action.REPLACE
+ENDED, BLOCKED, CONFLICT = Action.TERMINATE, Action.BLOCKED, Action.CONFLICT
+ADDED, REMOVED, CHANGED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANGED
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change", "action", "reason"),
+    [
+        (None, a_job(), ADDED, Action.CREATE, Reason.NOT_FOUND),
+        (absent(), a_job(), ADDED, Action.CREATE, Reason.DECLARED_AGAIN),
+        (a_job(), None, REMOVED, ENDED, Reason.NOT_IN_MANIFEST),
+        (a_job(), absent(), REMOVED, ENDED, Reason.STATE_ABSENT),
+        (None, absent(), REMOVED, ENDED, Reason.STATE_ABSENT),
+        (protected(True), None, REMOVED, BLOCKED, Reason.PROTECTED),
+        (protected(True), absent(), REMOVED, BLOCKED, Reason.PROTECTED),
+        (protected(True), absent(protect=False), REMOVED, UPDATED, Reason.PROTECTION_RELEASED),
+        (a_job(), absent(protect=True), REMOVED, BLOCKED, Reason.PROTECTED),
+        (a_job(), edited(), CHANGED, REPLACED, Reason.IMMUTABLE_CHANGED),
+        (a_job(), edited(on_change="replace"), CHANGED, REPLACED, Reason.IMMUTABLE_CHANGED),
+        (a_job(), edited(on_change="keep"), CHANGED, KEPT, Reason.CHANGE_IGNORED),
+        (a_job(), edited(on_change="fail"), CHANGED, CONFLICT, Reason.CHANGE_REFUSED),
+        (protected(True), edited(), CHANGED, BLOCKED, Reason.PROTECTED),
+        (protected(True), edited(protect=False), CHANGED, BLOCKED, Reason.PROTECTED),
+        (a_job(), life(rerun="again"), CHANGED, REPLACED, Reason.IMMUTABLE_CHANGED),
+        (a_job(), a_job(description="new"), CHANGED, UPDATED, Reason.MUTABLE_CHANGED),
+        (urgent(2), urgent(3), CHANGED, UPDATED, Reason.MUTABLE_CHANGED),
+        (urgent(2), urgent(1), CHANGED, UPDATED, Reason.MUTABLE_CHANGED),  # 1 is the documented default
+        (urgent(2), urgent(None), CHANGED, KEPT, Reason.UNCHANGED),  # the job keeps its priority
+        (a_job(), protected(True), CHANGED, UPDATED, Reason.MARKER_CHANGED),
+        (protected(True), protected(False), CHANGED, UPDATED, Reason.MARKER_CHANGED),
+        (protected(True), a_job(), CHANGED, KEPT, Reason.UNCHANGED),  # the marker still says it
+        (a_job(), life(on_failure="retry"), CHANGED, KEPT, Reason.UNCHANGED),
+        (a_job(), replace(a_job(), needs=("other",)), CHANGED, KEPT, Reason.UNCHANGED),
+    ],
+)
+def test_consequence_of_a_change(
+    before: DesiredJob | None, after: DesiredJob | None, change: ChangeKind, action: Action, reason: Reason
+) -> None:
+    found = reviewed([before] if before else [], [after] if after else [])
+    [job] = found.jobs
+    assert (job.key, job.change, job.action, job.reason) == ("a", change, action, reason)
+    assert getattr(found.summary, change) == 1
+    assert found.actions[action] == (0 if action is KEPT else 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (a_job(), a_job()),
+        (absent(), absent()),
+        (absent(), None),
+        (a_job(), protected(False)),  # no marker said that it was protected
+        (a_job(), a_job(algorithm__parameters={"lr": "0.1"})),  # the same text for the service
+        (
+            a_job(algorithm__parameters={"t": SecretText("old", "${var.t}")}),
+            a_job(algorithm__parameters={"t": SecretText("new", "${var.t}")}),
+        ),
+    ],
+)
+def test_what_means_the_same_is_no_change(before: DesiredJob, after: DesiredJob | None) -> None:
+    found = reviewed([before], [after] if after else [])
+    assert found.jobs == ()
+    assert found.summary.unchanged == 1
+
+
+def test_changed_fields_say_which_of_them_forces_a_new_job() -> None:
+    [job] = reviewed([a_job()], [a_job(description="new", lifecycle={"max_retries": 3}, **EDITED)]).jobs
+    assert [(change.path, change.forces_new_job) for change in job.changes] == [
+        ("algorithm.parameters.lr", True),
+        ("description", False),
+        ("lifecycle.max_retries", False),
+    ]
+
+
+def test_span_of_time_is_shown_as_people_write_it() -> None:
+    [job] = reviewed([a_job()], [life(retry_delay="90s")]).jobs
+    assert [(change.before, change.after) for change in job.changes] == [("2 min", "90 s")]
+
+
+def test_replace_says_after_how_much_work_it_is_refused() -> None:
+    limits = Limits.model_validate({"lost_time": "2h"})
+    found = make_review(side(a_job()), side(stack=a_stack(edited(), limits=limits)), target=None, version="1")
+    assert found.jobs[0].detail.endswith("refused after 2 h of work")
+    asked_for = reviewed([a_job()], [edited(on_change="replace")])
+    assert "refused" not in asked_for.jobs[0].detail
+
+
+# ── renames ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def formerly(key: str, old: str, **changed: Any) -> DesiredJob:
+    return replace(a_job(key, **changed), formerly=(old,))
+
+
+def test_renamed_job_goes_on() -> None:
+    found = reviewed([a_job("old")], [formerly("new", "old")])
+    [job] = found.jobs
+    assert (job.key, job.formerly, job.change) == ("new", "old", ChangeKind.RENAMED)
+    assert (job.action, job.reason) == (Action.UPDATE, Reason.RENAMED)
+    assert found.warnings == ()
+
+
+def test_renamed_and_edited_job_is_replaced() -> None:
+    [job] = reviewed([a_job("old")], [formerly("new", "old", **EDITED)]).jobs
+    assert (job.change, job.action) == (ChangeKind.RENAMED, Action.REPLACE)
+    assert job.detail.startswith("formerly old; algorithm.parameters.lr changed")
+
+
+def test_former_key_of_a_key_that_had_jobs_is_a_conflict() -> None:
+    found = reviewed([a_job("old"), a_job("new")], [formerly("new", "old")])
+    [job] = found.jobs
+    assert (job.key, job.action, job.reason) == ("new", Action.CONFLICT, Reason.RENAME_CLASH)
+
+
+def test_former_key_that_base_did_not_declare_is_no_rename() -> None:
+    found = reviewed([formerly("new", "old")], [formerly("new", "old")])
+    assert (found.jobs, found.summary.unchanged) == ((), 1)
+
+
+def test_removed_and_added_job_of_one_declaration_are_hinted_at() -> None:
+    [hint] = reviewed([a_job("old"), a_job("x", **FOUR)], [a_job("new"), a_job("x", **FOUR)]).warnings
+    assert hint.what == "may be a rename"
+    assert "old is removed, new is added with the same declaration" in hint.why
+    assert hint.fix == "if it is the same job, add `formerly: old` to new"
+
+
+def test_nearly_equal_declaration_is_hinted_at_with_what_differs() -> None:
+    [hint] = reviewed([a_job("old")], [a_job("new", **EDITED)]).warnings
+    assert "nearly the same declaration (algorithm.parameters.lr" in hint.why
+
+
+def test_quite_another_job_is_no_rename() -> None:
+    other = a_job("new", algorithm={"id": "x", "parameters": {"p": 1}}, spec={"resource": {"flavor_id": "f"}})
+    assert reviewed([a_job("old")], [other]).warnings == ()
+
+
+def members(entry: str, count: int, **changed: Any) -> list[DesiredJob]:
+    return [
+        replace(a_job(f"{entry}-{n}", algorithm__parameters={"lr": n}, **changed), sweep=entry)
+        for n in range(count)
+    ]
+
+
+def test_renamed_sweep_is_one_hint() -> None:
+    [hint] = reviewed(members("old", 64), members("new", 64)).warnings
+    assert "64 jobs are removed, and as many are added with the same declarations" in hint.why
+    assert "old-0 -> new-0, old-1 -> new-1, old-10 -> new-10 and 61 more" in hint.why
+
+
+def test_another_value_of_a_sweep_is_no_rename() -> None:
+    found = reviewed(members("sweep", 6)[:5], members("sweep", 6)[1:])
+    assert (found.summary.added, found.summary.removed, found.warnings) == (1, 1, ())
+
+
+# ── totals and settings ────────────────────────────────────────────────────────────────────────────
+
+
+def test_nodes_are_counted_per_flavor() -> None:
+    gpu = a_job("gpu", spec__resource={"flavor_id": "p3", "node_count": 8})
+    nodes = reviewed([a_job("a"), a_job("b")], [a_job("a", **FOUR), gpu, absent("b")]).nodes
+    assert (nodes.before, nodes.after) == (2, 12)
+    assert {name: (count.before, count.after) for name, count in nodes.flavors.items()} == {
+        "modelarts.vm.cpu.2u": (2, 4),
+        "p3": (0, 8),
+    }
+
+
+def test_heterogeneous_job_counts_the_nodes_of_each_task() -> None:
+    tasks = [
+        {"role": role, "task_resource": {"flavor_id": role, "node_count": 3}} for role in ("ps", "worker")
+    ]
+    nodes = reviewed([], [a_job(spec={}, tasks=tasks)]).nodes
+    assert {name: count.after for name, count in nodes.flavors.items()} == {"ps": 3, "worker": 3}
+
+
+def target(**more: Any) -> Target:
+    return Target.model_validate({"kind": "modelarts", "region": "r", "project_id": "p", **more})
+
+
+def test_changed_settings_are_told_by_their_paths() -> None:
+    before = side(targets={"prod": target(), "dev": target()}, default_target="prod")
+    limits = Limits.model_validate({"terminations": 9})
+    after = side(stack=a_stack(limits=limits), targets={"prod": target(insecure=True)}, default_target="prod")
+    found = make_review(before, after, target=None, version="1")
+    paths = {change.path: (change.before, change.after) for change in found.settings}
+    assert paths["limits.terminations"] == (5, 9)
+    assert paths["targets.prod.insecure"] == (False, True)
+    assert paths["targets.dev.project_id"] == ("p", None)
+    assert found.warnings == ()
+
+
+def test_another_project_of_the_target_is_warned_of() -> None:
+    sides = [side(a_job(), targets={"t": target(project_id=p)}, default_target="t") for p in ("p", "q")]
+    [warning] = make_review(*sides, target=None, version="1").warnings
+    assert warning.what == "another target"
+
+
+def test_another_stack_is_warned_of() -> None:
+    after = side(stack=replace(a_stack(a_job()), name="other"))
+    [warning] = make_review(side(a_job()), after, target=None, version="1").warnings
+    assert warning.what == "another stack"
+
+
+def test_manifest_that_loses_all_jobs_is_warned_of() -> None:
+    [warning] = reviewed([a_job()], []).warnings
+    assert (warning.what, warning.fix) == ("no jobs", "if that is meant, apply with --allow empty")
+
+
+def test_manifest_that_is_gone_is_warned_of() -> None:
+    nothing = Side(ReviewedSide(name="HEAD"))
+    found = make_review(side(a_job()), nothing, target=None, version="1")
+    assert [warning.what for warning in found.warnings] == ["no manifest"]
+    assert found.settings == ()
+
+
+def test_job_out_of_view_on_one_side_is_compared_all_the_same() -> None:
+    """It was moved to a file that PATH does not cover."""
+    after = replace(a_stack(is_partial=True), whole={"a": edited()}, declared_keys=frozenset("a"))
+    [job] = make_review(side(a_job()), side(stack=after), target=None, version="1").jobs
+    assert job.change is ChangeKind.CHANGED
+
+
+# ── secrets ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_literal_that_looks_like_a_secret_is_masked_on_both_sides() -> None:
+    jobs = (a_job(algorithm__environments={"API_TOKEN": f"tell-nobody-{n}"}) for n in (1, 2))
+    found = reviewed(*([job] for job in jobs))
+    assert "tell-nobody" not in str(found.document())
+    [change] = found.jobs[0].changes
+    assert change.sensitive
+
+
+# ── properties ─────────────────────────────────────────────────────────────────────────────────────
+
+_JOBS = st.dictionaries(
+    st.sampled_from("abcdef"),
+    st.sampled_from([None, edited(), life(on_change="keep"), protected(True), a_job(), a_job(**FOUR)]),
+)
+
+
+def _declared(jobs: dict[str, DesiredJob | None]) -> list[DesiredJob]:
+    return [absent(key) if job is None else replace(job, key=key) for key, job in jobs.items()]
+
+
+@given(_JOBS, _JOBS)
+def test_every_key_is_counted_once(
+    before: dict[str, DesiredJob | None], after: dict[str, DesiredJob | None]
+) -> None:
+    found = reviewed(_declared(before), _declared(after))
+    assert sum(found.summary.model_dump().values()) == len(before.keys() | after.keys())
+    assert [job.key for job in found.jobs] == sorted(job.key for job in found.jobs)
+
+
+@given(_JOBS)
+def test_manifest_compared_with_itself_has_no_change(jobs: dict[str, DesiredJob | None]) -> None:
+    found = reviewed(_declared(jobs), _declared(jobs))
+    assert (found.jobs, found.settings, found.nodes.before) == ((), (), found.nodes.after)

@@ -1,0 +1,131 @@
+"""A review as text and as a document."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.stack import DesiredJob, Limits, Target
+from reconciler.core.diagnostic import Location
+from reconciler.core.planning.plan import Change
+from reconciler.core.review.comparison import make_review
+from reconciler.core.review.report import Review, ReviewedSide
+from reconciler.core.review.side import Side
+from reconciler.render import Content, render
+from reconciler.render.style import Style, View
+from tests.builders import a_job, a_stack, absent
+from tests.render.test_golden import check
+
+COMMIT = {
+    "main": "51f1ccc977c882f63580665acce1eb858a87c867",
+    "feature": "8184509627c882f63580665acce1eb858a87c867",
+}
+TARGETS = {"prod": Target.model_validate({"kind": "modelarts", "region": "cn-north-4", "project_id": "p"})}
+
+
+def members(entry: str, count: int, **changed: Any) -> list[DesiredJob]:
+    return [
+        replace(a_job(f"{entry}-lr-{n}", algorithm__parameters={"lr": n}, **changed), sweep=entry)
+        for n in range(count)
+    ]
+
+
+def side(name: str, *jobs: DesiredJob, **more: Any) -> Side:
+    placed = [replace(job, location=Location(f"{name}:jobs.yaml", n, 3)) for n, job in enumerate(jobs, 1)]
+    head = ReviewedSide(name=name, commit=COMMIT[name], stack="vision", manifest_digest=f"sha256:{name}")
+    return Side(head, a_stack(*placed, **more), TARGETS, "prod", file_prefix=f"{name}:")
+
+
+def every_change() -> Review:
+    """One of each kind, and a sweep that grows."""
+    protected = {"protect": True}
+    four = {"flavor_id": "modelarts.p3.large", "node_count": 4}
+    before = (
+        a_job("blocked", lifecycle=protected),
+        a_job("conflict"),
+        a_job("keep"),
+        a_job("old-name"),
+        a_job("policy"),
+        a_job("replace"),
+        a_job("replace-first"),
+        a_job("terminate", spec__resource=four),
+        a_job("absent", kind="job", spec__resource=four),
+        a_job("looks-removed", algorithm__command="a"),
+        a_job("update"),
+        *members("grown", 4),
+        *members("edited", 12),
+    )
+    edit = {"algorithm__environments": {"API_TOKEN": "tell-nobody-1"}}
+    after = (
+        a_job("blocked", lifecycle=protected, **edit),
+        a_job("conflict", lifecycle={"on_change": "fail"}, **edit),
+        a_job("create", spec__auto_stop={"time_unit": "HOURS", "duration": 48}),
+        a_job("keep"),
+        replace(a_job("new-name"), formerly=("old-name",)),
+        a_job("policy", lifecycle={"on_failure": "retry"}),
+        a_job("replace", **edit),
+        a_job("replace-first", lifecycle={"replace_order": "create_first", "on_change": "replace"}, **edit),
+        a_job("looks-added", algorithm__command="a"),
+        absent("absent"),
+        a_job("update", description="the new words"),
+        *members("grown", 64),
+        *members("edited", 12, spec__resource=four),
+    )
+    limits = Limits.model_validate({"terminations": 9})
+    return make_review(
+        side("main", *before), side("feature", *after, limits=limits), target=None, version="0.0.0"
+    )
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_review_with_every_change(format_: str) -> None:
+    check(f"review.{format_}", render(Content.REVIEW, every_change(), format_, View()))
+
+
+def test_review_in_colour() -> None:
+    check("review.ansi", render(Content.REVIEW, every_change(), "text", View(Style(colour=True))))
+
+
+def test_verbose_review_shows_each_key_by_itself() -> None:
+    text = render(Content.REVIEW, every_change(), "text", View(verbose=True))
+    assert text.count("+ create") == 62
+
+
+def test_review_without_a_change_says_so() -> None:
+    found = make_review(side("main", a_job()), side("feature", a_job()), target=None, version="0.0.0")
+    assert render(Content.REVIEW, found, "text", View()) == (
+        "Stack vision on prod: main (51f1ccc977) -> feature (8184509627)\n\nNodes: 1, unchanged.\n"
+        "Review: 0 added, 0 removed, 0 renamed, 0 changed, 1 unchanged.\n"
+    )
+
+
+def test_removed_jobs_are_all_named() -> None:
+    names = [f"job-{n:03}" for n in range(300)]
+    found = make_review(
+        side("main", *map(a_job, names)), side("feature", a_job("x")), target=None, version="1"
+    )
+    text = render(Content.REVIEW, found, "text", View())
+    assert all(name in text for name in names)
+    assert text.count("- terminate") == 1
+
+
+def test_renamed_jobs_of_a_sweep_are_shown_once_with_both_keys() -> None:
+    after = [replace(job, key=f"new-{job.key}", formerly=(job.key,)) for job in members("s", 6)]
+    found = make_review(side("main", *members("s", 6)), side("feature", *after), target=None, version="1")
+    text = render(Content.REVIEW, found, "text", View())
+    assert "~ update    6 jobs  formerly the job; the job goes on" in text
+    assert "s-lr-0 -> new-s-lr-0" in text
+
+
+def test_many_flavors_are_counted() -> None:
+    jobs = [a_job(f"j{n}", spec__resource={"flavor_id": f"f{n}"}) for n in range(25)]
+    found = make_review(side("main"), side("feature", *jobs), target=None, version="1")
+    assert "  and 5 more flavors\n" in render(Content.REVIEW, found, "text", View())
+
+
+def test_secrets_are_taken_out_of_every_part() -> None:
+    found = every_change().model_copy(update={"settings": (Change(path="records", after="tell-nobody-2"),)})
+    view = View(redact=lambda text: text.replace("tell-nobody-2", "(sensitive)"))
+    assert "tell-nobody" not in render(Content.REVIEW, found, "json", view)
