@@ -31,6 +31,7 @@ from reconciler.core.outcome import EventType
 from reconciler.core.planning.allowance import Guard
 from reconciler.core.planning.decide import RULES
 from reconciler.core.planning.plan import ACTIONS, Action, Plan, Reason, last_line
+from reconciler.core.review.report import Review, ReviewSummary
 from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.text.duration import parse_duration
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
@@ -223,6 +224,22 @@ def test_the_plan_of_the_page_is_a_plan_with_every_field() -> None:
     assert shown["actions"][0].keys() == schema["$defs"]["PlannedAction"]["properties"].keys()
     assert shown["summary"].keys() == {action.value for action in Action}
     assert shown["actions"][0]["reason"] == Reason.IMMUTABLE_CHANGED
+
+
+def test_review_of_the_page_is_a_review_with_every_field() -> None:
+    shown = json.loads(fenced("docs/cli.md", "Review", "json"))
+    schema = Review.published_schema()
+    Draft202012Validator(schema).validate(shown)
+    assert shown == Review.model_validate(shown).document()
+
+
+def test_last_line_of_a_review_has_the_form_of_the_page() -> None:
+    counted = {Action.CREATE: 62, Action.UPDATE: 2, Action.REPLACE: 14, Action.TERMINATE: 3}
+    actions = dict.fromkeys(Action, 0) | counted | {Action.BLOCKED: 1, Action.CONFLICT: 1}
+    summary = ReviewSummary(added=62, removed=3, renamed=1, changed=18, unchanged=5)
+    shown = Review.model_validate(json.loads(fenced("docs/cli.md", "Review", "json")))
+    line = shown.model_copy(update={"summary": summary, "actions": actions}).last_line
+    assert fenced("docs/cli.md", "Review", "text") == line + "\n"
 
 
 def test_every_event_is_described() -> None:

@@ -47,7 +47,16 @@ _PROSE = frozenset(
 )
 _IMPORT = re.compile(r"from reconciler import .*")
 #: Options of git and pip.
-_OF_OTHERS = frozenset({"--no-optional-locks", "--porcelain", "--upgrade"})
+_OF_GIT = {
+    "--no-optional-locks",
+    "--porcelain",
+    "--no-pager",
+    "--git-common-dir",
+    "--show-prefix",
+    "--verify",
+}
+_OF_GIT |= {"--quiet", "--full-tree", "--batch"}
+_OF_OTHERS = frozenset({*_OF_GIT, "--upgrade"})
 
 
 class Text(NamedTuple):
