@@ -15,7 +15,7 @@ from reconciler.render.warnings import render_warnings
 _MOST_FLAVORS = 20
 
 
-def render_review(review: Review, view: View) -> str:
+def review_text(review: Review, view: View) -> str:
     """Show a review; the last line is fixed: docs/cli.md, "Review"."""
     style = view.style
     lines = [style.paint(_head(review), "bold"), ""]

@@ -21,12 +21,13 @@ from reconciler.core.planning.plan import Action, Plan, PlannedAction, TargetIde
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.groups import INDENT, GroupText, printable_line, render_group, render_keys
-from reconciler.render.review import render_review as render_review
+from reconciler.render.review import review_text
 from reconciler.render.style import PLAIN, Style, View
 from reconciler.render.warnings import render_warnings
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import Drift, DriftReport, Pending
+    from reconciler.core.review.report import Review
 
 
 def render_plan(plan: Plan, view: View) -> str:
@@ -149,6 +150,11 @@ def _lines_of(
 
 def _name(keys: Sequence[str]) -> str:
     return keys[0] if len(keys) == 1 else f"{len(keys)} jobs"
+
+
+def render_review(review: Review, view: View) -> str:
+    """Show a review; the last line is fixed: docs/cli.md, "Review"."""
+    return review_text(review, view)
 
 
 def render_result(result: Result, view: View) -> str:

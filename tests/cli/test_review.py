@@ -363,3 +363,29 @@ def test_environment_of_git_holds_no_credentials(
     found = git_module.Repository.around(Path.cwd(), os.environ)
     assert found is not None
     assert "tell-nobody-1" not in str(found.environ)
+
+
+ON_TARGETS = manifest("a", lr="${var.lr}", more="target: dev\nvariables: {lr: {}}\n").replace(
+    "  there: {kind: local}\n",
+    "  dev: {kind: local, variables: {lr: 0.1}}\n  prod: {kind: local, variables: {lr: 0.2}}\n",
+)
+
+
+def test_manifests_are_compared_as_they_are_on_one_target(reconciler: Reconciler) -> None:
+    write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("lr: 0.2", "lr: 0.3")})
+    assert keys(reconciler("review", "old", "new", "--json")) == []
+    said = reconciler("review", "old", "new", "-t", "prod", "--json")
+    assert keys(said) == [("a", "changed")]
+    assert said.document["target"] == "prod"
+
+
+def test_on_a_target_that_base_does_not_have_all_jobs_are_added(reconciler: Reconciler) -> None:
+    write({"old/jobs.yaml": ONE, "new/jobs.yaml": ON_TARGETS})
+    assert keys(reconciler("review", "old", "new", "-t", "prod", "--json")) == [("a", "added")]
+    assert reconciler("review", "new", "old", "-t", "prod").code == 64
+
+
+def test_values_that_targets_give_to_variables_are_no_settings(reconciler: Reconciler) -> None:
+    """They show through the jobs, and may be secrets."""
+    write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("lr: 0.2", "lr: 0.3")})
+    assert reconciler("review", "old", "new", "--json").document["settings"] == []
