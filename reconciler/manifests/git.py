@@ -78,7 +78,11 @@ class Repository:
 
     @classmethod
     def around(cls, directory: Path, environ: Mapping[str, str]) -> Repository | None:
-        """The repository that a directory lies in; None if it lies in none, or there is no git."""
+        """The repository that a directory lies in; None if it lies in none, or there is no git.
+
+        Raises:
+            GitFailed: there is one, and git does not read it: its owner is somebody else, say.
+        """
         git = which("git", path=environ.get("PATH"))
         if git is None:
             return None
@@ -86,10 +90,12 @@ class Repository:
             name: value for name, value in environ.items() if name in _INHERITED or name.startswith("GIT_")
         }
         found = cls(git, directory, "", directory, {**own, **_ENVIRONMENT})
-        common = found._line("rev-parse", "--git-common-dir")
-        prefix = found._line("rev-parse", "--show-prefix")
-        if common is None or prefix is None:
-            return None
+        done = found._run("rev-parse", "--git-common-dir", "--show-prefix")
+        if done.returncode:
+            if b"not a git repository" in done.stderr:
+                return None
+            raise _failed("git rev-parse", done.stderr)
+        common, _, prefix = os.fsdecode(done.stdout).removesuffix("\n").partition("\n")
         return cls(git, directory, prefix.rstrip("/"), (directory / common).resolve(), found.environ)
 
     def commit(self, revision: str) -> str | None:

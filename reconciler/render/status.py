@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 
-from reconciler.core.planning.groups import few, fold_alike
+from reconciler.core.planning.groups import few
 from reconciler.core.planning.status import JobStatus, LastChange, StatusReport, WaitKind
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
-from reconciler.render.groups import render_keys
 from reconciler.render.listing import render_table
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.text import render_head
@@ -18,31 +16,12 @@ from reconciler.render.warnings import render_warnings
 COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
 
 
-def render_status(report: StatusReport, style: Style = PLAIN, *, is_folded: bool = True) -> str:
-    """Show where each key stands: a table, what a person should know, and a last line that counts.
-
-    Many keys of which everything is the same are one row, with the keys below, unless not `is_folded`.
-    """
-    lines = [style.paint(head_line(report), "bold"), "", *_table(report, style, is_folded=is_folded), ""]
+def render_status(report: StatusReport, style: Style = PLAIN) -> str:
+    """Show where each key stands: a table, what a person should know, and a last line that counts."""
+    table = render_table(COLUMNS, (cells(one, report) for one in report.jobs), style)
+    lines = [style.paint(head_line(report), "bold"), "", table]
     lines += render_warnings(report.warnings, style)
     return "\n".join([*lines, summary_line(report)]) + "\n"
-
-
-def _table(report: StatusReport, style: Style, *, is_folded: bool) -> Iterator[str]:
-    rows = [cells(one, report) for one in report.jobs]
-    groups = fold_alike(rows, lambda row: row[1:], is_folded=is_folded)
-    names = [group[0][0] if len(group) == 1 else f"{len(group)} jobs" for group in groups]
-    table = render_table(
-        COLUMNS, ((name, *group[0][1:]) for name, group in zip(names, groups, strict=True)), style
-    )
-    if not table:
-        return
-    head, *body = table.splitlines()
-    yield head
-    for line, group in zip(body, groups, strict=True):
-        yield line
-        if len(group) > 1:
-            yield from render_keys([row[0] for row in group], is_cut=False)
 
 
 def head_line(report: StatusReport) -> str:

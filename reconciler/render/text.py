@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic, Severity
@@ -13,6 +13,7 @@ from reconciler.core.planning.groups import (
     fold,
     fold_alike,
     is_harmless,
+    look_of_action,
     look_of_changes,
     spell_work,
     without_name,
@@ -190,8 +191,10 @@ def _wait_end(waited: Waited, at_s: float) -> tuple[str, str]:
 _STATUS_COLOURS = {Status.DONE: "green", Status.SKIPPED: "dim"}
 
 
-def _look_of_outcome(outcome: Outcome) -> tuple[str, ...]:
-    return outcome.status, outcome.action.action, without_name(outcome.detail, outcome.key)
+def _look_of_outcome(outcome: Outcome) -> Hashable | None:
+    """What the plan shows once, the result shows once, if it ended in the same way."""
+    planned = look_of_action(outcome.action)
+    return planned and (outcome.status, without_name(outcome.detail, outcome.key), planned)
 
 
 def _outcome_lines(group: Sequence[Outcome], style: Style) -> Iterator[str]:

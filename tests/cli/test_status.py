@@ -365,3 +365,13 @@ def test_watch_for_programs_is_a_line_per_change(
     assert said.code == 130
     phases = [json.loads(line)["jobs"][0]["phase"] for line in said.out.splitlines()]
     assert phases == ["Creating", "Running", "Completed"]
+
+
+def test_long_list_of_needed_keys_says_how_many_more_there_are(
+    reconciler: Reconciler, service: Service
+) -> None:
+    text = manifest(*"abcdef", "down", url=service.url)
+    write(text.replace("  down:\n", "  down:\n    needs: [a, b, c, d, e, f]\n"))
+    assert reconciler("apply", "--yes").code == 0
+    assert "a, b, c and 3 more" in reconciler("status").out
+    assert row(reconciler, "down")["waits_for"]["keys"] == [*"abcdef"]

@@ -174,6 +174,23 @@ def test_directory_outside_of_any_repository_has_none(tmp_path: Path) -> None:
     )
 
 
+def test_repository_that_git_refuses_to_read_is_told_with_its_words(
+    git: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(git, {"a.yaml": "a"})
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(GitFailed, match="dubious ownership"):
+        repository()
+
+
+def test_place_in_the_repository_is_that_of_the_directory(git: Git) -> None:
+    commit(git, {"deep/er/a.yaml": "a"})
+    found = Repository.around(Path.cwd() / "deep/er", os.environ)
+    assert found is not None
+    assert (found.prefix, found.common_directory) == ("deep/er", repository().common_directory)
+    assert repository().prefix == ""
+
+
 def test_without_git_there_is_no_repository(git: Git) -> None:
     assert Repository.around(Path.cwd(), {**os.environ, "PATH": ""}) is None
 

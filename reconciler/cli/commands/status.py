@@ -92,7 +92,7 @@ def _show(report: StatusReport, *, as_json: bool, indent: int | None = 2) -> Non
         return
     from reconciler.render.status import render_status
 
-    console.result(render_status(report, console.style(sys.stdout), is_folded=console.verbosity == 0))
+    console.result(render_status(report, console.style(sys.stdout)))
 
 
 # --- again and again

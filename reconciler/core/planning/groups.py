@@ -103,10 +103,10 @@ def spell_work(hours: float) -> str:
 
 def fold(actions: Iterable[PlannedAction]) -> list[Group]:
     """Put actions with the same change together, where they are many; each group where its first one was."""
-    return [Group(members) for members in fold_alike(actions, _look)]
+    return [Group(members) for members in fold_alike(actions, look_of_action)]
 
 
-def _look(action: PlannedAction) -> Hashable | None:
+def look_of_action(action: PlannedAction) -> Hashable | None:
     """What is shown of an action beside its key, what it starts and what grows with time.
 
     Creates without a change belong together if they are members of one sweep: they stand in one place of a
