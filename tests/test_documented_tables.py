@@ -80,7 +80,7 @@ def _default(text: str) -> Any:
 
 def test_every_guard_that_refuses_something_is_described() -> None:
     described = {Guard(name) for name in names(table("docs/semantics.md", "Guards", "guard"))}
-    assert described == set(Guard) - {Guard.BUDGET}
+    assert described == set(Guard)
 
 
 def test_phases_are_active_or_terminal_as_the_page_says() -> None:

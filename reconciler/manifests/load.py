@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-from reconciler.core.declared.stack import DesiredJob, Limits, Stack, Target
+from pydantic import BaseModel
+
+from reconciler.core.declared.stack import NO_PRICES, DesiredJob, Limits, Stack, Target
 from reconciler.core.diagnostic import (
     Diagnostic,
     ManifestInvalid,
@@ -59,6 +61,7 @@ from reconciler.manifests.variables import (
 )
 from reconciler.manifests.yaml.document import Document
 
+_Model = TypeVar("_Model", bound=BaseModel)
 #: What may be told only because a broken file does not say what it would say.
 _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
 
@@ -270,7 +273,7 @@ class _Loading:
         target_name = self._target_name(target, targets)
         records = self._records(values)
         self._problems += records.check()
-        limits = self._limits()
+        limits, prices = self._setting("limits", Limits()), self._setting("prices", NO_PRICES)
         expander = Expander(values, environ)
         sweeps = Sweeps(expander)
         entries = sweeps.expand(merged.jobs)
@@ -293,7 +296,7 @@ class _Loading:
         self._raise_problems(Redactor(secrets | literals))
         warnings = shown(few_warnings(distinct(in_file_order(variables.warnings))), Redactor(secrets))
         return LoadedStack(
-            stack=self._stack(jobs, entries, limits, warnings),
+            stack=replace(self._stack(jobs, entries, warnings), limits=limits, prices=prices),
             root=self._files.root,
             targets=readable,
             target_name=target_name,
@@ -368,7 +371,6 @@ class _Loading:
         self,
         jobs: Mapping[str, DesiredJob],
         entries: Mapping[str, MergedEntry],
-        limits: Limits,
         warnings: tuple[Diagnostic, ...],
     ) -> Stack:
         in_view = self._files.in_view
@@ -376,19 +378,20 @@ class _Loading:
             name=self._merged.stack,
             jobs={key: job for key, job in jobs.items() if entries[key].document.path in in_view},
             declared_keys=frozenset(key for key, job in jobs.items() if not job.is_absent),
-            limits=limits,
             is_partial=self._files.is_partial,
             warnings=warnings,
             whole=jobs,
         )
 
-    def _limits(self) -> Limits:
-        if not self._merged.limits_at:
-            return Limits()
-        origin = Origin(tuple((document, ("limits",)) for document in self._merged.limits_at))
-        limits, problems = validated(Limits, self._merged.limits, origin)
+    def _setting(self, name: str, unset: _Model) -> _Model:
+        """A section of settings, as all files say it together."""
+        section = self._merged.settings[name]
+        if not section.documents:
+            return unset
+        origin = Origin(tuple((document, (name,)) for document in section.documents))
+        setting, problems = validated(type(unset), section.value, origin)
         self._problems += problems
-        return limits or Limits()
+        return setting or unset
 
     def _target_name(self, name: str | None, targets: Targets) -> str | None:
         """The target that the stack is read for; None if none was asked for, and there are several.

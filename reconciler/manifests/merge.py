@@ -16,8 +16,10 @@ from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, location_of_key
 
-_MAPPINGS = ("targets", "variables", "limits", "defaults", "templates", "jobs")
+_MAPPINGS = ("targets", "variables", "limits", "prices", "defaults", "templates", "jobs")
 _TEXTS = ("apiVersion", "stack", "target", "records")
+#: Sections that all files may add to.
+SETTINGS = ("limits", "prices")
 API_VERSION = "reconciler/v1"
 
 
@@ -51,6 +53,15 @@ class DefaultsPart(NamedTuple):
 
 
 @dataclass
+class MergedSection:
+    """What the files say together under one key of the first level."""
+
+    name: str
+    documents: tuple[Document, ...]
+    value: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class MergedManifest:
     """What the files say together, as plain values that nobody has validated yet."""
 
@@ -62,8 +73,7 @@ class MergedManifest:
     variables: dict[str, MergedEntry] = field(default_factory=dict)
     templates: dict[str, MergedEntry] = field(default_factory=dict)
     jobs: dict[str, MergedEntry] = field(default_factory=dict)
-    limits: dict[str, Any] = field(default_factory=dict)
-    limits_at: tuple[Document, ...] = ()
+    settings: dict[str, MergedSection] = field(default_factory=dict)
     defaults: tuple[DefaultsPart, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
 
@@ -82,10 +92,12 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
                 merged.problems.append(_disagreement(entry, first.document))
     _take_templates(merged, documents)
     _take_jobs(merged, documents)
-    limits = [(document, document.tree["limits"]) for document in _having(documents, "limits")]
-    for document, tree in limits:
-        merged.problems += _unite(merged.limits, tree, document, ("limits",), [d for d, _ in limits])
-    merged.limits_at = tuple(document for document, _ in limits)
+    for name in SETTINGS:
+        merged.settings[name] = setting = MergedSection(name, tuple(_having(documents, name)))
+        for document in setting.documents:
+            merged.problems += _unite(
+                setting.value, document.tree[name], document, (name,), setting.documents
+            )
     _take_defaults(merged, documents)
     return merged
 

@@ -16,7 +16,7 @@ from reconciler.render.style import Style
 INDENT = " " * 8
 WIDTH = 100
 #: So many lines of keys are shown where none of them has to be read.
-_MOST_LINES = 3
+_MOST_LINES = 2
 #: So many different things that jobs start are shown.
 _MOST_STARTS = 10
 _WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
+from reconciler.core.planning.cost import spell_cost
 from reconciler.core.planning.groups import (
     Group,
     fold,
@@ -46,10 +47,18 @@ def render_plan(plan: Plan, view: View) -> str:
     if shown:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
-    if plan.lost_node_hours:
-        lines.append(f"Discards {spell_work(plan.lost_node_hours)} of work.")
+    lines += _sums(plan)
     lines.append(plan.last_line)
     return "\n".join(lines) + "\n"
+
+
+def _sums(plan: Plan) -> Iterator[str]:
+    """What the plan throws away, and what it may take."""
+    if plan.lost_node_hours:
+        yield f"Discards {spell_work(plan.lost_node_hours)} of work."
+    # Of one action the sum says what its own line says.
+    if plan.cost is not None and sum(action.cost is not None for action in plan.actions) > 1:
+        yield f"Starts {spell_cost(plan.cost)}."
 
 
 def render_head(stack: str, target: TargetIdentity) -> str:
@@ -73,10 +82,16 @@ def _text_of(group: Group) -> GroupText:
         names=[one.key for one in group.actions],
         explanation=group.explanation,
         revisions=[_revision(one) for one in group.actions],
-        starts=[one.starts for one in group.actions],
+        starts=[_starts(one) for one in group.actions],
         changes=action.changes,
         is_cut=group.is_harmless,
     )
+
+
+def _starts(action: PlannedAction) -> str:
+    """What an action starts, and what that costs."""
+    cost = spell_cost(action.cost) if action.cost is not None else ""
+    return "; ".join(part for part in (action.starts, cost) if part)
 
 
 def _revision(action: PlannedAction) -> str:

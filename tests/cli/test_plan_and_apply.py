@@ -51,6 +51,7 @@ def test_the_plan_document(reconciler: Reconciler) -> None:
         "complete",
         "summary",
         "lost_node_hours",
+        "cost",
         "actions",
         "warnings",
     ]
@@ -60,7 +61,7 @@ def test_the_plan_document(reconciler: Reconciler) -> None:
     action = document["actions"][0]
     assert list(action) == [
         *("key", "action", "reason", "detail", "before", "after", "changes", "source"),
-        *("elapsed", "nodes", "lost_node_hours", "ended_badly", "rerun_of"),
+        *("elapsed", "nodes", "lost_node_hours", "cost", "ended_badly", "rerun_of"),
     ]
     assert action["before"] is None
     assert action["after"]["name"] == "a"

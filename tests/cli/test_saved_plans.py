@@ -120,7 +120,7 @@ def test_it_is_the_document_of_plan_json_and_what_is_needed_to_carry_it_out(
 
 ACTION_FIELDS = (
     *("key", "action", "reason", "detail", "before", "after", "changes", "source"),
-    *("elapsed", "nodes", "lost_node_hours", "ended_badly", "rerun_of"),
+    *("elapsed", "nodes", "lost_node_hours", "cost", "ended_badly", "rerun_of"),
 )
 
 

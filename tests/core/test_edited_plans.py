@@ -274,14 +274,15 @@ def is_open(said: str) -> bool:
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_edited_field_is_invalid_unless_movement_explains_it(name: str) -> None:
     accepted, data = [], saved(SITUATIONS[name])
+    meant = read(data, "plan.json", VERSION, strict=True)
     for said, edited in edits(data):
         if json.dumps(edited) == json.dumps(data):
             continue
         try:
-            read(edited, "plan.json", VERSION, strict=True)
+            is_the_same = read(edited, "plan.json", VERSION, strict=True) == meant
         except (ManifestInvalid, StalePlan):
             continue
-        if not is_open(said):
+        if not is_the_same and not is_open(said):
             accepted.append(said)
     assert accepted == []
 

@@ -53,7 +53,8 @@ def test_creates_of_one_sweep_are_shown_once_with_what_they_start_and_how_many()
     text = text_of(plan_for(a_stack(*sweep(keys(64)))))
     lines = text.splitlines()
     assert lines[2] == "  + create    64 jobs  r1   new"
-    assert lines[-3] == f"{INDENT}each: 1 × modelarts.vm.cpu.2u, pytorch"
+    assert lines[-4] == f"{INDENT}each: 1 × modelarts.vm.cpu.2u, pytorch; unbounded node-hours"
+    assert lines[-2] == "Starts unbounded node-hours."
     assert lines[-1] == "Plan: 64 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
     assert len(lines) <= 10
 
@@ -62,7 +63,10 @@ def test_creates_of_one_sweep_that_start_different_things_say_how_many_start_eac
     large = sweep(keys(3, "large"), spec__resource={"flavor_id": "p3", "node_count": 8})
     text = text_of(plan_for(a_stack(*sweep(keys(6, "small")), *large)))
     assert "9 jobs" in text
-    assert f"{INDENT}6 jobs: 1 × modelarts.vm.cpu.2u, pytorch\n{INDENT}3 jobs: 8 × p3, pytorch\n" in text
+    assert (
+        f"{INDENT}6 jobs: 1 × modelarts.vm.cpu.2u, pytorch; unbounded node-hours\n{INDENT}3 jobs: 8 × p3, pytorch; unbounded node-hours\n"
+        in text
+    )
 
 
 def test_creates_of_entries_of_their_own_are_shown_one_by_one() -> None:
@@ -169,7 +173,7 @@ def outcomes(status: Status, detail: str = "") -> Result:
 def test_what_became_of_many_jobs_is_shown_once() -> None:
     lines = render_result(outcomes(Status.DONE), View()).splitlines()
     assert lines[0] == "  succeeded create 300 jobs"
-    assert len(lines) == 5
+    assert len(lines) == 4
     assert re.search(r"and \d+ more$", lines[-2])
     assert lines[-1] == "Applied: 300 succeeded."
 

@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.text.secret import show
+
+_POOLS = ("pool_id", "pool_group_id")
+
+
+class UsedNodes(NamedTuple):
+    """Nodes that a job takes, of one flavor; of a pool where the job names no flavor."""
+
+    nodes: int
+    name: str
+
+
+def resources(body: Mapping[str, Any]) -> list[UsedNodes]:
+    """The nodes that a job with this body takes, those of its tasks included."""
+    found = []
+    for resource in _resource_trees(body):
+        name = next((resource[one] for one in ("flavor_id", *_POOLS) if resource.get(one)), None)
+        if name:
+            count = resource.get("node_count", 1)
+            found.append(UsedNodes(count if isinstance(count, int) else 1, str(name)))
+    return found
+
+
+def auto_stop_hours(body: Mapping[str, Any]) -> float | None:
+    """After how many hours the service stops the job; None if it does not."""
+    duration = _mapping(_mapping(body, "spec"), "auto_stop").get("duration")
+    return float(duration) if isinstance(duration, int | float) else None
 
 
 def summarize(body: Mapping[str, Any]) -> str:
@@ -42,11 +68,15 @@ def nodes_by_place(body: Mapping[str, Any]) -> Counter[str]:
 
 def _resources(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
     """The nodes of the job, and of each of its tasks, with what they are."""
-    resources = [_mapping(_mapping(body, "spec"), "resource")]
-    resources += [_mapping(task, "task_resource") for task in _tasks(body)]
-    for resource in resources:
+    for resource in _resource_trees(body):
         if place := _place(resource):
             yield resource.get("node_count", 1), place
+
+
+def _resource_trees(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield _mapping(_mapping(body, "spec"), "resource")
+    for task in _tasks(body):
+        yield _mapping(task, "task_resource")
 
 
 def _tasks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -55,7 +85,7 @@ def _tasks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _place(resource: Mapping[str, Any]) -> str:
     flavor = resource.get("flavor_id")
-    pool = next((resource[name] for name in ("pool_id", "pool_group_id") if resource.get(name)), None)
+    pool = next((resource[name] for name in _POOLS if resource.get(name)), None)
     if flavor and pool:
         return f"{flavor} of pool {pool}"
     return str(flavor or (f"pool {pool}" if pool else ""))

@@ -18,6 +18,7 @@ from reconciler.core.declared.stack import (
     JobEntry,
     Limits,
     Manifest,
+    Prices,
     Target,
     Variable,
 )
@@ -56,6 +57,7 @@ def manifest_schema() -> dict[str, Any]:
         "targets": _section({"$ref": "#/$defs/Target"}, {"minLength": 1}),
         "variables": _section({"$ref": "#/$defs/Variable"}, {"pattern": _whole(VARIABLE_NAME)}),
         "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, {"type": "null"}]},
+        "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, {"type": "null"}]},
         "records": {"type": ["string", "null"], "pattern": _RECORDS},
         "defaults": {"anyOf": [defaults, {"type": "null"}]},
         "templates": _section(template, {"minLength": 1}),
@@ -92,7 +94,7 @@ def _definitions() -> dict[str, Schema]:
     for model in expanded:
         for name, schema in _models(model).items():
             definitions[name] = _with_expressions(schema)
-    definitions |= _models(Variable) | _models(Limits)
+    definitions |= _models(Variable) | _models(Limits) | _models(Prices)
     _relax_required(definitions)
     _add_mapping_forms(definitions)
     definitions["JobEntry"]["properties"]["raw"] |= _raw()

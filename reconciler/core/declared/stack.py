@@ -268,6 +268,34 @@ class Limits(Strict):
         float, Field(ge=0, le=100, description="A smaller percentage of the stack's keys may do so, too.")
     ] = 30
 
+    node_hours: Annotated[float | None, Field(ge=0)] = Field(
+        None, description="Node-hours that the jobs started by one apply may take at most."
+    )
+    cost: Annotated[float | None, Field(ge=0)] = Field(
+        None,
+        description="What the jobs started by one apply may cost at most, in the currency of the prices.",
+    )
+
+
+class Prices(Strict):
+    """What compute costs, so that a plan can say what it would spend."""
+
+    currency: Annotated[str | None, Field(min_length=1, max_length=16)] = Field(
+        None, description="Currency of the prices, e.g. CNY."
+    )
+    node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict, description="Price of one node for one hour, by flavor."
+    )
+
+    @model_validator(mode="after")
+    def _has_currency(self) -> Self:
+        if self.node_hour and self.currency is None:
+            raise PydanticCustomError("rule", "currency is required where node_hour has prices")
+        return self
+
+
+NO_PRICES = Prices()
+
 
 class Manifest(Strict):
     """One manifest file, or the merge of a stack's files."""
@@ -284,6 +312,9 @@ class Manifest(Strict):
         None,
         description=f"Record store: {' or '.join(kind.form for kind in STORES)}; default: a file in "
         ".reconciler/ beside the root file.",
+    )
+    prices: Prices = Field(
+        default_factory=lambda: Prices(), description="What compute costs, for the costs that a plan shows."
     )
     defaults: dict[str, Any] = Field(
         default_factory=dict, description="Defaults merged into every job of the stack."
@@ -362,6 +393,7 @@ class Stack:
     jobs: Mapping[str, DesiredJob]
     declared_keys: frozenset[str]
     limits: Limits = field(default_factory=Limits)
+    prices: Prices = NO_PRICES
     is_partial: bool = False
     left_out: int = 0
     chosen: frozenset[str] | None = None

@@ -9,11 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from reconciler.core.declared.stack import OnChange, Stack
+from reconciler.core.declared.stack import OnChange, Prices, Stack
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances, Guard
-from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, Reason, lost_sum
+from reconciler.core.planning.cost import total_cost, unpriced
+from reconciler.core.planning.plan import Action, Cost, PlannedAction, PlanWarning, Reason, lost_sum
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+
+#: So many names stand in a message.
+_MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,49 @@ def _too_many_reruns(proposal: Proposal, _: Allowances) -> Diagnostic | None:
     return Diagnostic("too much finished work would run again", why, _read_again(Guard.RERUNS))
 
 
+def _over_budget(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+    """What is started may take more than `limits.node_hours`, or cost more than `limits.cost`."""
+    limits = proposal.stack.limits
+    starting = [action for action in proposal.actions if action.cost is not None]
+    if not starting or (limits.node_hours is None and limits.cost is None):
+        return None
+    total = total_cost(starting)
+    words = _too_much_work(starting, total, limits.node_hours)
+    if words is None and limits.cost is not None:
+        words = _too_expensive(starting, total, limits.cost, proposal.stack.prices)
+    return None if words is None else Diagnostic("over budget", *words)
+
+
+def _too_much_work(
+    starting: Sequence[PlannedAction], total: Cost, limit: float | None
+) -> tuple[str, str] | None:
+    if total.node_hours_max is None:
+        unbounded = [a.key for a in starting if a.cost is not None and a.cost.node_hours_max is None]
+        why = f"{_listed(unbounded)} may run without end, which exceeds every limit"
+        return why, f"set spec.auto_stop, or {_pass(Guard.BUDGET)}"
+    if limit is None or total.node_hours_max <= limit:
+        return None
+    why = f"up to {total.node_hours_max:,.1f} node-hours would be started; the limit is {limit:,g}"
+    return why, _read_again(Guard.BUDGET)
+
+
+def _too_expensive(
+    starting: Sequence[PlannedAction], total: Cost, limit: float, prices: Prices
+) -> tuple[str, str] | None:
+    if total.cost_max is None:
+        why = f"what it costs is unknown: no price for {_listed(unpriced(starting, prices))}"
+        return why, f"add it to prices.node_hour, or {_pass(Guard.BUDGET)}"
+    if total.cost_max <= limit:
+        return None
+    why = f"up to {total.currency} {total.cost_max:,.2f} would be spent; the limit is {limit:,g}"
+    return why, _read_again(Guard.BUDGET)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
 def _is_much(count: int, whole: int, limit: int, percent: float) -> bool:
     """Whether a count reaches both limits: a number, and a share of the whole in percent."""
     return count >= limit and count * 100 >= percent * whole
@@ -153,5 +200,6 @@ _JUDGES: Mapping[Guard, Callable[[Proposal, Allowances], Diagnostic | None]] = M
         Guard.TERMINATIONS: _too_many_terminations,
         Guard.LOST_WORK: _too_much_lost_work,
         Guard.RERUNS: _too_many_reruns,
+        Guard.BUDGET: _over_budget,
     }
 )

@@ -160,6 +160,18 @@ class After(Frozen):
     digest: str
 
 
+class Cost(Frozen):
+    """What is started, in node-hours and in money; null where it is unknown, or bounded by nothing."""
+
+    node_hours_max: float | None = Field(None, description="At most, by auto_stop; null: unbounded.")
+    node_hours_expected: float | None = Field(
+        None, description="Median of the key's completed revisions; null: there are none."
+    )
+    cost_max: float | None = Field(None, description="Price of node_hours_max.")
+    cost_expected: float | None = Field(None, description="Price of node_hours_expected.")
+    currency: str | None = Field(None, description="Currency of the prices; null: the manifest has none.")
+
+
 class Source(Frozen):
     """Where in the manifest the key stands; line and column count from 1."""
 
@@ -178,7 +190,7 @@ class Source(Frozen):
 #: What an action says only if it is carried out, or kept as it is.
 _CARRIED_OUT = (
     *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
-    *("lost_node_hours", "lost_time", "rerun_of", "ended_badly"),
+    *("lost_node_hours", "lost_time", "cost", "rerun_of", "ended_badly"),
 )
 
 
@@ -201,6 +213,7 @@ class PlannedAction(Frozen):
     )
     nodes: int | None = Field(None, description="Nodes that this work is done on.")
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the action discards.")
+    cost: Cost | None = Field(None, description="For create and replace: what the new job costs.")
     ended_badly: bool = Field(False, description="For keep: whether its job ended badly.")
     rerun_of: int | None = Field(
         None, description="For create: the newest revision, if it completed and its work runs again."
@@ -322,6 +335,7 @@ class Plan(Head):
     complete: bool = Field(description="False when something could not be read.")
     summary: Summary
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the actions discard.")
+    cost: Cost | None = Field(None, description="Sums of the costs; null in a sum: one of them is unknown.")
     actions: tuple[PlannedAction, ...] = Field(description="Sorted by key, then revision.")
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 

@@ -15,6 +15,7 @@ from reconciler.core.observed.ownership import KeyView, Ownership
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
+from reconciler.core.planning.cost import cost_of, total_cost
 from reconciler.core.planning.decide import Case, decide, needs_details, newest, rests_on_absence
 from reconciler.core.planning.dependencies import held_back
 from reconciler.core.planning.guards import Proposal, refusals
@@ -180,7 +181,8 @@ def make_plan(
 ) -> Plan:
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
     actions, warnings = _decide_all(stack, snapshot, context)
-    actions.sort(key=_by_key_then_revision)
+    actions = [_with_cost(action, stack, snapshot) for action in sorted(actions, key=_by_key_then_revision)]
+    cost = total_cost(actions)
     proposal = Proposal(
         stack,
         actions,
@@ -199,10 +201,18 @@ def make_plan(
         complete=_is_complete(actions, snapshot.ownership),
         summary=count(actions),
         lost_node_hours=lost_sum(actions),
+        cost=cost,
         actions=tuple(actions),
         warnings=few_of_a_kind((*snapshot_warnings(stack, snapshot), *guard_warnings(proposal), *warnings)),
         refusals=refused,
     )
+
+
+def _with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> PlannedAction:
+    if not action.traits.starts_a_job or action.desired is None:
+        return action
+    revisions = snapshot.view(action.key, stack.find(action.key)).ever_owned
+    return action.model_copy(update={"cost": cost_of(action.desired, revisions, stack.prices)})
 
 
 class _Decided(NamedTuple):

@@ -23,6 +23,7 @@ from reconciler.core.observed.identity import (
     stack_problem,
 )
 from reconciler.core.observed.phase import Operation, may, parse_phase
+from reconciler.core.planning.cost import node_hours_max, total_cost
 from reconciler.core.planning.plan import (
     Action,
     After,
@@ -226,6 +227,10 @@ def miscounted(plan: Plan) -> Iterator[str]:
         yield "summary: does not match the actions"
     if plan.lost_node_hours != lost_sum(plan.actions):
         yield "lost_node_hours: not the sum of the actions"
+    if plan.cost != total_cost(plan.actions):
+        yield "cost: not the sum of the actions"
+    if len({action.cost.currency for action in plan.actions if action.cost is not None}) > 1:
+        yield "cost: the actions name several currencies"
 
 
 def _order_of(action: PlannedAction) -> tuple[str, int]:
@@ -276,6 +281,13 @@ def _lost_node_hours(action: PlannedAction) -> float:
     return node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0.0
 
 
+def _is_cost_of(action: PlannedAction) -> bool:
+    """Whether an action that starts a job, and no other, says what that may take."""
+    if action.cost is None:
+        return not action.traits.starts_a_job
+    return action.traits.starts_a_job and action.cost.node_hours_max == node_hours_max(action.desired or {})
+
+
 def _is_update(action: PlannedAction, reasons: frozenset[Reason]) -> bool:
     return action.action is Action.UPDATE and action.reason in reasons
 
@@ -293,6 +305,7 @@ _CONTRADICTIONS: tuple[tuple[str, Callable[[PlannedAction], bool]], ...] = (
         "lost_node_hours does not match elapsed and nodes",
         lambda a: a.lost_node_hours != _lost_node_hours(a),
     ),
+    ("cost: not what the body may take", lambda a: not _is_cost_of(a)),
     (
         "replace_order is not allowed here",
         lambda a: a.replace_order is not ReplaceOrder.TERMINATE_FIRST and a.action is not Action.REPLACE,

@@ -38,7 +38,7 @@ _DEEPEST = 100
 
 CHECKSUM = "checksum"
 #: The jobs may move, and what they have done grows.
-_OPEN_IN_ACTION = ("before", "after", "elapsed", "lost_node_hours")
+_OPEN_IN_ACTION = ("before", "after", "elapsed", "lost_node_hours", "cost")
 #: The head's part under the seal of the options.
 _HEAD = ("stack", "manifest_digest", "applyable", "complete", "summary", "warnings")
 #: Another place is another target, and the plan stale there.

@@ -1,0 +1,109 @@
+"""What an action costs: the node-hours of the job that it starts, at most and as expected, and their price.
+
+At most is what `auto_stop` allows; without it the job is unbounded. Expected is the median of the key's
+completed revisions. Source: docs/semantics.md, "Costs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Any
+
+from reconciler.core.declared.body_summary import UsedNodes, auto_stop_hours, resources
+from reconciler.core.declared.stack import NO_PRICES, Prices
+from reconciler.core.observed.ownership import Revision
+from reconciler.core.observed.phase import Phase
+from reconciler.core.planning.groups import spell_work
+from reconciler.core.planning.plan import Cost, PlannedAction, node_hours
+
+#: Amounts are rounded to a hundredth of a cent, work to a few node-seconds.
+_MONEY, _WORK = 4, 6
+
+
+def cost_of(body: Mapping[str, Any], revisions: Iterable[Revision], prices: Prices = NO_PRICES) -> Cost:
+    """Return what a job with this create body costs, whose key had these revisions."""
+    used = resources(body)
+    most = node_hours_max(body)
+    expected = _expected_node_hours(revisions)
+    price = _price_of_node_hour(used, prices)
+    return Cost(
+        node_hours_max=most,
+        node_hours_expected=expected,
+        cost_max=_money(most, price),
+        cost_expected=_money(expected, price),
+        currency=prices.currency,
+    )
+
+
+def node_hours_max(body: Mapping[str, Any]) -> float | None:
+    """The node-hours that a job with this body may take; None if nothing stops it."""
+    hours = auto_stop_hours(body)
+    return None if hours is None else round(hours * _nodes(resources(body)), _WORK)
+
+
+def total_cost(actions: Iterable[PlannedAction]) -> Cost:
+    """The sums over all actions that start a job; a sum with an unknown in it is None."""
+    costs = [action.cost for action in actions if action.cost is not None]
+    return Cost(
+        node_hours_max=_sum([cost.node_hours_max for cost in costs]),
+        node_hours_expected=_sum([cost.node_hours_expected for cost in costs]),
+        cost_max=_sum([cost.cost_max for cost in costs]),
+        cost_expected=_sum([cost.cost_expected for cost in costs]),
+        # All have the one of the manifest.
+        currency=next((cost.currency for cost in costs), None),
+    )
+
+
+def spell_cost(cost: Cost) -> str:
+    """Say a cost for people: `at most 384.0 node-hours (CNY 10,944.00), 12.5 expected (CNY 356.25)`."""
+    text = "unbounded node-hours"
+    if cost.node_hours_max is not None:
+        text = f"at most {spell_work(cost.node_hours_max)}{_price(cost.cost_max, cost.currency)}"
+    if cost.node_hours_expected is not None:
+        price = _price(cost.cost_expected, cost.currency)
+        text += f", {spell_work(cost.node_hours_expected)} expected{price}"
+    return text
+
+
+def _price(amount: float | None, currency: str | None) -> str:
+    return "" if amount is None else f" ({currency} {amount:,.2f})"
+
+
+def unpriced(actions: Iterable[PlannedAction], prices: Prices) -> tuple[str, ...]:
+    """The flavors that actions start nodes of and that have no price, sorted; a pool counts by its id."""
+    bodies = (action.desired for action in actions if action.cost is not None and action.desired)
+    used = {one.name for body in bodies for one in resources(body)}
+    return tuple(sorted(used - prices.node_hour.keys())) or ("jobs that name neither flavor nor pool",)
+
+
+def _expected_node_hours(revisions: Iterable[Revision]) -> float | None:
+    done = [
+        node_hours(one.job.duration_s, one.job.node_count)
+        for one in revisions
+        if one.job.phase is Phase.COMPLETED and one.job.duration_s is not None
+    ]
+    return round(median(done), _WORK) if done else None
+
+
+def _price_of_node_hour(used: Iterable[UsedNodes], prices: Prices) -> float | None:
+    """The mean price of an hour of one of the nodes; None if one of them has none."""
+    used = list(used)
+    found = [(one.nodes, prices.node_hour.get(one.name)) for one in used]
+    nodes = _nodes(used)
+    if not nodes or any(price is None for _, price in found):
+        return None
+    return sum(count * (price or 0.0) for count, price in found) / nodes
+
+
+def _nodes(used: Iterable[UsedNodes]) -> int:
+    return sum(one.nodes for one in used)
+
+
+def _money(work: float | None, price: float | None) -> float | None:
+    return None if work is None or price is None else round(work * price, _MONEY)
+
+
+def _sum(amounts: list[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return None if len(known) < len(amounts) else round(sum(known), _WORK)

@@ -1,0 +1,176 @@
+"""docs/semantics.md, "Costs": what a plan would spend, and the budget that refuses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.stack import Limits, Prices
+from reconciler.core.planning.cost import spell_cost
+from reconciler.core.planning.plan import Cost, Plan, without_growing
+from tests.builders import HOUR, a_job, a_stack, seen
+from tests.core.history import a_memory, past
+from tests.core.test_decision_table import plan_for
+
+FLAVOR = "modelarts.vm.cpu.2u"
+PRICES = Prices.model_validate({"currency": "CNY", "node_hour": {FLAVOR: 2.5, "gpu": 28.5}})
+
+
+def bounded(key: str = "a", hours: int = 48, nodes: int = 8, **changed: Any) -> Any:
+    """A job that its auto_stop ends."""
+    stop = {"time_unit": "HOURS", "duration": hours}
+    resource = {"flavor_id": FLAVOR, "node_count": nodes}
+    return a_job(key, spec={"resource": resource, "auto_stop": stop}, **changed)
+
+
+def cost(plan: Plan, key: str = "a") -> Cost:
+    """What one action costs."""
+    found = next(action.cost for action in plan.actions if action.key == key)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("job", "prices", "most", "price"),
+    [
+        (bounded(), PRICES, 384.0, 960.0),
+        (bounded(), Prices(), 384.0, None),
+        (a_job(), PRICES, None, None),
+        (bounded(nodes=1, hours=1), PRICES, 1.0, 2.5),
+        (a_job(spec={"resource": {"flavor_id": "other"}}), PRICES, None, None),
+    ],
+    ids=["bounded", "no prices", "unbounded", "one hour", "unknown flavor"],
+)
+def test_most_of_a_create_is_what_auto_stop_allows(
+    job: Any, prices: Prices, most: float | None, price: float | None
+) -> None:
+    found = cost(plan_for(a_stack(job, prices=prices)))
+    assert (found.node_hours_max, found.cost_max) == (most, price)
+    assert found.node_hours_expected is None
+
+
+def test_each_task_counts_with_its_own_flavor() -> None:
+    tasks = [
+        {"role": "a", "task_resource": {"flavor_id": FLAVOR, "node_count": 2}},
+        {"role": "b", "task_resource": {"flavor_id": "gpu", "node_count": 1}},
+    ]
+    stop = {"time_unit": "HOURS", "duration": 10}
+    job = a_job(tasks=tasks, spec={"auto_stop": stop})
+    found = cost(plan_for(a_stack(job, prices=PRICES)))
+    assert (found.node_hours_max, found.cost_max) == (30.0, 335.0)
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [([1.0], 2.0), ([1.0, 3.0], 4.0), ([1.0, 2.0, 9.0], 4.0), ([], None)],
+)
+def test_expected_is_the_median_of_the_completed_revisions(
+    hours: list[float], expected: float | None
+) -> None:
+    old = a_job(algorithm__parameters={"lr": 9})
+    done = [
+        seen(old, revision=number, phase="Completed", ran_s=one * HOUR, node_count=2)
+        for number, one in enumerate(hours, 1)
+    ]
+    failed = seen(old, revision=len(hours) + 1, phase="Failed", ran_s=HOUR * 99)
+    found = cost(plan_for(a_stack(a_job(), prices=PRICES), *done, failed))
+    assert found.node_hours_expected == expected
+    assert found.cost_expected == (None if expected is None else expected * 2.5)
+
+
+def test_expected_counts_what_only_the_history_knows() -> None:
+    done = past(a_job(algorithm__parameters={"lr": 9}), phase="Completed", ran_s=2 * HOUR)
+    found = cost(plan_for(a_stack(a_job()), memory=a_memory(done)))
+    assert found.node_hours_expected == 2.0
+
+
+def test_replace_costs_and_what_starts_nothing_costs_nothing() -> None:
+    kept, ended, edited = a_job("kept"), a_job("ended"), bounded("edited")
+    jobs = [seen(kept), seen(ended), seen(bounded("edited", hours=1))]
+    plan = plan_for(a_stack(kept, edited), *jobs)
+    assert {action.key: action.cost is not None for action in plan.actions} == {
+        "edited": True,
+        "ended": False,
+        "kept": False,
+    }
+
+
+def test_total_is_the_sum_and_unknown_if_one_is() -> None:
+    known = plan_for(a_stack(bounded("a"), bounded("b", hours=2), prices=PRICES)).cost
+    assert known == Cost(node_hours_max=400.0, cost_max=1000.0, currency="CNY")
+    unknown = plan_for(a_stack(bounded("a"), a_job("b"), prices=PRICES)).cost
+    assert unknown == Cost(currency="CNY")
+    nothing = plan_for(a_stack(prices=PRICES)).cost
+    assert nothing is not None
+    assert (nothing.node_hours_max, nothing.cost_max) == (0.0, 0.0)
+
+
+def test_costs_stand_in_no_digest() -> None:
+    document = plan_for(a_stack(bounded(), prices=PRICES)).document()
+    assert document["cost"]["cost_max"] == 960.0
+    left = without_growing(document)
+    assert "cost" not in left
+    assert "cost" not in left["actions"][0]
+
+
+# --- the budget
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"node_hours": 383}, "up to 384.0 node-hours would be started; the limit is 383"),
+        ({"cost": 959}, "up to CNY 960.00 would be spent; the limit is 959"),
+        ({"node_hours": 384, "cost": 960}, None),
+        ({}, None),
+    ],
+)
+def test_plan_over_budget_is_refused(limits: dict[str, float], said: str | None) -> None:
+    stack = a_stack(bounded(), prices=PRICES, limits=Limits.model_validate(limits))
+    plan = plan_for(stack)
+    assert [refusal.why for refusal in plan.refusals] == ([said] if said else [])
+    assert plan.applyable is (said is None)
+    assert plan_for(stack, allow=("budget",)).applyable
+
+
+@pytest.mark.parametrize("limits", [{"node_hours": 1e9}, {"cost": 1e9}])
+def test_job_without_auto_stop_exceeds_every_limit(limits: dict[str, float]) -> None:
+    stack = a_stack(bounded("a"), a_job("endless"), prices=PRICES, limits=Limits.model_validate(limits))
+    (refusal,) = plan_for(stack).refusals
+    assert refusal.why == "endless may run without end, which exceeds every limit"
+    assert refusal.fix == "set spec.auto_stop, or add --allow budget"
+
+
+def test_flavor_without_a_price_exceeds_a_limit_of_cost() -> None:
+    resource = {"flavor_id": "new.flavor", "node_count": 1}
+    job = a_job(spec={"resource": resource, "auto_stop": {"time_unit": "HOURS", "duration": 1}})
+    (refusal,) = plan_for(a_stack(job, prices=PRICES, limits=Limits(cost=100))).refusals
+    assert refusal.why == "what it costs is unknown: no price for new.flavor"
+
+
+def test_plan_that_starts_nothing_is_within_every_budget() -> None:
+    job = a_job()
+    assert plan_for(a_stack(job, limits=Limits(node_hours=0, cost=0)), seen(job)).refusals == ()
+
+
+# --- words
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (Cost(), "unbounded node-hours"),
+        (Cost(node_hours_max=384.0), "at most 384.0 node-hours"),
+        (
+            Cost(node_hours_max=384.0, cost_max=10944.0, currency="CNY"),
+            "at most 384.0 node-hours (CNY 10,944.00)",
+        ),
+        (
+            Cost(node_hours_expected=12.5, cost_expected=31.25, currency="CNY"),
+            "unbounded node-hours, 12.5 node-hours expected (CNY 31.25)",
+        ),
+    ],
+)
+def test_cost_is_spelled_for_people(found: Cost, text: str) -> None:
+    assert spell_cost(found) == text
