@@ -63,10 +63,8 @@ def test_creates_of_one_sweep_that_start_different_things_say_how_many_start_eac
     large = sweep(keys(3, "large"), spec__resource={"flavor_id": "p3", "node_count": 8})
     text = text_of(plan_for(a_stack(*sweep(keys(6, "small")), *large)))
     assert "9 jobs" in text
-    assert (
-        f"{INDENT}6 jobs: 1 × modelarts.vm.cpu.2u, pytorch; unbounded node-hours\n{INDENT}3 jobs: 8 × p3, pytorch; unbounded node-hours\n"
-        in text
-    )
+    assert f"{INDENT}6 jobs: 1 × modelarts.vm.cpu.2u, pytorch; unbounded node-hours\n" in text
+    assert f"{INDENT}3 jobs: 8 × p3, pytorch; unbounded node-hours\n" in text
 
 
 def test_creates_of_entries_of_their_own_are_shown_one_by_one() -> None:
