@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.core.declared.canonical import walk_rules
 from reconciler.core.text.masking import _name_of
-from reconciler.core.text.secret_detection import is_secret_name, looks_secret
+from reconciler.core.text.secret_detection import is_secret_name, looks_secret, secret_parts, without_parts
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 
@@ -81,6 +81,8 @@ def test_what_says_nothing_is_no_secret_whatever_its_name(value: str) -> None:
         "python train.py --lr 0.1 --hf-token hunter2",
         "python train.py --password=hunter2",
         "API_KEY=hunter2 python train.py",
+        "export API_KEY=hunter2; python train.py",
+        "python --hf-token hunter2",
         '{"password": "hunter2"}',
         "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
         "x9Kd83jsLq02mZpT7vBnR4cW",
@@ -88,6 +90,25 @@ def test_what_says_nothing_is_no_secret_whatever_its_name(value: str) -> None:
 )
 def test_value_of_a_known_form_or_long_and_random_is_a_secret(value: str) -> None:
     assert looks_secret("NOTE", value)
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "names"),
+    [
+        ("run --lr 0.1 --hf-token hunter2 -v", "run --lr 0.1 --hf-token ${} -v", ["hf-token"]),
+        ("export A_TOKEN=x&y; PWD='a b' run", "export A_TOKEN=${} PWD='${}' run", ["A_TOKEN", "PWD"]),
+        ("run --password=ab\"cd 'TOKEN=x'", "run --password=${} 'TOKEN=${}'", ["password", "TOKEN"]),
+        (f"login {JWT} && run", "login ${} && run", [""]),
+        ("curl -H 'Auth: Bearer abcdefghijklmnop' url", "curl -H 'Auth: ${}' url", ["Auth"]),
+        ("login Bearer abcdefghijklmnop", "${}", [""]),
+        (PEM, "${}", [""]),
+        ("python train.py", "python train.py", []),
+    ],
+)
+def test_command_is_left_without_its_secrets(text: str, left: str, names: list[str]) -> None:
+    parts = secret_parts(text)
+    assert without_parts(text, parts) == left
+    assert [part.name for part in parts] == names
 
 
 @pytest.mark.parametrize(

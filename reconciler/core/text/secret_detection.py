@@ -8,8 +8,10 @@ people have to read. Source: docs/semantics.md, "Secrets".
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 
 def _words_of(text: str) -> frozenset[str]:
@@ -91,10 +93,13 @@ _KNOWN_FORMS = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-#: `--token VALUE`, `TOKEN=VALUE`, `"password": "VALUE"`: the name, and the value behind it.
+#: `--token VALUE`, `TOKEN=VALUE`, `"password": "VALUE"`: the name, and the value behind it. Every word
+#: is tried as a name, for in `export TOKEN=VALUE` the assignment is also what stands behind a name.
 _ASSIGNMENT = re.compile(
-    r"""(?P<dashes>--?)?(?P<name>[A-Za-z][A-Za-z0-9_.-]*)["']?(?P<sign>\s*[=:]\s*|\s+)["']?(?P<value>[^\s"',;&|]+)"""
+    r"""(?<![\w.-])(?=(?P<dashes>--?)?(?P<name>[A-Za-z][A-Za-z0-9_.-]*)["']?(?P<sign>\s*[=:]\s*|\s+)["']?(?P<value>[^\s"',;&|]+))"""
 )
+#: Such a value up to the end of its word; of a header, with the word behind `Bearer`.
+_UNQUOTED_VALUE = re.compile(r"(?:(?:bearer|basic)\s+)?\S*[^\s\"']", re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _PIECES = re.compile(r"[^A-Za-z0-9_+/=-]+")
@@ -149,14 +154,77 @@ def _names_an_identity(name: str) -> bool:
     return any(word in _IDENTITY_WORDS for word in _words(name))
 
 
+class SecretPart(NamedTuple):
+    """Where in a text a secret stands, and the name that it goes by there ("": none)."""
+
+    start: int
+    end: int
+    name: str = ""
+
+
+def secret_parts(text: str) -> list[SecretPart]:
+    """The values in a text of several words, such as a command, that look secret, in order.
+
+    It is the whole text where what is left without them still looks secret.
+    """
+    parts = _disjoint(
+        _assigned(text, found) for found in _ASSIGNMENT.finditer(text) if _assigns_secret(found)
+    )
+    words = (
+        SecretPart(*word.span())
+        for word in re.finditer(r"\S+", text)
+        if _KNOWN_FORMS.search(word[0]) or _holds_random_piece(word[0])
+    )
+    others = [
+        word for word in words if not any(one.start < word.end and word.start < one.end for one in parts)
+    ]
+    parts = sorted([*parts, *others])
+    if _is_secret_text(without_parts(text, parts), is_identity=False):
+        return [SecretPart(0, len(text))]
+    return parts
+
+
+def without_parts(text: str, parts: Iterable[SecretPart]) -> str:
+    """A text with `${}` for each of its parts, which must be in order."""
+    pieces, end = [], 0
+    for part in parts:
+        pieces += (text[end : part.start], "${}")
+        end = part.end
+    return "".join((*pieces, text[end:]))
+
+
+def _assigned(text: str, found: re.Match[str]) -> SecretPart:
+    """The value of an assignment: up to the quote that closes it, else to the end of the word."""
+    start = found.start("value")
+    quote = text[start - 1]
+    if quote in "\"'":
+        end = text.find(quote, start)
+        return SecretPart(start, len(text) if end < 0 else end, found["name"])
+    value = _UNQUOTED_VALUE.match(text, start)
+    return SecretPart(start, value.end() if value else len(text), found["name"])
+
+
+def _disjoint(parts: Iterable[SecretPart]) -> list[SecretPart]:
+    """The parts in order; those that overlap are one, which goes by the first name."""
+    joined: list[SecretPart] = []
+    for part in sorted(parts, key=lambda one: (one.start, -one.end)):
+        if joined and part.start < joined[-1].end:
+            last = joined.pop()
+            part = SecretPart(last.start, max(last.end, part.end), last.name or part.name)
+        joined.append(part)
+    return joined
+
+
 def _is_secret_text(text: str, *, is_identity: bool) -> bool:
     if _KNOWN_FORMS.search(text):
         return True
     if any(_assigns_secret(found) for found in _ASSIGNMENT.finditer(text)):
         return True
-    if is_identity:
-        return False
-    return any(_is_random(piece) for word in text.split() for piece in _pieces(word))
+    return not is_identity and any(map(_holds_random_piece, text.split()))
+
+
+def _holds_random_piece(word: str) -> bool:
+    return any(map(_is_random, _pieces(word)))
 
 
 def _assigns_secret(found: re.Match[str]) -> bool:
