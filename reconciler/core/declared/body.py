@@ -201,7 +201,7 @@ def _sendable(value: Any) -> Any:
 
 def _texts(body: dict[str, Any]) -> None:
     """Turn numbers and booleans into the text that the service demands in these places."""
-    for algorithm in _algorithms(body):
+    for algorithm in algorithms_in(body):
         _texts_in(algorithm, "environments")
         for parameter in filter(_is_dict, algorithm.get("parameters") or ()):
             parameter.pop("sensitive", None)
@@ -210,7 +210,7 @@ def _texts(body: dict[str, Any]) -> None:
     _texts_in(body["metadata"], "annotations")
 
 
-def _algorithms(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def algorithms_in(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Wherever a body has an algorithm: its own, those of its tasks, and what these were made of."""
     of_tasks = [task.get("algorithm") for task in filter(_is_dict, body.get("tasks") or ())]
     below = [algorithm.get("job_config") for algorithm in filter(_is_dict, of_tasks)]

@@ -52,7 +52,8 @@ def by_name(form: Any) -> Any:
 class FieldRule:
     """What is known of one field: its members if it is an object, its item if it is a list.
 
-    `is_text` says that the service wants text, so that a number stays as it is spelled.
+    `is_text` says that the service wants text, so that a number stays as it is spelled; `scalar` is the type
+    of a plain value, None where it is one of several or unknown.
     """
 
     members: Mapping[str, FieldRule] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class FieldRule:
     update: UpdateInPlace | None = None
     description: str = ""
     is_text: bool = False
+    scalar: type | None = None
 
     @cached_property
     def templated(self) -> frozenset[str]:
@@ -129,7 +131,7 @@ def _rule_of_model(model: type[BaseModel]) -> FieldRule:
 def _rule_of_type(annotation: Any, metadata: list[Any]) -> FieldRule:
     inner, more = _unwrap(annotation)
     keyed_by, template = _first(KeyedBy, metadata), _first(DefaultTemplate, metadata)
-    rule = FieldRule(is_text=inner is str)
+    rule = FieldRule(is_text=inner is str, scalar=inner if inner in (str, int, float, bool) else None)
     if get_origin(inner) is list:
         rule = FieldRule(item=_rule_of_type(get_args(inner)[0], []))
     elif isinstance(inner, type) and issubclass(inner, BaseModel):

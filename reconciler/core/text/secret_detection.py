@@ -186,11 +186,11 @@ def secret_parts(text: str) -> list[SecretPart]:
 
 def without_parts(text: str, parts: Iterable[SecretPart]) -> str:
     """A text with `${}` for each of its parts, which must be in order."""
-    pieces, end = [], 0
+    left, end = "", 0
     for part in parts:
-        pieces += (text[end : part.start], "${}")
+        left += text[end : part.start] + "${}"
         end = part.end
-    return "".join((*pieces, text[end:]))
+    return left + text[end:]
 
 
 def _assigned(text: str, found: re.Match[str]) -> SecretPart:

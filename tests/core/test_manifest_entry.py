@@ -1,0 +1,254 @@
+"""The entry of a job that exists declares that very job: comparing the two finds nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.aliases import one_spelling
+from reconciler.core.declared.body import create_body, desugar, manifest_form
+from reconciler.core.declared.canonical import canonical, split
+from reconciler.core.declared.diff import changes_between, comparable_with_details
+from reconciler.core.declared.manifest_entry import ManifestEntry, job_key, manifest_entry
+from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.mutable import mutable_changes
+from reconciler.core.declared.stack import DesiredJob, JobEntry
+from reconciler.core.observed.identity import key_problem
+from reconciler.core.observed.job import ObservedJob
+from reconciler.core.planning.plan import Change
+from reconciler.core.text.secret_variables import SecretVariables
+from tests.builders import a_job, seen
+from tests.core.fields import FIELDS, FORMS, Field, declared, is_accepted, reported
+
+
+def differences(entry: ManifestEntry) -> tuple[Change, ...]:
+    """What adopting the job under its own entry would find to differ."""
+    tree = desugar(entry.tree)
+    JobEntry.model_validate(tree)
+    body = create_body(tree)
+    before = split(canonical(one_spelling(manifest_form(entry.job.body)))).immutable
+    compared = comparable_with_details(before, split(canonical(manifest_form(body))).immutable)
+    changes = changes_between(compared.before, compared.after, forces_new_job=True)
+    desired = DesiredJob(entry.key, body, "", entry.tree.get("description", ""))
+    assert entry.job.marker is not None
+    mutable = mutable_changes(desired, entry.job, entry.job.marker, Cloud.HUAWEI)
+    return (*changes, *compared.secrets, *mutable.now, *mutable.waiting)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
+def test_entry_of_a_job_differs_in_no_field(field: Field, form: str) -> None:
+    for value in (field.value, field.other):
+        job = declared(field.base, {field: value})
+        if is_accepted(job):
+            assert differences(manifest_entry(reported(job, form), stack="vision")) == ()
+
+
+#: What a new job made of an entry may have otherwise than the job that the entry was made of: what the
+#: service does not report, what only it sets, and what an algorithm that is given by id brings along.
+OTHERWISE = {
+    "training_experiment_reference__description": {"training_experiment_reference"},
+    "annotations": {"endpoints"},
+    "algorithm__name": {"algorithm.name"},
+    "algorithm__code_dir": {"algorithm.code_dir"},
+    "algorithm__engine": {"algorithm.engine.engine_name"},
+    "raw": {"spec.brand_new"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
+def test_new_job_made_of_an_entry_is_reported_as_the_old_one(field: Field, form: str) -> None:
+    for value in (field.value, field.other):
+        job = declared(field.base, {field: value})
+        if not is_accepted(job):
+            continue
+        old = reported(job, form)
+        body = create_body(desugar(manifest_entry(old, stack="vision").tree))
+        new = reported(DesiredJob(job.key, body, job.digest), form)
+        before, after = (canonical(one_spelling(manifest_form(one.body))) for one in (old, new))
+        changes = changes_between(before, after, forces_new_job=True)
+        assert {change.path for change in changes} <= OTHERWISE.get(field.path, set())
+
+
+def exported(**changed: Any) -> dict[str, Any]:
+    """The entry, as a file says it, of a job that was declared so."""
+    return manifest_entry(reported(a_job(**changed)), stack="vision").written()
+
+
+def test_entry_has_the_sugar_of_a_manifest_and_nothing_that_only_the_service_sets() -> None:
+    entry = exported(
+        description="ResNet",
+        algorithm__parameters=[
+            {"name": "lr", "value": "0.1"},
+            {"name": "d", "value": "1", "description": "D"},
+        ],
+        algorithm__inputs={"data_url": "obs://b/in/"},
+        algorithm__outputs=[
+            {"name": "train_url", "remote": {"obs": {"obs_url": "/b/out/"}}, "access_method": "env"}
+        ],
+        algorithm__environments={"EMPTY": "", "A": "1"},
+        spec__log_export_path={"obs_url": "/b/log/"},
+        spec__resource__node_count=2,
+    )
+    assert entry == {
+        "description": "ResNet",
+        "algorithm": {
+            "code_dir": "obs://b/code/",
+            "boot_file": "obs://b/code/train.py",
+            "engine": {"engine_id": "pytorch"},
+            "parameters": {"lr": "0.1", "d": {"value": "1", "description": "D"}},
+            "inputs": {"data_url": "obs://b/in/"},
+            "outputs": {
+                "train_url": {"access_method": "env", "remote": {"obs": {"obs_url": "obs://b/out/"}}}
+            },
+            "environments": {"EMPTY": "", "A": "1"},
+        },
+        "spec": {
+            "resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2},
+            "log_export_path": {"obs_url": "obs://b/log/"},
+        },
+    }
+
+
+def test_values_in_another_type_are_those_that_a_manifest_wants() -> None:
+    spec = {
+        "resource": {"flavor_id": "f", "node_count": "2"},
+        "auto_stop": {"time_unit": "HOURS", "duration": 3.0},
+    }
+    body = {"algorithm": {"id": "a", "parameters": [{"name": "n", "value": 8.0}]}, "spec": spec}
+    entry = manifest_entry(seen(body=body), stack="vision")
+    assert entry.tree["spec"]["resource"]["node_count"] == 2
+    assert entry.tree["spec"]["auto_stop"]["duration"] == 3
+    assert entry.tree["algorithm"] == {"id": "a", "parameters": {"n": "8"}}
+    JobEntry.model_validate(desugar(entry.tree))
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("resnet", "resnet"),
+        ("resnet-r2", "resnet"),
+        ("resnet-r1", "resnet_r1"),
+        ("resnet-R2", "resnet_R2"),
+        ("resnet-r02", "resnet_r02"),
+        ("x-r2-r3", "x_r2"),
+        ("-r2", "_r2"),
+        ("a" * 64, "a" * 58),
+        ("a" * 55 + "-r12-long", "a" * 55 + "_r1"),
+        ("with space/é", "with_space__"),
+        ("", "job"),
+    ],
+)
+def test_key_is_the_name_made_legal(name: str, key: str) -> None:
+    job = ObservedJob(id="1", name=name, description="", phase_text="Running")
+    assert job_key(job) == key
+    assert key_problem(key) is None
+
+
+def test_key_of_an_owned_job_is_that_of_its_marker() -> None:
+    assert job_key(seen(key="resnet", revision=2)) == "resnet"
+
+
+TOKEN = "hf_QWERTYuiopasdfghJKLZXCVbnm12345678"
+SHA = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
+
+
+@pytest.mark.parametrize(
+    ("changed", "path", "written", "value"),
+    [
+        ({"algorithm__environments": {"HF_TOKEN": "abc"}}, "environments.HF_TOKEN", "${var.HF_TOKEN}", "abc"),
+        ({"algorithm__environments": {"NOTE": TOKEN}}, "environments.NOTE", "${var.NOTE}", TOKEN),
+        ({"algorithm__parameters": {"apiKey": "abc"}}, "parameters.apiKey", "${var.API_KEY}", "abc"),
+        (
+            {"algorithm__parameters": {"p": {"value": "abc", "constraint": {"sensitive": True}}}},
+            "parameters.p.value",
+            "${var.P}",
+            "abc",
+        ),
+        (
+            {"algorithm": {"command": "run $${X} --token abc -v", "engine": {"image_url": "a/b:1"}}},
+            "command",
+            "run $$${X} --token ${var.TOKEN} -v",
+            "abc",
+        ),
+        (
+            {"algorithm__environments": {"OS_PASSWORD": "abc"}},
+            "environments.OS_PASSWORD",
+            "${var.A_OS_PASSWORD}",
+            "abc",
+        ),
+        ({"algorithm__environments": {"PLAIN": "known"}}, "environments.PLAIN", "${var.PLAIN}", "known"),
+        ({"algorithm__environments": {"COMMIT": SHA}}, "environments.COMMIT", SHA, None),
+    ],
+)
+def test_secret_is_a_variable(changed: Mapping[str, Any], path: str, written: str, value: str | None) -> None:
+    variables = SecretVariables()
+    job = reported(a_job(**changed))
+    entry = manifest_entry(job, stack="vision", variables=variables, is_secret=lambda text: text == "known")
+    place: Any = entry.written()["algorithm"]
+    for part in path.split("."):
+        place = place[part]
+    assert place == written
+    name = written.partition("${var.")[2].partition("}")[0]
+    assert variables.value_by_name == ({} if value is None else {name: value})
+    assert variables.declarations() == ({} if value is None else {name: {"env": name, "sensitive": True}})
+    assert differences(entry) == ()
+
+
+def test_same_secret_has_one_variable_and_another_one_of_that_name_its_own() -> None:
+    variables = SecretVariables(taken=["wandb_key"])
+    for key, value in (("a", "one"), ("b", "one"), ("b", "two"), ("c", "three"), ("c", "four")):
+        job = reported(a_job(key, algorithm__environments={"HF_TOKEN": value, "WANDB_KEY": "w"}))
+        manifest_entry(job, stack="vision", variables=variables)
+    assert variables.value_by_name == {
+        "HF_TOKEN": "one",
+        "A_WANDB_KEY": "w",
+        "B_HF_TOKEN": "two",
+        "C_HF_TOKEN": "three",
+        "C_HF_TOKEN_2": "four",
+    }
+
+
+def test_no_secret_of_a_job_is_in_what_is_written() -> None:
+    entry = exported(
+        description=f"uses {TOKEN}",
+        algorithm__parameters={"password": "hunter2", "url": "redis://:hunter2@host/"},
+        algorithm__environments={"A": f"x {TOKEN}", "B_SECRET": "hunter2"},
+        spec__volumes=[{"nfs": {"nfs_server_path": "nfs://u:hunter2@h/", "local_path": "/a"}}],
+        spec__resource__pool_id="pool",
+    )
+    assert "hunter2" not in json.dumps(entry)
+    assert TOKEN not in json.dumps(entry)
+
+
+def test_description_is_without_marker_and_says_what_it_lost() -> None:
+    plain = manifest_entry(seen(text="ResNet, nightly"), stack="vision")
+    assert (plain.tree["description"], plain.omissions) == ("ResNet, nightly", ())
+    secret = manifest_entry(seen(text=f"token {TOKEN}"), stack="vision")
+    assert "description" not in secret.tree
+    assert [one.path for one in secret.omissions] == ["description"]
+    long = manifest_entry(seen(description="long and dull " * 20), stack="vision")
+    assert 100 < len(long.tree["description"]) < 220
+    assert [one.path for one in long.omissions] == ["description"]
+
+
+def test_literal_dollar_brace_is_escaped() -> None:
+    assert exported(algorithm__parameters={"a": "${x}"})["algorithm"]["parameters"] == {"a": "$${x}"}
+
+
+def test_fields_that_the_service_does_not_report_are_named() -> None:
+    entry = manifest_entry(reported(a_job(spec__notification={"topic_urn": "urn:t"})), stack="vision")
+    assert "spec.notification" not in entry.unreported
+    assert {"annotations", "spec.retention", "spec.reserved_time"} <= set(entry.unreported)
+
+
+def test_job_of_tasks_has_no_spec_of_its_own() -> None:
+    body = {"kind": "hetero_job", "tasks": [{"role": "a", "task_resource": {"node_count": 1}}],
+            "spec": {"resource": {"flavor_id": "f"}}}  # fmt: skip
+    entry = manifest_entry(seen(body=body), stack="vision")
+    assert entry.tree == {"kind": "hetero_job", "tasks": [{"role": "a", "task_resource": {"node_count": 1}}]}
+    assert [one.path for one in entry.omissions] == ["spec"]
