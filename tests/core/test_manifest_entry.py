@@ -15,6 +15,7 @@ from reconciler.core.declared.diff import changes_between, comparable_with_detai
 from reconciler.core.declared.manifest_entry import ManifestEntry, job_key, manifest_entry
 from reconciler.core.declared.marks import Cloud
 from reconciler.core.declared.mutable import mutable_changes
+from reconciler.core.declared.raw_fields import NotDeclarable
 from reconciler.core.declared.stack import DesiredJob, JobEntry
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.observed.job import ObservedJob
@@ -225,13 +226,16 @@ def test_no_secret_of_a_job_is_in_what_is_written() -> None:
     assert TOKEN not in json.dumps(entry)
 
 
+BODY: dict[str, Any] = {"algorithm": {"id": "a"}, "spec": {"resource": {"flavor_id": "f"}}}
+
+
 def test_description_is_without_marker_and_says_what_it_lost() -> None:
-    plain = manifest_entry(seen(text="ResNet, nightly"), stack="vision")
+    plain = manifest_entry(seen(text="ResNet, nightly", body=BODY), stack="vision")
     assert (plain.tree["description"], plain.omissions) == ("ResNet, nightly", ())
-    secret = manifest_entry(seen(text=f"token {TOKEN}"), stack="vision")
+    secret = manifest_entry(seen(text=f"token {TOKEN}", body=BODY), stack="vision")
     assert "description" not in secret.tree
     assert [one.path for one in secret.omissions] == ["description"]
-    long = manifest_entry(seen(description="long and dull " * 20), stack="vision")
+    long = manifest_entry(seen(description="long and dull " * 20, body=BODY), stack="vision")
     assert 100 < len(long.tree["description"]) < 220
     assert [one.path for one in long.omissions] == ["description"]
 
@@ -252,3 +256,46 @@ def test_job_of_tasks_has_no_spec_of_its_own() -> None:
     entry = manifest_entry(seen(body=body), stack="vision")
     assert entry.tree == {"kind": "hetero_job", "tasks": [{"role": "a", "task_resource": {"node_count": 1}}]}
     assert [one.path for one in entry.omissions] == ["spec"]
+
+
+POOLED: dict[str, Any] = {"resource": {"pool_id": "p"}}
+ODD = {"name": "odd name", "value": "1"}
+VOLUMES = [{"obs": {"local_path": "/a"}, "pfs": {"local_path": "/b"}}]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "spec", "raw"),
+    [
+        ({}, {"schedule_policy": {"priority": 0}}, {"spec": {"schedule_policy": {"priority": 0}}}),
+        ({"parameters": [ODD, {"name": "n", "value": "1"}]}, {}, {"algorithm": {"parameters": [ODD]}}),
+        ({}, {"volumes": VOLUMES}, {"spec": {"volumes": VOLUMES}}),
+        ({"local_code_dir": "/root/x"}, {}, {"algorithm": {"local_code_dir": "/root/x"}}),
+    ],
+)
+def test_field_that_the_models_refuse_is_raw(
+    algorithm: dict[str, Any], spec: dict[str, Any], raw: dict[str, Any]
+) -> None:
+    body = {"algorithm": {"id": "a", **algorithm}, "spec": {**POOLED, **spec}}
+    entry = manifest_entry(seen(body=body), stack="vision")
+    assert entry.tree["raw"] == raw
+    assert differences(entry) == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({}, "spec is required"),
+        ({"spec": POOLED}, "algorithm is required"),
+        ({"spec": POOLED, "algorithm": {"id": "a\ud800"}}, "not valid Unicode"),
+        ({"spec": POOLED, "algorithm": {"id": "a\x00"}}, "NUL"),
+        ({"spec": POOLED, "algorithm": {"id": "a", "environments": {"A" * 1001: "1"}}}, "more than 1000"),
+        ({"spec": POOLED, "algorithm": {"id": "a", "environments": {"known": "1"}}}, "a secret"),
+        (
+            {"spec": POOLED, "algorithm": {"id": "a"}, "ftjob_config": {"train_process": 1e400}},
+            "out of range",
+        ),
+    ],
+)
+def test_job_that_no_manifest_can_hold_is_refused_with_the_reason(body: dict[str, Any], why: str) -> None:
+    with pytest.raises(NotDeclarable, match=why):
+        manifest_entry(seen(body=body), stack="vision", is_secret=lambda text: text == "known")

@@ -16,6 +16,8 @@ from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.declared.body import algorithms_in, manifest_form
 from reconciler.core.declared.canonical import FieldRule, rules, scalar, walk_rules
 from reconciler.core.declared.marks import Mark
+from reconciler.core.declared.raw_fields import NotDeclarable, names_in, texts_in, with_raw
+from reconciler.core.declared.scalar import holds_odd_number
 from reconciler.core.observed.identity import (
     KEY_PATTERN,
     MAX_KEY,
@@ -24,7 +26,7 @@ from reconciler.core.observed.identity import (
     room_for_description,
 )
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.text.secret import save
+from reconciler.core.text.secret import save, show
 from reconciler.core.text.secret_detection import looks_secret
 from reconciler.core.text.secret_variables import IsSecret, SecretHider, SecretVariables
 
@@ -39,6 +41,10 @@ _NO_RULES: Tree = {"editable": True, "required": False, "sensitive": False, "val
 _NAMED_LISTS = ("parameters", "inputs", "outputs")
 #: Names that can stand as a key of YAML, and mean nothing else there.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+#: What no file can hold, quoted or not; and a name beyond which YAML takes a key for something else.
+_NOT_WRITABLE = re.compile("[\x00\ud800-\udfff]")
+LONGEST_NAME = 1000
 
 
 class Omission(NamedTuple):
@@ -91,12 +97,13 @@ def manifest_entry(
     hider = SecretHider(key, variables or SecretVariables(), is_secret)
     for algorithm in _algorithms(tree):
         _hide_arguments(algorithm, hider)
-    tree = hider.tree(tree)
+    tree = with_raw(hider.tree(tree))
     for algorithm in _algorithms(tree):
         _sugar(algorithm)
     description, omitted = _description(job, room_for_description(stack, key), is_secret)
     if description:
         tree["description"] = description
+    _check_writable(tree, is_secret)
     return ManifestEntry(key, tree, job, (*omissions, *omitted), tuple(_unreported(tree)))
 
 
@@ -298,6 +305,19 @@ def _description(job: ObservedJob, room: int, is_secret: IsSecret) -> tuple[str,
         why = f"it is cut to {room} characters, which is what the marker leaves"
         return text[:room].rstrip(), (Omission("description", why),)
     return text, ()
+
+
+def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
+    if holds_odd_number(tree):
+        raise NotDeclarable("it contains a number that is out of range or not finite")
+    names = list(names_in(tree))
+    if any(len(name) > LONGEST_NAME for name in names):
+        raise NotDeclarable(f"it contains a name of more than {LONGEST_NAME} characters")
+    for text in (*names, *texts_in(show(tree))):
+        if _NOT_WRITABLE.search(text):
+            raise NotDeclarable("it contains text that is not valid Unicode, or NUL")
+        if is_secret(text):
+            raise NotDeclarable("a secret stands where no variable can, in a name")
 
 
 def _unreported(tree: Tree) -> Iterator[str]:
