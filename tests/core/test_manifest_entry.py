@@ -196,7 +196,9 @@ def test_secret_is_a_variable(changed: Mapping[str, Any], path: str, written: st
     assert place == written
     name = written.partition("${var.")[2].partition("}")[0]
     assert variables.value_by_name == ({} if value is None else {name: value})
-    assert variables.declarations() == ({} if value is None else {name: {"env": name, "sensitive": True}})
+    declaration = {} if value is None else {name: {"env": name, "sensitive": True}}
+    assert variables.declarations([entry.written()]) == declaration
+    assert variables.declarations([]) == {}
     assert differences(entry) == ()
 
 

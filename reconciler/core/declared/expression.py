@@ -46,6 +46,12 @@ def parts_of(text: str) -> tuple[str | Reference, ...]:
     return tuple(parts)
 
 
+def variables_of(text: str) -> tuple[str, ...]:
+    """The names of the variables in a text."""
+    references = (part for part in parts_of(text) if isinstance(part, Reference))
+    return tuple(name for one in references if (name := one.variable) is not None)
+
+
 def escape(text: str, *, before_expression: bool = False) -> str:
     """Return a text so that `parts_of` finds no expression in it: `$${` is a literal `${`.
 

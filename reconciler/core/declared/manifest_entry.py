@@ -8,7 +8,7 @@ else that is declared. Source: docs/semantics.md, "Comparison"; docs/modelarts.m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.declared.body import algorithms_in, manifest_form
 from reconciler.core.declared.canonical import FieldRule, rules, scalar, walk_rules
 from reconciler.core.declared.marks import Mark
-from reconciler.core.declared.raw_fields import NotDeclarable, names_in, texts_in, with_raw
+from reconciler.core.declared.raw_fields import NotDeclarable, names_in, with_raw
 from reconciler.core.declared.scalar import holds_odd_number
 from reconciler.core.observed.identity import (
     KEY_PATTERN,
@@ -28,7 +28,7 @@ from reconciler.core.observed.identity import (
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.text.secret import save, show
 from reconciler.core.text.secret_detection import looks_secret
-from reconciler.core.text.secret_variables import IsSecret, SecretHider, SecretVariables
+from reconciler.core.text.secret_variables import IsSecret, SecretHider, SecretVariables, texts_in
 
 Tree = dict[str, Any]
 
@@ -323,13 +323,16 @@ def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
 def _unreported(tree: Tree) -> Iterator[str]:
     """The fields that the job may have, and that the service does not report."""
     for path, rule in walk_rules():
-        if not rule.is_reported and "[]" not in path and not _has(tree, path):
+        if rule.is_reported or "[]" in path:
+            continue
+        *parents, name = path
+        parent = _at(tree, parents)
+        # What has an id is found by it, whatever else was said of it.
+        if isinstance(parent, Mapping) and name not in parent and "id" not in parent:
             yield ".".join(path)
 
 
-def _has(tree: Any, path: tuple[str, ...]) -> bool:
+def _at(tree: Any, path: Sequence[str]) -> Any:
     for name in path:
-        if not isinstance(tree, Mapping) or name not in tree:
-            return False
-        tree = tree[name]
-    return True
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.core.declared.body import HOISTED, merge
 from reconciler.core.declared.stack import JobEntry
+from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 
 Tree = dict[str, Any]
 _Path = tuple[str | int, ...]
@@ -21,8 +22,12 @@ _NAMED_LISTS = frozenset({"parameters", "inputs", "outputs"})
 _MOST_MOVES = 12
 
 
-class NotDeclarable(Exception):
-    """No entry can declare the job; the text says why."""
+class NotDeclarable(ReconcilerError):
+    """No entry of a manifest can declare a job; `why` says what it has, or lacks."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(Diagnostic("the job cannot be declared", why))
 
 
 def with_raw(tree: Tree) -> Tree:
@@ -117,11 +122,3 @@ def names_in(tree: Any) -> Iterator[str]:
         yield from names_in(value)
     if isinstance(tree, Mapping):
         yield from map(str, tree)
-
-
-def texts_in(tree: Any) -> Iterator[str]:
-    """Every text in plain data that is no name of a member."""
-    for value in tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ():
-        yield from texts_in(value)
-    if isinstance(tree, str):
-        yield tree

@@ -7,11 +7,11 @@ by, by its look, or because it is known. Source: docs/semantics.md, "Secrets".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.core.declared.expression import escape
+from reconciler.core.declared.expression import escape, variables_of
 from reconciler.core.text.credential_names import is_credential_name
 from reconciler.core.text.secret import SecretText
 from reconciler.core.text.secret_detection import (
@@ -28,6 +28,8 @@ IsSecret = Callable[[str], bool]
 _SHOWN = frozenset({"name", "local_path", "description", "kind"})
 #: Environment variables that mean something to every program.
 _TAKEN = frozenset({"HOME", "PATH", "USER", "SHELL", "LANG", "TMPDIR"})
+#: A secret of one kind of characters stands out if it is so long, one of several if it is not shorter.
+_LONG, _SHORT = 16, 6
 
 
 class SecretVariables:
@@ -53,14 +55,41 @@ class SecretVariables:
         self._taken.add(name)
         return name
 
-    def declarations(self) -> dict[str, dict[str, Any]]:
-        """What a manifest says of them under `variables`."""
-        return {name: {"env": name, "sensitive": True} for name in sorted(self._name_by_value.values())}
+    def declarations(self, trees: Iterable[Any] | None = None) -> dict[str, dict[str, Any]]:
+        """What a manifest says of them under `variables`: of all, or of those used in entries as written."""
+        names = set(self._name_by_value.values())
+        if trees is not None:
+            names &= {name for tree in trees for text in texts_in(tree) for name in variables_of(text)}
+        return {name: {"env": name, "sensitive": True} for name in sorted(names)}
+
+    def parts(self, text: str) -> list[SecretPart]:
+        """Where in a text the values stand that have a variable already, in order."""
+        values = [value for value in self._name_by_value if stands_out(value) and value in text]
+        pattern = re.compile("|".join(map(re.escape, sorted(values, key=len, reverse=True))))
+        return [SecretPart(*found.span()) for found in pattern.finditer(text)] if values else []
 
     @property
     def value_by_name(self) -> dict[str, str]:
         """The secrets themselves, which nothing may show."""
         return {name: value for value, name in self._name_by_value.items()}
+
+
+def stands_out(value: str) -> bool:
+    """Whether a secret can be told from other texts, and be looked for wherever it stands.
+
+    A password such as `test` is hidden where it stands as one: jobs and buckets may have that in their names.
+    """
+    kinds = [any(map(is_one, value)) for is_one in (str.islower, str.isupper, str.isdigit)]
+    others = any(not char.isalnum() for char in value)
+    return len(value) >= _LONG or (len(value) >= _SHORT and sum((*kinds, others)) > 1)
+
+
+def texts_in(tree: Any) -> Iterator[str]:
+    """Every text in plain data that is no name of a member."""
+    for value in tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ():
+        yield from texts_in(value)
+    if isinstance(tree, str):
+        yield tree
 
 
 def _name(text: str) -> str:
@@ -89,7 +118,7 @@ class SecretHider:
         """The value of a parameter or an environment variable, hidden if it is a secret."""
         if is_marked and value:
             return self._hidden(value, [SecretPart(0, len(value), name)], name)
-        if not (looks_secret(name, value) or self.is_secret(value)):
+        if not (looks_secret(name, value) or self._is_known(value)):
             return value
         whole = [SecretPart(0, len(value), name)]
         return self._hidden(value, whole if is_secret_name(name) else secret_parts(value) or whole, name)
@@ -103,12 +132,18 @@ class SecretHider:
         if not isinstance(tree, str) or isinstance(tree, SecretText) or field in _SHOWN:
             return tree
         # What a field of the service means is known, so neither its name nor a long id in it is a sign.
-        if not (looks_secret("id", tree) or self.is_secret(tree)):
+        if not (looks_secret("id", tree) or self._is_known(tree)):
             return tree
         return self._hidden(tree, secret_parts(tree), field)
 
+    def _is_known(self, text: str) -> bool:
+        """Whether a text holds a known secret, as it is or as it is written: escaping may make it one."""
+        return self.is_secret(text) or self.is_secret(escape(text))
+
     def _hidden(self, text: str, parts: list[SecretPart], field: str) -> SecretText:
-        if not parts or self.is_secret(without_parts(text, parts)):
+        if not parts:
+            parts = self.variables.parts(text)
+        if not parts or self._is_known(without_parts(text, parts)):
             parts = [SecretPart(0, len(text), field)]
         reference, end = "", 0
         for part in parts:

@@ -109,6 +109,7 @@ def _is_block_of_text(text: str) -> bool:
         and lines[-1] != ""
         and not any(line != line.strip() for line in (lines[0], lines[-1]))
         and not any(line != line.rstrip() or "\t" in line for line in lines)
+        # Where stdout cannot show a character it is escaped, which means something in quotes only.
+        and text.isascii()
         and printable_lines(text) == text
-        and not re.search("[\ufdd0-\ufdef\ufffe\uffff]", text)
     )
