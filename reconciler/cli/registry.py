@@ -32,6 +32,7 @@ COMMANDS: dict[str, CommandRow] = {
     ),
     "history": CommandRow("history", "Show past applies, drift checks and revisions."),
     "jobs": CommandRow("jobs", "List, show, watch, terminate or delete single jobs of the target."),
+    "export": CommandRow("export", "Print the manifest of jobs that exist already."),
     "flavors": CommandRow("flavors", "List the compute flavors that the target offers."),
     "engines": CommandRow("engines", "List the preset engines that the target offers."),
     "doctor": CommandRow(

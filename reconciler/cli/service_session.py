@@ -15,10 +15,13 @@ from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Connected
-    from reconciler.core.declared.stack import Stack
+    from reconciler.core.declared.stack import Stack, Target
+    from reconciler.core.exit_code import ExitCode
     from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed.listing import Listing
     from reconciler.core.ports import Clock
     from reconciler.core.text.declared_secrets import DeclaredSecrets
+    from reconciler.manifests import LoadedStack
 
 #: Where the stack is, for a command whose arguments end in PATH….
 WHERE: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME)
@@ -78,16 +81,45 @@ def open_target(
     target: str | None,
 ) -> Iterator[TargetSession]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
-    from reconciler.cli.context import load_stack, runtime
+    from reconciler.cli.context import load_stack
+
+    loaded = load_stack(paths, variables, var_files, target, offline=True)
+    with open_loaded(loaded, *loaded.target(target)) as session:
+        yield session
+
+
+@contextmanager
+def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[TargetSession]:
+    """Connect to one of the targets of a stack that was loaded."""
+    from reconciler.cli.context import runtime
     from reconciler.core.text.declared_secrets import DeclaredSecrets
     from reconciler.targets import connected
 
-    loaded = load_stack(paths, variables, var_files, target, offline=True)
-    name, chosen = loaded.target(target)
     run_by = runtime()
-    with connected(name, chosen, loaded.root, run_by) as place:
+    with connected(name, target, loaded.root, run_by) as place:
         secrets = DeclaredSecrets.of(loaded.stack)
         yield TargetSession(loaded.stack, place, run_by.clock, secrets)
+
+
+def say_gaps(listing: Listing) -> ExitCode:
+    """Say what could not be read; a list with gaps is not the list that was asked for."""
+    from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Severity
+    from reconciler.core.exit_code import ExitCode
+
+    gaps = [
+        Diagnostic(
+            "a job cannot be read", f"{lost.name or lost.id or '?'}: {lost.why}", severity=Severity.WARNING
+        )
+        for lost in listing.unreadable
+    ]
+    if gaps:
+        console.diagnostics(gaps)
+    if isinstance(listing.problem, ReconcilerError):
+        console.diagnostics(listing.problem.diagnostics)
+        return ExitCode(listing.problem.exit_code)
+    if listing.problem is not None:
+        console.diagnostics([Diagnostic("the list could not be read", listing.problem)])
+    return ExitCode.UNKNOWN if listing.problem or listing.unreadable else ExitCode.DONE
 
 
 def learn_tokens(job: ObservedJob) -> None:

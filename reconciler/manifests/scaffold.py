@@ -123,6 +123,22 @@ def starting_files(directory: str) -> Mapping[str, str]:
     return {MANIFEST_FILE: manifest, WORKFLOW_FILE: _WORKFLOW, IGNORE_FILE: _IGNORE}
 
 
+def workflow_for(target: str) -> str:
+    """The CI workflow for a manifest whose target has that name."""
+    is_plain = re.fullmatch(r"[A-Za-z0-9_.-]+", target)
+    return _WORKFLOW.replace("'prod'", f"'{target}'") if is_plain else _WORKFLOW
+
+
+def head_of_export(target: str) -> tuple[str, ...]:
+    """The comment at the beginning of a manifest that declares jobs which exist already."""
+    return (
+        f"The training jobs that exist on target {target}. Check this file with `reconciler validate`, see",
+        "what would be done with `reconciler plan`, and do it with `reconciler apply`. No job is touched",
+        "before it belongs to this stack: until it is adopted, its key is in conflict with it.",
+        "`reconciler explain fields` says what else can stand here, and what a change of it means.",
+    )
+
+
 def stack_name(directory: str) -> str:
     """The name of a directory as the name of a stack."""
     name = re.sub(r"[^a-z0-9]+", "-", directory.lower()).strip("-")[:32].strip("-")

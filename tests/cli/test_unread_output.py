@@ -26,6 +26,7 @@ from tests.hostile.sizes import RecordProperty, count_tried
 
 #: Command → lines that only look, each with the code it ends with.
 LINES: dict[str, list[tuple[str, int]]] = {
+    "export": [("export a", 0), ("export --all", 0), ("export nothing", 1), ("export", 64)],
     "init": [("init other", 0), ("init other", 0), ("init jobs.yaml", 64)],
     "fmt": [("fmt --check broken", 0), ("fmt --check nowhere", 64)],
     "validate": [

@@ -10,9 +10,8 @@ import click
 
 from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
-from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, learn_tokens, open_target
+from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, learn_tokens, open_target, say_gaps
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
 from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import first_task, read_events
 
@@ -74,7 +73,7 @@ def list_(
     _show_list(there, listing, listing.jobs[:limit], now_s, has_more=has_more, as_json=as_json)
     if search.looks_back:
         console.say("The service searched the last 31 days only; use --created-after to go further back.")
-    return _complete(listing)
+    return say_gaps(listing)
 
 
 def _show_list(
@@ -100,26 +99,6 @@ def _show_list(
         console.say(f"Showing the first {len(jobs)}; raise --limit to see more.")
     elif not jobs and not listing.problem:
         console.say("No matching jobs.")
-
-
-def _complete(listing: Listing) -> ExitCode:
-    """Say what could not be read; a list with gaps is not the list that was asked for."""
-    from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Severity
-
-    gaps = [
-        Diagnostic(
-            "a job cannot be read", f"{lost.name or lost.id or '?'}: {lost.why}", severity=Severity.WARNING
-        )
-        for lost in listing.unreadable
-    ]
-    if gaps:
-        console.diagnostics(gaps)
-    if isinstance(listing.problem, ReconcilerError):
-        console.diagnostics(listing.problem.diagnostics)
-        return ExitCode(listing.problem.exit_code)
-    if listing.problem is not None:
-        console.diagnostics([Diagnostic("the list could not be read", listing.problem)])
-    return ExitCode.UNKNOWN if listing.problem or listing.unreadable else ExitCode.DONE
 
 
 @command.command("show")

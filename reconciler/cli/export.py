@@ -1,0 +1,208 @@
+"""Jobs of a target as a manifest: where they are, which are meant, and what cannot be exported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from reconciler.cli.address import ADDRESSED, Address
+from reconciler.cli.context import load_stack
+from reconciler.cli.service_session import TargetSession, learn_tokens, open_loaded, say_gaps
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.reading import reading
+from reconciler.core.declared.expression import escape
+from reconciler.core.declared.stack import Target
+from reconciler.core.declared.target_kind import MODELARTS
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Severity, WrongUsage
+from reconciler.core.exit_code import ExitCode, first_of
+from reconciler.core.observed.job import ObservedJob
+from reconciler.core.observed.phase import ACTIVE, Phase
+from reconciler.core.ports import ServiceError, Unauthorized
+from reconciler.core.text.sanitize import printable
+from reconciler.jobs.details import read_details
+from reconciler.jobs.search import JobFilters, job_search, read
+from reconciler.manifests import LoadedStack
+from reconciler.manifests.exported_stack import ExportedStack, export_stack
+from reconciler.manifests.load import load_mapping
+
+#: The phases of the jobs that are worth declaring: what runs, and with `export` what has been done.
+RUNNING_PHASES = tuple(sorted(phase.value for phase in ACTIVE - {Phase.TERMINATING}))
+USUAL_PHASES = (*RUNNING_PHASES, Phase.COMPLETED.value)
+
+
+class Where(NamedTuple):
+    """Whose target is meant: that of a stack, by the options that all commands have, or an address."""
+
+    paths: Sequence[Path]
+    variables: Sequence[tuple[str, str]]
+    var_files: Sequence[Path]
+    target: str | None
+    address: Address
+
+
+class ExportSource(NamedTuple):
+    """A target that is open, as a manifest has it; and the stack that has it, if one does, with its root."""
+
+    session: TargetSession
+    target_name: str
+    target: Target
+    stack: str | None
+    root: Path
+
+
+@dataclass
+class JobSelection:
+    """The jobs that are to be exported, and how well they could be read."""
+
+    jobs: list[ObservedJob] = field(default_factory=list)
+    codes: list[ExitCode] = field(default_factory=list)
+
+
+@contextmanager
+def open_source(where: Where) -> Iterator[ExportSource]:
+    """Connect to the target.
+
+    Raises:
+        UsageError: a stack and an address are given.
+        ManifestInvalid: there is no stack to have a target, or it is invalid.
+        WrongUsage: there can be no such target.
+    """
+    loaded, stack = _loaded(where)
+    name, target = loaded.target(where.target)
+    with open_loaded(loaded, name, target) as session:
+        identity = session.target.identity
+        if target.traits.has_address and not target.project_id:
+            target = target.model_copy(update={"project_id": identity.project_id})
+        yield ExportSource(session, name, target, stack, loaded.root)
+
+
+def _loaded(where: Where) -> tuple[LoadedStack, str | None]:
+    if where.address.is_given:
+        if where.target is not None or where.paths:
+            raise click.UsageError(
+                "--endpoint and --region name a service, --target and --in that of a stack"
+            )
+        return _stack_at(where.address), None
+    try:
+        loaded = load_stack(where.paths, where.variables, where.var_files, where.target, offline=True)
+    except ManifestInvalid as invalid:
+        raise ManifestInvalid(*map(_with_way_out, invalid.diagnostics)) from None
+    return loaded, loaded.stack.name
+
+
+def _stack_at(address: Address) -> LoadedStack:
+    """A stack without jobs whose target has that address."""
+    given = {field: escape(value) for field, value in address._asdict().items() if value}
+    manifest = {"stack": "exported", "targets": {ADDRESSED: {"kind": MODELARTS, **given}}}
+    try:
+        loaded = load_mapping(manifest, Path(), environ=os.environ)
+        loaded.target(ADDRESSED)
+    except ManifestInvalid as invalid:
+        raise WrongUsage(
+            *(replace(one, location=None, snippet=None) for one in invalid.diagnostics)
+        ) from None
+    return loaded
+
+
+def _with_way_out(problem: Diagnostic) -> Diagnostic:
+    if problem.what != "no root file":
+        return problem
+    return replace(problem, fix="run it in the directory of a stack, or pass --endpoint or --region")
+
+
+# --- which jobs
+
+
+def named_jobs(session: TargetSession, names: Sequence[str]) -> JobSelection:
+    """The jobs that arguments mean, owned by a stack or not; one that cannot be found hides no other.
+
+    Raises:
+        Unauthorized: the account may not read them.
+    """
+    found = JobSelection()
+    for name in names:
+        try:
+            found.jobs.append(session.find(name))
+        except Unauthorized:
+            raise
+        except ServiceError as failure:
+            console.diagnostics(failure.diagnostics)
+            found.codes.append(ExitCode(failure.exit_code))
+    return found
+
+
+def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[str]) -> JobSelection:
+    """The jobs that no stack owns, and whose names match one of the globs, if there are any."""
+    search = job_search(session.clock.now(), filters)
+    with reading():
+        listing = read(session.target.search, search, sort_by="create_time", order="asc")
+    matching = [
+        job for job in listing.jobs if not globs or any(fnmatchcase(job.name, glob) for glob in globs)
+    ]
+    unmanaged = [job for job in matching if job.marker is None]
+    if owned := len(matching) - len(unmanaged):
+        are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"
+        console.say(f"{are} left out; name a job to export it all the same.")
+    if search.looks_back:
+        console.say("The service searched the last 31 days only; use --created-after to go further back.")
+    return JobSelection(unmanaged, [say_gaps(listing)])
+
+
+# --- from jobs to a manifest
+
+
+def exported(source: ExportSource, stack: str, found: JobSelection) -> tuple[ExportedStack, ExitCode]:
+    """The manifest of the jobs, and the exit code: stderr has said what is not in it."""
+    jobs = list({job.id: job for job in found.jobs}.values())
+    details = read_details(source.session.target.backend, jobs)
+    for job in details.jobs:
+        learn_tokens(job)
+        source.session.shown(job)  # what a stack declares sensitive is known from then on
+    result = export_stack(
+        stack,
+        source.target_name,
+        source.target,
+        details.jobs,
+        is_secret=lambda text: console.redact(text) != text,
+        learn=console.redact.learn,
+    )
+    problems = [
+        _warning("a job cannot be read", f"{one.job.name}: {one.failure.message}") for one in details.unread
+    ]
+    problems += [_warning("a job cannot be declared", f"{one.job.name}: {one.why}") for one in result.skipped]
+    gone = [_warning("a job is gone", f"{job.name} was deleted meanwhile") for job in details.gone]
+    console.diagnostics([*problems, *gone, *_losses(result)])
+    codes = [*found.codes, ExitCode.UNKNOWN if problems else ExitCode.DONE]
+    return result, first_of(codes)
+
+
+def manifest_text(result: ExportedStack, head: Sequence[str]) -> str:
+    """The manifest as it may be written; a name that is a secret stands there hidden, and stderr says so."""
+    text = result.text(head)
+    if console.redact(text) != text:
+        why = "a name holds a value that is known to be secret, and stands there as (sensitive)"
+        console.diagnostics([_warning("a secret is hidden", why, fix="edit the manifest before you use it")])
+    return console.clean(text)
+
+
+def _losses(result: ExportedStack) -> Iterator[Diagnostic]:
+    for entry in result.entries:
+        for path, why in entry.omissions:
+            yield _warning("not exported as it is", why, f"jobs.{entry.key}.{path}")
+    if result.unreported:
+        yield _warning(
+            "fields not reported",
+            f"the service does not report {', '.join(result.unreported)}",
+            fix="add them if the jobs have them",
+        )
+
+
+def _warning(what: str, why: str, path: str = "", fix: str | None = None) -> Diagnostic:
+    return Diagnostic(what, printable(why), fix, path=path, severity=Severity.WARNING)

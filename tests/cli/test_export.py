@@ -1,0 +1,400 @@
+"""`reconciler export` and `init --from-service`: what exists on a target becomes a manifest."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.emulator.control.faults import Effect, Fault
+from reconciler.manifests.yaml.document import parse
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+BODY: dict[str, Any] = {
+    "kind": "job",
+    "algorithm": {
+        "code_dir": "obs://b/code/",
+        "boot_file": "obs://b/code/train.py",
+        "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+        "parameters": [{"name": "lr", "value": "0.1"}],
+    },
+    "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}},
+}
+TOKEN = "hf_QWERTYuiopasdfghJKLZXCVbnm12345678"
+
+Make = Callable[..., str]
+Export = Callable[..., Any]
+
+
+@pytest.fixture
+def make(service: Service) -> Make:
+    """Create a job on the service, in a phase; returns its id."""
+
+    def create(name: str, phase: str = "Running", description: str = "", **algorithm: Any) -> str:
+        body = copy.deepcopy(BODY)
+        body["metadata"] = {"name": name, "description": description}
+        body["algorithm"].update(algorithm)
+        job = service.store.create("p1", body)
+        service.store.set_phase(job.id, phase)
+        return job.id
+
+    return create
+
+
+@pytest.fixture
+def export(reconciler: Reconciler, service: Service) -> Export:
+    """Call `export` for the service's address."""
+    return lambda *arguments: reconciler(
+        "export", *arguments, "--endpoint", service.url, "--project-id", "p1"
+    )
+
+
+def tree(text: str) -> dict[str, Any]:
+    """What a manifest says."""
+    document = parse(text.encode(), Path("jobs.yaml"), "jobs.yaml")
+    assert not document.problems
+    return document.tree
+
+
+# --- from jobs to a manifest that is theirs
+
+
+def test_exported_jobs_are_valid_formatted_and_in_conflict_until_adopted(
+    reconciler: Reconciler, export: Export, make: Make
+) -> None:
+    make("resnet", description="ResNet")
+    make("bert-r2", environments={"A": "1"})
+    assert export("--all", "--out", "jobs.yaml").code == 0
+    assert reconciler("fmt", "--check").code == 0
+    assert reconciler("validate").code == 0
+    plan = reconciler("plan", "--json").document
+    assert plan["summary"]["conflict"] == 2
+    assert {(action["key"], action["reason"]) for action in plan["actions"]} == {
+        ("bert", "name_taken"),
+        ("resnet", "name_taken"),
+    }
+    said = tree(Path("jobs.yaml").read_text(encoding="utf-8"))
+    assert said["defaults"]["algorithm"]["parameters"] == {"lr": "0.1"}
+    assert said["jobs"] == {
+        "bert": {"algorithm": {"environments": {"A": "1"}}},
+        "resnet": {"description": "ResNet"},
+    }
+
+
+def test_target_of_the_stack_in_the_directory_is_exported(
+    reconciler: Reconciler, service: Service, make: Make
+) -> None:
+    make("resnet")
+    write(manifest("other", url=service.url))
+    said = reconciler("export", "--all")
+    assert said.code == 0
+    written = tree(said.out)
+    assert (written["stack"], written["target"], list(written["jobs"])) == ("test", "there", ["resnet"])
+    assert written["targets"] == {"there": {"kind": "modelarts", "endpoint": service.url, "project_id": "p1"}}
+
+
+def test_local_target_is_exported(reconciler: Reconciler) -> None:
+    write(manifest("resnet"))
+    assert reconciler("apply", "--yes").code == 0
+    said = reconciler("export", "resnet", "--stack", "other")
+    assert said.code == 0
+    assert tree(said.out)["targets"] == {"there": {"kind": "local"}}
+    assert tree(said.out)["jobs"]["resnet"]["description"] == "resnet of the test"
+
+
+def test_stack_is_named_by_the_option_else_by_the_directory(
+    export: Export, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("resnet")
+    (tmp_path / "My Models").mkdir()
+    monkeypatch.chdir(tmp_path / "My Models")
+    assert tree(export("--all").out)["stack"] == "my-models"
+    assert tree(export("--all", "--stack", "vision").out)["stack"] == "vision"
+
+
+def test_fields_that_the_service_does_not_report_are_named_on_stderr(export: Export, make: Make) -> None:
+    make("resnet")
+    said = export("--all")
+    assert "the service does not report annotations" in said.err
+    assert "spec.notification" in said.err
+
+
+# --- which jobs
+
+
+def test_all_takes_what_runs_or_has_completed(export: Export, make: Make) -> None:
+    for phase in ("Pending", "Running", "Completed", "Failed", "Terminated"):
+        make(phase.lower(), phase)
+    assert list(tree(export("--all").out)["jobs"]) == ["completed", "pending", "running"]
+    assert list(tree(export("--all", "--phase", "Failed").out)["jobs"]) == ["failed"]
+
+
+def test_match_chooses_by_name(export: Export, make: Make) -> None:
+    for name in ("lr-a", "lr-b", "other", "LR-c"):
+        make(name)
+    assert list(tree(export("--all", "--match", "lr-*").out)["jobs"]) == ["lr-a", "lr-b"]
+    assert list(tree(export("--all", "--match", "lr-a", "--match", "o*").out)["jobs"]) == ["lr-a", "other"]
+    none = export("--all", "--match", "nothing")
+    assert (none.code, tree(none.out)["jobs"]) == (0, {})
+    assert "No matching jobs" in none.err
+
+
+def test_job_that_a_stack_owns_is_exported_only_by_name(
+    reconciler: Reconciler, service: Service, export: Export, make: Make
+) -> None:
+    write(manifest("owned", url=service.url), "stack/jobs.yaml")
+    assert reconciler("apply", "--yes", "stack").code == 0
+    make("free")
+    said = export("--all")
+    assert list(tree(said.out)["jobs"]) == ["free"]
+    assert "1 job that a stack owns is left out" in said.err
+    named = tree(export("owned").out)
+    assert named["jobs"]["owned"]["description"] == "owned of the test"
+    assert "reconciler." not in str(named["jobs"])
+
+
+def test_job_that_is_not_there_hides_no_other(export: Export, make: Make) -> None:
+    job_id = make("resnet")
+    said = export(job_id, "nothing")
+    assert said.code == 1
+    assert list(tree(said.out)["jobs"]) == ["resnet"]
+    assert "'nothing'" in said.err
+    assert (export("nothing").code, export("nothing").out) == (1, "")
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["resnet", "--all"],
+        ["resnet", "--phase", "Running"],
+        ["resnet", "--match", "*"],
+        ["--all", "--stack", "No Name"],
+        ["--all", "--project-id", "p1"],
+        ["--all", "--endpoint", "https://x", "--target", "there"],
+        ["--all", "--endpoint", "https://x", "--in", "."],
+        ["--all", "--endpoint", "ftp://x"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_64(reconciler: Reconciler, arguments: list[str]) -> None:
+    write(manifest("a"))
+    said = reconciler("export", *arguments)
+    assert (said.code, said.out) == (64, "")
+
+
+def test_command_line_goes_before_the_environment(
+    reconciler: Reconciler, service: Service, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("resnet")
+    write(manifest("a", url=service.url))
+    monkeypatch.setenv("RECONCILER_TARGET", "there")
+    assert reconciler("init", "new").code == 0
+    said = reconciler("export", "--all", "--endpoint", service.url, "--project-id", "p1")
+    assert tree(said.out)["target"] == "prod"
+    monkeypatch.setenv("RECONCILER_ENDPOINT", service.url)
+    assert reconciler("export", "--all").code == 64
+    assert tree(reconciler("export", "--all", "--target", "there").out)["target"] == "there"
+
+
+def test_without_a_stack_and_an_address_the_way_out_is_said(reconciler: Reconciler) -> None:
+    said = reconciler("export", "--all")
+    assert (said.code, said.out) == (65, "")
+    assert "--endpoint" in said.err
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_file_that_exists_is_never_overwritten(
+    export: Export, make: Make, tmp_path: Path, is_link: bool
+) -> None:
+    make("resnet")
+    file = tmp_path / "jobs.yaml"
+    if is_link:
+        file.symlink_to(tmp_path / "elsewhere")
+    else:
+        file.write_text("mine\n", encoding="utf-8")
+    said = export("--all", "--out", "jobs.yaml")
+    assert (said.code, said.out) == (64, "")
+    assert "never overwritten" in said.err
+    assert not (tmp_path / "elsewhere").exists()
+    assert is_link or file.read_text(encoding="utf-8") == "mine\n"
+
+
+def test_job_that_cannot_be_read_is_named_and_the_others_are_exported(
+    export: Export, make: Make, service: Service
+) -> None:
+    make("resnet")
+    lost = make("lost")
+    service.app.faults.add(
+        Fault(
+            Effect.ANSWER, operation="ShowTrainingJobDetails", path=f"*{lost}", status=403 + 101, count=None
+        )
+    )
+    said = export("--all")
+    assert said.code == 8
+    assert list(tree(said.out)["jobs"]) == ["resnet"]
+    assert "a job cannot be read" in said.err
+    assert "lost" in said.err
+
+
+def test_job_in_the_list_that_cannot_be_read_is_unknown(export: Export, make: Make, service: Service) -> None:
+    make("a")
+    make("b")
+    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=None))
+    said = export("--all")
+    assert (said.code, len(tree(said.out)["jobs"])) == (8, 1)
+
+
+def test_list_that_cannot_be_read_writes_nothing(export: Export, make: Make, service: Service) -> None:
+    make("a")
+    service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", status=403, count=None))
+    said = export("--all", "--out", "jobs.yaml")
+    assert (said.code, said.out) == (7, "")
+    assert not Path("jobs.yaml").exists()
+
+
+def test_job_that_no_manifest_can_declare_is_named(export: Export, make: Make, service: Service) -> None:
+    make("resnet")
+    task = {"role": "a", "algorithm": {"code_dir": "obs://b/"}, "task_resource": {"flavor_id": "f"}}
+    body = {"kind": "hetero_job", "metadata": {"name": "hetero"}, "tasks": [task]}
+    service.store.set_phase(service.store.create("p1", body).id, "Running")
+    said = export("--all")
+    assert said.code == 8
+    assert list(tree(said.out)["jobs"]) == ["resnet"]
+    assert "hetero: tasks" in said.err
+
+
+# --- secrets
+
+
+def test_secrets_of_jobs_reach_no_output(reconciler: Reconciler, export: Export, make: Make) -> None:
+    make(
+        "resnet",
+        description=f"uses {TOKEN}",
+        command="python -m x --api-key s3cr3t-Value",
+        environments={"HF_TOKEN": TOKEN, "DB_PASSWORD": "hunter2", "NOTE": "like hunter2"},
+        parameters=[{"name": "url", "value": "redis://:hunter2@host/"}],
+    )
+    make("bert", environments={"PLAIN": "hunter2"})
+    said = export("--all")
+    filed = export("--all", "--out", "jobs.yaml", "-vv")
+    assert (said.code, filed.code) == (0, 0)
+    for text in (said.out, said.err, filed.out, filed.err, Path("jobs.yaml").read_text(encoding="utf-8")):
+        for secret in (TOKEN, "hunter2", "s3cr3t-Value"):
+            assert secret not in text
+        assert "(sensitive)" not in text
+    assert reconciler("validate").code == 0
+
+
+def test_value_that_the_stack_declares_sensitive_is_a_variable(
+    reconciler: Reconciler, service: Service, make: Make
+) -> None:
+    make("resnet", environments={"PLAIN": "ordinary-value-1"})
+    declared = manifest("resnet", url=service.url).replace(
+        "parameters: {lr: 0.1}", "environments: {PLAIN: {value: x1-declared, sensitive: true}}"
+    )
+    write(declared)
+    said = reconciler("export", "--all", "--stack", "other")
+    assert "ordinary-value-1" not in said.out + said.err
+    assert tree(said.out)["jobs"]["resnet"]["algorithm"]["environments"] == {"PLAIN": "${var.PLAIN}"}
+
+
+def test_secret_in_the_name_of_the_stack_is_hidden_and_said(export: Export, make: Make) -> None:
+    make("resnet")
+    said = export("--all", "--stack", "tell-nobody-1")
+    assert "tell-nobody-1" not in said.out + said.err
+    assert "a secret is hidden" in said.err
+
+
+def test_hostile_texts_steer_no_terminal_and_no_ci_service(export: Export, make: Make) -> None:
+    make("a", description="::error::x\x1b[31m\u202e", environments={"A": "##[error]x\n::error::y"})
+    said = export("--all")
+    assert "\x1b" not in said.out
+    assert "\u202e" not in said.out
+    assert "##[" not in said.out
+    assert not any(line.startswith("::") for line in said.out.splitlines())
+    entry = tree(said.out)["jobs"]["a"]
+    assert entry["description"] == "::error::x\x1b[31m\u202e"
+    assert entry["algorithm"]["environments"] == {"A": "##[error]x\n::error::y"}
+
+
+# --- init --from-service
+
+
+def test_init_starts_with_what_runs_and_nobody_owns(
+    reconciler: Reconciler, service: Service, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make("resnet", description="ResNet")
+    make("done", "Completed")
+    write(manifest("owned", url=service.url), "stack/jobs.yaml")
+    assert reconciler("apply", "--yes", "stack").code == 0
+    said = reconciler("init", "new", "--from-service", "--endpoint", service.url, "--project-id", "p1")
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "new/jobs.yaml",
+        "new/.github/workflows/reconciler.yml",
+        "new/.gitignore",
+    ]
+    written = tree(Path("new/jobs.yaml").read_text(encoding="utf-8"))
+    assert written["stack"] == "new"
+    assert list(written["jobs"]) == ["resnet"]
+    workflow = Path("new/.github/workflows/reconciler.yml").read_text(encoding="utf-8")
+    assert f"'{written['target']}'" in workflow
+    monkeypatch.chdir(tmp_path / "new")
+    assert reconciler("fmt", "--check").code == 0
+    assert reconciler("validate").code == 0
+    plan = reconciler("plan", "--json").document
+    assert (plan["summary"]["conflict"], plan["summary"]["create"]) == (1, 0)
+
+
+def test_init_from_service_without_jobs_says_so(reconciler: Reconciler, service: Service) -> None:
+    said = reconciler("init", "--from-service", "--endpoint", service.url, "--project-id", "p1")
+    assert said.code == 0
+    assert "No job runs that no stack owns." in said.err
+    assert tree(Path("jobs.yaml").read_text(encoding="utf-8"))["jobs"] == {}
+    assert reconciler("validate").code == 0
+
+
+def test_init_from_service_takes_the_target_of_the_stack_here(
+    reconciler: Reconciler, service: Service, make: Make
+) -> None:
+    make("resnet")
+    write(manifest("other", url=service.url))
+    assert reconciler("init", "new", "--from-service", "--target", "there").code == 0
+    assert tree(Path("new/jobs.yaml").read_text(encoding="utf-8"))["target"] == "there"
+    assert "'there'" in Path("new/.github/workflows/reconciler.yml").read_text(encoding="utf-8")
+
+
+def test_init_from_service_overwrites_nothing_and_reads_nothing_then(reconciler: Reconciler) -> None:
+    write("stack: mine\n", "mine.yaml")
+    said = reconciler("init", "--from-service", "--endpoint", "https://127.0.0.1:9", "--project-id", "p1")
+    assert said.code == 0
+    assert "exists, not written" in said.err
+    assert not Path("jobs.yaml").exists()
+
+
+def test_init_from_a_service_that_cannot_be_read_writes_nothing(
+    reconciler: Reconciler, service: Service
+) -> None:
+    service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", status=403, count=None))
+    said = reconciler("init", "new", "--from-service", "--endpoint", service.url, "--project-id", "p1")
+    assert said.code == 7
+    assert not Path("new").exists()
+
+
+def test_init_says_that_jobs_of_a_local_target_stay_where_they_are(reconciler: Reconciler) -> None:
+    write(manifest("resnet"))
+    said = reconciler("init", "new", "--from-service")
+    assert said.code == 0
+    assert "lie beside the manifest" in said.err
+
+
+def test_init_reads_a_target_only_if_it_is_told_to(reconciler: Reconciler) -> None:
+    assert reconciler("init", "new", "--endpoint", "https://x").code == 64
+    assert not Path("new").exists()
