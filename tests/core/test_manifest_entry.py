@@ -167,7 +167,7 @@ SHA = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
         (
             {"algorithm__parameters": {"p": {"value": "abc", "constraint": {"sensitive": True}}}},
             "parameters.p.value",
-            "${var.P}",
+            "${var.A_P}",
             "abc",
         ),
         (

@@ -265,14 +265,14 @@ def _items(algorithm: Tree, kind: str) -> list[Tree]:
 
 
 def _hide_arguments(algorithm: Tree, hider: SecretHider) -> None:
-    for parameter in _items(algorithm, "parameters"):
-        is_marked = _is_marked(parameter)
-        if "value" in parameter:
-            name = str(parameter.get("name", ""))
-            parameter["value"] = hider.argument(name, parameter["value"], is_marked=is_marked)
+    # Environment variables first: a secret that stands in several places is best known by their name.
     environments = algorithm.get("environments", {})
     for name, value in environments.items():
         environments[name] = hider.argument(name, value)
+    for parameter in _items(algorithm, "parameters"):
+        if "value" in parameter:
+            name, is_marked = str(parameter.get("name", "")), _is_marked(parameter)
+            parameter["value"] = hider.argument(name, parameter["value"], is_marked=is_marked)
     if "command" in algorithm:
         algorithm["command"] = hider.argument("command", algorithm["command"])
 

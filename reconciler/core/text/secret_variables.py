@@ -100,7 +100,8 @@ def _name(text: str) -> str:
 
 
 def _is_in_use(name: str) -> bool:
-    return is_credential_name(name) or name.startswith("RECONCILER_") or name in _TAKEN
+    # A name of one or two letters may be set for some other reason.
+    return len(name) < 3 or is_credential_name(name) or name.startswith("RECONCILER_") or name in _TAKEN
 
 
 @dataclass(frozen=True)
