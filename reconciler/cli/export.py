@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import click
 
+from reconciler.backends.modelarts.unknown_fields import unknown_fields
 from reconciler.cli.address import ADDRESSED, Address
 from reconciler.cli.context import load_stack
 from reconciler.cli.service_session import TargetSession, learn_tokens, open_loaded, say_gaps
@@ -178,7 +179,8 @@ def exported(source: ExportSource, stack: str, found: JobSelection) -> tuple[Exp
     ]
     problems += [_warning("a job cannot be declared", f"{one.job.name}: {one.why}") for one in result.skipped]
     gone = [_warning("a job is gone", f"{job.name} was deleted meanwhile") for job in details.gone]
-    console.diagnostics([*problems, *gone, *_losses(result)])
+    if notes := [*problems, *gone, *_losses(result)]:
+        console.diagnostics(notes)
     codes = [*found.codes, ExitCode.UNKNOWN if problems else ExitCode.DONE]
     return result, first_of(codes)
 
@@ -196,6 +198,10 @@ def _losses(result: ExportedStack) -> Iterator[Diagnostic]:
     for entry in result.entries:
         for path, why in entry.omissions:
             yield _warning("not exported as it is", why, f"jobs.{entry.key}.{path}")
+    unknown = dict.fromkeys(path for entry in result.entries for path in unknown_fields(entry.job))
+    if unknown:
+        why = f"no document of the service has {', '.join(unknown)}; left out"
+        yield _warning("unknown fields", why, fix="if the jobs were given them, add them under raw")
     if result.unreported:
         yield _warning(
             "fields not reported",

@@ -122,6 +122,17 @@ def test_fields_that_the_service_does_not_report_are_named_on_stderr(export: Exp
     assert "spec.notification" in said.err
 
 
+def test_fields_that_no_document_has_are_named_on_stderr(
+    export: Export, make: Make, service: Service
+) -> None:
+    job_id = make("resnet")
+    assert "unknown fields" not in export("--all").err
+    service.store.edit(job_id, lambda body: body["spec"]["resource"].update(brand_new={"a": 1}))
+    said = export("--all")
+    assert "no document of the service has spec.resource.brand_new" in said.err
+    assert "brand_new" not in said.out
+
+
 # --- which jobs
 
 
