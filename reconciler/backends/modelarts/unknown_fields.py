@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from reconciler.backends.modelarts.job_models import ReportedJob
 from reconciler.core.observed.job import ObservedJob
 
 
 def unknown_fields(job: ObservedJob) -> tuple[str, ...]:
-    """Return their paths, each once, the status aside: `spec.brand_new`, `tasks.brand_new`."""
-    found = ReportedJob.of(job).model_copy(update={"status": None})
+    """Return their paths, each once, the status aside: `spec.brand_new`, `tasks.brand_new`.
+
+    Of an answer that holds what is no text nothing is said.
+    """
+    try:
+        found = ReportedJob.of(job).model_copy(update={"status": None})
+    except ValidationError:
+        return ()
     return tuple(dict.fromkeys(_below(found, "")))
 
 

@@ -126,36 +126,58 @@ def legal_key(name: str) -> str:
 # --- what was declared, as far as the models know it
 
 
-def _object(reported: Mapping[str, Any], rule: FieldRule) -> Tree:
-    """The fields that the models know, in the types that they want, without what says nothing."""
+def _object(reported: Mapping[str, Any], rule: FieldRule, path: str = "") -> Tree:
+    """The fields that the models know, in the types that they want, without what says nothing.
+
+    Raises:
+        NotDeclarable: a field has neither of the shapes that it may have.
+    """
     result: Tree = {}
     for name, value in reported.items():
         member = rule.others if rule.has_named_members else rule.members.get(name)
-        form = None if member is None else _value(value, member)
+        form = None if member is None else _value(value, member, f"{path}.{name}" if path else name)
         # Of an argument and of an environment variable "" is a value.
         if form is not None and (form != "" or rule.has_named_members or name == "value"):
             result[name] = form
     return result
 
 
-def _value(value: Any, rule: FieldRule) -> Any:
+def _value(value: Any, rule: FieldRule, path: str) -> Any:
     """A field as a manifest has it, or None if it says nothing."""
-    if isinstance(value, Mapping):
-        is_known = bool(rule.members) or rule.has_named_members
-        return (_object(value, rule) if is_known else dict(value)) or None
-    if isinstance(value, list | tuple):
-        return _list(value, rule)
-    if value is None or (rule.default is not None and scalar(value) == rule.default):
+    if value in (None, [], {}):
         return None
-    return _typed(value, rule)
+    if not _fits(value, rule):
+        if value == "":
+            return None
+        raise NotDeclarable(f"{path} has a value of a type that no manifest can have there")
+    if isinstance(value, Mapping):
+        return (_object(value, rule, path) if _is_object(rule) else dict(value)) or None
+    if isinstance(value, list | tuple):
+        return _list(value, rule, path)
+    return None if rule.default is not None and scalar(value) == rule.default else _typed(value, rule)
 
 
-def _list(items: list[Any] | tuple[Any, ...], rule: FieldRule) -> Any:
+def _is_object(rule: FieldRule) -> bool:
+    return bool(rule.members) or Mark.FREE_MEMBERS in rule.marks
+
+
+def _fits(value: Any, rule: FieldRule) -> bool:
+    """Whether a value has one of the shapes that a field may have; of some nothing is known."""
+    is_plain, is_list = rule.is_text or rule.scalar is not None, rule.item is not None
+    if isinstance(value, Mapping):
+        return _is_object(rule) or not (is_list or is_plain)
+    if isinstance(value, list | tuple):
+        # The documents show environments as a map in places, and as a list of maps in others.
+        are_maps = all(isinstance(item, Mapping) for item in value)
+        return is_list or (Mark.FREE_MEMBERS in rule.marks and are_maps) or not (_is_object(rule) or is_plain)
+    return not (_is_object(rule) or is_list)
+
+
+def _list(items: list[Any] | tuple[Any, ...], rule: FieldRule, path: str) -> Any:
     if Mark.FREE_MEMBERS in rule.marks:
-        parts = (item.items() for item in items if isinstance(item, Mapping))
-        return _object({name: value for part in parts for name, value in part}, rule) or None
+        return _object({name: value for item in items for name, value in item.items()}, rule, path) or None
     item_rule = rule.item or FieldRule()
-    forms = (_value(item, item_rule) for item in items)
+    forms = (_value(item, item_rule, f"{path}[]") for item in items)
     return [form for form in forms if form is not None] or None
 
 
