@@ -165,6 +165,7 @@ COMMANDS: tuple[tuple[str, str | None], ...] = (
     ("jobs logs train stack --json", None),
     ("jobs events train stack", None),
     ("jobs events train stack --json", None),
+    ("export train other --in stack -vv", None),
     ("doctor stack", None),
     ("doctor stack --json", None),
     ("plan stack", "POST training-job-searches"),
@@ -184,6 +185,7 @@ CODES: dict[str, tuple[int, ...]] = {
     "POST training-job-searches": (8,),
     "validate": (65,),
     "doctor": (0, 1, 7),
+    "export": (8,),  # a secret in the name of an annotation: no manifest can declare that
     **dict.fromkeys(("plan", "show", "apply", "drift", "status", "jobs", "destroy", "history"), (0,)),
 }
 ROW = "secrets that a service repeats, in what whole commands leave behind"
