@@ -53,6 +53,7 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
     from reconciler.core.drift.report import DriftReport
+    from reconciler.core.planning.explanation import Explanation
     from reconciler.core.planning.status import StatusReport
 
 
@@ -147,6 +148,28 @@ def drift(context: Context) -> DriftReport:
     return report
 
 
+def why(context: Context, key: str) -> Explanation:
+    """Observe, and say which rule decides about one key, on which values. Nothing is changed.
+
+    Raises:
+        WrongUsage: the key is neither declared nor owned.
+    """
+    from reconciler.core.planning.explanation import explain  # a plan needs none of it
+
+    plan_context = context.plan_context()
+    stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
+    check_keys({key}, stack, snapshot.ownership.owned_keys)
+    return explain(
+        key,
+        stack,
+        snapshot,
+        plan_context,
+        context.target.identity,
+        manifest_digest=context.loaded.manifest_digest,
+        version=__version__,
+    )
+
+
 def status(context: Context) -> StatusReport:
     """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
     from reconciler.core.planning.status import make_status  # a plan needs none of it
@@ -223,9 +246,11 @@ def check_preconditions(context: Context, plan: Plan) -> None:
 
 
 def observe(
-    context: Context, plan_context: PlanContext, *, with_details: bool = False
+    context: Context, plan_context: PlanContext, *, with_details: bool = False, with_drift: bool = False
 ) -> tuple[Stack, Snapshot]:
     """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
+
+    A report on drift needs no details, and one `with_drift` beside a plan needs what both do.
 
     Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
     the plan. What was seen of owned revisions is recorded.
@@ -235,7 +260,8 @@ def observe(
         WrongUsage: `only` names a key that is neither declared nor owned.
     """
     whole = context.loaded.stack
-    reader = _SnapshotReader(context, plan_context, with_details=with_details)
+    reports_drift = with_drift or not with_details
+    reader = _SnapshotReader(context, plan_context, with_details=with_details, reports_drift=reports_drift)
     reader.open_history()
     seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
     context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
@@ -247,9 +273,12 @@ def observe(
 class _SnapshotReader:
     """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
 
-    def __init__(self, context: Context, plan_context: PlanContext, *, with_details: bool) -> None:
+    def __init__(
+        self, context: Context, plan_context: PlanContext, *, with_details: bool, reports_drift: bool
+    ) -> None:
         self._context, self._stack = context, context.loaded.stack
         self._plan_context, self._with_details = plan_context, with_details
+        self._reports_drift = reports_drift
         self._history = _History(context)
         self._asked: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
@@ -273,7 +302,7 @@ class _SnapshotReader:
             return True
         if needs_whole_list(stack, snapshot, self._plan_context, asked=self._asked):
             return True
-        if self._with_details or self._plan_context.destroys:
+        if not self._reports_drift or self._plan_context.destroys:
             return False
         from reconciler.core.drift.report import needs_whole_list as report_needs_whole_list
 
@@ -283,7 +312,7 @@ class _SnapshotReader:
         """What was observed, and what the decisions about it rest on besides."""
         snapshot = Snapshot(sort_by_key(observation, self._stack.name, self.names), self._details, self._gone)
         # A report on drift needs what was last applied, whatever is declared now.
-        if not self._with_details or rests_on_memory(self._stack, snapshot, self._history.recorded):
+        if self._reports_drift or rests_on_memory(self._stack, snapshot, self._history.recorded):
             snapshot = snapshot._replace(memory=self._history.memory)
         if not self._with_details:
             return snapshot

@@ -234,6 +234,12 @@ RECORDS = option(
     help="Record store (lock, journal, history), such as postgresql://…; default: as in the manifest.",
 )
 
+WITHOUT_RECORDS = option(
+    "--without-records",
+    is_flag=True,
+    help="Work without lock, journal and history if their store is unavailable.",
+)
+
 TARGET_NAME = option(
     "-t",
     "--target",
@@ -263,11 +269,7 @@ TARGET: Sequence[Callable[[Any], Any]] = (
         help="Maximum number of concurrent operations.",
     ),
     RECORDS,
-    option(
-        "--without-records",
-        is_flag=True,
-        help="Work without lock, journal and history if their store is unavailable.",
-    ),
+    WITHOUT_RECORDS,
 )
 
 LOCK: Sequence[Callable[[Any], Any]] = (

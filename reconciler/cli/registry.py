@@ -30,6 +30,7 @@ COMMANDS: dict[str, CommandRow] = {
     "status": CommandRow(
         "status", "Show the current state of the stack's jobs, and what each is waiting for."
     ),
+    "why": CommandRow("why", "Show why a key gets its action: values, rules, and what would change it."),
     "history": CommandRow("history", "Show past applies, drift checks and revisions."),
     "jobs": CommandRow("jobs", "List, show, watch, terminate or delete single jobs of the target."),
     "export": CommandRow("export", "Print the manifest of jobs that exist already."),
@@ -40,7 +41,7 @@ COMMANDS: dict[str, CommandRow] = {
     ),
     "unlock": CommandRow("unlock", "Break a lock, after asking."),
     "schema": CommandRow(
-        "schema", "Print a JSON Schema: manifest, plan, drift, events, history, status or review."
+        "schema", "Print a JSON Schema: manifest, plan, drift, events, history, status, review or why."
     ),
     "explain": CommandRow("explain", "Print the decision tables: states, rules, fields."),
     "completion": CommandRow("completion", "Print the script that completes commands in a shell."),

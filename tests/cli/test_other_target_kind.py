@@ -60,6 +60,7 @@ WALKS = (
     works("destroy", "--yes", says="terminate"),
     works("drift", says="Drift: none"),
     works("status", says=KEY),
+    works("why", KEY, says="keep (unchanged)"),
     works("history", says=KEY),
     works("unlock", "--yes"),
     works("schema", "manifest", says=f'"{KIND}"'),

@@ -46,6 +46,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     ],
     "drift": [("drift", 2), ("drift --json", 2)],
     "status": [("status", 0), ("status --json", 0), ("status nothing", 64)],
+    "why": [("why a", 0), ("why --json a", 0), ("why nothing", 64)],
     "history": [("history", 0), ("history --json", 0), ("history -v", 0)],
     "jobs": [
         *(("jobs list", 0), ("jobs list --json", 0), ("jobs show a", 0), ("jobs show nothing", 1)),

@@ -9,7 +9,7 @@ import click
 from reconciler.cli.options import with_options
 from reconciler.cli.terminal.console import console
 
-NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review")
+NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "why")
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.core.declared.schema import manifest_schema
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import ApplyEvent
+    from reconciler.core.planning.explanation import Explanation
     from reconciler.core.planning.history import HistoryReport
     from reconciler.core.planning.plan import Plan
     from reconciler.core.planning.status import StatusReport
@@ -33,6 +34,8 @@ def schema(name: str) -> dict[str, Any]:
             return HistoryReport.published_schema()
         case "status":
             return StatusReport.published_schema()
+        case "why":
+            return Explanation.published_schema()
         case "review":
             return Review.published_schema()
         case _:

@@ -72,7 +72,7 @@ def _no_match(stack: Stack, pattern: str, known: Iterable[str], *, is_glob: bool
 
 
 def check_keys(keys: Iterable[str], stack: Stack, owned: Iterable[str]) -> None:
-    """See that the keys of `--allow lost-work=KEY` are keys of the stack, in view or not.
+    """See that keys that were named are keys of the stack, in view or not.
 
     Raises:
         WrongUsage: one is neither declared nor owned.

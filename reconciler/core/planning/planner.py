@@ -166,7 +166,7 @@ def needs_whole_list(
         return False
     if any(job_id not in asked for job_id in details_needed(stack, snapshot)):
         return True
-    return not all(decided.is_proven for decided in _decisions(stack, snapshot, context).values())
+    return not all(decided.is_proven for decided in decisions_of(stack, snapshot, context).values())
 
 
 def make_plan(
@@ -215,12 +215,18 @@ def _with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> Plann
     return action.model_copy(update={"cost": cost_of(action.desired, revisions, stack.prices)})
 
 
-class _Decided(NamedTuple):
-    """What was decided about one key. `own` is the action of a declared key, `more` are all others."""
+class KeyDecision(NamedTuple):
+    """What was decided about one key. `own` is the action of a declared key, `more` are all others.
+
+    `rule` is the name of the rule that decided; `chosen` is what it chose, before `needs` and what could
+    not be read made something else of it.
+    """
 
     own: PlannedAction | None
     more: Sequence[PlannedAction]
     warnings: Sequence[PlanWarning]
+    rule: str
+    chosen: PlannedAction | None = None
     is_proven: bool = True
 
     @property
@@ -231,7 +237,7 @@ class _Decided(NamedTuple):
 def _decide_all(
     stack: Stack, snapshot: Snapshot, context: PlanContext
 ) -> tuple[list[PlannedAction], list[PlanWarning]]:
-    decisions = _decisions(stack, snapshot, context)
+    decisions = decisions_of(stack, snapshot, context)
     actions: list[PlannedAction] = []
     warnings: list[PlanWarning] = []
     for key in keys_in_view(stack, snapshot.ownership):
@@ -240,27 +246,27 @@ def _decide_all(
     return actions, warnings
 
 
-def _decisions(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, _Decided]:
+def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, KeyDecision]:
     """Decide each key, what it needs before it; hold back what needs another key.
 
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
     """
-    decisions: dict[str, _Decided] = {}
+    decisions: dict[str, KeyDecision] = {}
     for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
         desired = stack.find(key)
         view = snapshot.view(key, desired)
         case = Case.of(view, desired, snapshot.ownership, context, snapshot.details)
-        actions, warnings, _ = decide(case)
+        actions, warnings, rule = decide(case)
         if desired is None or desired.is_absent or not actions:
-            decisions[key] = _Decided(None, actions, warnings)
+            decisions[key] = KeyDecision(None, actions, warnings, rule)
             continue
         upstream = {needed: found.own for needed in desired.needs if (found := decisions.get(needed))}
-        own, *more = actions
-        own = held_back(own, desired, upstream)
+        chosen, *more = actions
+        own = held_back(chosen, desired, upstream)
         if not rests_on_absence(own, view, desired) or snapshot.ownership.proves_absence:
-            decisions[key] = _Decided(own, more, warnings)
+            decisions[key] = KeyDecision(own, more, warnings, rule, chosen)
         else:
-            decisions[key] = _Decided(_unproven(own), [], warnings, is_proven=False)
+            decisions[key] = KeyDecision(_unproven(own), [], warnings, rule, chosen, is_proven=False)
     return decisions
 
 

@@ -1,0 +1,276 @@
+"""Why a key gets its action: what is declared, what was seen, which rule decided, what would change it.
+
+`Explanation` crosses the process boundary (`why --json`), so it is a frozen model with a schema. Nothing is
+decided here: the rules are asked as a plan asks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import Field
+
+from reconciler.core.declared.body_summary import summarize
+from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack
+from reconciler.core.drift.entry import Drift, Pending
+from reconciler.core.drift.rules import check_key
+from reconciler.core.observed.ownership import KeyView, Revision
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.decide import RULES
+from reconciler.core.planning.plan import (
+    Action,
+    Frozen,
+    Head,
+    PlannedAction,
+    PlanWarning,
+    Reason,
+    Source,
+    TargetIdentity,
+    timestamp,
+)
+from reconciler.core.planning.planner import (
+    KeyDecision,
+    Snapshot,
+    decisions_of,
+    keys_in_view,
+    snapshot_warnings,
+)
+from reconciler.core.text.secret import show
+
+#: What would make an action another one, by its reason; nothing where only time, or the service, can.
+OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
+    Reason.NOT_FOUND: ("remove the entry, or set `state: absent`, and nothing is created",),
+    Reason.UNCHANGED: (
+        "change a field that is fixed at creation, and the job is replaced",
+        "remove the entry, or set `state: absent`, and the job is terminated",
+    ),
+    Reason.COMPLETED: ("edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",),
+    Reason.AGED_OUT: ("edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",),
+    Reason.MUTABLE_CHANGED: ("put the old values back into the entry, and nothing is updated",),
+    Reason.MARKER_CHANGED: ("put the old values back into the entry, and nothing is updated",),
+    Reason.MARKER_RESTORED: ("nothing else: the marker is needed to tell whose job it is",),
+    Reason.IMMUTABLE_CHANGED: (
+        "put the old values back, and the job is kept",
+        "set `lifecycle.on_change: keep`, and the job is kept although it differs",
+        "set `lifecycle.on_change: fail`, and the edit is a conflict",
+    ),
+    Reason.CHANGE_IGNORED: ("set `lifecycle.on_change: replace`, and the edit starts a new job",),
+    Reason.CHANGE_REFUSED: (
+        "put the old values back, and the job is kept",
+        "set `lifecycle.on_change: replace`, and the edit starts a new job",
+    ),
+    Reason.WOULD_LOSE_WORK: (
+        "set `lifecycle.on_change: replace`, or pass `--allow lost-work=KEY`, and the job is replaced",
+        "put the old values back, or set `lifecycle.on_change: keep`, and the job is kept",
+    ),
+    Reason.WAITS_FOR_TERMINATION: ("remove the entry, or set `state: absent`, and nothing is created",),
+    Reason.AUTO_STOPPED: ("edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",),
+    Reason.FAILED: (
+        "set `lifecycle.on_failure: retry`, and it is tried again",
+        "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",
+    ),
+    Reason.RETRY: ("set `lifecycle.on_failure: keep`, and it is not tried again",),
+    Reason.RETRY_LATER: ("set a shorter `lifecycle.retry_delay`, and it is tried sooner",),
+    Reason.RETRIES_EXHAUSTED: (
+        "raise `lifecycle.max_retries`, and it is tried again",
+        "edit the entry, or `lifecycle.rerun`, and the retries are counted anew",
+    ),
+    Reason.DECLARED_AGAIN: ("set `state: absent`, and it stays terminated",),
+    Reason.TERMINATED_OUTSIDE: (
+        "set `lifecycle.on_terminated: recreate`, and it is started again",
+        "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",
+    ),
+    Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
+    Reason.SUPERSEDED: ("nothing else: a key has one active job",),
+    Reason.NOT_IN_MANIFEST: (
+        "declare the key again, and the job is kept",
+        "name it under `formerly` of another key, and it becomes that key's",
+    ),
+    Reason.STATE_ABSENT: ("remove `state: absent`, and the job is kept",),
+    Reason.DESTROYED: (),
+    Reason.PROTECTION_RELEASED: ("remove `protect: false`, and the job stays protected",),
+    Reason.NAME_TAKEN: ("adopt the job, have its stack release it, or rename the key",),
+    Reason.NAME_TOO_LONG: ("shorten the key",),
+    Reason.RENAMED: ("remove `formerly`, and the old key is terminated and this one created",),
+    Reason.RENAME_CLASH: ("remove `formerly`, or let one of the keys go first",),
+    Reason.NEEDS_PENDING: (
+        "wait until the needed keys have completed",
+        "remove `needs`, and it starts at once",
+    ),
+    Reason.NEEDS_FAILED: (
+        "run the needed keys again (edit them, or their `lifecycle.rerun`)",
+        "remove `needs`, and it starts at once",
+    ),
+    Reason.PROTECTED: ("set `protect: false`, apply, and plan again",),
+    Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",),
+    Reason.UNKNOWN_DIGEST: ("use the newer version of reconciler that made the job",),
+    Reason.UNREADABLE: ("repair what could not be read, and plan again",),
+}
+
+
+#: Nothing is done about a key that PATH does not cover, whatever the rules would say.
+_NOT_IN_VIEW = KeyDecision(None, (), (), "")
+
+
+class RuleCheck(Frozen):
+    """A rule that was asked, in the order of the decision."""
+
+    name: str = Field(description="Name of the rule, as in `explain rules`.")
+    when: str = Field(description="When it applies.")
+    applies: bool = Field(description="Whether it applied: the last one did, and decided.")
+
+
+class DeclaredValues(Frozen):
+    """What the manifest declares for the key."""
+
+    source: Source | None = Field(None, description="Location of the key in the manifest.")
+    digest: str = Field("", description="Digest of the declaration.")
+    starts: str = Field("", description="What a job of it takes and runs.")
+    is_absent: bool = Field(False, description="Whether it says state: absent.")
+    needs: tuple[str, ...] = Field((), description="Keys that have to be settled first.")
+    formerly: tuple[str, ...] = Field((), description="Former keys.")
+    lifecycle: dict[str, Any] = Field(
+        default_factory=dict, description="Lifecycle options that are not the default."
+    )
+
+
+class ObservedRevision(Frozen):
+    """A revision of the key, as the service reported it, or the history where the service forgot it."""
+
+    id: str
+    name: str
+    revision: int
+    phase: str
+    digest: str
+    as_declared: bool | None = Field(
+        None, description="Whether it was made of what is declared now; null: nothing is declared."
+    )
+    created_at: str | None = Field(None, description="RFC 3339, UTC.")
+    ran_s: float | None = Field(None, description="Seconds that it has run.")
+    nodes: int = Field(1, description="Nodes that it runs on.")
+    stopped: bool = Field(False, description="Whether we terminated it.")
+    protected: bool = Field(False, description="Whether its marker protects it.")
+    aged_out: bool = Field(False, description="Whether the service has deleted its record.")
+
+
+class Explanation(Head):
+    """Why one key gets its action."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    actions: tuple[PlannedAction, ...] = Field(description="What is to be done, the key's own action first.")
+    rules: tuple[RuleCheck, ...] = Field(description="The rules that were asked, in order; the last decided.")
+    chosen: Action | None = Field(
+        None, description="Action that the rule chose, where `needs` or a gap in what was read changed it."
+    )
+    declared: DeclaredValues | None = Field(None, description="What is declared; null: nothing is.")
+    observed: tuple[ObservedRevision, ...] = Field((), description="The key's revisions, the newest first.")
+    drift: tuple[Drift, ...] = Field((), description="What changed behind the manifest's back.")
+    pending: tuple[Pending, ...] = Field((), description="What is yet to be applied.")
+    otherwise: tuple[str, ...] = Field((), description="What would make it another action.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+
+    def document(self) -> dict[str, Any]:
+        """The explanation as plain JSON data. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json", by_alias=True))
+        return document
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the key could be judged."""
+        return not any(action.action is Action.UNKNOWN for action in self.actions)
+
+
+def explain(
+    key: str,
+    stack: Stack,
+    snapshot: Snapshot,
+    context: PlanContext,
+    target: TargetIdentity,
+    *,
+    manifest_digest: str,
+    version: str,
+) -> Explanation:
+    """Ask the rules about one key of a stack, and say what they were asked about."""
+    desired = stack.find(key)
+    is_in_view = key in keys_in_view(stack, snapshot.ownership)
+    decision = decisions_of(stack, snapshot, context)[key] if is_in_view else _NOT_IN_VIEW
+    view = snapshot.view(key, desired)
+    findings = check_key(key, desired, snapshot, context)
+    chosen = decision.chosen
+    was_changed = chosen is not None and chosen is not decision.own
+    return Explanation(
+        reconciler_version=version,
+        created_at=timestamp(context.at_s),
+        stack=stack.name,
+        target=target,
+        manifest_digest=manifest_digest,
+        key=key,
+        actions=tuple(decision.actions),
+        rules=tuple(_asked(decision.rule)),
+        chosen=chosen.action if chosen is not None and was_changed else None,
+        declared=_declared(desired) if desired else None,
+        observed=tuple(_observed(view, desired, context.at_s)),
+        drift=findings.drift,
+        pending=() if findings.pending is None else (findings.pending,),
+        otherwise=_otherwise(decision, key),
+        warnings=tuple(_about(key, (*snapshot_warnings(stack, snapshot), *decision.warnings))),
+    )
+
+
+def _about(key: str, warnings: Iterable[PlanWarning]) -> Iterator[PlanWarning]:
+    """The warnings that are about the key, or about all keys."""
+    return (one for one in warnings if one.key in (None, key))
+
+
+def _asked(decided: str) -> Iterator[RuleCheck]:
+    for rule in RULES if decided else ():
+        yield RuleCheck(name=rule.name, when=rule.when, applies=rule.name == decided)
+        if rule.name == decided:
+            return
+
+
+def _declared(desired: DesiredJob) -> DeclaredValues:
+    given = desired.lifecycle.model_dump(mode="json", exclude_defaults=True)
+    return DeclaredValues(
+        source=Source.of(desired.location),
+        digest=desired.digest,
+        starts=summarize(desired.body) if desired.body else "",
+        is_absent=desired.is_absent,
+        needs=desired.needs,
+        formerly=desired.formerly,
+        lifecycle={name: value for name, value in given.items() if name in Lifecycle.model_fields},
+    )
+
+
+def _observed(view: KeyView, desired: DesiredJob | None, at_s: float) -> Iterator[ObservedRevision]:
+    for one in reversed(view.ever_owned):
+        yield ObservedRevision(
+            id=one.job.id,
+            name=one.job.name,
+            revision=one.number,
+            phase=one.job.phase_text,
+            digest=one.marker.digest,
+            as_declared=_is_as_declared(one, desired),
+            created_at=None if one.job.created_at_s is None else timestamp(one.job.created_at_s),
+            ran_s=_ran_s(one, at_s),
+            nodes=one.job.node_count,
+            stopped=one.marker.stopped,
+            protected=one.marker.protected,
+            aged_out=one.is_aged_out,
+        )
+
+
+def _is_as_declared(revision: Revision, desired: DesiredJob | None) -> bool | None:
+    if desired is None or not desired.digest:
+        return None
+    return desired.is_declared_by(revision.marker.digest)
+
+
+def _ran_s(revision: Revision, at_s: float) -> float | None:
+    return round(revision.job.ran_s(at_s), 3) if revision.job.is_active else revision.job.duration_s
+
+
+def _otherwise(decision: KeyDecision, key: str) -> tuple[str, ...]:
+    reasons: Iterable[Reason] = dict.fromkeys(action.reason for action in decision.actions)
+    return tuple(text.replace("KEY", key) for reason in reasons for text in OTHERWISE[reason])

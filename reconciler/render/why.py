@@ -1,0 +1,108 @@
+"""Why a key gets its action, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from reconciler.core.planning.explanation import (
+    DeclaredValues,
+    Explanation,
+    ObservedRevision,
+    RuleCheck,
+)
+from reconciler.core.planning.plan import PlannedAction
+from reconciler.core.text.duration import format_duration
+from reconciler.core.text.sanitize import printable
+from reconciler.render.groups import render_change
+from reconciler.render.style import PLAIN, Style
+from reconciler.render.text import render_head
+from reconciler.render.warnings import render_warnings
+
+_INDENT = "  "
+
+
+def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
+    """What is declared, what was observed, the rules that were asked, and what would make it otherwise."""
+    sections: tuple[tuple[str, Iterable[str]], ...] = (
+        ("Declared", _declared(explanation.declared)),
+        ("Observed", _observed(explanation.observed)),
+        ("Rules, in the order in which they are asked", _rules(explanation)),
+        ("Drift", _drift(explanation)),
+        ("Otherwise", explanation.otherwise),
+    )
+    lines = [style.paint(render_head(explanation.stack, explanation.target), "bold"), ""]
+    lines += _actions(explanation, style)
+    for title, content in sections:
+        if shown := [printable(line) for line in content]:
+            lines += ["", style.paint(title, "bold"), *(_INDENT + line for line in shown)]
+    if warnings := [*render_warnings(explanation.warnings, style)]:
+        lines += ["", *warnings]
+    return "\n".join(lines) + "\n"
+
+
+def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
+    if not explanation.actions:
+        yield f"{printable(explanation.key)}: nothing to do"
+    for action in explanation.actions:
+        word = style.paint(action.action.value, action.traits.colour)
+        revision = f" r{shown.revision}" if (shown := action.after or action.before) else ""
+        head = f"{printable(explanation.key)}{revision}: {word} ({action.reason.value})"
+        yield f"{head}: {printable(action.explanation)}"
+        yield from (_INDENT + render_change(change) for change in action.changes)
+
+
+def _declared(declared: DeclaredValues | None) -> Iterator[str]:
+    if declared is None:
+        yield "nothing: no file of the stack has the key"
+        return
+    where = declared.source
+    place = f"{where.file}:{where.line}:{where.column}" if where else "in the manifest"
+    yield f"{place}  digest {declared.digest}" if declared.digest else place
+    values: dict[str, Any] = {
+        "state": "absent" if declared.is_absent else "",
+        "starts": declared.starts,
+        "needs": ", ".join(declared.needs),
+        "formerly": ", ".join(declared.formerly),
+        **{f"lifecycle.{name}": value for name, value in declared.lifecycle.items()},
+    }
+    yield from (f"{name}: {value}" for name, value in values.items() if value not in ("", None))
+
+
+def _observed(revisions: tuple[ObservedRevision, ...]) -> Iterator[str]:
+    if not revisions:
+        yield "no job of the key"
+    for one in revisions:
+        yield ", ".join(_of_revision(one))
+
+
+def _of_revision(one: ObservedRevision) -> Iterator[str]:
+    yield f"r{one.revision} {one.name} ({one.id}): {one.phase}"
+    if one.ran_s:
+        yield f"ran {format_duration(round(one.ran_s))} on {one.nodes} node{'' if one.nodes == 1 else 's'}"
+    same = {True: " (as declared)", False: " (differs from the declaration)", None: ""}
+    yield f"digest {one.digest}{same[one.as_declared]}"
+    words = {"stopped by us": one.stopped, "protected": one.protected, "aged out": one.aged_out}
+    yield from (word for word, is_so in words.items() if is_so)
+
+
+def _rules(explanation: Explanation) -> Iterator[str]:
+    width = max((len(rule.name) for rule in explanation.rules), default=0)
+    for rule in explanation.rules:
+        yield _rule(rule, width)
+    if explanation.chosen is not None:
+        becomes = explanation.actions[0]
+        yield f"It chose {explanation.chosen.value}; {_changed_by(becomes)} makes it {becomes.action.value}."
+
+
+def _rule(rule: RuleCheck, width: int) -> str:
+    return f"{'yes' if rule.applies else 'no ':<3}  {rule.name:<{width}}  {rule.when}"
+
+
+def _changed_by(action: PlannedAction) -> str:
+    return "`needs`" if action.reason.value.startswith("needs") else "what could not be read"
+
+
+def _drift(explanation: Explanation) -> Iterator[str]:
+    yield from (f"{one.class_.value}: {one.detail}" for one in explanation.drift)
+    yield from (f"pending: {one.detail}" for one in explanation.pending)

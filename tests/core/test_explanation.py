@@ -1,0 +1,122 @@
+"""Why a key gets its action: the rules that were asked, the values, and what would make it otherwise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.stack import DesiredJob, Stack
+from reconciler.core.diagnostic import Location
+from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.decide import RULES
+from reconciler.core.planning.explanation import OTHERWISE, Explanation, explain
+from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.planning.planner import Snapshot
+from reconciler.render.why import render_why
+from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+
+EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
+
+
+def why(
+    stack: Stack, *jobs: ObservedJob, key: str = "a", unreadable: tuple[Unreadable, ...] = ()
+) -> Explanation:
+    """What is said of one key."""
+    ownership = sort_by_key(Observation(jobs, unreadable, True, None), STACK, stack.declared_keys)
+    snapshot = Snapshot(ownership, {job.id: job for job in jobs})
+    context = PlanContext(STACK, at_s=NOW, limits=stack.limits)
+    return explain(key, stack, snapshot, context, TARGET, manifest_digest="sha256:0", version="1.0")
+
+
+def one(desired: DesiredJob, **seen_as: Any) -> Explanation:
+    """The same of one job that exists."""
+    return why(a_stack(desired), seen(desired, **seen_as))
+
+
+@pytest.mark.parametrize(
+    ("explanation", "rule", "action"),
+    [
+        (why(a_stack(a_job())), "not-found", Action.CREATE),
+        (one(a_job()), "unchanged", Action.KEEP),
+        (one(a_job(), phase="Completed"), "completed", Action.KEEP),
+        (one(a_job(), phase="Failed"), "failed", Action.KEEP),
+        (one(a_job(), phase="Strange"), "unknown-phase", Action.BLOCKED),
+        (one(a_job(lifecycle={"on_failure": "retry"}), phase="Failed"), "retry", Action.CREATE),
+        (why(a_stack(a_job()), seen(a_job(**EDITED))), "changed", Action.REPLACE),
+        (why(a_stack(a_job()), seen(a_job(**EDITED), ran_s=HOUR * 2)), "would-lose-work", Action.CONFLICT),
+        (why(a_stack(absent()), seen(a_job())), "absent", Action.TERMINATE),
+        (why(a_stack(), seen(a_job())), "absent", Action.TERMINATE),
+    ],
+)
+def test_rules_are_told_up_to_the_one_that_decided(
+    explanation: Explanation, rule: str, action: Action
+) -> None:
+    names = [one.name for one in RULES]
+    assert [one.name for one in explanation.rules] == names[: names.index(rule) + 1]
+    assert [one.applies for one in explanation.rules] == [False] * names.index(rule) + [True]
+    assert explanation.actions[0].action is action
+    assert explanation.otherwise == tuple(
+        text.replace("KEY", "a") for text in OTHERWISE[explanation.actions[0].reason]
+    )
+
+
+def test_every_reason_says_what_would_make_it_otherwise() -> None:
+    assert OTHERWISE.keys() == set(Reason)
+    assert [reason for reason, texts in OTHERWISE.items() if not texts] == [Reason.DESTROYED]
+
+
+def test_needs_change_what_the_rule_chose() -> None:
+    stack = a_stack(a_job("up"), replace(a_job("a"), needs=("up",)))
+    found = why(stack, seen(a_job("up")))
+    assert (found.rules[-1].name, found.chosen) == ("not-found", Action.CREATE)
+    assert found.actions[0].action is Action.DEFER
+    assert "It chose create; `needs` makes it defer." in render_why(found)
+
+
+def test_declaration_is_shown_with_its_place_and_what_is_not_the_default() -> None:
+    job = replace(
+        a_job(lifecycle={"on_change": "fail", "max_retries": 3}),
+        location=Location("jobs.yaml", 7, 3),
+        formerly=("old",),
+    )
+    found = why(a_stack(job)).declared
+    assert found is not None
+    assert found.source is not None
+    assert (found.source.file, found.source.line) == ("jobs.yaml", 7)
+    assert (found.lifecycle, found.formerly) == ({"on_change": "fail", "max_retries": 3}, ("old",))
+
+
+def test_revisions_are_shown_newest_first_with_what_they_were_made_of() -> None:
+    old = seen(a_job(**EDITED), phase="Completed", ran_s=HOUR)
+    new = seen(a_job(), revision=2)
+    found = why(a_stack(a_job()), old, new).observed
+    assert [(one.revision, one.phase, one.as_declared) for one in found] == [
+        (2, "Running", True),
+        (1, "Completed", False),
+    ]
+    assert found[1].ran_s == HOUR
+
+
+def test_drift_of_the_key_is_part_of_it() -> None:
+    found = one(a_job(), phase="Failed")
+    assert [entry.class_.value for entry in found.drift] == ["failed"]
+    assert "failed: " in render_why(found)
+
+
+def test_key_that_could_not_be_read_is_unknown() -> None:
+    job = seen(a_job())
+    lost = Unreadable(id=job.id, name=job.name, why="a field is missing")
+    found = why(a_stack(a_job()), unreadable=(lost,))
+    assert not found.is_known
+    assert found.rules[-1].name == "unreadable"
+
+
+def test_document_is_json_and_text_is_printable() -> None:
+    found = why(a_stack(a_job(**EDITED)), seen(a_job(), name="a", text="\x1b[2J"))
+    json.dumps(found.document())
+    assert "\x1b" not in render_why(found)
