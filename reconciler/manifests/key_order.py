@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from reconciler.core.declared.desired import Algorithm
-from reconciler.core.declared.stack import JobEntry, Manifest
+from reconciler.core.declared.stack import JobEntry, Manifest, TargetEntry
 
 #: Keys that people look for first; all others follow in the order of their model.
 _FIRST: Mapping[type[BaseModel], tuple[str, ...]] = {
@@ -35,6 +35,7 @@ _MERGE = "<<"
 _READ_AS: Mapping[tuple[type[BaseModel], str], Any] = {
     (Manifest, "defaults"): JobEntry,
     (Manifest, "templates"): dict[str, JobEntry],
+    (TargetEntry, "defaults"): JobEntry,
 }
 
 

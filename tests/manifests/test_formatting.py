@@ -53,6 +53,27 @@ def test_known_keys_stand_in_the_order_of_the_language_and_chosen_names_as_they_
         """)
 
 
+def test_defaults_of_a_target_stand_in_the_order_of_a_job() -> None:
+    text = """\
+        targets:
+          prod:
+            defaults:
+              spec: {}
+              description: a
+            variables: {b: 1, a: 2}
+            kind: local
+        """
+    assert formatted(text) == dedent("""\
+        targets:
+          prod:
+            kind: local
+            variables: {b: 1, a: 2}
+            defaults:
+              description: a
+              spec: {}
+        """)
+
+
 def test_nesting_is_two_spaces_for_lists_too() -> None:
     text = """\
         jobs:
