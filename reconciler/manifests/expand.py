@@ -1,4 +1,5 @@
-"""The expressions `${var.x}`, `${env.X}`, `${matrix.x}` and `${job.key}` in the values of a manifest.
+"""The expressions in the values of a manifest: `${var.x}`, `${env.X}`, `${matrix.x}`, `${job.key}`, and
+`${jobs.KEY.outputs.NAME}`.
 
 A text that is one expression keeps the value's type; `$${` is a literal `${`, and `${$}` a `$`, which is
 how a `$` stands directly before an expression. A text that holds a sensitive value becomes a `SecretText`,
@@ -8,11 +9,18 @@ shown with the name of the variable in place of the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from reconciler.core.declared.expression import Reference, escape, parts_of
+from reconciler.core.declared.expression import (
+    OutputName,
+    Reference,
+    UnresolvedText,
+    escape,
+    outputs_in,
+    parts_of,
+)
 from reconciler.core.declared.scalar import scalar_text, text_released_as
 from reconciler.core.text.credential_names import holds_credential, is_credential_name
 from reconciler.core.text.secret import SecretText, as_released
@@ -34,9 +42,12 @@ from reconciler.manifests.value_problems import (
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep
 
-_ALLOWED = "${var.NAME}, ${env.NAME}, ${matrix.AXIS} and ${job.key} are allowed; $${ is a literal ${"
+_ALLOWED = (
+    "${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key} and ${jobs.KEY.outputs.NAME} are allowed; "
+    "$${ is a literal ${"
+)
 #: Expressions that have another value in another job.
-_OF_ONE_JOB = ("job.", "matrix.")
+_OF_ONE_JOB = ("job.", "matrix.", "jobs.")
 TOO_MUCH = "expansion too large"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -57,7 +68,9 @@ class Expander:
     """Puts values in the place of expressions.
 
     `takes_secrets` is False where no sensitive variable may stand, `takes_credentials` True where our own
-    credentials may: nowhere in what a job is made of.
+    credentials may: nowhere in what a job is made of. A text that names an output of a job is kept as an
+    `UnresolvedText` if `keeps_outputs` (`kept` are those that were), else `outputs` gives the value, and None
+    allows no such expression.
     """
 
     values: Values
@@ -66,6 +79,9 @@ class Expander:
     matrix: Mapping[str, Any] | None = None
     takes_secrets: bool = True
     takes_credentials: bool = False
+    keeps_outputs: bool = False
+    outputs: Callable[[Reference, OutputName], Any] | None = None
+    kept: set[str] = field(default_factory=set)
     budget: ExpansionBudget = field(default_factory=ExpansionBudget)
     _same_for_all: dict[str, Any] = field(default_factory=dict)
 
@@ -96,6 +112,9 @@ class Expander:
         if text in self._same_for_all:
             self._spend(text, self.budget.size_of(self._same_for_all[text]))
             return self._same_for_all[text]
+        if self.keeps_outputs and outputs_in(text):
+            self.kept.add(text)
+            return UnresolvedText(text)
         parts = parts_of(text)
         value = self._joined(parts)
         if not any(isinstance(part, Reference) and part.inner.startswith(_OF_ONE_JOB) for part in parts):
@@ -147,7 +166,18 @@ class Expander:
             return self._axis(reference, name, self.matrix)
         if kind == "env" and _ENV_NAME.fullmatch(name):
             return self._environment(reference, name)
+        if kind == "jobs":
+            return self._output(reference)
         raise _not_an_expression(reference, in_job=self.job is not None)
+
+    def _output(self, reference: Reference) -> Any:
+        if self.outputs is None and not self.keeps_outputs:
+            why = f"{shorten(reference.text)} is available only in the values of jobs, templates and defaults"
+            raise _wrong(reference, why)
+        if reference.output is None or self.outputs is None:
+            why = f"{shorten(reference.text)} is not a valid expression"
+            raise _wrong(reference, why, "write ${jobs.KEY.outputs.NAME}")
+        return self.outputs(reference, reference.output)
 
     def _axis(self, reference: Reference, name: str, matrix: Mapping[str, Any]) -> Any:
         if name in matrix:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,7 +22,8 @@ from reconciler.manifests.expand import Expander, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.matrix import MATRIX
 from reconciler.manifests.merge import DefaultsPart, MergedEntry
-from reconciler.manifests.origins import ValueOrigin, origins_of
+from reconciler.manifests.origins import ValueOrigin, implied_needs, origins_of
+from reconciler.manifests.outputs import MergedJob, Outputs
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
 from reconciler.manifests.templates import EXTENDS, Templates, extended_by
 from reconciler.manifests.value_problems import NotExpanded
@@ -66,6 +67,8 @@ class JobReader:
     _parts: dict[str, tuple[dict[str, Any], bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.expander = replace(self.expander, keeps_outputs=True)
+        self._outputs = Outputs(self.links, self._merged, self.problems)
         self._depends_on_job = any(_mentions_job(part.tree) for part in self.defaults)
 
     def read(self, entry: MergedEntry) -> DesiredJob | None:
@@ -82,8 +85,7 @@ class JobReader:
             return
         tree, _ = self._defaults(self.expander.for_job(_ANY_KEY))
         self._secrets_in(tree)
-        origin = Origin(self._defaults_places())
-        self._check_part(_without_key(tree), origin)
+        self._check_part(tree, Origin(self._defaults_places()))
 
     def check_templates(self) -> None:
         """Look at the templates that no job was there to be read with."""
@@ -95,10 +97,14 @@ class JobReader:
             tree, _ = self._expanded(_without_axes(template.value), expander, origin)
             tree = desugar({key: value for key, value in tree.items() if key not in NOT_IN_DEFAULTS})
             self._secrets_in(tree)
-            self._check_part(_without_key(tree), origin)
+            self._check_part(tree, origin)
 
     def _check_part(self, tree: dict[str, Any], origin: Origin) -> None:
         """Say what is wrong with a part of an entry; what it lacks, a job may have."""
+        part = MergedJob(_without_key(tree), origin, self.expander.for_job(_ANY_KEY))
+        part = self._outputs.resolve(part, None)
+        self.links.needs += part.references
+        tree = part.tree
         try:
             JobEntry.model_validate(tree)
         except ValidationError as error:
@@ -106,6 +112,18 @@ class JobReader:
         self.problems += _raw_problems(tree.get("raw"), origin)
 
     def _read(self, entry: MergedEntry) -> DesiredJob | None:
+        merged = self._merged(entry)
+        if merged is None:
+            return None
+        job = self._outputs.resolve(merged, entry.name)
+        self.links.take(entry, job.tree, job.references)
+        if entry.name == self.traced:
+            values = origins_of(job.tree, job.origin, self._sources_for(entry))
+            self.origins = (*values, *implied_needs(job.references))
+        return self._validated(entry, job)
+
+    def _merged(self, entry: MergedEntry) -> MergedJob | None:
+        """An entry with all that it inherits, or None where that has problems that leave nothing to see."""
         own = self._origin(entry, with_defaults=False)
         if not isinstance(entry.value, dict):
             why = f"expected a mapping, got {found(entry.value)}"
@@ -113,8 +131,6 @@ class JobReader:
             return None
         expander = self.expander.for_job(entry.name, entry.matrix)
         value, is_whole = self._expanded(entry.value, expander, own)
-        if "needs" in value or "formerly" in value:
-            self.links.take(entry, value)
         self.problems += self.templates.check(entry, value)
         templates = self.templates.chain(extended_by(value))
         under, defaults_are_whole = self._inherited(templates, expander)
@@ -126,10 +142,8 @@ class JobReader:
             return None
         merged = merge(under, desugar(_without_templates(value)))
         _drop_removed(merged)
-        origin = self._origin(entry, templates)
-        if entry.name == self.traced:
-            self.origins = origins_of(merged, origin, self._sources_for(entry))
-        return self._validated(entry, origin, merged, has_body, is_whole and defaults_are_whole)
+        is_whole &= defaults_are_whole
+        return MergedJob(merged, self._origin(entry, templates), expander, has_body, is_whole)
 
     def _sources_for(self, entry: MergedEntry) -> Callable[[Reference], str | None]:
         """What gave the values of the expressions in an entry."""
@@ -167,7 +181,7 @@ class JobReader:
         """What a template says; the same for every job, unless an expression asks for the job."""
         if template.name not in self._parts:
             says = template.value if isinstance(template.value, dict) else {}
-            tree = {name: member for name, member in says.items() if name != EXTENDS}
+            tree = {name: member for name, member in says.items() if name not in NOT_IN_DEFAULTS}
             part, is_whole = self._expanded(tree, expander, Origin(((template.document, template.steps),)))
             if _mentions_job(tree):
                 return desugar(part), is_whole
@@ -212,10 +226,9 @@ class JobReader:
             partly: dict[str, Any] = _partly(tree, expander)
             return partly, False
 
-    def _validated(
-        self, entry: MergedEntry, origin: Origin, merged: dict[str, Any], has_body: bool, is_whole: bool
-    ) -> DesiredJob | None:
-        is_absent = merged.get("state") == "absent"
+    def _validated(self, entry: MergedEntry, job: MergedJob) -> DesiredJob | None:
+        merged, origin, is_whole, has_body = job.tree, job.origin, job.is_whole, job.has_body
+        is_absent = job.is_absent
         secrets = self._secrets_in(merged)
         try:
             lifecycle = JobEntry.model_validate(merged).lifecycle
@@ -250,11 +263,16 @@ class JobReader:
             description=merged.get("description") or "",
             lifecycle=lifecycle,
             is_absent=is_absent,
-            needs=self.links.members_of(keys_in(merged.get("needs"))),
+            needs=self._needs(job),
             formerly=keys_in(merged.get("formerly")),
             location=location_of_key(entry.document, entry.steps),
             sweep=entry.entry,
         )
+
+    def _needs(self, job: MergedJob) -> tuple[str, ...]:
+        """The keys that a job says it needs, and those whose outputs it refers to."""
+        implied = (link.key for link in job.references)
+        return self.links.members_of((*keys_in(job.tree.get("needs")), *implied))
 
     def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
         """The secrets in a tree with their places; from now on their values are known."""
@@ -293,7 +311,7 @@ def _mentions_job(tree: Any) -> bool:
         return any(map(_mentions_job, tree.values()))
     if isinstance(tree, list):
         return any(map(_mentions_job, tree))
-    return isinstance(tree, str) and "${" in tree and ("job" in tree or "matrix" in tree)
+    return isinstance(tree, str) and "${" in tree and ("job." in tree or "matrix." in tree)
 
 
 def _partly(tree: Any, expander: Expander) -> Any:

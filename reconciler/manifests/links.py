@@ -11,24 +11,29 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.merge import MergedEntry
-from reconciler.manifests.problems import Unexpanded
+from reconciler.manifests.problems import Origin, Unexpanded
 from reconciler.manifests.suggestions import Names
 from reconciler.manifests.yaml.document import shorten
-from reconciler.manifests.yaml.positions import PathStep, diagnose, location_of_key
+from reconciler.manifests.yaml.positions import PathStep, location_of_key
 
 UNKNOWN = "unknown key"
 
 
 class Link(NamedTuple):
-    """One key that an entry names under `needs` or `formerly`, and where."""
+    """A key that a job names under `needs` or `formerly`, or in the expression `text`, and where.
 
-    entry: MergedEntry
+    `owner` is the key of the job; it is empty for a part of an entry that no job has.
+    """
+
+    owner: str
     key: str
+    origin: Origin
     steps: tuple[PathStep, ...]
+    text: str | None = None
 
     def diagnose(self, what: str, why: str, fix: str | None = None) -> Diagnostic:
         """A problem with what is named."""
-        return diagnose(self.entry.document, (*self.entry.steps, *self.steps), what, why, fix)
+        return self.origin.diagnose(self.steps, what, why, fix, text=self.text)
 
     @property
     def place(self) -> str:
@@ -53,17 +58,21 @@ class Links:
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     needs: list[Link] = field(default_factory=list)
     formerly: list[Link] = field(default_factory=list)
+    _members_of: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
-    def take(self, entry: MergedEntry, value: Mapping[str, Any]) -> None:
-        """Take note of what an entry says, its expressions replaced."""
-        self.needs += _links(entry, "needs", value.get("needs"))
+    def take(self, entry: MergedEntry, value: Mapping[str, Any], references: Iterable[Link] = ()) -> None:
+        """Take note of what an entry says, its expressions replaced, and of the jobs that these refer to."""
+        self.needs += (*_links(entry, "needs", value.get("needs")), *references)
         self.formerly += _links(entry, "formerly", value.get("formerly"))
 
     def members_of(self, keys: Iterable[str]) -> tuple[str, ...]:
         """The keys, with the members of a sweep in the place of its entry."""
-        if not self.members:
-            return tuple(keys)
-        return tuple(dict.fromkeys(one for key in keys for one in self.members.get(key, (key,))))
+        keys = tuple(keys)
+        if keys not in self._members_of:
+            # Each member of a sweep that needs another one needs the same: thousands may share the tuple.
+            found = dict.fromkeys(one for key in keys for one in self.members.get(key, (key,)))
+            self._members_of[keys] = tuple(found)
+        return self._members_of[keys]
 
     def problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with them."""
@@ -73,13 +82,12 @@ class Links:
             yield from self._need_problems()
 
     def _need_problems(self) -> Iterator[Diagnostic]:
-        owner_of = {link.key: link.entry.name for link in self.formerly}
+        owner_of = {link.key: link.owner for link in self.formerly}
         nearest = cache(Names((*self.entries, *self.members)).did_you_mean)
         by_key: dict[str, dict[str, Link]] = {}
         for link in self.needs:
             if link.key in self.entries or link.key in self.members:
-                for key in self.members_of((link.key,)):
-                    by_key.setdefault(link.entry.name, {}).setdefault(key, link)
+                by_key.setdefault(link.owner, {}).setdefault(link.key, link)
                 continue
             why = f'"{shorten(link.key)}" is not declared in any file of the stack'
             if link.key in owner_of:
@@ -88,11 +96,23 @@ class Links:
                 )
             else:
                 yield link.diagnose(UNKNOWN, why, nearest(link.key))
-        for cycle in cycles({key: tuple(links) for key, links in by_key.items()}, tuple(self.entries)):
-            why = " needs ".join(shorten(key) for key in (*cycle, cycle[0]))
-            link = by_key[cycle[0]][cycle[1 % len(cycle)]]
-            fix = "remove one of them" if len(cycle) > 1 else "remove it"
-            yield link.diagnose("dependency cycle", f"{why}", fix)
+        yield from self._cycle_problems(by_key)
+
+    def _cycle_problems(self, by_key: Mapping[str, Mapping[str, Link]]) -> Iterator[Diagnostic]:
+        """Yield each cycle as it is written: through the entries of sweeps there is one, not one a member."""
+        graph = {**self.members, **{key: tuple(links) for key, links in by_key.items()}}
+        told: set[tuple[object, ...]] = set()
+        for cycle in cycles(graph, (*self.entries, *self.members)):
+            links = [
+                by_key[key][below]
+                for key, below in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+                if key in by_key
+            ]
+            why = " needs ".join(shorten(link.key) for link in (links[-1], *links))
+            if (where := (why, self.entries[cycle[0]].steps, links[0].steps)) not in told:
+                told.add(where)
+                fix = "remove one of them" if len(links) > 1 else "remove it"
+                yield links[0].diagnose("dependency cycle", why, fix)
 
     def _former_problems(self) -> Iterator[Diagnostic]:
         names = {name.lower(): name for name in self.entries}
@@ -113,7 +133,7 @@ class Links:
                 "would be the same job to the service"
             )
             return link.diagnose("keys differ only in case", why)
-        if name == link.entry.name:
+        if name == link.owner:
             return link.diagnose("former key still declared", f'"{name}" is the job\'s own key', "remove it")
         there = self.entries[name]
         why = f'"{name}" is declared at {location_of_key(there.document, there.steps)}'
@@ -121,14 +141,15 @@ class Links:
 
 
 def _links(entry: MergedEntry, name: str, value: Any) -> Iterator[Link]:
+    origin = Origin(((entry.document, entry.steps),))
     if _is_key(value):
-        yield Link(entry, value, (name,))
+        yield Link(entry.name, value, origin, (name,))
     elif isinstance(value, list):
         met: set[str] = set()
         for index, item in enumerate(value):
             if _is_key(item) and item not in met:
                 met.add(item)
-                yield Link(entry, item, (name, index))
+                yield Link(entry.name, item, origin, (name, index))
 
 
 def _is_key(value: Any) -> bool:
@@ -140,7 +161,7 @@ def _claimed_twice(link: Link, first: Link) -> Diagnostic:
     if link.key != first.key:
         why = f'"{link.key}" and "{first.key}" at {first.place} were the same job to the service'
         return link.diagnose("keys differ only in case", why)
-    why = f'"{first.entry.name}" also lists "{link.key}" at {first.place}'
+    why = f'"{first.owner}" also lists "{link.key}" at {first.place}'
     return link.diagnose("former key claimed twice", why, "keep one of them")
 
 

@@ -38,6 +38,7 @@ from reconciler.manifests.loaded_stack import LoadedStack
 from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.matrix import Sweeps
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
+from reconciler.manifests.outputs import UNKNOWN_OUTPUT
 from reconciler.manifests.problems import Origin, validated
 from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.shown_problems import distinct, shown
@@ -353,7 +354,8 @@ class _Loading:
         problems = self._problems
         if self._is_broken:
             # What a file that cannot be read declares is not known.
-            problems = [one for one in problems if one.what not in (UNKNOWN_VARIABLE, UNKNOWN)]
+            unknown = (UNKNOWN_VARIABLE, UNKNOWN, UNKNOWN_OUTPUT)
+            problems = [one for one in problems if one.what not in unknown]
         if problems:
             for document in self._files.documents:
                 redact.learn(looks_like_passwords(document.text))

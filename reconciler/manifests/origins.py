@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.diagnostic import Location
+from reconciler.manifests.links import Link
 from reconciler.manifests.problems import Origin, steps_of
 from reconciler.manifests.yaml.positions import format_path
 
@@ -45,6 +46,12 @@ def _sources(text: str, source_of: Callable[[Reference], str | None]) -> Iterato
     for part in dict.fromkeys(parts_of(text)):
         if isinstance(part, Reference) and (source := source_of(part)):
             yield part.inner, source
+
+
+def implied_needs(references: Iterable[Link]) -> Iterator[ValueOrigin]:
+    """The jobs that expressions refer to: each is needed, and the expression says so."""
+    for link in references:
+        yield ValueOrigin("needs", link.key, link.diagnose("", "").location, link.text)
 
 
 def _leaves(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:

@@ -139,7 +139,12 @@ def test_a_variable_may_hold_a_whole_mapping(place: Place) -> None:
         ),
         ("x ${env.NOT_SET} y", "environment variable not set", "NOT_SET", "export NOT_SET=VALUE"),
         ("${matrix.lr}", "invalid expression", "an entry with a matrix", None),
-        ("${job.name}", "invalid expression", "${job.key} are allowed", 'did you mean "${job.key}"?'),
+        (
+            "${job.name}",
+            "invalid expression",
+            "${job.key} and ${jobs.KEY.outputs.NAME} are allowed",
+            'did you mean "${job.key}"?',
+        ),
         ("${bucket}", "invalid expression", "${var.NAME}", None),
         ("${}", "invalid expression", "${var.NAME}", None),
         ("${var.}", "invalid expression", "${var.NAME}", None),

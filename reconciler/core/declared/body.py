@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, TypeGuard
 
 from reconciler.core.declared.canonical import FieldRule, rules, scalar
+from reconciler.core.declared.expression import UnresolvedText
 from reconciler.core.declared.scalar import plain, scalar_text, text_released_as
 from reconciler.core.text.secret import SecretText
 
@@ -100,6 +101,8 @@ def _environment_value(name: str, value: Any) -> Any:
 
 def _secret(value: Any, name: str) -> Any:
     text = scalar_text(value)
+    if isinstance(text, UnresolvedText):
+        return UnresolvedText(text, f"${{{name}}}")
     if isinstance(text, str) and not isinstance(text, SecretText):
         return SecretText(text, f"${{{name}}}")
     return text

@@ -12,6 +12,14 @@ VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 _NAME = re.compile(VARIABLE_NAME)
 _PART = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _LITERALS = {"$${": "${", "${$}": "$"}
+_OUTPUT = re.compile(r"jobs\.([^.\s]+)\.outputs\.(\S+)")
+
+
+class OutputName(NamedTuple):
+    """An output of a job: the key of the job, and the name of the output."""
+
+    key: str
+    name: str
 
 
 class Reference(NamedTuple):
@@ -26,6 +34,33 @@ class Reference(NamedTuple):
         """The name of the variable if it is `${var.NAME}`."""
         kind, _, name = self.inner.partition(".")
         return name if self.is_closed and kind == "var" and _NAME.fullmatch(name) else None
+
+    @property
+    def output(self) -> OutputName | None:
+        """What it names if it is `${jobs.KEY.outputs.NAME}`."""
+        named = _OUTPUT.fullmatch(self.inner) if self.is_closed else None
+        return OutputName(*named.groups()) if named else None
+
+
+class UnresolvedText(str):
+    """A text that names outputs of other jobs, kept as it is written until these jobs are known.
+
+    Its value is to be shown by the name `secret` if that is not empty.
+    """
+
+    __slots__ = ("secret",)
+    secret: str
+
+    def __new__(cls, text: str, secret: str = "") -> UnresolvedText:
+        """Wrap a text."""
+        self = super().__new__(cls, text)
+        self.secret = secret
+        return self
+
+    @property
+    def outputs(self) -> tuple[tuple[Reference, OutputName], ...]:
+        """The expressions that name outputs, with what they name."""
+        return outputs_in(self)
 
 
 @lru_cache(maxsize=65_536)
@@ -50,6 +85,14 @@ def variables_of(text: str) -> tuple[str, ...]:
     """The names of the variables in a text."""
     references = (part for part in parts_of(text) if isinstance(part, Reference))
     return tuple(name for one in references if (name := one.variable) is not None)
+
+
+def outputs_in(text: str) -> tuple[tuple[Reference, OutputName], ...]:
+    """The expressions in a text that name outputs of jobs, with what they name."""
+    if "jobs." not in text:
+        return ()
+    references = (part for part in parts_of(text) if isinstance(part, Reference))
+    return tuple((one, named) for one in references if (named := one.output) is not None)
 
 
 def escape(text: str, *, before_expression: bool = False) -> str:

@@ -1,0 +1,262 @@
+"""`${jobs.KEY.outputs.NAME}`: the OBS path that another job of the stack declares for that output.
+
+An entry is merged with its texts as they are written, and only what is left of them then names other jobs: an
+output that the job takes away from `defaults` needs nobody. The path may name an output of a third job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from reconciler.core.declared.body import desugar
+from reconciler.core.declared.expression import OutputName, Reference, UnresolvedText
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.text.secret import SecretText
+from reconciler.manifests.expand import Expander, problems_in
+from reconciler.manifests.links import Link, Links
+from reconciler.manifests.merge import MergedEntry
+from reconciler.manifests.problems import Origin, Unexpanded, steps_of
+from reconciler.manifests.suggestions import did_you_mean, listed
+from reconciler.manifests.value_problems import NotExpanded, Problem
+from reconciler.manifests.yaml.document import shorten
+from reconciler.manifests.yaml.positions import location_of_key
+
+UNKNOWN_OUTPUT = "unknown output"
+#: So many members of a sweep stand in a message.
+_FEW = 3
+_Path = tuple[str | int, ...]
+
+
+class MergedJob(NamedTuple):
+    """An entry with all that it inherits.
+
+    Texts in `tree` that name outputs are as they are written until `Outputs.resolve`, which finds the
+    `references` to other jobs, each key once.
+    """
+
+    tree: dict[str, Any]
+    origin: Origin
+    expander: Expander
+    has_body: bool = True
+    is_whole: bool = True
+    references: tuple[Link, ...] = ()
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the job must not run."""
+        return bool(self.tree.get("state") == "absent")
+
+
+class _Refused(NamedTuple):
+    """Why an output has no path; without words that is told in another place."""
+
+    what: str = ""
+    why: str = ""
+    fix: str | None = None
+
+
+_REFUSED_ELSEWHERE = _Refused()
+
+
+@dataclass
+class Outputs:
+    """Puts the paths of outputs in their places. `merged` merges an entry, or has said why it cannot.
+
+    `links` learns which job needs which; `problems` takes what is wrong.
+    """
+
+    links: Links
+    merged: Callable[[MergedEntry], MergedJob | None]
+    problems: list[Diagnostic]
+    _jobs: dict[str, MergedJob | None] = field(default_factory=dict)
+    _declared: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _known: dict[OutputName, Any] = field(default_factory=dict)
+
+    def resolve(self, job: MergedJob, owner: str | None) -> MergedJob:
+        """Return the job with every path in its place, and with its references.
+
+        `owner` is its key, None for a part of an entry that is looked at without a job.
+        """
+        if not job.expander.kept:
+            return job
+        links: dict[str, Link] = {}
+        is_whole = job.is_whole
+
+        def place(tree: Any, path: _Path) -> Any:
+            nonlocal is_whole
+            if isinstance(tree, dict):
+                return {name: place(value, (*path, name)) for name, value in tree.items()}
+            if isinstance(tree, list):
+                return [place(value, (*path, number)) for number, value in enumerate(tree)]
+            if not isinstance(tree, UnresolvedText):
+                return tree
+            steps = steps_of(path, job.tree)
+            for reference, named in tree.outputs:
+                if self._is_needed(named.key, owner):
+                    links.setdefault(
+                        named.key, Link(owner or "", named.key, job.origin, steps, reference.text)
+                    )
+            value = self._value(tree, job, owner)
+            if isinstance(value, Unexpanded):
+                is_whole = False
+                self._report(tree, job, owner, steps)
+            return value
+
+        tree = place(job.tree, ())
+        return job._replace(tree=tree, is_whole=is_whole, references=tuple(links.values()))
+
+    def _is_needed(self, key: str, owner: str | None) -> bool:
+        """Whether to name an output of that job is to need it; any other reference is refused."""
+        if key == owner or (key in self.links.members and key not in self.links.entries):
+            return False
+        job = self._job(key)
+        return job is None or not job.is_absent
+
+    def _value(self, text: UnresolvedText, job: MergedJob, owner: str | None) -> Any:
+        """The text with the paths in it, or marked where one has none."""
+        try:
+            value = self._expander(job, owner).text(text)
+        except NotExpanded:
+            return Unexpanded(text)
+        if text.secret and not isinstance(value, SecretText):
+            return SecretText(value, text.secret)
+        return value
+
+    def _expander(self, job: MergedJob, owner: str | None) -> Expander:
+        return replace(job.expander, keeps_outputs=False, outputs=partial(self._path, owner))
+
+    def _report(self, text: UnresolvedText, job: MergedJob, owner: str | None, steps: Any) -> None:
+        for _, problem in problems_in(str(text), self._expander(job, owner)):
+            if problem.what:
+                self.problems.append(
+                    job.origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
+                )
+
+    def _path(self, owner: str | None, reference: Reference, named: OutputName) -> Any:
+        """The path of one output.
+
+        Raises:
+            NotExpanded: it has none; without words where that is told in another place.
+        """
+        found = _itself(named) if named.key == owner else self._find(named)
+        if isinstance(found, _Refused):
+            raise NotExpanded(Problem(reference.text, *found))
+        return found
+
+    def _find(self, named: OutputName) -> Any:
+        """The path of an output, or why it has none. Chains may be long, so they are followed in a loop."""
+        waiting = {named: None}
+        while waiting:
+            one = next(reversed(waiting))
+            if one not in self._known:
+                open_ones = [other for other in self._named_by(one) if other not in self._known]
+                if open_ones and not any(other in waiting for other in open_ones):
+                    waiting[open_ones[0]] = None
+                    continue
+                # A cycle of references is one of needs, and told as such.
+                self._known[one] = _REFUSED_ELSEWHERE if open_ones else self._evaluated(one)
+            del waiting[one]
+        return self._known[named]
+
+    def _named_by(self, named: OutputName) -> Iterator[OutputName]:
+        """The outputs of other jobs that the path of an output is made of."""
+        text = self._outputs_of(named.key).get(named.name)
+        if isinstance(text, UnresolvedText):
+            yield from (other for _, other in text.outputs if other.key != named.key)
+
+    def _evaluated(self, named: OutputName) -> Any:
+        if (refused := self._refused(named)) is not None:
+            return refused
+        job = self._jobs[named.key]
+        path = self._outputs_of(named.key)[named.name]
+        if isinstance(path, UnresolvedText) and job is not None:
+            path = self._value(path, job, named.key)
+        if isinstance(path, _Refused):
+            return path
+        if isinstance(path, Unexpanded):
+            return _REFUSED_ELSEWHERE
+        if isinstance(path, str) and path:
+            return path
+        why = f'"{shorten(named.name)}" of {self._place(named.key)} has no remote.obs.obs_url'
+        return _Refused("output without an OBS path", why)
+
+    def _refused(self, named: OutputName) -> _Refused | None:
+        """Why there is no such output; None if there is."""
+        key, name = named
+        if key not in self.links.entries:
+            # That a key is unknown is told with the links, that a sweep has no members with the sweep.
+            members = self.links.members.get(key)
+            return _sweep(named, members) if members else _REFUSED_ELSEWHERE
+        if (job := self._job(key)) is None:
+            return _REFUSED_ELSEWHERE
+        if job.is_absent:
+            why = f"{self._place(key)} says state: absent, so nothing writes its outputs"
+            return _Refused("reference to an absent job", why)
+        outputs = self._outputs_of(key)
+        if name not in outputs:
+            has = f"it has {listed(tuple(map(shorten, outputs)))}" if outputs else "it declares none"
+            why = f'{self._place(key)} has no output "{shorten(name)}"; {has}'
+            return _Refused(UNKNOWN_OUTPUT, why, did_you_mean(name, tuple(outputs)))
+        return None
+
+    def _place(self, key: str) -> str:
+        entry = self.links.entries[key]
+        return f'"{key}" at {location_of_key(entry.document, entry.steps)}'
+
+    def _job(self, key: str) -> MergedJob | None:
+        if key not in self._jobs:
+            entry = self.links.entries.get(key)
+            self._jobs[key] = None if entry is None else self.merged(entry)
+        return self._jobs[key]
+
+    def _outputs_of(self, key: str) -> dict[str, Any]:
+        """The path of each output of a job, as far as there is one."""
+        if key not in self._declared:
+            job = self._job(key)
+            self._declared[key] = {} if job is None else _declared_by(job.tree)
+        return self._declared[key]
+
+
+def _itself(named: OutputName) -> _Refused:
+    why = f'"{shorten(named.key)}" is the job that refers to it; only outputs of other jobs can be named'
+    return _Refused("reference to itself", why, "write the path, or a variable that holds it")
+
+
+def _sweep(named: OutputName, members: tuple[str, ...]) -> _Refused:
+    first = members[:_FEW]
+    more = f" and {len(members) - len(first)} more" if len(members) > len(first) else ""
+    why = f'"{named.key}" is a sweep of {len(members)} jobs: {", ".join(first)}{more}'
+    return _Refused("reference to a sweep", why, f"name one job: ${{jobs.{first[0]}.outputs.{named.name}}}")
+
+
+def _declared_by(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The path of each output of a merged entry: its own, those of its tasks, and what `raw` adds."""
+    raw = tree.get("raw")
+    of_tasks: dict[str, Any] = {}
+    for algorithm in _of_tasks(tree.get("tasks")):
+        for name, path in _in(algorithm):
+            if of_tasks.setdefault(name, path) != path:
+                why = f'more than one task declares the output "{shorten(name)}", each with a path of its own'
+                of_tasks[name] = _Refused("ambiguous output", why, "write the path")
+    found = of_tasks | dict(_in(tree.get("algorithm")))
+    return found | dict(_in(desugar(raw).get("algorithm"))) if isinstance(raw, Mapping) else found
+
+
+def _of_tasks(tasks: Any) -> Iterator[Any]:
+    for task in tasks if isinstance(tasks, list) else ():
+        algorithm = task.get("algorithm") if isinstance(task, Mapping) else None
+        if isinstance(algorithm, Mapping):
+            yield from (algorithm, algorithm.get("job_config"))
+
+
+def _in(algorithm: Any) -> Iterator[tuple[str, Any]]:
+    outputs = algorithm.get("outputs") if isinstance(algorithm, Mapping) else None
+    for output in outputs if isinstance(outputs, list) else ():
+        if isinstance(output, Mapping) and isinstance(output.get("name"), str):
+            path: Any = output
+            for step in ("remote", "obs", "obs_url"):
+                path = path.get(step) if isinstance(path, Mapping) else None
+            yield output["name"], path
