@@ -21,6 +21,7 @@ from reconciler.manifests.budget import BudgetExceeded, measure
 from reconciler.manifests.expand import Expander, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.matrix import MATRIX
+from reconciler.manifests.member_names import with_member_keys
 from reconciler.manifests.merge import DefaultsPart, MergedEntry
 from reconciler.manifests.origins import ValueOrigin, implied_needs, origins_of
 from reconciler.manifests.outputs import MergedJob, Outputs
@@ -131,6 +132,7 @@ class JobReader:
             return None
         expander = self.expander.for_job(entry.name, entry.matrix)
         value, is_whole = self._expanded(entry.value, expander, own)
+        value = with_member_keys(entry, value, expander, self.links.known)
         self.problems += self.templates.check(entry, value)
         templates = self.templates.chain(extended_by(value))
         under, defaults_are_whole = self._inherited(templates, expander)

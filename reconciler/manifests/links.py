@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic
@@ -60,6 +60,11 @@ class Links:
     formerly: list[Link] = field(default_factory=list)
     _members_of: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """The keys of all jobs, and those of the entries with a matrix."""
+        return frozenset((*self.entries, *self.members))
+
     def take(self, entry: MergedEntry, value: Mapping[str, Any], references: Iterable[Link] = ()) -> None:
         """Take note of what an entry says, its expressions replaced, and of the jobs that these refer to."""
         self.needs += (*_links(entry, "needs", value.get("needs")), *references)
@@ -86,7 +91,7 @@ class Links:
         nearest = cache(Names((*self.entries, *self.members)).did_you_mean)
         by_key: dict[str, dict[str, Link]] = {}
         for link in self.needs:
-            if link.key in self.entries or link.key in self.members:
+            if link.key in self.known:
                 by_key.setdefault(link.owner, {}).setdefault(link.key, link)
                 continue
             why = f'"{shorten(link.key)}" is not declared in any file of the stack'

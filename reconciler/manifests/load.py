@@ -297,7 +297,7 @@ class _Loading:
         self._raise_problems(Redactor(secrets | literals))
         warnings = shown(few_warnings(distinct(in_file_order(variables.warnings))), Redactor(secrets))
         return LoadedStack(
-            stack=replace(self._stack(jobs, entries, warnings), limits=limits, prices=prices),
+            stack=replace(self._stack(jobs, entries, warnings, sweeps.members), limits=limits, prices=prices),
             root=self._files.root,
             targets=readable,
             target_name=target_name,
@@ -374,6 +374,7 @@ class _Loading:
         jobs: Mapping[str, DesiredJob],
         entries: Mapping[str, MergedEntry],
         warnings: tuple[Diagnostic, ...],
+        sweeps: Mapping[str, tuple[str, ...]],
     ) -> Stack:
         in_view = self._files.in_view
         return Stack(
@@ -383,6 +384,7 @@ class _Loading:
             is_partial=self._files.is_partial,
             warnings=warnings,
             whole=jobs,
+            sweeps=sweeps,
         )
 
     def _setting(self, name: str, unset: _Model) -> _Model:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from itertools import product
 from math import prod
 from typing import Any
 
-from reconciler.core.declared.scalar import is_boolean, plain, scalar_text
+from reconciler.core.declared.scalar import is_boolean, plain
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.expand import Expander, problems_in
+from reconciler.manifests.member_names import value_texts
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.problems import found
 from reconciler.manifests.suggestions import did_you_mean
@@ -34,7 +34,10 @@ INCLUDE, EXCLUDE = "include", "exclude"
 MAX_MEMBERS = 10_000
 _INVALID = "invalid matrix"
 _AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]")
+_ALIKE = (
+    "keys spell these values alike: remove one of them, or let another axis name the jobs and give each its "
+    "value with include"
+)
 _Combination = Mapping[str, Any]
 
 
@@ -179,7 +182,7 @@ class Sweeps:
 
     def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str | None:
         template = entry.value.get(NAME)
-        texts = {axis: value_text(value) for axis, value in named_by.items()}
+        texts = value_texts(named_by)
         if NAME not in entry.value:
             return "-".join((entry.name, *(f"{axis}-{texts[axis]}" for axis in sorted(texts))))
         if not isinstance(template, str):
@@ -211,12 +214,14 @@ class Sweeps:
         first: MergedEntry,
         earlier: _Combination | None,
     ) -> None:
+        fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
         if first is entry and earlier is not None:
             other = _shown(earlier)
+            if _same_in_keys(named_by, earlier):
+                fix = _ALIKE
         else:
             other = f"the entry at {location_of_key(first.document, first.steps)}"
         why = f'{_shown(named_by)} and {other} are both "{shorten(key)}" to the service'
-        fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
         self._report(entry, (MATRIX,), "duplicate key", why, fix)
 
     def _report(
@@ -260,24 +265,6 @@ class _Matrix:
         return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
 
 
-def value_text(value: Any) -> str:
-    """A value as it stands in the key of a member: numbers in their shortest decimal form."""
-    number = plain(value)
-    if isinstance(number, int | float) and not is_boolean(value):
-        text = _decimal(number)
-    else:
-        text = str(scalar_text(number))
-    return _NOT_IN_NAMES.sub("_", text)
-
-
-def _decimal(number: float) -> str:
-    try:
-        text = format(Decimal(repr(number)), "f")
-    except (ArithmeticError, ValueError):  # infinite, or none at all
-        return repr(number)
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 def _is_sweep(entry: MergedEntry) -> bool:
     return isinstance(entry.value, dict) and MATRIX in entry.value
 
@@ -305,6 +292,15 @@ def _identity(combination: _Combination, axes: Sequence[str]) -> tuple[Any, ...]
     return tuple((is_boolean(combination[axis]), plain(combination[axis])) for axis in axes)
 
 
+def _same_in_keys(one: _Combination, other: _Combination) -> bool:
+    """Whether keys spell the values of two combinations alike; case is nothing to the service."""
+    texts = (
+        {axis: text.lower() for axis, text in value_texts(combination).items()}
+        for combination in (one, other)
+    )
+    return next(texts) == next(texts)
+
+
 def _shown(combination: _Combination) -> str:
-    pairs = (f"{name}: {shorten(str(scalar_text(value)))}" for name, value in combination.items())
+    pairs = (f"{name}: {found(value)}" for name, value in combination.items())
     return "{" + ", ".join(pairs) + "}"

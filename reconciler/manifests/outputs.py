@@ -7,6 +7,7 @@ output that the job takes away from `defaults` needs nobody. The path may name a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.expand import Expander, problems_in
 from reconciler.manifests.links import Link, Links
+from reconciler.manifests.member_names import member_key, value_texts
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.problems import Origin, Unexpanded, steps_of
 from reconciler.manifests.suggestions import did_you_mean, listed
@@ -94,7 +96,7 @@ class Outputs:
             if not isinstance(tree, UnresolvedText):
                 return tree
             steps = steps_of(path, job.tree)
-            for reference, named in tree.outputs:
+            for reference, named in self._names(tree, job):
                 if self._is_needed(named.key, owner):
                     links.setdefault(
                         named.key, Link(owner or "", named.key, job.origin, steps, reference.text)
@@ -126,7 +128,7 @@ class Outputs:
         return value
 
     def _expander(self, job: MergedJob, owner: str | None) -> Expander:
-        return replace(job.expander, keeps_outputs=False, outputs=partial(self._path, owner))
+        return replace(job.expander, keeps_outputs=False, outputs=partial(self._path, job, owner))
 
     def _report(self, text: UnresolvedText, job: MergedJob, owner: str | None, steps: Any) -> None:
         for _, problem in problems_in(str(text), self._expander(job, owner)):
@@ -135,12 +137,32 @@ class Outputs:
                     job.origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
                 )
 
-    def _path(self, owner: str | None, reference: Reference, named: OutputName) -> Any:
+    def _names(self, text: UnresolvedText, job: MergedJob) -> Iterator[tuple[Reference, OutputName]]:
+        """The outputs that a text of a job names, as far as they can be said."""
+        for reference, named in text.outputs:
+            with suppress(NotExpanded):
+                yield reference, self._in_full(named, job)
+
+    def _in_full(self, named: OutputName, job: MergedJob) -> OutputName:
+        """The same with the values of the job's own combination in it.
+
+        Raises:
+            NotExpanded: it has no such axis.
+        """
+        if "${" not in named.key + named.name:
+            return named
+        matrix = job.expander.matrix
+        literal = str(job.expander.text(named.key))
+        spelled = str(replace(job.expander, matrix=matrix and value_texts(matrix)).text(named.key))
+        return OutputName(member_key(literal, spelled, self.links.known), str(job.expander.text(named.name)))
+
+    def _path(self, job: MergedJob, owner: str | None, reference: Reference, named: OutputName) -> Any:
         """The path of one output.
 
         Raises:
             NotExpanded: it has none; without words where that is told in another place.
         """
+        named = self._in_full(named, job)
         found = _itself(named) if named.key == owner else self._find(named)
         if isinstance(found, _Refused):
             raise NotExpanded(Problem(reference.text, *found))
@@ -163,9 +185,9 @@ class Outputs:
 
     def _named_by(self, named: OutputName) -> Iterator[OutputName]:
         """The outputs of other jobs that the path of an output is made of."""
-        text = self._outputs_of(named.key).get(named.name)
-        if isinstance(text, UnresolvedText):
-            yield from (other for _, other in text.outputs if other.key != named.key)
+        text, job = self._outputs_of(named.key).get(named.name), self._job(named.key)
+        if isinstance(text, UnresolvedText) and job is not None:
+            yield from (other for _, other in self._names(text, job) if other.key != named.key)
 
     def _evaluated(self, named: OutputName) -> Any:
         if (refused := self._refused(named)) is not None:

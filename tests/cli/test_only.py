@@ -67,6 +67,36 @@ def test_no_match_is_wrong_use(reconciler: Reconciler, only: str, why: str, fix:
     assert reconciler("plan", "--only", "gone").code == 0  # owned, and named in full
 
 
+@pytest.mark.parametrize(
+    ("more", "command", "fix"),
+    [
+        ("", ["plan", "--only"], 'write "lr-sweep-*" for all of them'),
+        ("", ["status"], 'write "lr-sweep-*" for all of them'),
+        ("", ["explain", "origin"], "name one of them, e.g. lr-sweep-lr-1"),
+        (", name: 's${matrix.lr}'", ["plan", "--only"], "name one of them, e.g. s1"),
+    ],
+)
+def test_entry_with_a_matrix_is_no_key_and_says_how_its_members_are_named(
+    reconciler: Reconciler, more: str, command: list[str], fix: str
+) -> None:
+    write(
+        manifest("a").replace(
+            "  a:\n", "  lr-sweep:\n    matrix: {lr: [1, 2, 3]}\n    " + more.lstrip(", ") + "\n"
+        )
+    )
+    said = reconciler(*command, "lr-sweep")
+    assert said.code == 64
+    assert '"lr-sweep" is an entry with a matrix: its 3 jobs have keys of their own' in said.err
+    assert fix in said.err
+
+
+def test_glob_that_means_more_than_the_members_is_not_proposed(reconciler: Reconciler) -> None:
+    text = manifest("a", "lr-sweep-other")
+    write(text.replace("  a:\n", "  lr-sweep:\n    matrix: {lr: [1, 2, 3]}\n"))
+    said = reconciler("plan", "--only", "lr-sweep")
+    assert "name one of them, e.g. lr-sweep-lr-1" in said.err
+
+
 def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/a.yaml")
     write(manifest("b").partition("jobs:")[1] + manifest("b").partition("jobs:")[2], "stack/b.yaml")

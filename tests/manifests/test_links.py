@@ -219,6 +219,36 @@ def test_what_a_broken_file_would_declare_is_not_unknown(place: Place) -> None:
     assert [problem.what for problem in place.problems()] == ["invalid YAML"]
 
 
+@pytest.mark.parametrize(
+    ("jobs", "why", "at"),
+    [
+        ("a: {matrix: {x: [1, 2, 3]}, needs: a}", "a needs a", "a"),
+        ("a: {matrix: {x: [1, 2, 3]}, needs: b}\nb: {needs: a}", "b needs a needs b", "a"),
+        (
+            "a: {matrix: {x: [1, 2, 3]}, needs: b}\nb: {matrix: {x: [1, 2, 3]}, needs: [c, a]}\nc: {}",
+            "a needs b needs a",
+            "b",
+        ),
+        ("a: {matrix: {x: [1, 2]}, needs: b}\nb: {needs: a-x-2}", "b needs a-x-2 needs b", "a-x-2"),
+    ],
+)
+def test_cycle_through_a_sweep_is_told_once_as_it_is_written(
+    place: Place, jobs: str, why: str, at: str
+) -> None:
+    place.write(HEAD + DEFAULTS + "jobs:\n" + textwrap.indent(jobs, "  "))
+    problem = place.problem()
+    assert (problem.what, problem.why) == ("dependency cycle", why)
+    assert marked(problem) == at
+
+
+def test_sweep_that_needs_a_sweep_costs_what_both_cost(place: Place) -> None:
+    """Each member needs all members of the other: a million pairs that nobody writes down."""
+    values = ", ".join(map(str, range(1_000)))
+    jobs = jobs_of(place, f"a: {{matrix: {{x: [{values}]}}}}\nb: {{matrix: {{x: [{values}]}}, needs: a}}\n")
+    assert len(jobs["b-x-1"].needs) == 1_000
+    assert jobs["b-x-1"].needs is jobs["b-x-2"].needs
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("abcdefgh"), max_size=4)))
 def test_without_the_items_that_are_told_nothing_goes_in_circles(

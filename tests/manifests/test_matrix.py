@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.manifests.matrix import _Matrix, value_text
+from reconciler.manifests.matrix import _Matrix
+from reconciler.manifests.member_names import value_text
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
@@ -161,6 +162,24 @@ def test_former_keys_are_spelled_with_the_values(place: Place) -> None:
     assert [job.formerly for job in jobs.values()] == [("old-1",), ("old-2",)]
 
 
+@pytest.mark.parametrize("section", ["needs: 'a-x-${matrix.x}'", "needs: [b, 'a-x-${matrix.x}']"])
+def test_needed_member_is_found_by_values_that_keys_spell_in_another_way(place: Place, section: str) -> None:
+    text = f"a: {{matrix: {{x: [0.01, k-v]}}}}\nb: {{}}\nc: {{matrix: {{x: [0.01, k-v]}}, {section}}}\n"
+    jobs = jobs_of(place, text)
+    assert (jobs["c-x-0_01"].needs[-1], jobs["c-x-k_v"].needs[-1]) == ("a-x-0_01", "a-x-k_v")
+
+
+def test_needed_job_that_has_the_very_value_in_its_name_goes_before_a_member(place: Place) -> None:
+    text = "prep-k-v: {}\nprep: {matrix: {x: [k-v]}, name: 'prep-${matrix.x}'}\n"
+    jobs = jobs_of(place, text + "a: {matrix: {x: [k-v]}, needs: 'prep-${matrix.x}'}\n")
+    assert jobs["a-x-k_v"].needs == ("prep-k-v",)
+
+
+def test_former_key_is_the_value_itself_or_as_keys_spell_it(place: Place) -> None:
+    jobs = jobs_of(place, "a: {matrix: {x: [0.01, k-v]}, formerly: 'old-${matrix.x}'}\n")
+    assert [job.formerly for job in jobs.values()] == [("old-0_01",), ("old-k-v", "old-k_v")]
+
+
 @pytest.mark.parametrize(
     ("text", "what", "text_at"),
     [
@@ -201,9 +220,30 @@ def test_matrix_that_cannot_be_meant_is_refused_where_it_stands(
 def test_clash_names_both_combinations(place: Place) -> None:
     place.write(manifest("a: {matrix: {x: [a.b, a_b]}}"))
     (problem,) = place.problems()
-    assert "{x: a_b} and {x: a.b}" in problem.why
+    assert '{x: "a_b"} and {x: "a.b"}' in problem.why
+
+
+@pytest.mark.parametrize("values", ["[1, '1']", "[a.b, a_b]", "[1, 1.0]", "[x, X]"])
+@pytest.mark.parametrize("name", ["", ", name: 's-${matrix.x}'"])
+def test_clash_of_values_that_keys_spell_alike_says_a_way_out_that_works(
+    place: Place, values: str, name: str
+) -> None:
+    place.write(manifest(f"a: {{matrix: {{x: {values}}}{name}}}"))
+    (problem,) = place.problems()
     assert problem.fix is not None
-    assert "name:" in problem.fix
+    assert "let another axis name the jobs and give each its value with include" in problem.fix
+    include = "id: [a, b], include: [{id: a, x: 1}, {id: b, x: '1'}]"
+    assert set(jobs_of(place, f"a: {{matrix: {{{include}}}, description: 'x is ${{matrix.x}}'}}\n")) == {
+        "a-id-a",
+        "a-id-b",
+    }
+
+
+def test_clash_with_another_entry_says_that_name_spells_the_keys(place: Place) -> None:
+    place.write(manifest("a-x-1: {}\na: {matrix: {x: [1]}}"))
+    (problem,) = place.problems()
+    assert problem.fix is not None
+    assert "set name:" in problem.fix
 
 
 @pytest.mark.parametrize("name", ["matrix: {x: [1]}", "name: b"])

@@ -228,18 +228,22 @@ def test_member_of_a_sweep_is_named_in_full(place: Place) -> None:
     assert jobs["best"].needs == ("sweep-lr-0_01",)
 
 
-def test_member_may_refer_to_another_member(place: Place) -> None:
-    """Through `include`, which gives one member a value of its own."""
+def test_member_refers_to_the_member_of_another_sweep_that_has_its_values(place: Place) -> None:
     jobs = jobs_of(
         place,
-        """\
-        s:
-          matrix: {n: [1, 2], include: [{n: 1, from: obs://b/}, {n: 2, from: "x"}]}
-          algorithm: {outputs: {o: "obs://b/${matrix.n}/"}, parameters: {from: "${matrix.from}"}}
-        t: {algorithm: {parameters: {from: "${jobs.s-n-1.outputs.o}"}}}
-        """,
+        'train: {matrix: {lr: [0.1, 0.01]}, algorithm: {outputs: {m: "obs://b/${matrix.lr}/"}}}\n'
+        "eval: {matrix: {lr: [0.1, 0.01]}, "
+        'algorithm: {inputs: {m: "${jobs.train-lr-${matrix.lr}.outputs.m}"}}}\n',
     )
-    assert jobs["t"].needs == ("s-n-1",)
+    member = jobs["eval-lr-0_01"]
+    assert algorithm(member)["inputs"][0]["remote"]["obs"]["obs_url"] == "obs://b/0.01/"
+    assert member.needs == ("train-lr-0_01",)
+
+
+def test_axis_in_the_key_of_a_reference_must_be_one_of_the_job(place: Place) -> None:
+    sweep = f"a: {{matrix: {{n: [1]}}, {OUTPUT[1:]}\n"
+    place.write(manifest(sweep + train_with("${jobs.a-n-${matrix.n}.outputs.data}")))
+    assert "only in an entry with a matrix" in place.problem().why
 
 
 def test_reference_reaches_a_file_that_is_out_of_view(place: Place) -> None:

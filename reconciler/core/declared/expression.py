@@ -10,13 +10,15 @@ from typing import NamedTuple
 VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 
 _NAME = re.compile(VARIABLE_NAME)
-_PART = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
+#: Between the braces of an expression may stand the value of an axis: `${jobs.train-${matrix.lr}.outputs.x}`.
+_AXIS = r"\$\{\s*matrix\.[^{}]*\}"
+_PART = re.compile(rf"\$\$\{{|\$\{{((?:{_AXIS}|[^{{}}])*+)(\}}?)")
 _LITERALS = {"$${": "${", "${$}": "$"}
-_OUTPUT = re.compile(r"jobs\.([^.\s]+)\.outputs\.(\S+)")
+_OUTPUT = re.compile(rf"jobs\.((?:{_AXIS}|[^.\s])+)\.outputs\.(\S+)")
 
 
 class OutputName(NamedTuple):
-    """An output of a job: the key of the job, and the name of the output."""
+    """An output of a job: the key of the job, and its own name; the value of an axis may stand in either."""
 
     key: str
     name: str

@@ -53,8 +53,18 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
         where = stack.whole[key].location
         why = f'PATH does not include "{key}"' + (f", which {where.file} declares" if where else "")
         return Diagnostic(what, why, "add its file to PATH")
+    if members := stack.sweeps.get(key):
+        why = f'"{key}" is an entry with a matrix: its {len(members)} jobs have keys of their own'
+        return Diagnostic(what, why, f"name one of them, e.g. {members[0]}")
     why = f'"{key}" is neither a declared nor an owned key of stack {stack.name}'
     return Diagnostic(what, why, suggest_key(key, known))
+
+
+def _all_members(stack: Stack, entry: str) -> str | None:
+    """The glob that means the members of a sweep and no other key, or None if there is none."""
+    glob = f"{entry}-*"
+    matching = {key for key in stack.whole if fnmatchcase(key, glob)}
+    return glob if matching == set(stack.sweeps.get(entry, ())) and matching else None
 
 
 def suggest_key(key: str, known: Iterable[str]) -> str | None:
@@ -66,7 +76,9 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
 
 def _no_match(stack: Stack, pattern: str, known: Iterable[str], *, is_glob: bool) -> Diagnostic:
     if not is_glob:
-        return unknown_key(stack, pattern, known)
+        problem = unknown_key(stack, pattern, known)
+        glob = _all_members(stack, pattern)
+        return problem if glob is None else replace(problem, fix=f'write "{glob}" for all of them')
     why = f'no declared key of stack {stack.name} matches "{pattern}"'
     return Diagnostic("no matching key", why, "an owned key that is not declared must be given in full")
 
