@@ -41,6 +41,7 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
     (A.KEEP, R.RETRIES_EXHAUSTED): Beside({*ENDED, PENDING}, {MODIFIED}),
     (A.CREATE, R.RETRY): Beside({FAILED, MISSING}, {PENDING}),
     (A.CREATE, R.RECREATE): Beside({TERMINATED, MISSING}, {PENDING}),
+    (A.CREATE, R.UPSTREAM_NEWER): Beside(set(), {*ENDED, MODIFIED, PENDING}),
     (A.DEFER, R.RETRY_LATER): Beside({*ENDED, PENDING}, {MODIFIED}),
     # the manifest is ahead
     (A.KEEP, R.CHANGE_IGNORED): Beside({PENDING}, {*ENDED, MODIFIED}),

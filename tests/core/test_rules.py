@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import RULES, Case, Rule, decide
+from reconciler.core.planning.dependencies import completion_of
 from reconciler.core.planning.planner import keys_in_view
 from tests.builders import NOW, STACK
 from tests.core.worlds import World, worlds
@@ -27,7 +28,12 @@ def test_decision_names_the_first_rule_that_applies_and_has_an_action_of_it(worl
     look, situation = world.look, PlanContext(STACK, at_s=NOW, allowances=world.allowances)
     for key in keys_in_view(world.stack, look.ownership):
         desired = world.stack.find(key)
-        case = Case.of(look.view(key, desired), desired, look.ownership, situation, look.details)
+        upstream = [
+            completion
+            for needed in (desired.needs if desired else ())
+            if (completion := completion_of(look.view(needed, world.stack.find(needed))))
+        ]
+        case = Case.of(look.view(key, desired), desired, look.ownership, situation, look.details, upstream)
         decision = decide(case)
         passed, [rule, *_] = before_and_from(decision.rule)
         assert [one.name for one in passed if one.judge(case)] == []

@@ -52,6 +52,7 @@ lifecycles = st.fixed_dictionaries(
         "on_change": st.sampled_from(["replace", "keep", "fail"]),
         "on_failure": st.sampled_from(["keep", "retry"]),
         "on_terminated": st.sampled_from(["keep", "recreate"]),
+        "on_upstream": st.sampled_from(["keep", "rerun"]),
         "max_retries": st.integers(0, 3),
         "replace_order": st.sampled_from(["terminate_first", "create_first"]),
         "protect": st.booleans(),

@@ -77,6 +77,13 @@ class OnTerminated(StrEnum):
     RECREATE = "recreate"
 
 
+class OnUpstream(StrEnum):
+    """What to do when a needed job has completed a newer revision since the job was created."""
+
+    KEEP = "keep"
+    RERUN = "rerun"
+
+
 class ReplaceOrder(StrEnum):
     """Which job stands while the other one is not there."""
 
@@ -107,6 +114,10 @@ class Lifecycle(Strict):
     retry_delay: Duration = Field(120.0, description="Wait before the first retry; it doubles with each one.")
     on_terminated: Annotated[OnTerminated, Field(strict=False)] = Field(
         OnTerminated.KEEP, description="keep or recreate, when the job was terminated outside reconciler."
+    )
+    on_upstream: Annotated[OnUpstream, Field(strict=False)] = Field(
+        OnUpstream.KEEP,
+        description="keep or rerun, when a needed job completed a newer revision after this one was created.",
     )
     replace_order: Annotated[ReplaceOrder, Field(strict=False)] = Field(
         ReplaceOrder.TERMINATE_FIRST, description="terminate_first or create_first."

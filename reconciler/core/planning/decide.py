@@ -18,6 +18,7 @@ from reconciler.core.observed.ownership import ConflictingJob, KeyView, Ownershi
 from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.planning import existing_job_rules as existing
 from reconciler.core.planning.action_builder import Draft, PlanContext
+from reconciler.core.planning.dependencies import Completion, completed_since
 from reconciler.core.planning.existing_job_rules import Difference, ExistingJob, Row, declared_then
 from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, Reason
 from reconciler.core.record import PastRevision
@@ -56,17 +57,22 @@ class Case(NamedTuple):
         ownership: Ownership,
         context: PlanContext,
         details: Mapping[str, ObservedJob],
+        upstream: Collection[Completion] = (),
     ) -> Case:
         """`desired` is None for a key that no file declares.
 
-        `details` holds the jobs that `needs_details` asked for, as far as they could be read.
+        `details` holds the jobs that `needs_details` asked for, as far as they could be read, and `upstream`
+        the last completions of the keys that this one needs.
         """
         latest = newest(view, desired)
         draft = Draft(view, desired, context, latest)
         existing = None
         if desired and latest and latest.job.phase:
             job, is_same = latest.job, desired.is_declared_by(latest.marker.digest)
-            existing = ExistingJob(draft, desired, latest, latest.job.phase, details.get(job.id), is_same)
+            newer = completed_since(latest, upstream)
+            existing = ExistingJob(
+                draft, desired, latest, latest.job.phase, details.get(job.id), is_same, newer
+            )
         return cls(view, desired, ownership, latest, draft, existing)
 
     @property
@@ -243,6 +249,17 @@ def details_unreadable(case: Case) -> Decision | None:
 # --- the rules for a job that exists
 
 
+def _existing(rule: Callable[[ExistingJob], Row | None]) -> Judge:
+    """Ask a rule about a job, edited or not."""
+
+    @wraps(rule)
+    def judge(case: Case) -> Decision | None:
+        row = rule(case.existing) if case.existing else None
+        return None if row is None else case.complete(*row)
+
+    return judge
+
+
 def _as_declared(rule: Callable[[ExistingJob], Row | None]) -> Judge:
     """Ask a rule about a job of which nothing was edited that its digest covers."""
 
@@ -280,6 +297,7 @@ RULES = (
     Rule.of(not_found, Action.CREATE),
     Rule.of(details_unreadable, Action.UNKNOWN),
     Rule.of(_as_declared(existing.unchanged), Action.KEEP, Action.UPDATE),
+    Rule.of(_existing(existing.upstream_newer), Action.CREATE),
     Rule.of(_as_declared(existing.completed), Action.KEEP, Action.UPDATE),
     Rule.of(_as_declared(existing.auto_stopped), Action.KEEP, Action.UPDATE),
     Rule.of(_as_declared(existing.declared_again), Action.CREATE),

@@ -1,16 +1,23 @@
-"""What a key waits for: `needs` holds back its next job until the other keys are settled.
+"""What a key needs: its next job waits until the other keys are settled, and may be made of older ones.
 
 Source: docs/semantics.md, "Decisions".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
-from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.declared.stack import DesiredJob, OnUpstream
+from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase, parse_phase
-from reconciler.core.planning.plan import Action, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, Reason, timestamp
+
+#: The service rounds times; an end this close to a creation is not after it.
+_SAME_TIME_S = 1.0
+#: So many keys stand in a message.
+_FEW = 3
 
 
 class Upstream(StrEnum):
@@ -19,6 +26,55 @@ class Upstream(StrEnum):
     SETTLED = "settled"
     OPEN = "open"
     FAILED = "failed"
+
+
+class Completion(NamedTuple):
+    """The revision of a key that completed last, and when."""
+
+    key: str
+    number: int
+    at_s: float
+
+
+def completion_of(view: KeyView) -> Completion | None:
+    """The last completion of a key, by the service or else the history; None if none is known."""
+    found = (
+        Completion(view.key, revision.number, at_s)
+        for revision in view.ever_owned
+        if revision.job.phase is Phase.COMPLETED and (at_s := revision.job.ended_at_s()) is not None
+    )
+    return max(found, key=lambda completion: completion.at_s, default=None)
+
+
+def completed_since(latest: Revision, upstream: Iterable[Completion]) -> tuple[Completion, ...]:
+    """The completions that came after a revision was created, so that it was made from older ones."""
+    created_at_s = latest.job.created_at_s
+    if created_at_s is None:
+        return ()
+    return tuple(one for one in upstream if one.at_s > created_at_s + _SAME_TIME_S)
+
+
+def made_from_older(newer: Sequence[Completion]) -> str:
+    """Say, for people, of which keys a job was made from an older revision."""
+    more = len(newer) - _FEW
+    names = ", ".join(one.key for one in newer[:_FEW])
+    return f"made from an older {names}" + (f" and {more} more" if more > 0 else "")
+
+
+def upstream_warning(
+    action: PlannedAction, desired: DesiredJob, latest: Revision, newer: Sequence[Completion]
+) -> PlanWarning | None:
+    """The warning about a job that stays although it was made from older ones, or None."""
+    if not newer or action.action not in (Action.KEEP, Action.UPDATE):
+        return None
+    last = max(newer, key=lambda one: one.at_s)
+    why = (
+        f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {latest.job.name} was created"
+    )
+    fix = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
+    if desired.lifecycle.on_upstream is OnUpstream.RERUN:
+        fix = "it runs again once it has ended (on_upstream: rerun)"
+    return PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=desired.key)
 
 
 def standing_of(action: PlannedAction | None) -> Upstream:

@@ -15,11 +15,12 @@ from reconciler.core.declared.diff import changes_between, comparable_with_detai
 from reconciler.core.declared.digest import CURRENT, digest_of, is_known
 from reconciler.core.declared.mutable import MutableChanges, mutable_changes
 from reconciler.core.declared.reconstruction import declared_for
-from reconciler.core.declared.stack import DesiredJob, OnChange
+from reconciler.core.declared.stack import DesiredJob, OnChange, OnUpstream
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import Draft
+from reconciler.core.planning.dependencies import Completion, made_from_older
 from reconciler.core.planning.plan import (
     LOSS_WAY_OUT,
     Action,
@@ -104,7 +105,8 @@ class ExistingJob:
     """A declared key with its newest revision `latest`, whose phase is known.
 
     `details` are those of the newest revision, needed where its digest differs and the history store does
-    not know what was declared then; None if there are none.
+    not know what was declared then; None if there are none. `newer_upstream` are the completions of needed
+    keys that came after the newest revision was created.
     """
 
     draft: Draft
@@ -113,6 +115,7 @@ class ExistingJob:
     phase: Phase
     details: ObservedJob | None
     has_declared_digest: bool
+    newer_upstream: tuple[Completion, ...] = ()
 
     # --- what the rules ask
 
@@ -258,6 +261,19 @@ class ExistingJob:
 def unchanged(job: ExistingJob) -> Row | None:
     """Creating, Pending or Running; as declared."""
     return None if job.is_ended else job.keep_or_update(Reason.UNCHANGED, job.phase.value.lower())
+
+
+def upstream_newer(job: ExistingJob) -> Row | None:
+    """Ended; a needed key has completed a newer revision since; `on_upstream: rerun`.
+
+    An edit has its own rules, but for one that `on_change: keep` ignores.
+    """
+    if not job.is_ended or not job.newer_upstream or job.entry.lifecycle.on_upstream is OnUpstream.KEEP:
+        return None
+    if job.edit is not None and job.entry.lifecycle.on_change is not OnChange.KEEP:
+        return None
+    detail = f"{made_from_older(job.newer_upstream)}; on_upstream: rerun"
+    return job.next_revision(Reason.UPSTREAM_NEWER, detail, job.edit.changes if job.edit else ())
 
 
 def completed(job: ExistingJob) -> Row | None:

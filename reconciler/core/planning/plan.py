@@ -100,6 +100,7 @@ class Reason(StrEnum):
     DECLARED_AGAIN = "declared_again"
     TERMINATED_OUTSIDE = "terminated_outside"
     RECREATE = "recreate"
+    UPSTREAM_NEWER = "upstream_newer"
     SUPERSEDED = "superseded"
     NOT_IN_MANIFEST = "not_in_manifest"
     STATE_ABSENT = "state_absent"

@@ -17,7 +17,7 @@ from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.planning.cost import cost_of, total_cost
 from reconciler.core.planning.decide import Case, decide, needs_details, newest, rests_on_absence
-from reconciler.core.planning.dependencies import held_back
+from reconciler.core.planning.dependencies import Completion, completion_of, held_back, upstream_warning
 from reconciler.core.planning.guards import Proposal, refusals
 from reconciler.core.planning.guards import warnings as guard_warnings
 from reconciler.core.planning.plan import (
@@ -252,22 +252,34 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
     """
     decisions: dict[str, KeyDecision] = {}
+    completions: dict[str, Completion | None] = {}
     for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
         desired = stack.find(key)
         view = snapshot.view(key, desired)
-        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details)
-        actions, warnings, rule = decide(case)
-        if desired is None or desired.is_absent or not actions:
-            decisions[key] = KeyDecision(None, actions, warnings, rule)
-            continue
-        upstream = {needed: found.own for needed in desired.needs if (found := decisions.get(needed))}
-        chosen, *more = actions
-        own = held_back(chosen, desired, upstream)
-        if not rests_on_absence(own, view, desired) or snapshot.ownership.proves_absence:
-            decisions[key] = KeyDecision(own, more, warnings, rule, chosen)
-        else:
-            decisions[key] = KeyDecision(_unproven(own), [], warnings, rule, chosen, is_proven=False)
+        completions[key] = completion_of(view)
+        needs = desired.needs if desired else ()
+        upstream = tuple(filter(None, map(completions.get, needs)))
+        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream)
+        decisions[key] = _decided(
+            case, {other: decisions[other].own for other in needs if other in decisions}
+        )
     return decisions
+
+
+def _decided(case: Case, needed: Mapping[str, PlannedAction | None]) -> KeyDecision:
+    """Decide one key; `needed` are the own actions of those that it needs."""
+    desired = case.desired
+    actions, warnings, rule = decide(case)
+    if desired is None or desired.is_absent or not actions:
+        return KeyDecision(None, actions, warnings, rule)
+    chosen, *more = actions
+    own = held_back(chosen, desired, needed)
+    if job := case.existing:
+        older = upstream_warning(own, desired, job.latest, job.newer_upstream)
+        warnings = [*warnings, older] if older else warnings
+    if not rests_on_absence(own, case.view, desired) or case.ownership.proves_absence:
+        return KeyDecision(own, more, warnings, rule, chosen)
+    return KeyDecision(_unproven(own), [], warnings, rule, chosen, is_proven=False)
 
 
 def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:

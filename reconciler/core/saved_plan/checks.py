@@ -82,6 +82,7 @@ SHAPES: Mapping[Action, ActionShape] = {
                 Reason.DECLARED_AGAIN,
                 Reason.RETRY,
                 Reason.RECREATE,
+                Reason.UPSTREAM_NEWER,
             }
         ),
         after=_NEEDED,
