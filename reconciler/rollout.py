@@ -18,7 +18,7 @@ from reconciler.apply.waiter import LONGEST_PAUSE_S, PROGRESS_EVERY_S, wait_for
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import parse_phase
+from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
 from reconciler.core.planning.action_builder import before_of
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, count
@@ -305,12 +305,24 @@ class _Wait:
 
         def judge_key(key: str) -> Waited | None:
             if key not in found:
-                action = own[key]
+                action = self._as_left(own[key], snapshot)
                 upstream = [judge_key(needed) for needed in self._needs(action) if needed in own]
                 found[key] = self._judge(action, _job_of(action, snapshot), upstream)
             return found[key]
 
         return tuple(waited for key in own if (waited := judge_key(key)) is not None)
+
+    def _as_left(self, action: PlannedAction, snapshot: Snapshot) -> PlannedAction:
+        """The action; a rerun that the plan did not announce is for the next apply, and its job is kept."""
+        followed = self._followed[action.key]
+        owned = snapshot.view_of(action.key, action.former_keys).owned
+        revision = next((one for one in owned if one.job.id == followed.job), None)
+        if revision is None or followed.is_deferred or followed.job != action.follows:
+            return action
+        if action.reason is not Reason.UPSTREAM_NEWER and revision.job.phase is not Phase.COMPLETED:
+            return action
+        kept = action.not_carried_out(Action.KEEP, action.reason, f"{action.detail}, by the next apply")
+        return kept.model_copy(update={"before": before_of(revision)})
 
     def _needs(self, action: PlannedAction) -> Sequence[str]:
         desired = self.rollout.context.loaded.stack.find(action.key)

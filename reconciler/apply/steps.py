@@ -130,7 +130,7 @@ class Steps:
         """See that the revision before has ended: the service may have restarted it since the plan.
 
         Returns it if it ran what is declared and has completed meanwhile, or turns out to have ended by
-        its own auto_stop: nothing is left to do.
+        its own auto_stop: nothing is left to do, unless it was made from an older upstream.
         """
         try:
             job = self._backend.details(before)
@@ -143,6 +143,8 @@ class Steps:
             raise ActionEnded(Status.CONFLICT, f"{job.name} is {job.phase_text} again: {verdict.why}", job.id)
         digest = action.after.digest if action.after else None
         if job.marker is None or digest is None or not is_of_same_form(job.marker.digest, digest):
+            return None
+        if action.reason is Reason.UPSTREAM_NEWER:
             return None
         if job.phase is Phase.COMPLETED:
             return job.id, f"{job.name} has completed in the meantime"

@@ -329,6 +329,39 @@ def test_a_deferred_action_that_was_done_after_all_is_told_once(service: Service
     ]
 
 
+RERUN = {"lifecycle": {"on_upstream": "rerun"}}
+
+
+def test_rerun_that_the_plan_did_not_announce_is_left_to_the_next_apply(service: Service) -> None:
+    b, c = needing("a", key="b", **RERUN), needing("b", key="c", **RERUN)
+    rollout(service, a_job("a"), b, c)
+    told = rollout(service, a_job("a", **NEW), b, c)
+    assert told.done == [("a", Action.CREATE)]
+    assert set(told.ends.values()) == {"reached"}
+    told = rollout(service, a_job("a", **NEW), b, c)
+    assert told.done == [("b", Action.CREATE)]
+    assert rollout(service, a_job("a", **NEW), b, c).done == [("c", Action.CREATE)]
+    assert rollout(service, a_job("a", **NEW), b, c).done == []
+
+
+def test_rerun_that_was_deferred_starts_within_the_wait(service: Service) -> None:
+    b, c = needing("a", "x", key="b", **RERUN), needing("b", key="c")
+    rollout(service, a_job("a"), a_job("x"), b, c)
+    rollout(service, a_job("a", **NEW), a_job("x"), b, c)
+    told = rollout(service, a_job("a", **NEW), a_job("x", **NEW), b, c)
+    assert told.done == [("x", Action.CREATE), ("b", Action.CREATE)]
+
+
+def test_job_that_ends_after_its_upstream_ran_again_has_reached_the_goal(service: Service) -> None:
+    """It runs for longer than the upstream; a rerun of it was not announced."""
+    runs_long = {"algorithm__environments": {"EMULATOR_RUN_SECONDS": "200"}}
+    service.run(a_job("a"), a_job("b", **runs_long))
+    service.store.set_phase(service.job("a").id, "Completed")
+    told = rollout(service, a_job("a", **NEW), needing("a", key="b", **runs_long, **RERUN))
+    assert told.done == [("a", Action.CREATE)]
+    assert told.ends == {"a": "reached", "b": "reached"}
+
+
 def test_without_a_wait_a_pipeline_begins_and_the_rest_is_listed(service: Service) -> None:
     told = rollout(service, *PIPELINE, goal=None)
     assert [(o.action.key, o.status) for o in told.result.outcomes] == [
