@@ -20,7 +20,7 @@ from reconciler.core.planning.order import in_order
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planning.planner import Snapshot, make_destroy_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for
 
@@ -392,3 +392,65 @@ def destroy(stack: Stack, *jobs: ObservedJob) -> Plan:
 def a_look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTORY) -> Snapshot:
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     return Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
+
+
+# --- a renaming that nobody wrote down
+
+
+def hints(plan: Plan) -> list[tuple[str | None, str | None]]:
+    return [(one.key, one.fix) for one in plan.warnings if one.what == "looks like a renamed job"]
+
+
+@pytest.mark.parametrize("phase", [C, P, R, DONE])
+def test_new_key_declared_as_the_job_of_a_key_that_is_gone_is_hinted_at(phase: Phase) -> None:
+    plan = plan_for(a_stack(a_job("new")), was(phase=phase))
+    assert hints(plan) == [("new", "add `formerly: old` to new to keep its job")]
+    assert hints(plan_for(a_stack(renamed()), was(phase=phase))) == []
+
+
+@pytest.mark.parametrize(
+    ("stack", "job"),
+    [
+        (a_stack(a_job("new", **OLD)), was()),
+        (a_stack(a_job("new")), was(phase=F)),
+        (a_stack(a_job("new")), was(phase=T)),
+        (a_stack(a_job("new"), a_job("old")), was()),
+        (a_stack(a_job("new"), absent("old")), was()),
+        (a_stack(renamed("other")), was()),
+        (a_stack(a_job("new")), was(stack="other")),
+        (a_stack(absent("new")), was()),
+    ],
+    ids=["edited", "failed", "ending", "declared", "absent", "renamed", "foreign", "not wanted"],
+)
+def test_what_is_no_renaming_is_not_hinted_at(stack: Stack, job: ObservedJob) -> None:
+    assert hints(plan_for(stack, job)) == []
+
+
+def test_key_that_has_a_job_of_its_own_is_not_new() -> None:
+    assert hints(plan_for(a_stack(a_job("new")), was(), seen(a_job("new"), phase=F))) == []
+
+
+def test_each_key_that_is_gone_is_proposed_once() -> None:
+    new = a_stack(*(a_job(f"new-{n}") for n in range(3)))
+    plan = plan_for(new, *(was(f"old-{n}") for n in range(2)))
+    assert [key for key, _ in hints(plan)] == ["new-0", "new-1"]
+
+
+def test_job_of_an_older_version_is_compared_by_its_own_digest() -> None:
+    job = seen(made_by_0_1_0(replace(a_job("new"), key="old")))
+    assert [key for key, _ in hints(plan_for(a_stack(a_job("new")), job))] == ["new"]
+
+
+def test_renaming_after_a_long_run_is_refused_and_the_hint_says_formerly() -> None:
+    job = was(ran_s=30 * HOUR)
+    plan = plan_for(a_stack(a_job("new")), job)
+    assert lines(plan) == [
+        (Action.CREATE, Reason.NOT_FOUND, None, "new"),
+        (Action.TERMINATE, Reason.NOT_IN_MANIFEST, "old", None),
+    ]
+    assert [refusal.what for refusal in plan.refusals] == ["too much work would be lost"]
+    assert not plan.applyable
+    assert hints(plan) == [("new", "add `formerly: old` to new to keep its job")]
+    plan = plan_for(a_stack(renamed()), job)
+    assert lines(plan) == [(Action.UPDATE, Reason.MARKER_CHANGED, "old", "old")]
+    assert plan.refusals == ()

@@ -32,6 +32,7 @@ from reconciler.core.planning.plan import (
     lost_sum,
     timestamp,
 )
+from reconciler.core.planning.renames import rename_hints
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
 
 
@@ -203,7 +204,14 @@ def make_plan(
         lost_node_hours=lost_sum(actions),
         cost=cost,
         actions=tuple(actions),
-        warnings=few_of_a_kind((*snapshot_warnings(stack, snapshot), *guard_warnings(proposal), *warnings)),
+        warnings=few_of_a_kind(
+            (
+                *snapshot_warnings(stack, snapshot),
+                *guard_warnings(proposal),
+                *rename_hints(stack, snapshot.ownership),
+                *warnings,
+            )
+        ),
         refusals=refused,
     )
 
