@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -45,6 +45,14 @@ _ANY_KEY = "${job.key}"
 _Secrets = list[tuple[tuple[str | int, ...], SecretText]]
 
 
+class _Inherited(NamedTuple):
+    """What a job is merged over, whether all of it has a value, and whether other jobs have the very same."""
+
+    tree: dict[str, Any]
+    is_whole: bool
+    is_shared: bool
+
+
 @dataclass
 class JobReader:
     """Reads the entries of one stack. Problems are gathered in `problems`, secrets in `secrets`.
@@ -66,6 +74,7 @@ class JobReader:
     _shared: tuple[dict[str, Any], bool] | None = None
     _defaults_are_checked: bool = False
     _parts: dict[str, tuple[dict[str, Any], bool]] = field(default_factory=dict)
+    _chains: dict[tuple[str, ...], _Inherited] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.expander = replace(self.expander, keeps_outputs=True)
@@ -135,16 +144,17 @@ class JobReader:
         value = with_member_keys(entry, value, expander, self.links.known)
         self.problems += self.templates.check(entry, value)
         templates = self.templates.chain(extended_by(value))
-        under, defaults_are_whole = self._inherited(templates, expander)
+        inherited = self._inherited(templates, expander)
+        under = inherited.tree
         has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
         if not has_body:
             under = {"lifecycle": under["lifecycle"]} if "lifecycle" in under else {}
         self._defaults_are_checked |= has_body
-        if under and not self._is_affordable(under, own, is_shared=not templates):
+        if under and not self._is_affordable(under, own, is_shared=inherited.is_shared):
             return None
         merged = merge(under, desugar(_without_templates(value)))
         _drop_removed(merged)
-        is_whole &= defaults_are_whole
+        is_whole &= inherited.is_whole
         return MergedJob(merged, self._origin(entry, templates), expander, has_body, is_whole)
 
     def _sources_for(self, entry: MergedEntry) -> Callable[[Reference], str | None]:
@@ -163,7 +173,6 @@ class JobReader:
         """Whether what is inherited may stand in one more job; a problem if not."""
         budget = self.expander.budget
         try:
-            is_shared = is_shared and not self._depends_on_job
             budget.spend(budget.size_of(under) if is_shared else measure(under))
         except BudgetExceeded:
             problem = too_much()
@@ -171,13 +180,23 @@ class JobReader:
             return False
         return True
 
-    def _inherited(self, templates: Sequence[MergedEntry], expander: Expander) -> tuple[dict[str, Any], bool]:
-        """What an entry is merged over: defaults, then its templates; and whether all of it has a value."""
+    def _inherited(self, templates: Sequence[MergedEntry], expander: Expander) -> _Inherited:
+        """What an entry is merged over: defaults, then its templates.
+
+        Thousands of jobs may extend the same templates; where no expression asks for the job they share it.
+        """
+        chain = tuple(template.name for template in templates)
+        if chain in self._chains:
+            return self._chains[chain]
         under, is_whole = self._defaults(expander)
         for template in templates:
             part, part_is_whole = self._part(template, expander)
             under, is_whole = merge(under, part), is_whole and part_is_whole
-        return under, is_whole
+        is_shared = not self._depends_on_job and self._parts.keys() >= set(chain)
+        inherited = _Inherited(under, is_whole, is_shared)
+        if is_shared:
+            self._chains[chain] = inherited
+        return inherited
 
     def _part(self, template: MergedEntry, expander: Expander) -> tuple[dict[str, Any], bool]:
         """What a template says; the same for every job, unless an expression asks for the job."""
@@ -352,7 +371,9 @@ def _drop_removed(merged: dict[str, Any]) -> None:
     if isinstance(algorithm, dict) and isinstance(algorithm.get("environments"), dict):
         environments = algorithm["environments"]
         if None in environments.values():
-            algorithm["environments"] = {name: v for name, v in environments.items() if v is not None}
+            kept = {name: v for name, v in environments.items() if v is not None}
+            # The mapping may be that of the templates, which other jobs take over, too.
+            merged["algorithm"] = {**algorithm, "environments": kept}
 
 
 def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from typing import Any
 
 import pytest
@@ -214,3 +215,43 @@ def test_many_templates_that_extend_each_other_are_merged_once_each(place: Place
         f"t{n}: {{extends: [t{n - 1}, t{n - 2}]}}\n" for n in range(2, 60)
     )
     assert list(jobs_of(place, templates, "a: {extends: t59}\n")) == ["a"]
+
+
+def test_jobs_of_one_chain_of_templates_share_what_it_says(place: Place) -> None:
+    """Jobs cost what they do with one template, however many that one builds on."""
+
+    def cost(depth: int) -> float:
+        parameters = ", ".join(f"p{n}: {n}" for n in range(20))
+        templates = "".join(
+            f"t{n}: {{algorithm: {{parameters: {{{parameters}}}}}{f', extends: t{n - 1}' if n else ''}}}\n"
+            for n in range(depth)
+        )
+        jobs = "".join(f"j{n}: {{extends: t{depth - 1}}}\n" for n in range(300))
+        place.write(manifest(templates, jobs))
+        began_s = time.process_time()
+        assert len(place.load().stack.jobs) == 300
+        return time.process_time() - began_s
+
+    assert min(cost(40) for _ in range(2)) < 4 * min(cost(1) for _ in range(2))
+
+
+def test_what_a_job_removes_stays_for_the_others_of_its_template(place: Place) -> None:
+    jobs = jobs_of(
+        place,
+        "t: {algorithm: {environments: {A: 1, B: null}, parameters: {x: 1, y: 2}}}\n",
+        """\
+        a: {extends: t}
+        b: {extends: t, algorithm: {environments: {A: null}, parameters: {x: null}}}
+        c: {extends: t}
+        d: {extends: t, algorithm: {environments: {B: 2}}}
+        """,
+    )
+    bodies = {key: job.body["algorithm"] for key, job in jobs.items() if job.body is not None}
+    assert {key: body["environments"] for key, body in bodies.items()} == {
+        "a": {"A": "1"},
+        "b": {},
+        "c": {"A": "1"},
+        "d": {"A": "1", "B": "2"},
+    }
+    assert parameters(jobs["b"]) == {"y": "2"}
+    assert parameters(jobs["c"]) == {"x": "1", "y": "2"}
