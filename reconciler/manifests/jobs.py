@@ -128,7 +128,7 @@ class JobReader:
         job = self._outputs.resolve(merged, entry.name)
         self.links.take(entry, job.tree, job.references)
         if entry.name == self.traced:
-            values = origins_of(job.tree, job.origin, self._sources_for(entry))
+            values = origins_of(job.tree, job.origin, self._sources_for(entry, job))
             self.origins = (*values, *implied_needs(job.references))
         return self._validated(entry, job)
 
@@ -157,13 +157,17 @@ class JobReader:
         is_whole &= inherited.is_whole
         return MergedJob(merged, self._origin(entry, templates), expander, has_body, is_whole)
 
-    def _sources_for(self, entry: MergedEntry) -> Callable[[Reference], str | None]:
+    def _sources_for(self, entry: MergedEntry, job: MergedJob) -> Callable[[Reference], str | None]:
         """What gave the values of the expressions in an entry."""
 
         def source(reference: Reference) -> str | None:
             kind, _, name = reference.inner.partition(".")
+            location = None
             if kind == "matrix" and name in (entry.matrix or {}):
                 location = location_of_key(entry.document, (*entry.steps, MATRIX, name))
+            elif reference.output is not None:
+                location = self._outputs.location_of(reference.output, job)
+            if location is not None:
                 return f"{location.file}:{location.line}"
             return self.source_of(name) if kind == "var" else None
 

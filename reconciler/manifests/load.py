@@ -295,6 +295,8 @@ class _Loading:
         secrets.update(service_credentials(environ))
         secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
         self._raise_problems(Redactor(secrets | literals))
+        # What is not declared is terminated: a job may be left out only with a problem that says so.
+        assert jobs.keys() == entries.keys()
         warnings = shown(few_warnings(distinct(in_file_order(variables.warnings))), Redactor(secrets))
         return LoadedStack(
             stack=replace(self._stack(jobs, entries, warnings, sweeps.members), limits=limits, prices=prices),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from reconciler.core.declared.body import desugar
 from reconciler.core.declared.expression import OutputName, Reference, UnresolvedText
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.expand import Expander, problems_in
 from reconciler.manifests.links import Link, Links
@@ -24,11 +24,13 @@ from reconciler.manifests.problems import Origin, Unexpanded, steps_of
 from reconciler.manifests.suggestions import did_you_mean, listed
 from reconciler.manifests.value_problems import NotExpanded, Problem
 from reconciler.manifests.yaml.document import shorten
-from reconciler.manifests.yaml.positions import location_of_key
+from reconciler.manifests.yaml.positions import PathStep, location_of_key
 
 UNKNOWN_OUTPUT = "unknown output"
 #: So many members of a sweep stand in a message.
 _FEW = 3
+#: Where an output has its path.
+_URL = ("remote", "obs", "obs_url")
 _Path = tuple[str | int, ...]
 
 
@@ -63,6 +65,13 @@ class _Refused(NamedTuple):
 _REFUSED_ELSEWHERE = _Refused()
 
 
+class _Output(NamedTuple):
+    """What a merged entry says of one output: its path, as far as there is one, and where that stands."""
+
+    url: Any
+    steps: tuple[PathStep, ...]
+
+
 @dataclass
 class Outputs:
     """Puts the paths of outputs in their places. `merged` merges an entry, or has said why it cannot.
@@ -74,7 +83,7 @@ class Outputs:
     merged: Callable[[MergedEntry], MergedJob | None]
     problems: list[Diagnostic]
     _jobs: dict[str, MergedJob | None] = field(default_factory=dict)
-    _declared: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _declared: dict[str, dict[str, _Output]] = field(default_factory=dict)
     _known: dict[OutputName, Any] = field(default_factory=dict)
 
     def resolve(self, job: MergedJob, owner: str | None) -> MergedJob:
@@ -109,6 +118,13 @@ class Outputs:
 
         tree = place(job.tree, ())
         return job._replace(tree=tree, is_whole=is_whole, references=tuple(links.values()))
+
+    def location_of(self, named: OutputName, job: MergedJob) -> Location | None:
+        """Where the output stands that a job names; None if there is none."""
+        with suppress(NotExpanded):
+            named = self._in_full(named, job)
+        other, output = self._job(named.key), self._outputs_of(named.key).get(named.name)
+        return None if other is None or output is None else other.origin.diagnose(output.steps, "").location
 
     def _is_needed(self, key: str, owner: str | None) -> bool:
         """Whether to name an output of that job is to need it; any other reference is refused."""
@@ -185,23 +201,24 @@ class Outputs:
 
     def _named_by(self, named: OutputName) -> Iterator[OutputName]:
         """The outputs of other jobs that the path of an output is made of."""
-        text, job = self._outputs_of(named.key).get(named.name), self._job(named.key)
-        if isinstance(text, UnresolvedText) and job is not None:
-            yield from (other for _, other in self._names(text, job) if other.key != named.key)
+        output, job = self._outputs_of(named.key).get(named.name), self._job(named.key)
+        if output is not None and job is not None and isinstance(output.url, UnresolvedText):
+            yield from (other for _, other in self._names(output.url, job) if other.key != named.key)
 
     def _evaluated(self, named: OutputName) -> Any:
-        if (refused := self._refused(named)) is not None:
-            return refused
-        job = self._jobs[named.key]
-        path = self._outputs_of(named.key)[named.name]
-        if isinstance(path, UnresolvedText) and job is not None:
-            path = self._value(path, job, named.key)
-        if isinstance(path, _Refused):
-            return path
-        if isinstance(path, Unexpanded):
+        job = self._job(named.key)
+        if (refused := self._refused(named)) is not None or job is None:
+            return refused or _REFUSED_ELSEWHERE
+        url, steps = self._outputs_of(named.key)[named.name]
+        if isinstance(url, UnresolvedText):
+            text, url = url, self._value(url, job, named.key)
+            if isinstance(url, Unexpanded):
+                # Now, since nobody may come to read that job: once there is too much, none is read any more.
+                self._report(text, job, named.key, steps)
+        if isinstance(url, Unexpanded):
             return _REFUSED_ELSEWHERE
-        if isinstance(path, str) and path:
-            return path
+        if isinstance(url, _Refused) or (isinstance(url, str) and url):
+            return url
         why = f'"{shorten(named.name)}" of {self._place(named.key)} has no remote.obs.obs_url'
         return _Refused("output without an OBS path", why)
 
@@ -234,8 +251,8 @@ class Outputs:
             self._jobs[key] = None if entry is None else self.merged(entry)
         return self._jobs[key]
 
-    def _outputs_of(self, key: str) -> dict[str, Any]:
-        """The path of each output of a job, as far as there is one."""
+    def _outputs_of(self, key: str) -> dict[str, _Output]:
+        """The outputs that a job declares, by name."""
         if key not in self._declared:
             job = self._job(key)
             self._declared[key] = {} if job is None else _declared_by(job.tree)
@@ -254,31 +271,37 @@ def _sweep(named: OutputName, members: tuple[str, ...]) -> _Refused:
     return _Refused("reference to a sweep", why, f"name one job: ${{jobs.{first[0]}.outputs.{named.name}}}")
 
 
-def _declared_by(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The path of each output of a merged entry: its own, those of its tasks, and what `raw` adds."""
+def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
+    """The outputs of a merged entry: its own, those of its tasks, and what `raw` adds."""
     raw = tree.get("raw")
-    of_tasks: dict[str, Any] = {}
-    for algorithm in _of_tasks(tree.get("tasks")):
-        for name, path in _in(algorithm):
-            if of_tasks.setdefault(name, path) != path:
-                why = f'more than one task declares the output "{shorten(name)}", each with a path of its own'
-                of_tasks[name] = _Refused("ambiguous output", why, "write the path")
-    found = of_tasks | dict(_in(tree.get("algorithm")))
-    return found | dict(_in(desugar(raw).get("algorithm"))) if isinstance(raw, Mapping) else found
+    if isinstance(raw, Mapping):
+        tree = {**tree, "raw": desugar(raw)}
+    found: dict[str, _Output] = {}
+    for number, _ in enumerate(tasks if isinstance(tasks := tree.get("tasks"), list) else ()):
+        for path in (("tasks", number, "algorithm"), ("tasks", number, "algorithm", "job_config")):
+            for name, output in _outputs_at(tree, path):
+                if found.setdefault(name, output).url != output.url:
+                    why = f'more than one task declares "{shorten(name)}", each with a path of its own'
+                    found[name] = output._replace(url=_Refused("ambiguous output", why, "write the path"))
+    return found | dict(_outputs_at(tree, ("algorithm",))) | dict(_outputs_at(tree, ("raw", "algorithm")))
 
 
-def _of_tasks(tasks: Any) -> Iterator[Any]:
-    for task in tasks if isinstance(tasks, list) else ():
-        algorithm = task.get("algorithm") if isinstance(task, Mapping) else None
-        if isinstance(algorithm, Mapping):
-            yield from (algorithm, algorithm.get("job_config"))
+def _outputs_at(tree: Any, path: _Path) -> Iterator[tuple[str, _Output]]:
+    """The outputs of one algorithm of an entry, by name."""
+    outputs = _at(tree, (*path, "outputs"))
+    for number, output in enumerate(outputs if isinstance(outputs, list) else ()):
+        name = _at(output, ("name",))
+        if isinstance(name, str):
+            steps = steps_of((*path, "outputs", number, *_URL), tree)
+            yield name, _Output(_at(output, _URL), steps)
 
 
-def _in(algorithm: Any) -> Iterator[tuple[str, Any]]:
-    outputs = algorithm.get("outputs") if isinstance(algorithm, Mapping) else None
-    for output in outputs if isinstance(outputs, list) else ():
-        if isinstance(output, Mapping) and isinstance(output.get("name"), str):
-            path: Any = output
-            for step in ("remote", "obs", "obs_url"):
-                path = path.get(step) if isinstance(path, Mapping) else None
-            yield output["name"], path
+def _at(tree: Any, path: _Path) -> Any:
+    for step in path:
+        if isinstance(tree, Mapping):
+            tree = tree.get(step)
+        elif isinstance(tree, list) and isinstance(step, int):
+            tree = tree[step]
+        else:
+            return None
+    return tree

@@ -118,3 +118,29 @@ def test_what_cannot_be_meant_is_wrong_usage(
     said = reconciler("explain", *words)
     assert said.code == 64
     assert hint in said.err
+
+
+def test_reference_is_shown_with_the_output_that_it_names_and_the_need_that_it_implies(
+    reconciler: Reconciler, tmp_path: Path
+) -> None:
+    more = """\
+jobs:
+  use:
+    extends: base
+    algorithm:
+      inputs: {model: "${jobs.make.outputs.model}"}
+  make:
+    extends: base
+    algorithm:
+      outputs:
+        model: obs://b/model/
+"""
+    (tmp_path / "more.yaml").write_text(more, encoding="utf-8")
+    lines = reconciler("explain", "origin", "use").out.splitlines()
+    [value] = [line for line in lines if line.startswith("algorithm.inputs.model")]
+    [need] = [line for line in lines if line.startswith("needs")]
+    assert '"obs://b/model/"' in value
+    assert "more.yaml:5" in value
+    assert "${jobs.make.outputs.model}" in value
+    assert "jobs.make.outputs.model: more.yaml:10" in value
+    assert need.split()[:3] == ["needs", '"make"', "more.yaml:5"]

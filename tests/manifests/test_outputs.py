@@ -9,6 +9,7 @@ import pytest
 
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.text.secret import SecretText
+from reconciler.manifests import budget
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
@@ -382,3 +383,57 @@ def test_broken_file_does_not_make_an_output_unknown(place: Place) -> None:
     place.write(manifest("prepare: {extends: t}\n" + train_with(USE)))
     place.write("templates:\n  t: {\n", "more.yaml")
     assert "unknown output" not in [problem.what for problem in place.problems()]
+
+
+def test_paths_that_double_with_each_job_are_refused_and_no_job_is_left_out(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MAX_EXPANDED", 1_000_000)
+    twice = "${jobs.jN.outputs.o}${jobs.jN.outputs.o}"
+    chain = "".join(
+        f'j{n}: {{algorithm: {{outputs: {{o: "{twice.replace("N", str(n + 1))}"}}}}}}\n' for n in range(60)
+    )
+    place.write(manifest(chain + "j60: {algorithm: {outputs: {o: obs://b/}}}\n"))
+    assert "expansion too large" in {problem.what for problem in place.problems()}
+
+
+# --- beside targets and variables
+
+
+TARGETS = """\
+stack: vision
+target: dev
+targets:
+  dev: {kind: local, variables: {bucket: dev-data}}
+  prod:
+    kind: local
+    variables: {bucket: prod-data}
+    defaults: {algorithm: {environments: {FROM: "${jobs.prepare.outputs.data}"}}}
+variables: {bucket: {default: none}}
+"""
+
+
+def test_path_is_that_of_the_target(place: Place) -> None:
+    text = 'prepare: {algorithm: {outputs: {data: "obs://${var.bucket}/d/"}, environments: {FROM: null}}}\n'
+    place.write(manifest(text + train_with(USE)).replace(HEAD, TARGETS))
+    dev, prod = (place.load(target=name).stack.jobs for name in ("dev", "prod"))
+    assert algorithm(dev["train"])["environments"] == {"D": "obs://dev-data/d/"}
+    assert algorithm(prod["train"])["environments"] == {
+        "FROM": "obs://prod-data/d/",
+        "D": "obs://prod-data/d/",
+    }
+    assert (dev["train"].needs, dev["prepare"].needs) == (("prepare",), ())
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        f'variables: {{v: {{default: "{USE}"}}}}',
+        f'variables: {{v: {{}}}}\ntargets: {{t: {{kind: local, variables: {{v: "{USE}"}}}}}}\ntarget: t',
+        f'targets: {{more: {{kind: modelarts, region: "{USE}", project_id: p}}}}\ntarget: more',
+    ],
+)
+def test_expression_in_a_variable_or_target_says_where_it_is_available(place: Place, section: str) -> None:
+    place.write(manifest(PREPARE))
+    place.write(section + "\n", "more.yaml")
+    assert "is available only in the values of jobs, templates and defaults" in place.problem().why
