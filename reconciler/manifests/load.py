@@ -299,7 +299,7 @@ class _Loading:
         assert jobs.keys() == entries.keys()
         warnings = shown(few_warnings(distinct(in_file_order(variables.warnings))), Redactor(secrets))
         return LoadedStack(
-            stack=replace(self._stack(jobs, entries, warnings, sweeps.members), limits=limits, prices=prices),
+            stack=replace(self._stack(jobs, entries, warnings), limits=limits, prices=prices),
             root=self._files.root,
             targets=readable,
             target_name=target_name,
@@ -376,7 +376,6 @@ class _Loading:
         jobs: Mapping[str, DesiredJob],
         entries: Mapping[str, MergedEntry],
         warnings: tuple[Diagnostic, ...],
-        sweeps: Mapping[str, tuple[str, ...]],
     ) -> Stack:
         in_view = self._files.in_view
         return Stack(
@@ -386,7 +385,6 @@ class _Loading:
             is_partial=self._files.is_partial,
             warnings=warnings,
             whole=jobs,
-            sweeps=sweeps,
         )
 
     def _setting(self, name: str, unset: _Model) -> _Model:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from reconciler.core.declared.body import desugar
 from reconciler.core.declared.expression import OutputName, Reference, UnresolvedText
 from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.planning.groups import few
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.expand import Expander, problems_in
 from reconciler.manifests.links import Link, Links
@@ -27,8 +28,6 @@ from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep, location_of_key
 
 UNKNOWN_OUTPUT = "unknown output"
-#: So many members of a sweep stand in a message.
-_FEW = 3
 #: Where an output has its path.
 _URL = ("remote", "obs", "obs_url")
 _Path = tuple[str | int, ...]
@@ -265,10 +264,8 @@ def _itself(named: OutputName) -> _Refused:
 
 
 def _sweep(named: OutputName, members: tuple[str, ...]) -> _Refused:
-    first = members[:_FEW]
-    more = f" and {len(members) - len(first)} more" if len(members) > len(first) else ""
-    why = f'"{named.key}" is a sweep of {len(members)} jobs: {", ".join(first)}{more}'
-    return _Refused("reference to a sweep", why, f"name one job: ${{jobs.{first[0]}.outputs.{named.name}}}")
+    why = f'"{named.key}" is a sweep of {len(members)} jobs: {few(members)}'
+    return _Refused("reference to a sweep", why, f"name one job: ${{jobs.{members[0]}.outputs.{named.name}}}")
 
 
 def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:

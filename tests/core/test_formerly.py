@@ -398,7 +398,7 @@ def a_look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTOR
 
 
 def hints(plan: Plan) -> list[tuple[str | None, str | None]]:
-    return [(one.key, one.fix) for one in plan.warnings if one.what == "looks like a renamed job"]
+    return [(one.key, one.fix) for one in plan.warnings if one.what == "may be a rename"]
 
 
 @pytest.mark.parametrize("phase", [C, P, R, DONE])
@@ -434,6 +434,13 @@ def test_each_key_that_is_gone_is_proposed_once() -> None:
     new = a_stack(*(a_job(f"new-{n}") for n in range(3)))
     plan = plan_for(new, *(was(f"old-{n}") for n in range(2)))
     assert [key for key, _ in hints(plan)] == ["new-0", "new-1"]
+
+
+def test_members_of_a_renamed_sweep_get_one_hint() -> None:
+    members = [replace(a_job(f"new-{n}", algorithm__parameters={"n": n}), sweep="new") for n in range(3)]
+    jobs = [seen(replace(job, key=job.key.replace("new", "old"))) for job in members]
+    fix = "add `formerly` to new, with ${matrix.AXIS} where old-0 has a value, to keep its jobs"
+    assert hints(plan_for(a_stack(*members), *jobs)) == [("new-0", fix)]
 
 
 def test_job_of_an_older_version_is_compared_by_its_own_digest() -> None:

@@ -23,7 +23,6 @@ def meaning(path: Path, text: str) -> dict[str, Any]:
     jobs = {key: replace(job, location=None) for key, job in loaded.stack.whole.items()}
     return {
         "jobs": jobs,
-        "sweeps": loaded.stack.sweeps,
         "limits": loaded.limits,
         "targets": loaded.targets,
         "secrets": loaded.secrets,

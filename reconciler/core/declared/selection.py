@@ -53,7 +53,7 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
         where = stack.whole[key].location
         why = f'PATH does not include "{key}"' + (f", which {where.file} declares" if where else "")
         return Diagnostic(what, why, "add its file to PATH")
-    if members := stack.sweeps.get(key):
+    if members := stack.members_of(key):
         why = f'"{key}" is an entry with a matrix: its {len(members)} jobs have keys of their own'
         return Diagnostic(what, why, f"name one of them, e.g. {members[0]}")
     why = f'"{key}" is neither a declared nor an owned key of stack {stack.name}'
@@ -64,7 +64,7 @@ def _all_members(stack: Stack, entry: str) -> str | None:
     """The glob that means the members of a sweep and no other key, or None if there is none."""
     glob = f"{entry}-*"
     matching = {key for key in stack.whole if fnmatchcase(key, glob)}
-    return glob if matching == set(stack.sweeps.get(entry, ())) and matching else None
+    return glob if matching == set(stack.members_of(entry)) and matching else None
 
 
 def suggest_key(key: str, known: Iterable[str]) -> str | None:

@@ -397,8 +397,7 @@ class Stack:
     as present. `is_partial` says that PATH or `--only` leaves something out, so that nothing is absent
     because it was not seen; `left_out` counts the declared keys that `--only` leaves out, and `chosen`
     are the keys that it names, declared or not (None: all). `whole` are the jobs of all files, in view
-    or not: what is needed may be out of view. `sweeps` are the entries with a matrix, each with the keys of
-    its members.
+    or not: what is needed may be out of view.
     """
 
     name: str
@@ -411,11 +410,14 @@ class Stack:
     chosen: frozenset[str] | None = None
     warnings: tuple[Diagnostic, ...] = ()
     whole: Mapping[str, DesiredJob] = field(default_factory=dict)
-    sweeps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def find(self, key: str) -> DesiredJob | None:
         """The entry of a key, in view or not."""
         return self.jobs.get(key) or self.whole.get(key)
+
+    def members_of(self, entry: str) -> tuple[str, ...]:
+        """The keys of the members of a sweep, in view or not; none if that is no entry with a matrix."""
+        return tuple(job.key for job in self.whole.values() if job.sweep == entry)
 
     @property
     def former_keys(self) -> frozenset[str]:

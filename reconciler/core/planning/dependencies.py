@@ -12,12 +12,11 @@ from typing import NamedTuple
 from reconciler.core.declared.stack import DesiredJob, OnUpstream
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase, parse_phase
+from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, Reason, timestamp
 
 #: The service rounds times; an end this close to a creation is not after it.
 _SAME_TIME_S = 1.0
-#: So many keys stand in a message.
-_FEW = 3
 
 
 class Upstream(StrEnum):
@@ -56,9 +55,7 @@ def completed_since(latest: Revision, upstream: Iterable[Completion]) -> tuple[C
 
 def made_from_older(newer: Sequence[Completion]) -> str:
     """Say, for people, of which keys a job was made from an older revision."""
-    more = len(newer) - _FEW
-    names = ", ".join(one.key for one in newer[:_FEW])
-    return f"made from an older {names}" + (f" and {more} more" if more > 0 else "")
+    return f"made from an older {few([one.key for one in newer])}"
 
 
 def upstream_warning(

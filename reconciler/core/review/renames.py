@@ -11,12 +11,12 @@ from reconciler.core.declared.digest import CURRENT
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.planning.groups import FOLDED_FROM, few
 from reconciler.core.planning.plan import PlanWarning
+from reconciler.core.planning.renames import MAY_BE_RENAME
 
 #: Two declarations of which so much is equal may be of the same job.
 _ALIKE = 0.8
 #: Beyond so many pairs only declarations that are equal are looked for.
 _MOST_PAIRS = 20_000
-_WHAT = "may be a rename"
 
 
 class RenamePair(NamedTuple):
@@ -93,7 +93,7 @@ def _hint(pair: RenamePair) -> PlanWarning:
     how = f"nearly the same declaration ({few(pair.differing)})" if pair.differing else "the same declaration"
     why = f"{old} is removed, {new} is added with {how}; apply ends the one and starts the other"
     return PlanWarning(
-        what=_WHAT, why=why, fix=f"if it is the same job, add `formerly: {old}` to {new}", key=new
+        what=MAY_BE_RENAME, why=why, fix=f"if it is the same job, add `formerly: {old}` to {new}", key=new
     )
 
 
@@ -104,4 +104,4 @@ def _hint_of_sweep(group: Sequence[RenamePair]) -> PlanWarning:
     fix = (
         'if they are the same jobs, keep their keys with name: "…${matrix.AXIS}…", or add `formerly` to each'
     )
-    return PlanWarning(what=_WHAT, why=why, fix=fix, key=sweep)
+    return PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=sweep)
