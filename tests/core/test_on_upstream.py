@@ -219,6 +219,11 @@ def test_absent_job_is_not_asked() -> None:
     assert [action.key for action in plan_for(stack, OLDER, NEWER, made()).actions] == ["up"]
 
 
+def test_upstream_that_is_to_be_absent_starts_nothing() -> None:
+    action = of_down(plan_for(a_stack(absent("up"), down()), OLDER, NEWER, made()))
+    assert outcome(action) == COMPLETED
+
+
 def test_renamed_upstream_counts_by_its_new_key() -> None:
     stack = a_stack(replace(a_job("new-up"), formerly=("up",)), down("new-up"))
     action = of_down(plan_for(stack, OLDER, NEWER, made()))

@@ -66,6 +66,7 @@ lifecycles = st.fixed_dictionaries(
     optional={
         "on_change": st.sampled_from(["replace", "keep", "fail"]),
         "on_failure": st.sampled_from(["keep", "retry"]),
+        "on_upstream": st.sampled_from(["keep", "rerun"]),
         "on_terminated": st.sampled_from(["keep", "recreate"]),
         "max_retries": st.integers(0, 2),
         "retry_delay": st.sampled_from(["1s", "10m"]),

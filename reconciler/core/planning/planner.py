@@ -264,7 +264,8 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
     for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
         desired = stack.find(key)
         view = snapshot.view(key, desired)
-        completions[key] = completion_of(view)
+        # What is to be absent will not complete again: who needs it keeps what was made from it.
+        completions[key] = None if desired is None or desired.is_absent else completion_of(view)
         needs = desired.needs if desired else ()
         upstream = tuple(filter(None, map(completions.get, needs)))
         case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream)
