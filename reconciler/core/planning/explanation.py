@@ -82,6 +82,7 @@ OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
         "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",
     ),
     Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
+    Reason.UPSTREAM_NEWER: ("set `lifecycle.on_upstream: keep`, and it is kept, with a warning",),
     Reason.SUPERSEDED: ("nothing else: a key has one active job",),
     Reason.NOT_IN_MANIFEST: (
         "declare the key again, and the job is kept",
@@ -96,11 +97,11 @@ OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
     Reason.RENAME_CLASH: ("remove `formerly`, or let one of the keys go first",),
     Reason.NEEDS_PENDING: (
         "wait until the needed keys have completed",
-        "remove `needs`, and it starts at once",
+        "remove `needs`, or the reference to an output, and it starts at once",
     ),
     Reason.NEEDS_FAILED: (
         "run the needed keys again (edit them, or their `lifecycle.rerun`)",
-        "remove `needs`, and it starts at once",
+        "remove `needs`, or the reference to an output, and it starts at once",
     ),
     Reason.PROTECTED: ("set `protect: false`, apply, and plan again",),
     Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",),
