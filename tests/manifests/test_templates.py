@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from reconciler.core.declared.body import merge
 from reconciler.core.declared.stack import DesiredJob
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
@@ -217,22 +218,27 @@ def test_many_templates_that_extend_each_other_are_merged_once_each(place: Place
     assert list(jobs_of(place, templates, "a: {extends: t59}\n")) == ["a"]
 
 
-def test_jobs_of_one_chain_of_templates_share_what_it_says(place: Place) -> None:
-    """Jobs cost what they do with one template, however many that one builds on."""
+def test_jobs_of_one_chain_of_templates_share_what_it_says(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many templates a job builds on, and however many jobs there are, each is merged once."""
+    merges: list[object] = []
 
-    def cost(depth: int) -> float:
-        parameters = ", ".join(f"p{n}: {n}" for n in range(20))
-        templates = "".join(
-            f"t{n}: {{algorithm: {{parameters: {{{parameters}}}}}{f', extends: t{n - 1}' if n else ''}}}\n"
-            for n in range(depth)
-        )
-        jobs = "".join(f"j{n}: {{extends: t{depth - 1}}}\n" for n in range(300))
-        place.write(manifest(templates, jobs))
-        began_s = time.process_time()
-        assert len(place.load().stack.jobs) == 300
-        return time.process_time() - began_s
+    def counted(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+        merges.append(over)
+        return merge(under, over)
 
-    assert min(cost(40) for _ in range(2)) < 4 * min(cost(1) for _ in range(2))
+    def count(depth: int, jobs: int) -> int:
+        templates = "".join(f"t{n}: {{extends: t{n - 1}}}\n" if n else "t0: {}\n" for n in range(depth))
+        entries = "".join(f"j{n}: {{extends: t{depth - 1}}}\n" for n in range(jobs))
+        place.write(manifest(templates, entries))
+        merges.clear()
+        assert len(place.load().stack.jobs) == jobs
+        return len(merges)
+
+    monkeypatch.setattr("reconciler.manifests.jobs.merge", counted)
+    per_job = count(1, 101) - count(1, 1)
+    assert count(40, 101) - count(40, 1) == per_job
 
 
 def test_what_a_job_removes_stays_for_the_others_of_its_template(place: Place) -> None:
