@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import inspect, text
@@ -19,6 +20,7 @@ from reconciler.core.record import LockHeld, RecordsUnavailable
 from reconciler.records import open_records
 from reconciler.records.database import Database
 from reconciler.records.dialect import dialect_of
+from reconciler.records.dialects.sqlite import _Driver
 from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
 from tests.builders import NOW
 from tests.records.locations import ALICE, DECLARED, LEASE_S, SCOPE, Place, a_run, nothing_lost
@@ -69,6 +71,28 @@ def test_a_commit_is_on_disk(sqlite: Place) -> None:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
     database.close()
+
+
+def test_store_opened_second_compiles_no_statement_that_the_first_one_did(
+    tmp_path: Path, sqlite: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> None:
+        sqlite.open().begin(a_run())
+        assert len(sqlite.open().runs(SCOPE)) == 1
+
+    work()
+    sqlite.url = f"sqlite://{tmp_path / 'another.db'}"
+    sqlite.open()  # statements that make tables are compiled each time
+    compiled: list[str] = []
+    compiler = _Driver.statement_compiler
+
+    def compile_statement(*arguments: Any, **options: Any) -> Any:
+        compiled.append(type(arguments[1]).__name__)
+        return compiler(*arguments, **options)
+
+    monkeypatch.setattr(_Driver, "statement_compiler", staticmethod(compile_statement))
+    work()
+    assert compiled == []
 
 
 @pytest.mark.parametrize("name", ["with space.db", "with?query.db", "with#hash.db", "50%25.db", "日.db"])

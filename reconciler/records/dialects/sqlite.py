@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, ColumnElement, Connection, Double, Engine, create_engine, event, literal
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects import registry, sqlite
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 
@@ -43,6 +44,27 @@ _DAMAGES = (
     "out of memory",
     "unsupported file format",
 )
+
+
+class _Driver(SQLiteDialect_pysqlite):
+    """The driver for every store of the process: to compile a statement takes longer than to execute it.
+
+    SQLAlchemy keeps what it compiled by the driver that it was compiled for, of which each engine has one.
+    What is compiled for one SQLite file is right for all, so they are equal.
+    """
+
+    supports_statement_cache = True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Driver)
+
+    def __hash__(self) -> int:
+        return hash(_Driver)
+
+
+registry.register("sqlite.shared", __name__, _Driver.__name__)
+#: The statements that were compiled for it; there are as many as this package has.
+_COMPILED: dict[Any, Any] = {}
 
 
 @compiles(IdCell, "sqlite")
@@ -83,9 +105,12 @@ class StoreDialect(OnConflict, Dialect):
 
     def create_engine(self) -> Engine:
         """Make the connections."""
-        url = URL.create("sqlite", database=self.place)
         engine = create_engine(
-            url, connect_args={"timeout": BUSY_S}, hide_parameters=True, pool_timeout=BUSY_S
+            URL.create("sqlite+shared", database=self.place),
+            connect_args={"timeout": BUSY_S},
+            execution_options={"compiled_cache": _COMPILED},
+            hide_parameters=True,
+            pool_timeout=BUSY_S,
         )
 
         @event.listens_for(engine, "connect")
