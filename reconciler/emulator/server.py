@@ -52,7 +52,7 @@ class Server:
             _close_on_lost_responses(app),
             map=self._map,
             sockets=[listening],
-            threads=threads,
+            _dispatcher=_dispatcher(threads),
             ident="emulator",
             # Idle connections do not keep other clients out for long.
             connection_limit=MAX_CONNECTIONS,
@@ -136,6 +136,25 @@ def _bind(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
     return socket.create_server(address[:2], family=family, backlog=1024)
+
+
+def _dispatcher(most: int) -> Any:
+    """At most so many threads, each started when all others are busy: to start them all takes a while."""
+    from waitress.task import ThreadedTaskDispatcher
+
+    class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._growing = threading.Lock()
+
+        def add_task(self, task: Any) -> None:
+            with self._growing:
+                super().add_task(task)
+                are_busy = len(self.queue) > len(self.threads) - self.active_count
+                if are_busy and len(self.threads) < most and not self.stop_count:
+                    self.set_thread_count(len(self.threads) + 1)
+
+    return Dispatcher()
 
 
 def _channel_class() -> type:

@@ -6,6 +6,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -91,6 +93,35 @@ def test_a_connection_that_is_kept_does_not_stall(app: Application, create: Crea
             session.get(url + path, timeout=5)
             times.append(time.perf_counter() - begun)
     assert sorted(times)[len(times) // 2] < 0.03
+
+
+@pytest.mark.parametrize(("callers", "at_once"), [(1, 1), (3, 3), (6, 4)])
+def test_server_serves_as_many_at_once_as_it_has_threads(callers: int, at_once: int) -> None:
+    inside, most, lock, may_go = 0, 0, threading.Lock(), threading.Barrier(at_once + 1)
+
+    def app(environ: object, start_response: Callable[..., object]) -> list[bytes]:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        with suppress(threading.BrokenBarrierError):
+            may_go.wait(5)
+        with lock:
+            inside -= 1
+        start_response("200 OK", [("Content-Length", "0")])
+        return []
+
+    server = Server(app, threads=4)  # type: ignore[arg-type]
+    serving = threading.Thread(target=server.run)
+    serving.start()
+    with ThreadPoolExecutor(callers) as pool:
+        answers = [pool.submit(requests.get, server.url, timeout=10) for _ in range(callers)]
+        may_go.wait(5)
+        may_go.abort()
+        assert [answer.result().status_code for answer in answers] == [200] * callers
+    server.stop()
+    serving.join()
+    assert most == at_once
 
 
 def test_many_clients_at_once(app: Application, a_job: MakeJob) -> None:
