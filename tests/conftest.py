@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,15 @@ from tests.git_repository import Git, make_repository
 
 #: Under this name a test records what it counted: `record_property("figure", [what, how many])`.
 FIGURE = "figure"
+#: Nothing there waits for a disk, which each transaction of a record store does elsewhere.
+MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 1 << 30
 _PERSONAL = ("RECONCILER_", "HUAWEICLOUD_", "HW_", "OS_", "MODELARTS_")
+
+
+def pytest_configure() -> None:
+    """Temporary directories lie in memory, where there is some."""
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,6 +49,16 @@ def _nobodys_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
     """Git in a new repository, which is the current directory."""
     return make_repository(tmp_path / "repository", monkeypatch)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """A worker that has nothing left takes from another, so that none waits for the long tests."""
+    if config.getvalue("dist") != "load":  # what `--numprocesses` alone means
+        return None
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -43,12 +44,9 @@ class History:
 
     def memory(self, scope: Scope) -> HistorySnapshot:
         """What is known of a scope."""
-        of_stack = select(*SCOPES.c["stack", "host", "project_id", "workspace_id"])
-        of_stack = of_stack.where(SCOPES.c.stack == scope.stack)
-        known = of_stack.where(exists().where(REVISIONS.c.scope_id == SCOPES.c.id))
         with self._database.reading() as connection:
-            rows = connection.execute(_of_scope(select(REVISIONS), scope)).all()
-            scopes = [Scope(*row) for row in connection.execute(known)]
+            rows = connection.execute(_revisions(scope)).all()
+            scopes = [Scope(*row) for row in connection.execute(_known_scopes(scope.stack))]
             by_key = defaultdict(list)
             for row in rows:
                 by_key[row.key].append(read_revision(row))
@@ -62,17 +60,15 @@ class History:
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """The revisions of one key, oldest first."""
-        look = _of_scope(select(REVISIONS), scope).where(REVISIONS.c.key == key)
+        look = _revisions(scope).where(REVISIONS.c.key == key)
         with self._database.reading() as connection:
             return _oldest_first(read_revision(row) for row in connection.execute(look))
 
     def known(self, scope: Scope) -> Mapping[RevisionId, Row[Any]]:
         """The rows of a scope, without what was declared."""
-        look = select(*(column for column in REVISIONS.c if column.name != "declared"))
         with self._database.reading() as connection:
-            return {
-                RevisionId(row.key, row.number): row for row in connection.execute(_of_scope(look, scope))
-            }
+            found = connection.execute(_revisions(scope, without="declared"))
+            return {RevisionId(row.key, row.number): row for row in found}
 
     def write(self, scope_id: int, changes: ObservationChanges) -> None:
         """Write down what a look showed."""
@@ -113,6 +109,8 @@ def old_revisions(connection: Connection, scope_id: int, before_s: float) -> Seq
     return [place for place in old if place.number < newest[place.key]]
 
 
+# A statement takes longer to put together than to execute, and every plan asks these.
+@lru_cache
 def is_scope(scope: Scope) -> ColumnElement[bool]:
     """Whether a row of the scopes is this one."""
     table = SCOPES.c
@@ -135,8 +133,16 @@ def declared_now(new: Any) -> ColumnElement[Any]:
     return case((old.digest == new.digest, func.coalesce(new.declared, old.declared)), else_=new.declared)
 
 
-def _of_scope(look: Select[Any], scope: Scope) -> Select[Any]:
+@lru_cache
+def _revisions(scope: Scope, without: str = "") -> Select[Any]:
+    look = select(*(column for column in REVISIONS.c if column.name != without))
     return look.join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id).where(is_scope(scope))
+
+
+@lru_cache
+def _known_scopes(stack: str) -> Select[Any]:
+    of_stack = select(*SCOPES.c["stack", "host", "project_id", "workspace_id"]).where(SCOPES.c.stack == stack)
+    return of_stack.where(exists().where(REVISIONS.c.scope_id == SCOPES.c.id))
 
 
 def _oldest_first(past: Iterable[PastRevision]) -> tuple[PastRevision, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from reconciler.emulator.json_body import dump_json, value_at
@@ -105,6 +106,7 @@ def read_life(row: Any) -> Life:
     )
 
 
+@lru_cache(maxsize=4096)
 def _steps(text: str) -> tuple[LifecycleStep, ...]:
     return tuple(LifecycleStep(*step) for step in json.loads(text))
 
