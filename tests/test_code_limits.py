@@ -81,15 +81,14 @@ def _sizes(text: str, file: str) -> Iterator[Size]:
             yield Size(file, node.name, node.lineno, _branches(node), _arguments(node))
 
 
-SIZES = [
-    size
-    for path in sorted((ROOT / "reconciler").rglob("*.py"))
-    for size in _sizes(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
-]
-
-
 def test_no_function_is_over_a_limit() -> None:
-    assert [str(size) for size in SIZES if size.is_over] == []
+    sizes = [
+        size
+        for path in sorted((ROOT / "reconciler").rglob("*.py"))
+        for size in _sizes(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
+    ]
+    assert sizes
+    assert [str(size) for size in sizes if size.is_over] == []
 
 
 @pytest.mark.parametrize(
