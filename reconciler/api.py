@@ -21,11 +21,11 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 from reconciler import reconcile
 from reconciler.api_arguments import (
     AnyPath,
+    allowances_of,
     environ_of,
     goal_of,
     invalid,
     names_of,
-    options_of,
     parallelism_of,
     path_of,
     paths_of,
@@ -46,9 +46,9 @@ from reconciler.core.exit_code import ExitCode
 from reconciler.core.goal import Goal
 from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Status, Waited, WaitEnd
 from reconciler.core.outcome import Result as CoreResult
+from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, TargetIdentity
 from reconciler.core.planning.plan import Plan as CorePlan
-from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import RunKind
 from reconciler.core.text.redaction import without_secrets
 from reconciler.core.text.secret import Redactor
@@ -327,13 +327,13 @@ class Session:
             ServiceError: the target does not let us read at all.
         """
         context = self._context._replace(only=names_of("keys", only))
-        return self._plan(context, options_of(allow, force=force, allow_empty=allow_empty))
+        return self._plan(context, allowances_of(allow, force=force, allow_empty=allow_empty))
 
-    def _plan(self, context: Context, options: Options) -> Plan:
+    def _plan(self, context: Context, allowances: Allowances) -> Plan:
         if self.stack._missing:
             raise ManifestInvalid(*self.stack._missing)
-        core = reconcile.plan(context, options)
-        made = _PlanInputs(context.loaded, context.only, options, self._records.url, self._runtime.environ)
+        core = reconcile.plan(context, allowances)
+        made = _PlanInputs(context.loaded, context.only, allowances, self._records.url, self._runtime.environ)
         return Plan(core, made, self._runtime.redactor)
 
     def apply(
@@ -362,7 +362,7 @@ class Session:
         run_options = _RunOptions(RunKind.APPLY, goal_of(wait), seconds_of(timeout_s), on_event)
         if plan is None:
             context = self._context._replace(is_applied=True)
-            return self._run(context, lambda: self._plan(context, NO_OPTIONS)._core, run_options)
+            return self._run(context, lambda: self._plan(context, NO_ALLOWANCES)._core, run_options)
         return self._run_given(plan, run_options)
 
     def _run_given(self, plan: Plan, run_options: _RunOptions) -> Result:
@@ -379,7 +379,7 @@ class Session:
             core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
         else:
             loaded, only = made.loaded, made.only
-            run_options = run_options._replace(options=made.options)
+            run_options = run_options._replace(allowances=made.allowances)
         context = self._context._replace(loaded=loaded, only=only, is_applied=True)
         reconcile.check_target(context, core)
 
@@ -436,7 +436,7 @@ class Session:
                 stream,
                 stop,
                 run_options.timeout_s,
-                run_options.options,
+                run_options.allowances,
                 run_options.goal,
                 lock=lock,
             )
@@ -459,7 +459,7 @@ class _RunOptions(NamedTuple):
     goal: Goal | None
     timeout_s: float
     on_event: EventListener | None
-    options: Options = NO_OPTIONS
+    allowances: Allowances = NO_ALLOWANCES
 
 
 class _Listener:
@@ -496,7 +496,7 @@ class _PlanInputs(NamedTuple):
 
     loaded: LoadedStack
     only: tuple[str, ...]
-    options: Options
+    allowances: Allowances
     records: str | None
     environ: Mapping[str, str]
 
@@ -618,7 +618,7 @@ class Plan:
             made.loaded,
             file or made.loaded.root / "plan.json",
             only=made.only,
-            allow=made.options.allowances.words,
+            allow=made.allowances.words,
             records=made.records,
             environ=made.environ,
             redact=self._redactor,

@@ -15,7 +15,6 @@ from pathlib import Path
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.goal import Goal
 from reconciler.core.planning.allowance import Allowances
-from reconciler.core.planning.planner import Options
 
 AnyPath = str | os.PathLike[str]
 
@@ -114,14 +113,14 @@ def names_of(what: str, values: str | Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def options_of(allow: str | Sequence[str], *, force: bool, allow_empty: bool) -> Options:
+def allowances_of(allow: str | Sequence[str], *, force: bool, allow_empty: bool) -> Allowances:
     """Which guards let a plan pass.
 
     Raises:
         WrongUsage: there is no such guard.
     """
     try:
-        return Options(Allowances.of(names_of("guards", allow), force=force, allow_empty=allow_empty))
+        return Allowances.of(names_of("guards", allow), force=force, allow_empty=allow_empty)
     except ValueError as error:
         raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
 

@@ -24,8 +24,6 @@ from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Plan
 from reconciler.core.planning.planner import (
-    NO_OPTIONS,
-    Options,
     Snapshot,
     details_needed,
     make_destroy_plan,
@@ -90,17 +88,17 @@ class Context(NamedTuple):
         )
 
 
-def plan(context: Context, options: Options = NO_OPTIONS) -> Plan:
+def plan(context: Context, allowances: Allowances = NO_ALLOWANCES) -> Plan:
     """Observe, and decide what apply would do. Nothing is changed."""
-    made, _ = plan_with_snapshot(context, options)
+    made, _ = plan_with_snapshot(context, allowances)
     return made
 
 
-def plan_with_snapshot(context: Context, options: Options = NO_OPTIONS) -> tuple[Plan, Snapshot]:
+def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:
     """The same, with what the plan rests on."""
-    plan_context = context.plan_context(options.allowances)
+    plan_context = context.plan_context(allowances)
     stack, snapshot = observe(context, plan_context, with_details=True)
-    check_keys(options.allowances.lost_work_keys, stack, snapshot.ownership.owned_keys)
+    check_keys(allowances.lost_work_keys, stack, snapshot.ownership.owned_keys)
     made = make_plan(
         stack,
         snapshot,
@@ -108,7 +106,6 @@ def plan_with_snapshot(context: Context, options: Options = NO_OPTIONS) -> tuple
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
-        options=options,
     )
     return made, snapshot
 

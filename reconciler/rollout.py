@@ -21,8 +21,9 @@ from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
 from reconciler.core.planning.action_builder import before_of
+from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, count
-from reconciler.core.planning.planner import NO_OPTIONS, Options, Snapshot
+from reconciler.core.planning.planner import Snapshot
 from reconciler.core.planning.supersession import (
     Followed,
     Replacement,
@@ -54,7 +55,7 @@ class Rollout:
     stream: EventStream
     stop: threading.Event
     timeout_s: float = 600.0
-    options: Options = NO_OPTIONS
+    allowances: Allowances = NO_ALLOWANCES
     goal: Goal | None = None
     show: Show = lambda _: None
     lock: StackLock | None = None
@@ -277,7 +278,7 @@ class _Wait:
         """
         context = self.rollout.context._replace(is_applied=is_to_act)
         if self._has_manifest:
-            return reconcile.plan_with_snapshot(context, self.rollout.options)
+            return reconcile.plan_with_snapshot(context, self.rollout.allowances)
         _, snapshot = reconcile.observe(context, context.plan_context())
         return _as_seen(self.plan, snapshot), snapshot
 

@@ -19,8 +19,8 @@ from reconciler.core.declared.stack import Declared, Stack
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.listing import SearchFilter
 from reconciler.core.observed.phase import Phase
+from reconciler.core.planning.allowance import Allowances
 from reconciler.core.planning.plan import Plan
-from reconciler.core.planning.planner import Options
 from reconciler.core.ports import Backend, NotFound
 from reconciler.core.record import HistorySnapshot, PastRevision, Scope
 from reconciler.manifests import LoadedStack
@@ -172,8 +172,8 @@ def plan_among_foreign_jobs(
     jobs: Sequence[ObservedJob],
     memory: HistorySnapshot | None,
     cloud: Cloud,
-    options: Options,
+    allowances: Allowances,
 ) -> Plan:
     """Plan in a workspace where 350 jobs of others stand before ours."""
     workspace = Workspace([*FOREIGN, *jobs])
-    return reconcile.plan(context_of(stack, workspace, memory, cloud), options)
+    return reconcile.plan(context_of(stack, workspace, memory, cloud), allowances)

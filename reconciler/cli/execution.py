@@ -23,8 +23,8 @@ from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Refused
 from reconciler.core.goal import Goal
 from reconciler.core.outcome import EventType, Result, WaitEnd
+from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import FORMAT_VERSION, Plan
-from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import RunKind
 from reconciler.reconcile import Context
 from reconciler.recording import StackLock
@@ -94,7 +94,11 @@ def hold_lock(context: Context, interrupt: Interrupt) -> Iterator[HeldLock]:
 
 
 def carry_out(
-    context: Context, plan: Plan, asked: ApplyRequest, hold: HeldLock, options: Options = NO_OPTIONS
+    context: Context,
+    plan: Plan,
+    asked: ApplyRequest,
+    hold: HeldLock,
+    allowances: Allowances = NO_ALLOWANCES,
 ) -> int:
     """Show the plan, ask, do it, and say what became of it. Returns the exit code.
 
@@ -116,7 +120,7 @@ def carry_out(
                 _check_it_was_shown()
                 confirm(asked.question)
             listener.begin()
-            result = _execute(context, plan, asked, stream, hold, options)
+            result = _execute(context, plan, asked, stream, hold, allowances)
         except ReconcilerError as error:
             if interrupt.exit not in exit_codes.SIGNALS.values():
                 raise
@@ -154,7 +158,7 @@ def _execute(
     asked: ApplyRequest,
     stream: EventStream,
     hold: HeldLock,
-    options: Options,
+    allowances: Allowances,
 ) -> Result:
     interrupt = hold.interrupt
     if asked.goal is not None:
@@ -163,7 +167,15 @@ def _execute(
     is_drawn = not (asked.tells_events and sys.stdout.isatty())
     with interruptible(interrupt), live_table(context.target.clock, asked.goal, is_drawn=is_drawn) as show:
         rollout = Rollout(
-            context, asked.kind, stream, interrupt.stop, asked.timeout_s, options, asked.goal, show, hold.lock
+            context,
+            asked.kind,
+            stream,
+            interrupt.stop,
+            asked.timeout_s,
+            allowances,
+            asked.goal,
+            show,
+            hold.lock,
         )
         return rollout.run(plan)
 

@@ -19,7 +19,6 @@ from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.outcome import ApplyEvent, Outcome, Result
 from reconciler.core.planning.allowance import Allowances
 from reconciler.core.planning.plan import Plan
-from reconciler.core.planning.planner import Options
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
@@ -32,7 +31,7 @@ UPDATE, STOP, CHECK_NAME = "ChangeTrainingJobDescription", "StopTrainingJob", "V
 
 
 #: A stack without jobs is what a test means where it says so.
-UNFORCED = Options(Allowances.of(allow_empty=True))
+UNFORCED = Allowances.of(allow_empty=True)
 
 
 class SharedTime:
@@ -144,9 +143,9 @@ class Service:
         target = Connected(self.backend, TARGET, self.cloud, self.time)
         return Context(loaded, target, only=only, parallelism=parallelism)
 
-    def plan(self, *jobs: DesiredJob, options: Options = UNFORCED) -> Plan:
+    def plan(self, *jobs: DesiredJob, allowances: Allowances = UNFORCED) -> Plan:
         """What apply would do for a stack of these jobs."""
-        return reconcile.plan(self.context(a_stack(*jobs)), options)
+        return reconcile.plan(self.context(a_stack(*jobs)), allowances)
 
     def carry_out(self, plan: Plan, *, parallelism: int = 8, timeout_s: float = 600) -> Result:
         """Do what a plan says, and keep the events."""

@@ -16,7 +16,6 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.outcome import Result, Status
 from reconciler.core.planning.allowance import EVERY_GUARD
 from reconciler.core.planning.plan import Action, Plan, Reason
-from reconciler.core.planning.planner import Options
 from reconciler.core.record import RunKind
 from reconciler.core.saved_plan.preconditions import StalePlan
 from reconciler.reconcile import Context
@@ -27,7 +26,6 @@ from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack, absent
 
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
-FORCED = Options(EVERY_GUARD)
 
 
 @pytest.fixture
@@ -44,14 +42,14 @@ def in_context(service: Service, *jobs: DesiredJob, recording: Recording | None 
 
 
 def planned(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Plan:
-    return reconcile.plan(in_context(service, *jobs, recording=recording), FORCED)
+    return reconcile.plan(in_context(service, *jobs, recording=recording), EVERY_GUARD)
 
 
 def applied(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Result:
     context = in_context(service, *jobs, recording=recording)
     stream = EventStream(service.time, service.events.append)
-    rollout = Rollout(context, RunKind.APPLY, stream, service.stop, options=FORCED)
-    return rollout.run(reconcile.plan(context, FORCED))
+    rollout = Rollout(context, RunKind.APPLY, stream, service.stop, allowances=EVERY_GUARD)
+    return rollout.run(reconcile.plan(context, EVERY_GUARD))
 
 
 def statuses(result: Result) -> dict[str, Status]:
@@ -206,7 +204,7 @@ def test_an_upstream_that_changed_is_compared_although_it_is_out_of_view(service
     service.store.set_phase(service.job("a").id, "Completed")
     jobs = a_job("a", lifecycle={"rerun": "again"}), needing("a", key="b")
     context = in_context(service, *jobs)._replace(only=("b",))
-    assert decisions(reconcile.plan(context, FORCED)) == {"b": (Action.DEFER, Reason.NEEDS_PENDING)}
+    assert decisions(reconcile.plan(context, EVERY_GUARD)) == {"b": (Action.DEFER, Reason.NEEDS_PENDING)}
 
 
 # --- the history
@@ -316,7 +314,7 @@ def test_what_changed_is_known_from_the_history_without_asking_for_details(
 def test_a_saved_plan_that_still_holds_is_carried_out_and_then_holds_no_more(service: Service) -> None:
     service.run(a_job("old"))
     context = in_context(service, renamed(**NEW), needing("new", key="b"))
-    plan = reconcile.plan(context, FORCED)
+    plan = reconcile.plan(context, EVERY_GUARD)
     reconcile.check_preconditions(context, plan)
     service.carry_out(plan)
     with pytest.raises(StalePlan):
@@ -329,7 +327,7 @@ def test_a_saved_plan_to_restore_a_marker_holds_until_it_is_back(
     applied(service, a_job(), recording=recording)
     service.describe("a", "mine now")
     context = in_context(service, a_job(), recording=recording)
-    plan = reconcile.plan(context, FORCED)
+    plan = reconcile.plan(context, EVERY_GUARD)
     reconcile.check_preconditions(context, plan)
     service.carry_out(plan)
     with pytest.raises(StalePlan):

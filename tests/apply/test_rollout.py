@@ -19,7 +19,6 @@ from reconciler.core.observed.job import Observation
 from reconciler.core.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
 from reconciler.core.planning.allowance import EVERY_GUARD
 from reconciler.core.planning.plan import Action, Plan
-from reconciler.core.planning.planner import Options
 from reconciler.core.ports import Unauthorized
 from reconciler.core.record import PastRun, RunKind, Scope
 from reconciler.emulator import Effect, Fault
@@ -31,7 +30,6 @@ from tests.builders import STACK, TARGET, a_job, a_stack, absent
 #: A job is created for 1 s, queued for 2 s, and runs for 20 s.
 RUNS_S = 20.0
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
-FORCED = Options(EVERY_GUARD)
 
 
 @pytest.fixture
@@ -83,9 +81,9 @@ def rollout(
     stream = EventStream(service.time, told.events.append)
     service.forget_requests()
     run = Rollout(
-        context, RunKind.APPLY, stream, service.stop, timeout_s, FORCED, goal, told.shown.append, lock
+        context, RunKind.APPLY, stream, service.stop, timeout_s, EVERY_GUARD, goal, told.shown.append, lock
     )
-    told.result = run.run(plan or reconcile.plan(context, FORCED))
+    told.result = run.run(plan or reconcile.plan(context, EVERY_GUARD))
     told.took_s = service.time.now() - began_s
     return told
 
@@ -206,7 +204,7 @@ def test_a_conflict_is_not_waited_for(service: Service) -> None:
 
 
 def test_a_plan_that_a_guard_refuses_does_nothing_and_waits_for_nothing(service: Service) -> None:
-    plan = service.plan(a_job(), options=FORCED).model_copy(update={"refusals": rollout_refusal()})
+    plan = service.plan(a_job(), allowances=EVERY_GUARD).model_copy(update={"refusals": rollout_refusal()})
     told = rollout(service, a_job(), plan=plan)
     assert (told.ends, told.took_s) == ({}, 0)
     assert service.phases() == {}

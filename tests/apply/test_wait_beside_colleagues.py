@@ -16,12 +16,13 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.goal import Goal
 from reconciler.core.outcome import EventType, Waited, WaitEnd
+from reconciler.core.planning.allowance import EVERY_GUARD
 from reconciler.core.planning.plan import Action
 from reconciler.core.record import Call, LockHeld, LockLost, RecordsUnavailable, RunKind, Scope, Step
 from reconciler.emulator import Effect, Fault
 from reconciler.recording import Recording, StackLock
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
-from tests.apply.test_rollout import FORCED, PIPELINE, RUNS_S, Told, needing, rollout, saved
+from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout, saved
 from tests.builders import STACK, TARGET, a_job, a_stack
 
 RETRIED: dict[str, Any] = {"lifecycle": {"on_failure": "retry", "retry_delay": "1m", "max_retries": 5}}
@@ -41,7 +42,7 @@ def destroys(service: Service, *jobs: DesiredJob) -> Callable[[], object]:
 
 def applies(service: Service, *jobs: DesiredJob) -> Callable[[], object]:
     """A colleague applies a manifest of his own."""
-    return lambda: service.carry_out(service.plan(*jobs, options=FORCED))
+    return lambda: service.carry_out(service.plan(*jobs, allowances=EVERY_GUARD))
 
 
 def superseded(told: Told, key: str = "a") -> Waited:

@@ -21,7 +21,7 @@ from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import Allowances
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planning.planner import Options, Snapshot, make_plan
+from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.crowd import as_recorded, plan_among_foreign_jobs
@@ -68,7 +68,7 @@ def plan_for(
     if _AROUND.get() is not Around.NOTHING and could_read:
         if _AROUND.get() is Around.FOREIGN and memory is NO_HISTORY:
             memory = as_recorded(jobs, STACK)
-        return plan_among_foreign_jobs(stack, jobs, memory, cloud, Options(allowances))
+        return plan_among_foreign_jobs(stack, jobs, memory, cloud, allowances)
     observation = Observation(jobs, unreadable, is_whole, problem)
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(observation, STACK, declared)
@@ -81,7 +81,6 @@ def plan_for(
         TARGET,
         manifest_digest="sha256:0",
         version="0",
-        options=Options(allowances),
     )
 
 

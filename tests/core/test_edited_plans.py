@@ -204,7 +204,8 @@ def edits(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def changed(data: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    return _edited(data, path, lambda tree, step: operator.setitem(tree, step, value))
+    edited: dict[str, Any] = _edited(data, path, lambda tree, step: operator.setitem(tree, step, value))
+    return edited
 
 
 def _edited(data: Any, path: tuple[Any, ...], edit: Callable[[Any, Any], object]) -> Any:

@@ -14,7 +14,7 @@ from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Plan
-from reconciler.core.planning.planner import Options, Snapshot, make_plan
+from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.record import HistorySnapshot
 from reconciler.core.text.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
@@ -42,7 +42,6 @@ class World:
             TARGET,
             manifest_digest="sha256:0",
             version="0",
-            options=Options(self.allowances),
         )
 
 

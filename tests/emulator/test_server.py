@@ -111,7 +111,7 @@ def test_server_serves_as_many_at_once_as_it_has_threads(callers: int, at_once: 
         start_response("200 OK", [("Content-Length", "0")])
         return []
 
-    server = Server(app, threads=4)  # type: ignore[arg-type]
+    server = Server(app, threads=4)
     serving = threading.Thread(target=server.run)
     serving.start()
     with ThreadPoolExecutor(callers) as pool:

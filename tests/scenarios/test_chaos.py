@@ -16,7 +16,6 @@ from reconciler.core.observed.identity import parse_remote_name
 from reconciler.core.outcome import Status
 from reconciler.core.planning.allowance import EVERY_GUARD
 from reconciler.core.planning.plan import Action
-from reconciler.core.planning.planner import Options
 from reconciler.emulator import chaos
 from tests.apply.service import CREATE, Service, a_service
 from tests.builders import a_job, a_stack
@@ -88,7 +87,7 @@ def test_hundred_applies_of_twenty_actions_end_complete_and_start_nothing_twice(
     for turn in range(APPLIES):
         context = service.context(a_stack(*story.edit(turn)))
         before = len(service.store.jobs())
-        plan = reconcile.plan(context, Options(EVERY_GUARD))
+        plan = reconcile.plan(context, EVERY_GUARD)
         assert Counter(action.action for action in plan.to_execute) == dict.fromkeys(STEPS, 5)
         result = service.carry_out(plan)
         assert [

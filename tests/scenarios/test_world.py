@@ -40,9 +40,8 @@ from reconciler.core.goal import Goal
 from reconciler.core.observed.identity import Marker, parse_description, remote_name
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Result, Status, WaitEnd
-from reconciler.core.planning.allowance import EVERY_GUARD, Allowances
+from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
-from reconciler.core.planning.planner import NO_OPTIONS, Options
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
 from reconciler.core.saved_plan import document as saved_document
 from reconciler.core.saved_plan.document import SavedOptions
@@ -67,7 +66,6 @@ ACTIVE = ("Creating", "Pending", "Running", "Terminating")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 PHASES = ("Pending", "Running", *ENDED)
 DIGEST = "a" + "0" * 12
-WITHOUT_GUARDS = Options(EVERY_GUARD)
 
 Lifecycle = dict[str, Any]
 lifecycles = st.fixed_dictionaries(
@@ -206,7 +204,7 @@ class World(RuleBasedStateMachine):
                 self._open_records(checkout)
         if keys:
             self.entries.update({key: Entry(lifecycle=tuple(lifecycle.items())) for key in sorted(keys)})
-            self._apply_for_good(WITHOUT_GUARDS)
+            self._apply_for_good(EVERY_GUARD)
             for job in self._ours():
                 self.service.store.set_phase(job.id, phase)
 
@@ -255,7 +253,7 @@ class World(RuleBasedStateMachine):
     def edit(self, key: str, change: Change, applies: bool) -> None:
         self._edit(key, change)
         if applies:
-            self._apply_for_good(WITHOUT_GUARDS)
+            self._apply_for_good(EVERY_GUARD)
 
     def _edit(self, key: str, change: Change) -> None:
         self.entries[key] = replace(self.entries.get(key, Entry()), **change)
@@ -274,7 +272,7 @@ class World(RuleBasedStateMachine):
                 needs = tuple(new if needed == old else needed for needed in other.needs)
                 self.entries[key] = replace(other, needs=needs)
         if applies:
-            self._apply_for_good(WITHOUT_GUARDS)
+            self._apply_for_good(EVERY_GUARD)
 
     @rule(key=keys)
     def forget_the_old_name(self, key: str) -> None:
@@ -331,7 +329,7 @@ class World(RuleBasedStateMachine):
         for job in self._ours() if all_completed else []:
             self.service.store.set_phase(job.id, "Completed")
         if somebody_looked:
-            self._plan(WITHOUT_GUARDS)
+            self._plan(EVERY_GUARD)
         for job in self.service.store.jobs():
             if job.life.phase in ENDED and not job.name.startswith("foreign-"):
                 self._delete(job)
@@ -391,38 +389,38 @@ class World(RuleBasedStateMachine):
         context = self._context(self._stack(self._manifest))
         report = reconcile.drift(context)
         ending = {self._key(job) for job in self._ours() if job.life.phase == "Terminating"}
-        assert contradictions(reconcile.plan(context, WITHOUT_GUARDS), report, ending) == []
+        assert contradictions(reconcile.plan(context, EVERY_GUARD), report, ending) == []
         self.told["drift checks"] += 1
 
     @rule(force=st.booleans())
     def apply(self, force: bool) -> None:
-        self._apply_for_good(Options(Allowances.of(force=force, allow_empty=True)))
+        self._apply_for_good(Allowances.of(force=force, allow_empty=True))
 
     @rule(key=keys, change=changes, seed=st.integers(0, 1000), probability=st.sampled_from([0.05, 0.3]))
     def apply_amid_faults(self, key: str, change: Change, seed: int, probability: float) -> None:
         self._edit(key, change)
         self.service.fail(*chaos(probability, seed))
-        self._carry_out(self._plan(WITHOUT_GUARDS), self._manifest)
+        self._carry_out(self._plan(EVERY_GUARD), self._manifest)
         self.service.app.faults.clear()
-        self._apply_for_good(WITHOUT_GUARDS)
+        self._apply_for_good(EVERY_GUARD)
 
     @rule(key=keys, change=changes, nth=st.integers(1, 9), has_effect=st.booleans())
     def die_while_applying(self, key: str, change: Change, nth: int, has_effect: bool) -> None:
         self._edit(key, change)
-        plan = self._plan(WITHOUT_GUARDS)
+        plan = self._plan(EVERY_GUARD)
         with self._checked(plan, self._manifest), killed_at(self.service, nth, has_effect=has_effect) as dead:
             self._rollout(plan, self._manifest).run(plan)
         self.told["deaths"] += bool(dead)
         self._open_records(self.here)
         clashing = {action.key for action in plan.actions if action.reason is Reason.RENAME_CLASH}
-        again = self._apply_for_good(WITHOUT_GUARDS)
+        again = self._apply_for_good(EVERY_GUARD)
         clashes = {action.key for action in again.actions if action.reason is Reason.RENAME_CLASH}
         assert clashes <= clashing, "a renaming that was cut off is no clash"
 
     @rule(key=keys, change=changes, goal=st.sampled_from(Goal), timeout_s=st.sampled_from([5, 100]))
     def apply_and_wait(self, key: str, change: Change, goal: Goal, timeout_s: float) -> None:
         self._edit(key, change)
-        plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
+        plan, entries = self._plan(EVERY_GUARD), self._manifest
         with self._checked(plan, entries, waits=True):
             result = self._rollout(plan, entries, goal=goal, timeout_s=timeout_s).run(plan)
         self.told["waits"] += len(result.waits)
@@ -442,7 +440,7 @@ class World(RuleBasedStateMachine):
     ) -> None:
         """Somebody destroys or applies from the other checkout while we watch: what he did stays so."""
         self._edit(key, change)
-        plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
+        plan, entries = self._plan(EVERY_GUARD), self._manifest
         looks, there_when_he_acted = count(1), set[str]()
 
         def show(waits: object) -> None:
@@ -483,13 +481,13 @@ class World(RuleBasedStateMachine):
     @rule(key=keys)
     def apply_only_one(self, key: str) -> None:
         if key in self._manifest:
-            plan = self._plan(WITHOUT_GUARDS, only=(key,))
+            plan = self._plan(EVERY_GUARD, only=(key,))
             assert {action.key for action in plan.actions} <= {key}
             self._carry_out(plan, self._manifest)
 
     @rule()
     def save_a_plan(self) -> None:
-        plan, entries = self._plan(WITHOUT_GUARDS), self._manifest
+        plan, entries = self._plan(EVERY_GUARD), self._manifest
         options = SavedOptions(target=Target(kind=LOCAL), root=".")
         text = json.dumps(saved_document.document(plan, options))
         self.here.saved = Saved(
@@ -556,25 +554,25 @@ class World(RuleBasedStateMachine):
     ) -> Rollout:
         stream = EventStream(self.service.time, lambda _: None)
         context = self._context(self._stack(entries))
-        options = WITHOUT_GUARDS if goal else NO_OPTIONS
-        return Rollout(context, RunKind.APPLY, stream, self.service.stop, timeout_s, options, goal)
+        allowances = EVERY_GUARD if goal else NO_ALLOWANCES
+        return Rollout(context, RunKind.APPLY, stream, self.service.stop, timeout_s, allowances, goal)
 
-    def _plan(self, options: Options, only: tuple[str, ...] = ()) -> Plan:
+    def _plan(self, allowances: Allowances, only: tuple[str, ...] = ()) -> Plan:
         context = self._context(self._stack(self._manifest), only)
         memory = self._memory()
-        first = reconcile.plan(context, options)
+        first = reconcile.plan(context, allowances)
         if not list(self.service.app.faults):
             self._check_it_is_sound(first, memory)
-            second = reconcile.plan(context, options)
+            second = reconcile.plan(context, allowances)
             assert _bytes(first) == _bytes(second)
         return first
 
-    def _apply_for_good(self, options: Options) -> Plan:
-        plan = self._plan(options)
-        self._check_all_was_done(plan, self._manifest, options)
+    def _apply_for_good(self, allowances: Allowances) -> Plan:
+        plan = self._plan(allowances)
+        self._check_all_was_done(plan, self._manifest, allowances)
         return plan
 
-    def _check_all_was_done(self, plan: Plan, entries: Entries, options: Options = WITHOUT_GUARDS) -> None:
+    def _check_all_was_done(self, plan: Plan, entries: Entries, allowances: Allowances = EVERY_GUARD) -> None:
         """Without faults everything is done, and the next plan has nothing to do."""
         before = self._phases()
         result = self._carry_out(plan, entries)
@@ -586,7 +584,7 @@ class World(RuleBasedStateMachine):
         if entries != self._manifest:
             return
         in_two_steps = {action.key for action in plan.actions if _has_a_second_step(action)}
-        left = [a for a in self._plan(options).to_execute if a.key not in in_two_steps]
+        left = [a for a in self._plan(allowances).to_execute if a.key not in in_two_steps]
         assert plan.refusals or not left, f"left: {_told(left)}\nplanned: {_told(plan.actions)}"
 
     def _carry_out(self, plan: Plan, entries: Entries, *, destroys: bool = False) -> Result:

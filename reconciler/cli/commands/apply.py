@@ -87,7 +87,6 @@ def command(
     from reconciler import reconcile
     from reconciler.cli.context import opened
     from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
-    from reconciler.core.planning.planner import Options
     from reconciler.core.record import RunKind
 
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
@@ -101,15 +100,15 @@ def command(
         with nothing_done(asked):
             why = "only a saved plan has a digest to approve"
             raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
-    planned = Options(allowances(allow, force=force, allow_empty=allow_empty))
+    allowed = allowances(allow, force=force, allow_empty=allow_empty)
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(stop=interrupt.stop, **options))
             context = context._replace(is_applied=True)
             hold = cleanup.enter_context(hold_lock(context, interrupt))
-            plan = reconcile.plan(context, planned)
-        return carry_out(context, plan, asked, hold, planned)
+            plan = reconcile.plan(context, allowed)
+        return carry_out(context, plan, asked, hold, allowed)
 
 
 def _check_nothing_is_said_twice() -> None:

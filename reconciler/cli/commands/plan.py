@@ -46,11 +46,10 @@ def command(
     from reconciler import reconcile
     from reconciler.cli.context import opened
     from reconciler.cli.output import requested_outputs, show_digest, show_plan
-    from reconciler.core.planning.planner import Options
 
     with opened(records=records, **options) as context:
         allowed = allowances(allow, force=force, allow_empty=allow_empty)
-        plan = reconcile.plan(context, Options(allowed))
+        plan = reconcile.plan(context, allowed)
         saved = None
         if plan_file is not None:
             from reconciler.saved_plans import plan_file_of

@@ -14,7 +14,7 @@ from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Ownership
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
+from reconciler.core.planning.allowance import EVERY_GUARD
 from reconciler.core.planning.cost import cost_of, total_cost
 from reconciler.core.planning.decide import Case, decide, needs_details, newest, rests_on_absence
 from reconciler.core.planning.dependencies import Completion, completion_of, held_back, upstream_warning
@@ -34,15 +34,6 @@ from reconciler.core.planning.plan import (
 )
 from reconciler.core.planning.renames import rename_hints
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
-
-
-class Options(NamedTuple):
-    """What the person who asked for the plan allowed."""
-
-    allowances: Allowances = NO_ALLOWANCES
-
-
-NO_OPTIONS = Options()
 
 
 class Snapshot(NamedTuple):
@@ -178,7 +169,6 @@ def make_plan(
     *,
     manifest_digest: str,
     version: str,
-    options: Options = NO_OPTIONS,
 ) -> Plan:
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
     actions, warnings = _decide_all(stack, snapshot, context)
@@ -191,7 +181,7 @@ def make_plan(
         owns_nothing=snapshot.ownership.problem is None and not snapshot.ownership.owned_keys,
         memory=snapshot.memory,
     )
-    refused = refusals(proposal, options.allowances)
+    refused = refusals(proposal, context.allowances)
     return Plan(
         reconciler_version=version,
         created_at=timestamp(context.at_s),
@@ -326,11 +316,10 @@ def make_destroy_plan(
     plan = make_plan(
         emptied,
         snapshot,
-        replace(context, destroys=True),
+        replace(context, destroys=True, allowances=EVERY_GUARD),
         target,
         manifest_digest=manifest_digest,
         version=version,
-        options=Options(EVERY_GUARD),
     )
     return plan.model_copy(update={"warnings": few_of_a_kind(snapshot_warnings(stack, snapshot))})
 
