@@ -49,7 +49,6 @@ class _Node:
     properties: str = ""
     is_mapping: bool = False
     is_flow: bool = False
-    is_scalar: bool = False
     items: list[_Item] | None = None
     trailing: str = ""
     before: list[str] = field(default_factory=list)
@@ -160,7 +159,6 @@ def _node(stream: Iterator[Any], event: Any, text: str, name: str) -> _Node:
         return node
     node.anchor = event.anchor
     if kind == "ScalarEvent":
-        node.is_scalar = True
         node.end = node.start + len(_scalar_text(text[node.start : node.end]))
         return node
     node.is_mapping, node.is_flow, node.items = kind == "MappingStartEvent", bool(event.flow_style), []
