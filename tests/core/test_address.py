@@ -10,7 +10,7 @@ from reconciler.core.endpoint_url import endpoint_problem, is_loopback
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST", "em.localhost", "a.b.localhost", "127.0.0.1", "127.8.9.1", "::1"]
 )
-def test_this_machine(host: str) -> None:
+def test_name_of_this_machine_is_loopback(host: str) -> None:
     assert is_loopback(host)
 
 
@@ -69,6 +69,6 @@ def test_no_endpoint(endpoint: str, said: str) -> None:
     assert "hunter2" not in why + fix
 
 
-def test_a_url_may_have_a_path_where_it_is_no_endpoint() -> None:
+def test_url_may_have_a_path_where_it_is_no_endpoint() -> None:
     assert endpoint_problem("https://iam.example.com/v3", insecure=False, takes_path=True) is None
     assert endpoint_problem("https://iam.example.com/v3?a=b", insecure=False, takes_path=True) is not None

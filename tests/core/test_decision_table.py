@@ -158,24 +158,24 @@ def test_key_that_was_renamed_away_is_created_behind_the_job_that_kept_its_name(
 
 @pytest.mark.parametrize("phase", [R, DONE])
 @pytest.mark.parametrize("revision", [1, 7])
-def test_an_unmanaged_job_with_our_name_is_a_conflict(phase: Phase, revision: int) -> None:
+def test_unmanaged_job_with_our_name_is_a_conflict(phase: Phase, revision: int) -> None:
     stranger = seen(key="a", revision=revision, phase=phase, description="by hand")
     action = decided(a_job(), stranger)
     assert (action.action, action.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
     assert "unmanaged" in action.detail
 
 
-def test_a_foreign_job_that_has_the_name_we_need_is_a_conflict() -> None:
+def test_foreign_job_that_has_the_name_we_need_is_a_conflict() -> None:
     action = decided(a_job(), seen(key="a", stack="other"))
     assert action.action is Action.CONFLICT
     assert "stack other" in action.detail
 
 
-def test_a_name_that_differs_in_case_only_is_a_clash() -> None:
+def test_name_that_differs_in_case_only_is_a_clash() -> None:
     assert decided(a_job(), seen(key="A", description="")).action is Action.CONFLICT
 
 
-def test_a_newer_unmanaged_revision_is_a_conflict_although_ours_runs() -> None:
+def test_newer_unmanaged_revision_is_a_conflict_although_ours_runs() -> None:
     desired = a_job()
     action = decided(desired, seen(desired), seen(key="a", revision=2, description=""))
     assert action.action is Action.CONFLICT
@@ -187,13 +187,13 @@ def test_older_unmanaged_revision_is_no_conflict() -> None:
     assert action.action is Action.KEEP
 
 
-def test_a_copied_marker_is_not_believed() -> None:
+def test_copied_marker_is_not_believed() -> None:
     desired = a_job()
     copy = seen(desired, name="a-copy")
     assert outcome(decided(desired, copy)) == (Action.CREATE, Reason.NOT_FOUND, 1)
 
 
-def test_a_copied_marker_on_our_name_is_said_to_be_one() -> None:
+def test_copied_marker_on_our_name_is_said_to_be_one() -> None:
     copied = seen(key="a", description=f"reconciler.vision.b.r1.a{'0' * 12}")
     assert "copied marker" in decided(a_job(), copied).detail
 
@@ -240,7 +240,7 @@ def test_unchanged(
     ("ran_s", "action"), [(2 * HOUR, Action.KEEP), (2 * HOUR - 299, Action.KEEP), (HOUR, Action.CREATE)]
 )
 @pytest.mark.parametrize("phase", [F, AB, TD])
-def test_a_job_that_its_own_auto_stop_ended_is_kept(phase: Phase, ran_s: float, action: Action) -> None:
+def test_job_that_its_own_auto_stop_ended_is_kept(phase: Phase, ran_s: float, action: Action) -> None:
     desired = a_job(
         spec__auto_stop={"time_unit": "HOURS", "duration": 2},
         lifecycle={"on_failure": "retry", "on_terminated": "recreate"},
@@ -271,7 +271,7 @@ def test_retries_are_counted_and_wait_longer_each_time(
     assert decided(desired, *jobs).action is action
 
 
-def test_a_run_of_retries_is_broken_by_another_declaration_and_by_a_success() -> None:
+def test_run_of_retries_is_broken_by_another_declaration_and_by_a_success() -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 1})
     before = [seen(desired, revision=1, phase=F), seen(a_job(**OLD), revision=2, phase=F)]
     assert decided(desired, *before, seen(desired, revision=3, phase=F)).action is Action.CREATE
@@ -427,7 +427,7 @@ def test_running_job_kept_since_its_declaration_failed_before_counts_as_ended_ba
     assert (found.action, found.reason, found.ended_badly) == (Action.KEEP, Reason.FAILED, True)
 
 
-def test_the_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:
+def test_lifecycle_alone_changes_no_digest_but_rerun_does() -> None:
     assert a_job(lifecycle={"on_change": "fail", "max_retries": 9}).digest == a_job().digest
     assert a_job(lifecycle={"rerun": "2026-11-21"}).digest != a_job().digest
 
@@ -444,7 +444,7 @@ def test_details_that_cannot_be_read_leave_the_key_unknown() -> None:
     assert decided(a_job(), seen(a_job(**OLD)), details={}).action is Action.UNKNOWN
 
 
-def test_a_marker_that_is_behind_is_renewed_and_the_job_goes_on() -> None:
+def test_marker_that_is_behind_is_renewed_and_the_job_goes_on() -> None:
     desired = a_job()
     found = decided(desired, seen(desired, digest="a" + "f" * 12, ran_s=LONG))
     assert (found.action, found.reason) == (Action.UPDATE, Reason.MARKER_CHANGED)
@@ -453,7 +453,7 @@ def test_a_marker_that_is_behind_is_renewed_and_the_job_goes_on() -> None:
 
 
 @pytest.mark.parametrize("phase", [DONE, F, TD])
-def test_a_marker_that_is_behind_on_an_ended_job_is_renewed(phase: Phase) -> None:
+def test_marker_that_is_behind_on_an_ended_job_is_renewed(phase: Phase) -> None:
     desired = a_job()
     assert decided(desired, seen(desired, digest="a" + "f" * 12, phase=phase)).action is Action.UPDATE
 
@@ -482,7 +482,7 @@ def test_retries_count_an_ended_job_whose_marker_is_behind() -> None:
     assert decided(desired, before, behind).action is Action.UPDATE  # no retry is left: renew the marker
 
 
-def test_an_empty_diff_is_a_change_where_the_service_does_not_report_a_declared_field() -> None:
+def test_empty_diff_is_a_change_where_the_service_does_not_report_a_declared_field() -> None:
     desired = a_job(annotations={"tensorboard/enable": "true"})
     found = decided(desired, seen(desired, digest="a" + "f" * 12))
     assert found.action is Action.REPLACE
@@ -497,7 +497,7 @@ def test_an_empty_diff_is_a_change_where_the_service_does_not_report_a_declared_
     [(C, Action.UPDATE), (P, Action.UPDATE), (R, Action.UPDATE), (T, Action.KEEP)]
     + [(phase, Action.KEEP) for phase in (DONE, F, TD, AB)],
 )
-def test_an_edited_description_is_updated_on_an_active_job(phase: Phase, action: Action) -> None:
+def test_edited_description_is_updated_on_an_active_job(phase: Phase, action: Action) -> None:
     desired = a_job(description="new")
     found = decided(desired, seen(desired, phase=phase, text="old"))
     assert found.action is action
@@ -514,7 +514,7 @@ def test_an_edited_description_is_updated_on_an_active_job(phase: Phase, action:
         (P, Cloud.OTC, Action.KEEP),
     ],
 )
-def test_a_priority_waits_where_it_cannot_be_changed(phase: Phase, cloud: Cloud, action: Action) -> None:
+def test_priority_waits_where_it_cannot_be_changed(phase: Phase, cloud: Cloud, action: Action) -> None:
     desired = a_job(spec__schedule_policy={"priority": 3})
     stack = a_stack(desired)
     plan = plan_for(stack, seen(desired, phase=phase, body=a_job().body), cloud=cloud)
@@ -527,7 +527,7 @@ def test_a_priority_waits_where_it_cannot_be_changed(phase: Phase, cloud: Cloud,
         }
 
 
-def test_a_declared_default_is_a_wish_like_any_other() -> None:
+def test_declared_default_is_a_wish_like_any_other() -> None:
     desired = a_job(spec__schedule_policy={"priority": 1})
     reported = a_job(spec__schedule_policy={"priority": 2})
     assert decided(desired, seen(desired, phase=P, body=reported.body)).action is Action.UPDATE
@@ -557,7 +557,7 @@ def test_protection_is_written_on_the_job(phase: Phase) -> None:
     assert found.desired["description"].endswith(".protected")
 
 
-def test_a_stop_that_never_happened_is_taken_off_a_job_that_runs() -> None:
+def test_stop_that_never_happened_is_taken_off_a_job_that_runs() -> None:
     desired = a_job()
     assert decided(desired, seen(desired, stopped=True)).action is Action.UPDATE
 
@@ -565,19 +565,19 @@ def test_a_stop_that_never_happened_is_taken_off_a_job_that_runs() -> None:
 # --- protection
 
 
-def test_a_protected_job_is_not_replaced() -> None:
+def test_protected_job_is_not_replaced() -> None:
     found = decided(a_job(), seen(a_job(**OLD), protected=True))
     assert (found.action, found.reason) == (Action.BLOCKED, Reason.PROTECTED)
     found = decided(a_job(lifecycle={"protect": True}), seen(a_job(**OLD)))
     assert (found.action, found.reason) == (Action.BLOCKED, Reason.PROTECTED)
 
 
-def test_a_protected_job_that_is_not_declared_is_not_terminated() -> None:
+def test_protected_job_that_is_not_declared_is_not_terminated() -> None:
     [found] = plan_for(a_stack(a_job("b")), seen(a_job(), protected=True), seen(a_job("b"))).actions[:1]
     assert (found.key, found.action) == ("a", Action.BLOCKED)
 
 
-def test_a_protected_superseded_revision_is_blocked() -> None:
+def test_protected_superseded_revision_is_blocked() -> None:
     desired = a_job()
     old = seen(desired, revision=1, protected=True, ran_s=1)
     found = plan_for(a_stack(desired), old, seen(desired, revision=2, ran_s=99)).actions
@@ -624,7 +624,7 @@ def test_what_is_not_declared_ends(phase: Phase, is_ended: bool, how: str) -> No
         assert mine[0].reason is (Reason.NOT_IN_MANIFEST if how == "undeclared" else Reason.STATE_ABSENT)
 
 
-def test_a_partial_view_ends_only_what_says_absent() -> None:
+def test_partial_view_ends_only_what_says_absent() -> None:
     stack = a_stack(a_job("b"), absent("c"), is_partial=True)
     plan = plan_for(stack, seen(a_job()), seen(a_job("b")), seen(a_job("c")))
     assert [(a.key, a.action) for a in plan.actions] == [("b", Action.KEEP), ("c", Action.TERMINATE)]
@@ -667,7 +667,7 @@ def revisions(*rows: tuple[int, Phase, str, float]) -> list[ObservedJob]:
         ([(1, DONE, "new", 9), (2, F, "new", 9)], [(2, Action.KEEP)]),
     ],
 )
-def test_a_key_has_one_revision_that_stands_for_it(
+def test_key_has_one_revision_that_stands_for_it(
     rows: list[tuple[int, Phase, str, float]], expected: list[tuple[int, Action]]
 ) -> None:
     plan = plan_for(a_stack(a_job()), *revisions(*rows))
@@ -688,7 +688,7 @@ def test_a_key_has_one_revision_that_stands_for_it(
         ({"on_failure": "retry", "max_retries": 0}, LONG, Action.KEEP),
     ],
 )
-def test_a_replace_whose_declaration_failed_before_counts_like_a_retry(
+def test_replace_whose_declaration_failed_before_counts_like_a_retry(
     lifecycle: dict[str, Any], ended_s_ago: float, action: Action
 ) -> None:
     desired = a_job(lifecycle=lifecycle)
@@ -707,7 +707,7 @@ def test_going_back_to_what_we_stopped_ourselves_is_an_ordinary_replace() -> Non
 # --- what could not be read
 
 
-def test_an_unreadable_job_makes_its_key_unknown_and_hides_no_other() -> None:
+def test_unreadable_job_makes_its_key_unknown_and_hides_no_other() -> None:
     stack = a_stack(a_job(), a_job("b"))
     lost = Unreadable("status.phase is missing", name="a-r2", id="x")
     plan = plan_for(stack, seen(a_job()), seen(a_job("b")), unreadable=(lost,))
@@ -715,23 +715,23 @@ def test_an_unreadable_job_makes_its_key_unknown_and_hides_no_other() -> None:
     assert not plan.complete
 
 
-def test_a_nameless_job_may_be_the_one_that_was_not_found() -> None:
+def test_nameless_job_may_be_the_one_that_was_not_found() -> None:
     plan = plan_for(a_stack(a_job(), a_job("b")), seen(a_job("b")), unreadable=(Unreadable("no name"),))
     assert [(a.key, a.action) for a in plan.actions] == [("a", Action.UNKNOWN), ("b", Action.KEEP)]
     assert not plan.complete
 
 
-def test_a_look_that_was_not_whole_proves_no_absence() -> None:
+def test_look_that_was_not_whole_proves_no_absence() -> None:
     assert decided(a_job(), is_whole=False).action is Action.UNKNOWN
 
 
-def test_a_list_that_could_not_be_read_makes_every_key_unknown() -> None:
+def test_list_that_could_not_be_read_makes_every_key_unknown() -> None:
     plan = plan_for(a_stack(a_job(), a_job("b")), seen(a_job("b")), problem="timeout", is_whole=False)
     assert {a.action for a in plan.actions} == {Action.UNKNOWN}
     assert not plan.applyable
 
 
-def test_an_unreadable_job_of_an_undeclared_key_is_not_terminated() -> None:
+def test_unreadable_job_of_an_undeclared_key_is_not_terminated() -> None:
     marker = seen(a_job()).marker
     lost = Unreadable("status.phase is missing", name="a", id="x", claimed=marker)
     [action] = plan_for(a_stack(a_job("b")), seen(a_job("b")), unreadable=(lost,)).actions[:1]
@@ -742,20 +742,20 @@ def test_an_unreadable_job_of_an_undeclared_key_is_not_terminated() -> None:
 
 
 @pytest.mark.parametrize("entry", [a_job(), absent(), a_job(**OLD)])
-def test_a_phase_that_nobody_knows_is_blocked(entry: DesiredJob) -> None:
+def test_phase_that_nobody_knows_is_blocked(entry: DesiredJob) -> None:
     found = decided(entry, seen(a_job(), phase="Frozen"))
     assert (found.action, found.reason) == (Action.BLOCKED, Reason.UNKNOWN_PHASE)
     assert "Frozen" in found.detail
 
 
-def test_a_digest_of_a_newer_reconciler_is_blocked() -> None:
+def test_digest_of_a_newer_reconciler_is_blocked() -> None:
     found = decided(a_job(), seen(a_job(), digest="z" + "0" * 12))
     assert (found.action, found.reason) == (Action.BLOCKED, Reason.UNKNOWN_DIGEST)
     assert "needs a newer reconciler" in found.detail
 
 
 @pytest.mark.parametrize("entries", [(), (absent(),), (a_job(),)])
-def test_a_digest_of_a_newer_reconciler_is_blocked_whatever_is_declared(
+def test_digest_of_a_newer_reconciler_is_blocked_whatever_is_declared(
     entries: tuple[DesiredJob, ...],
 ) -> None:
     jobs = [seen(a_job(), digest="z" + "0" * 12), seen(a_job(), revision=2, ran_s=999), seen(a_job("b"))]
@@ -763,14 +763,14 @@ def test_a_digest_of_a_newer_reconciler_is_blocked_whatever_is_declared(
     assert [(a.key, a.action) for a in actions] == [("a", Action.BLOCKED), ("b", Action.KEEP)]
 
 
-def test_a_nameless_job_may_be_the_next_revision() -> None:
+def test_nameless_job_may_be_the_next_revision() -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
     plan = plan_for(a_stack(desired), seen(desired, phase=F), unreadable=(Unreadable("no name"),))
     assert [action.action for action in plan.actions] == [Action.UNKNOWN]
     assert [warning.why for warning in plan.warnings] == ["no name"]
 
 
-def test_a_job_that_its_auto_stop_is_ending_is_not_started_again() -> None:
+def test_job_that_its_auto_stop_is_ending_is_not_started_again() -> None:
     desired = a_job(
         spec__auto_stop={"time_unit": "HOURS", "duration": 1}, lifecycle={"on_terminated": "recreate"}
     )
@@ -795,7 +795,7 @@ def test_key_renamed_in_case_only_goes_on_behind_the_old_name() -> None:
     ]
 
 
-def test_a_defer_says_when_and_not_how_long() -> None:
+def test_defer_says_when_and_not_how_long() -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
     assert "at 2027-01-15T08:01:00Z" in decided(desired, seen(desired, phase=F, ended_s_ago=60)).detail
 
@@ -818,7 +818,7 @@ def test_unknown_goes_before_blocked_and_blocked_before_conflict() -> None:
 # --- adoption
 
 
-def test_an_adopted_job_keeps_its_name_and_the_next_revision_has_ours() -> None:
+def test_adopted_job_keeps_its_name_and_the_next_revision_has_ours() -> None:
     adopted = seen(a_job(**OLD), name="by-hand", job_id="12345678-aaaa", id_part="12345678", phase=DONE)
     found = decided(a_job(), adopted)
     assert found.after is not None

@@ -95,7 +95,7 @@ def test_what_has_aged_out(
     assert outcome(decided(NEW, *owned, memory=memory)) == expected
 
 
-def test_a_keep_of_what_has_aged_out_says_when_it_completed_and_shows_no_job() -> None:
+def test_keep_of_what_has_aged_out_says_when_it_completed_and_shows_no_job() -> None:
     kept = decided(NEW, memory=a_memory(past(NEW)))
     assert kept.detail == "completed on 2027-01-14; its record has aged out of the service"
     assert kept.before is None
@@ -103,7 +103,7 @@ def test_a_keep_of_what_has_aged_out_says_when_it_completed_and_shows_no_job() -
     assert kept.after.name == "a"
 
 
-def test_an_older_active_revision_beside_what_completed_and_aged_out_is_superseded() -> None:
+def test_older_active_revision_beside_what_completed_and_aged_out_is_superseded() -> None:
     plan = plan_for(a_stack(NEW), seen(BEFORE, revision=1), memory=a_memory(past(NEW, 2)))
     assert [(a.action, a.reason) for a in plan.actions] == [
         (Action.TERMINATE, Reason.SUPERSEDED),
@@ -177,7 +177,7 @@ def test_job_seen_active_and_gone_is_unknown_while_the_list_is_partial() -> None
         ([3], [9], [6], 10),
     ],
 )
-def test_the_next_revision_is_one_more_than_all_that_was_ever_seen(
+def test_next_revision_is_one_more_than_all_that_was_ever_seen(
     owned: list[int], remembered: list[int], names: list[int], number: int
 ) -> None:
     there = [seen(BEFORE, revision=n, phase=DONE) for n in owned]
@@ -189,7 +189,7 @@ def test_the_next_revision_is_one_more_than_all_that_was_ever_seen(
     assert made.after.revision == number
 
 
-def test_a_replace_counts_past_what_has_aged_out() -> None:
+def test_replace_counts_past_what_has_aged_out() -> None:
     replaced = decided(NEW, seen(BEFORE), memory=a_memory(past(BEFORE, 1, R), past(BEFORE, 5, F)))
     assert outcome(replaced) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 6)
 
@@ -198,7 +198,7 @@ def test_a_replace_counts_past_what_has_aged_out() -> None:
 
 
 @pytest.mark.parametrize("phase", [C, P, R, DONE, F, TD, AB])
-def test_a_wiped_marker_is_restored(phase: Phase) -> None:
+def test_wiped_marker_is_restored(phase: Phase) -> None:
     wiped = seen(NEW, phase=phase, description="mine now")
     found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, phase)))
     assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
@@ -218,7 +218,7 @@ def test_every_revision_whose_marker_was_wiped_is_restored_at_once() -> None:
     ]
 
 
-def test_a_stranger_on_a_newer_name_goes_before_a_marker_to_restore() -> None:
+def test_stranger_on_a_newer_name_goes_before_a_marker_to_restore() -> None:
     jobs = [seen(NEW, description=""), seen(key="a", revision=2, description="by hand")]
     found = decided(NEW, *jobs, memory=a_memory(past(NEW, 1, R)))
     assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
@@ -226,13 +226,13 @@ def test_a_stranger_on_a_newer_name_goes_before_a_marker_to_restore() -> None:
 
 
 @pytest.mark.parametrize("phase", [T, "Frozen"])
-def test_a_marker_is_not_restored_where_nothing_can_be_written_or_nobody_knows(phase: Any) -> None:
+def test_marker_is_not_restored_where_nothing_can_be_written_or_nobody_knows(phase: Any) -> None:
     wiped = seen(NEW, phase=phase, description="")
     found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R)))
     assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
 
 
-def test_a_restored_marker_says_the_digest_that_the_job_was_made_with() -> None:
+def test_restored_marker_says_the_digest_that_the_job_was_made_with() -> None:
     wiped = seen(BEFORE, description="")
     found = decided(NEW, wiped, memory=a_memory(past(BEFORE, 1, R)))
     assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
@@ -240,7 +240,7 @@ def test_a_restored_marker_says_the_digest_that_the_job_was_made_with() -> None:
     assert found.after.digest == BEFORE.digest
 
 
-def test_a_restored_marker_protects_what_is_declared_protected() -> None:
+def test_restored_marker_protects_what_is_declared_protected() -> None:
     protected = a_job(lifecycle={"protect": True})
     found = decided(protected, seen(NEW, description=""), memory=a_memory(past(NEW, 1, R)))
     assert found.desired is not None
@@ -256,18 +256,18 @@ def test_a_restored_marker_protects_what_is_declared_protected() -> None:
     ],
     ids=["another job of that name", "of another stack", "given to another stack"],
 )
-def test_a_job_that_is_not_ours_gets_no_marker(stranger: ObservedJob) -> None:
+def test_job_that_is_not_ours_gets_no_marker(stranger: ObservedJob) -> None:
     found = decided(NEW, stranger, memory=a_memory(past(NEW, 1, R)))
     assert found.action is not Action.UPDATE
 
 
-def test_a_wiped_newer_revision_is_restored_although_an_older_one_is_owned() -> None:
+def test_wiped_newer_revision_is_restored_although_an_older_one_is_owned() -> None:
     jobs = seen(BEFORE, phase=TD, stopped=True), seen(NEW, revision=2, description="")
     found = decided(NEW, *jobs, memory=a_memory(past(BEFORE, 1, TD), past(NEW, 2, R)))
     assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 2)
 
 
-def test_an_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> None:
+def test_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> None:
     by_hand: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
     wiped = seen(NEW, description="", **by_hand)
     found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R, id_part="12345678", **by_hand)))
@@ -277,7 +277,7 @@ def test_an_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -
 
 
 @pytest.mark.parametrize("entries", [(a_job("b"),), (a_job("b"), absent())], ids=["undeclared", "absent"])
-def test_a_wiped_marker_of_what_is_not_wanted_is_left_alone(entries: tuple[Any, ...]) -> None:
+def test_wiped_marker_of_what_is_not_wanted_is_left_alone(entries: tuple[Any, ...]) -> None:
     plan = plan_for(
         a_stack(*entries), seen(NEW, description=""), seen(a_job("b")), memory=a_memory(past(NEW))
     )
@@ -327,7 +327,7 @@ def test_fields_that_the_service_does_not_report_are_named_all_the_same(
     ],
     ids=["another declaration", "nothing", "of another job"],
 )
-def test_a_history_that_does_not_fit_the_digest_is_not_believed(remembered: Any) -> None:
+def test_history_that_does_not_fit_the_digest_is_not_believed(remembered: Any) -> None:
     stack, job, memory = a_stack(NEW), seen(BEFORE), a_memory(remembered)
     assert details_needed(stack, a_look(stack, job, memory=memory)) == (job.id,)
     found = decided(NEW, job, memory=memory)
@@ -348,7 +348,7 @@ def test_a_history_that_does_not_fit_the_digest_is_not_believed(remembered: Any)
         (1, [], Action.CREATE),
     ],
 )
-def test_a_run_of_retries_goes_on_across_what_has_aged_out(
+def test_run_of_retries_goes_on_across_what_has_aged_out(
     max_retries: int, remembered: list[Phase], action: Action
 ) -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": max_retries})
@@ -357,7 +357,7 @@ def test_a_run_of_retries_goes_on_across_what_has_aged_out(
     assert decided(desired, last, memory=memory).action is action
 
 
-def test_the_delay_grows_with_the_retries_that_have_aged_out() -> None:
+def test_delay_grows_with_the_retries_that_have_aged_out() -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 3, "retry_delay": "2m"})
     memory = a_memory(past(desired, 1, F), past(desired, 2, F))
     waits = decided(desired, seen(desired, revision=3, phase=F, ended_s_ago=479), memory=memory)
@@ -365,7 +365,7 @@ def test_the_delay_grows_with_the_retries_that_have_aged_out() -> None:
     assert waits.due_s == NOW + 1
 
 
-def test_a_replace_whose_declaration_failed_before_counts_what_has_aged_out() -> None:
+def test_replace_whose_declaration_failed_before_counts_what_has_aged_out() -> None:
     kept = decided(NEW, seen(BEFORE, revision=1), memory=a_memory(past(NEW, 2, F)))
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.FAILED)
 
@@ -390,7 +390,7 @@ KNOWN, ELSEWHERE = (
         (KNOWN, [seen(a_job("b"), stack="other")], True),
     ],
 )
-def test_a_plan_that_finds_nothing_of_a_known_stack_and_would_create_is_refused(
+def test_plan_that_finds_nothing_of_a_known_stack_and_would_create_is_refused(
     memory: HistorySnapshot, jobs: list[ObservedJob], is_refused: bool
 ) -> None:
     stack = a_stack(NEW, a_job("b"))
@@ -412,7 +412,7 @@ def test_stack_known_on_both_targets_is_refused_and_warns_of_neither() -> None:
     assert not plan.warnings
 
 
-def test_a_plan_that_would_create_nothing_is_not_refused() -> None:
+def test_plan_that_would_create_nothing_is_not_refused() -> None:
     assert not plan_for(a_stack(NEW), memory=a_memory(past(NEW))).refusals
 
 
@@ -486,11 +486,11 @@ def test_what_is_absent_ends_although_the_history_cannot_be_read() -> None:
         (a_stack(NEW, a_job("b")), [seen(NEW)], True),
     ],
 )
-def test_an_unchanged_plan_asks_no_history(stack: Stack, jobs: list[ObservedJob], asks: bool) -> None:
+def test_unchanged_plan_asks_no_history(stack: Stack, jobs: list[ObservedJob], asks: bool) -> None:
     assert rests_on_memory(stack, a_look(stack, *jobs), {}) is asks
 
 
-def test_an_upstream_that_is_not_as_declared_asks_the_history_although_it_is_out_of_view() -> None:
+def test_upstream_that_is_not_as_declared_asks_the_history_although_it_is_out_of_view() -> None:
     needy = replace(a_job("b"), needs=("a",))
     stack = a_stack(needy, is_partial=True, whole={"a": NEW, "b": needy})
     assert rests_on_memory(stack, a_look(stack, seen(a_job("b"))), {})
@@ -500,7 +500,7 @@ def test_an_upstream_that_is_not_as_declared_asks_the_history_although_it_is_out
 # --- what is written down, and read again
 
 
-def test_a_secret_that_the_history_names_has_not_changed() -> None:
+def test_secret_that_the_history_names_has_not_changed() -> None:
     secret = SecretText("s3cr3t-value", "Bearer ${var.token}")
     algorithm = {**an_entry()["algorithm"], "environments": {"TOKEN": secret}}
     before = a_job(algorithm=algorithm)
@@ -510,7 +510,7 @@ def test_a_secret_that_the_history_names_has_not_changed() -> None:
     assert action.changes
 
 
-def test_an_update_of_a_kept_revision_keeps_what_was_declared_for_it() -> None:
+def test_update_of_a_kept_revision_keeps_what_was_declared_for_it() -> None:
     now = a_job(lr="0.7", description="new words", lifecycle={"on_change": "keep"})
     action = decided(now, seen(BEFORE, phase=R), memory=a_memory(past(BEFORE, phase=R)))
     assert action.action is Action.UPDATE

@@ -45,7 +45,7 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("digest", [None, UNKNOWN])
 @pytest.mark.parametrize("entry", [{}, FULL, {"algorithm": {"id": "some-algorithm"}}])
-def test_the_noise_of_the_service_is_no_change(entry: dict[str, Any], digest: str | None) -> None:
+def test_noise_of_the_service_is_no_change(entry: dict[str, Any], digest: str | None) -> None:
     found = differing(entry, entry, digest)
     assert found.changes == ()
     assert found.is_empty
@@ -123,7 +123,7 @@ def test_what_is_not_reported_cannot_be_compared(declared: dict[str, Any]) -> No
     assert "a field that the service does not report" in found.said or declared.keys() == {"raw"}
 
 
-def test_a_rotated_secret_in_a_list_is_not_shown() -> None:
+def test_rotated_secret_in_a_list_is_not_shown() -> None:
     def metrics(value: str, word: str) -> dict[str, Any]:
         command = ["curl", SecretText(value, "${var.t}"), word]
         return {"spec__custom_metrics": [{"exec": {"command": command}}]}
@@ -133,7 +133,7 @@ def test_a_rotated_secret_in_a_list_is_not_shown() -> None:
     assert "secret" not in str(change.before) + str(change.after)
 
 
-def test_a_secret_is_compared_only_where_nothing_else_explains_the_digest() -> None:
+def test_secret_is_compared_only_where_nothing_else_explains_the_digest() -> None:
     then = {"algorithm__environments": {"T": SecretText("old", "${var.t}")}}
     now = {"algorithm__environments": {"T": SecretText("new", "${var.t}")}}
     [change] = differing(then, now, UNKNOWN).changes

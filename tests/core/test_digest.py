@@ -43,7 +43,7 @@ def digest(entry: dict[str, Any], rerun: str | None = None) -> str:
     return digest_of(covered_by(CURRENT, body, rerun))
 
 
-def test_a_released_digest_never_changes() -> None:
+def test_released_digest_never_changes() -> None:
     """A failure here means that an upgrade would replace every running job: give a new letter instead."""
     assert digest(an_entry()) == "b3254f1e5b8e2"
     assert digest(FULL) == "b78dc5a6c1b4a"
@@ -107,7 +107,7 @@ def test_seconds_are_seconds_however_they_are_written() -> None:
     )
 
 
-def test_a_rotated_secret_changes_no_digest_and_another_name_does() -> None:
+def test_rotated_secret_changes_no_digest_and_another_name_does() -> None:
     def with_secret(value: str, reference: str) -> str:
         return digest(an_entry(algorithm__environments={"T": SecretText(value, reference)}))
 
@@ -116,7 +116,7 @@ def test_a_rotated_secret_changes_no_digest_and_another_name_does() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_order_of_keys_and_of_named_lists_means_nothing(random: Any) -> None:
+def test_order_of_keys_and_of_named_lists_means_nothing(random: Any) -> None:
     def shuffled(value: Any) -> Any:
         if isinstance(value, dict):
             items = [(k, shuffled(v)) for k, v in value.items()]
@@ -131,7 +131,7 @@ def test_the_order_of_keys_and_of_named_lists_means_nothing(random: Any) -> None
     assert digest(entry) == digest(FULL)
 
 
-def test_the_canonical_form_is_its_own_canonical_form_and_plain_json() -> None:
+def test_canonical_form_is_its_own_canonical_form_and_plain_json() -> None:
     form = canonical(manifest_form(create_body(desugar(FULL))))
     json.dumps(form)
     immutable = split(form).immutable
@@ -142,7 +142,7 @@ def test_the_canonical_form_is_its_own_canonical_form_and_plain_json() -> None:
         assert path[-1] not in place
 
 
-def test_an_unknown_letter_is_not_known() -> None:
+def test_unknown_letter_is_not_known() -> None:
     assert is_known("a000000000000")
     assert not is_known("z000000000000")
     assert not is_known("")
@@ -151,7 +151,7 @@ def test_an_unknown_letter_is_not_known() -> None:
 # --- the body
 
 
-def test_the_body_is_the_services_own() -> None:
+def test_body_is_the_services_own() -> None:
     body = with_identity(create_body(desugar(FULL)), name="n", workspace_id="0", description="d")
     assert body["metadata"] == {
         "annotations": {"fault-tolerance/job-retry-num": "3"},

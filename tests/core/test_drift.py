@@ -158,7 +158,7 @@ def test_each_modified_field_is_shown_before_and_after(
             assert ("(none)" if value is None else json.dumps(value)) in item.detail
 
 
-def test_a_secret_that_differs_is_not_shown() -> None:
+def test_secret_that_differs_is_not_shown() -> None:
     secret = SecretText("tell-nobody-1", "${var.topic}")
     declared = replace(a_job(spec__notification={"topic_urn": secret, "events": []}), description=secret)
     old = a_job(spec__notification={"topic_urn": "tell-nobody-2", "events": []})
@@ -220,7 +220,7 @@ def test_what_waits_for_an_apply_is_pending_and_no_drift(
     assert classes(found) == (["failed"] if "(Failed)" in expected else [])
 
 
-def test_a_manifest_that_is_ahead_is_pending_and_no_drift() -> None:
+def test_manifest_that_is_ahead_is_pending_and_no_drift() -> None:
     found = report(a_stack(NEW), seen(OLD))
     assert not found.has_drifted
     [pending] = found.pending
@@ -246,7 +246,7 @@ def test_what_could_not_be_read_is_unknown_and_hides_no_other() -> None:
     assert found.compared == 1
 
 
-def test_a_list_that_could_not_be_read_compares_nothing() -> None:
+def test_list_that_could_not_be_read_compares_nothing() -> None:
     found = report(a_stack(NEW), problem="timeout", is_whole=False)
     assert classes(found) == ["unknown"]
     assert found.compared == 0
@@ -258,14 +258,14 @@ def test_since_when() -> None:
     assert item.since == "2027-01-15T07:00:00Z"
 
 
-def test_a_revision_that_runs_again_beside_the_one_that_completed_is_a_warning() -> None:
+def test_revision_that_runs_again_beside_the_one_that_completed_is_a_warning() -> None:
     found = report(a_stack(NEW), seen(NEW), seen(NEW, revision=2, phase="Completed"))
     [warning] = found.warnings
     assert (classes(found), warning.what) == ([], "superseded revision is active")
     assert warning.why == "a is Running, and a-r2 is Completed"
 
 
-def test_a_newer_name_that_another_stack_holds_is_a_warning() -> None:
+def test_newer_name_that_another_stack_holds_is_a_warning() -> None:
     found = report(a_stack(NEW), seen(NEW), seen(NEW, revision=2, stack="other"))
     [warning] = found.warnings
     assert (classes(found), warning.what, warning.key) == ([], "name taken", "a")

@@ -112,7 +112,7 @@ def test_what_differs_and_from_what_is_said() -> None:
 @pytest.mark.parametrize("was_protected", [True, False, None])
 @pytest.mark.parametrize("is_protected", [True, False])
 @pytest.mark.parametrize("is_declared", [True, False, None])
-def test_a_protection_is_compared_with_the_one_that_was_applied(
+def test_protection_is_compared_with_the_one_that_was_applied(
     was_protected: bool | None, is_protected: bool, is_declared: bool | None
 ) -> None:
     applied = a_job(lifecycle={"protect": was_protected})
@@ -171,29 +171,29 @@ def test_what_is_not_there(memory: HistorySnapshot, drift: list[str], pending: l
     assert found.has_drifted is (drift == ["missing"])
 
 
-def test_a_key_that_the_stack_never_had_says_that_it_is_new() -> None:
+def test_key_that_the_stack_never_had_says_that_it_is_new() -> None:
     [item] = report(a_stack(APPLIED), memory=a_memory(past(OTHER, 1, R))).pending
     assert (item.key, item.job, item.detail) == ("a", None, "new in the manifest")
 
 
-def test_a_renamed_key_was_had_before() -> None:
+def test_renamed_key_was_had_before() -> None:
     renamed = replace(APPLIED, key="new", formerly=("a",))
     found = report(a_stack(renamed, OTHER), seen(OTHER), memory=a_memory(past(APPLIED, 1, R)))
     assert (classes(found), found.pending) == (["missing"], ())
 
 
-def test_an_older_end_beside_what_completed_and_aged_out_is_no_drift() -> None:
+def test_older_end_beside_what_completed_and_aged_out_is_no_drift() -> None:
     jobs = seen(APPLIED, revision=1, phase=F), seen(OTHER)
     found = report(a_stack(APPLIED, OTHER), *jobs, memory=a_memory(past(APPLIED, 2, DONE)))
     assert (classes(found), found.pending) == ([], ())
 
 
-def test_an_unmanaged_job_on_our_name_is_told_although_what_completed_has_aged_out() -> None:
+def test_unmanaged_job_on_our_name_is_told_although_what_completed_has_aged_out() -> None:
     found = report(a_stack(APPLIED), seen(APPLIED, description=""), memory=a_memory(past(APPLIED, 2, DONE)))
     assert classes(found) == ["unowned"]
 
 
-def test_a_job_of_ours_that_lost_its_marker_is_told_whatever_its_name() -> None:
+def test_job_of_ours_that_lost_its_marker_is_told_whatever_its_name() -> None:
     by_hand: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
     memory = a_memory(past(APPLIED, 1, R, id_part="12345678", **by_hand))
     [unowned] = report(a_stack(APPLIED), seen(description="", **by_hand), memory=memory).drift
@@ -201,18 +201,18 @@ def test_a_job_of_ours_that_lost_its_marker_is_told_whatever_its_name() -> None:
     assert unowned.detail == "by-hand is known from history; its marker was removed"
 
 
-def test_a_job_that_was_deleted_and_one_that_took_its_name_are_two_events() -> None:
+def test_job_that_was_deleted_and_one_that_took_its_name_are_two_events() -> None:
     memory = a_memory(past(APPLIED, 1, R))
     somebodys = seen(APPLIED, description="", job_id="12345678-aaaa")
     assert classes(report(a_stack(APPLIED), somebodys, memory=memory)) == ["unowned", "missing"]
 
 
-def test_a_manifest_that_is_ahead_is_pending_with_a_history_too() -> None:
+def test_manifest_that_is_ahead_is_pending_with_a_history_too() -> None:
     found = report(a_stack(a_job(**OLD)), seen(a_job()), memory=a_memory(past(a_job(), 1, R)))
     assert (classes(found), [item.key for item in found.pending]) == ([], ["a"])
 
 
-def test_a_store_that_is_away_is_said() -> None:
+def test_store_that_is_away_is_said() -> None:
     [warning] = report(a_stack(APPLIED), seen(APPLIED), memory=HistorySnapshot(problem="no route")).warnings
     assert warning.what == "the history could not be read"
 
@@ -239,12 +239,12 @@ def test_a_store_that_is_away_is_said() -> None:
         ),
     ],
 )
-def test_an_edit_that_was_not_applied_is_pending_and_no_drift(declared: DesiredJob, expected: str) -> None:
+def test_edit_that_was_not_applied_is_pending_and_no_drift(declared: DesiredJob, expected: str) -> None:
     found = report(a_stack(declared), seen(APPLIED, phase=P), memory=a_memory(past(APPLIED, 1, P)))
     assert (classes(found), [item.detail for item in found.pending]) == ([], [expected])
 
 
-def test_an_edit_on_both_sides_is_drift_and_pending() -> None:
+def test_edit_on_both_sides_is_drift_and_pending() -> None:
     found = report(
         a_stack(a_job(description="declared anew")), edited(APPLIED), memory=a_memory(past(APPLIED, 1, R))
     )
@@ -254,14 +254,14 @@ def test_an_edit_on_both_sides_is_drift_and_pending() -> None:
     assert [pending.detail for pending in found.pending] == ["description changed"]
 
 
-def test_an_edit_that_somebody_made_on_the_job_first_waits_for_nothing() -> None:
+def test_edit_that_somebody_made_on_the_job_first_waits_for_nothing() -> None:
     found = report(
         a_stack(a_job(description="edited by hand")), edited(APPLIED), memory=a_memory(past(APPLIED, 1, R))
     )
     assert (classes(found), found.pending) == (["modified"], ())
 
 
-def test_an_edit_that_the_phase_does_not_allow_is_a_warning_only() -> None:
+def test_edit_that_the_phase_does_not_allow_is_a_warning_only() -> None:
     urgent = a_job(description="applied", spec__schedule_policy={"priority": 3})
     found = report(a_stack(urgent), seen(APPLIED), memory=a_memory(past(APPLIED, 1, R)))
     assert (classes(found), found.pending) == ([], ())
@@ -284,7 +284,7 @@ def test_redacted_record_of_ordinary_text_is_no_drift(recorded: str, now: str, e
     assert classes(report(a_stack(desired), seen(desired, text=now), memory=memory)) == expected
 
 
-def test_a_description_with_a_secret_is_compared_by_its_value() -> None:
+def test_description_with_a_secret_is_compared_by_its_value() -> None:
     secret = a_job(description=SecretText("tell-nobody-1", "${var.text}"))
     secret = replace(secret, description=SecretText("tell-nobody-1", "${var.text}"))
     memory = a_memory(past(secret, 1, R, declared=replace(secret, description="${var.text}")))
@@ -381,7 +381,7 @@ def test_what_rests_on_a_history_that_cannot_be_read_is_unknown(
         (past(APPLIED, 2, R), ["terminated"]),
     ],
 )
-def test_a_newer_revision_that_is_gone_counts_as_it_ended(newest: PastRevision, expected: list[str]) -> None:
+def test_newer_revision_that_is_gone_counts_as_it_ended(newest: PastRevision, expected: list[str]) -> None:
     found = report(a_stack(APPLIED), seen(APPLIED, phase=F), memory=a_memory(past(APPLIED, 1, F), newest))
     assert classes(found) == expected
     assert [item.job for item in found.drift] == [None] * len(expected)
@@ -404,7 +404,7 @@ EXPECTED = [
 
 @pytest.mark.parametrize("now", [phase.value for phase in Phase])
 @pytest.mark.parametrize("before", [phase.value for phase in Phase])
-def test_a_step_that_is_not_expected_is_a_warning(before: str, now: str) -> None:
+def test_step_that_is_not_expected_is_a_warning(before: str, now: str) -> None:
     memory = a_memory(past(APPLIED, 1, before))
     found = report(a_stack(APPLIED), seen(APPLIED, phase=now, ended_s_ago=60), memory=memory)
     warned = [warning for warning in found.warnings if warning.what == "unexpected phase"]
@@ -412,6 +412,6 @@ def test_a_step_that_is_not_expected_is_a_warning(before: str, now: str) -> None
     assert found.has_drifted is (now in ("Failed", "Abnormal", "Terminated")), "a step alone is no drift"
 
 
-def test_an_unexpected_step_says_what_was_expected() -> None:
+def test_unexpected_step_says_what_was_expected() -> None:
     [warning] = report(a_stack(APPLIED), seen(APPLIED), memory=a_memory(past(APPLIED, 1, DONE))).warnings
     assert warning.why == "a was Completed and is Running; expected next: Creating, Pending"

@@ -21,7 +21,7 @@ def a_memory(*revisions: PastRevision) -> HistorySnapshot:
     return HistorySnapshot(by_key)
 
 
-def test_the_newest_began_last_and_what_nobody_looked_at_began_just_now() -> None:
+def test_newest_began_last_and_what_nobody_looked_at_began_just_now() -> None:
     memory = a_memory(
         a_revision(1, created_at_s=NOW),
         a_revision(2, created_at_s=None),

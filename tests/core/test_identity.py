@@ -39,31 +39,31 @@ MARKERS = st.builds(
 
 
 @given(KEYS, st.integers(1, 9999))
-def test_a_remote_name_reads_back(key: str, revision: int) -> None:
+def test_remote_name_reads_back(key: str, revision: int) -> None:
     assert parse_remote_name(remote_name(key, revision)) == (key, revision)
     assert len(remote_name(key, revision)) <= 64
 
 
 @given(st.text(max_size=80), MARKERS)
-def test_a_marker_reads_back_behind_any_text(text: str, marker: Marker) -> None:
+def test_marker_reads_back_behind_any_text(text: str, marker: Marker) -> None:
     read = parse_description(str(Description(text, marker)))
     assert read.marker == marker
     assert read.text == text
 
 
 @given(MARKERS)
-def test_a_marker_has_only_characters_that_every_description_accepts(marker: Marker) -> None:
+def test_marker_has_only_characters_that_every_description_accepts(marker: Marker) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", str(marker))
 
 
 @given(MARKERS)
-def test_there_is_always_room_for_the_widest_marker(marker: Marker) -> None:
+def test_description_always_has_room_for_the_widest_marker(marker: Marker) -> None:
     room = room_for_description(marker.stack, marker.key)
     assert room >= 100
     assert len(str(Description("x" * room, marker))) <= MAX_DESCRIPTION
 
 
-def test_the_example_of_the_contract() -> None:
+def test_example_of_the_contract() -> None:
     read = parse_description("ResNet-50, nightly reconciler.vision.resnet50.r2.a3f9a2c1b7d4e")
     assert read.text == "ResNet-50, nightly"
     assert read.marker == Marker("vision", "resnet50", 2, "a3f9a2c1b7d4e")
@@ -97,7 +97,7 @@ def test_what_is_no_marker(description: str) -> None:
         ("anything", "99992222-x", "11112222", False),
     ],
 )
-def test_a_marker_is_believed_on_its_own_job_only(
+def test_marker_is_believed_on_its_own_job_only(
     name: str, job_id: str, id_part: str | None, is_believed: bool
 ) -> None:
     marker = Marker("vision", "a", 1, "a" + "0" * 12, id_part=id_part)

@@ -79,19 +79,19 @@ def test_one_upstream(
     assert decisions(a_stack(declared, needing()), *jobs)["down"] == expected
 
 
-def test_an_upstream_that_stopped_itself_has_not_completed() -> None:
+def test_upstream_that_stopped_itself_has_not_completed() -> None:
     stopping = a_job("up", spec__auto_stop={"time_unit": "HOURS", "duration": 1})
     found = decisions(a_stack(stopping, needing()), seen(stopping, phase=TD, ran_s=HOUR))
     assert found == {"up": (Action.KEEP, Reason.AUTO_STOPPED), "down": FAILED}
 
 
 @pytest.mark.parametrize("phase", [R, DONE])
-def test_an_upstream_that_is_to_be_absent_has_failed(phase: Phase) -> None:
+def test_upstream_that_is_to_be_absent_has_failed(phase: Phase) -> None:
     stack = a_stack(absent("up"), needing())
     assert by_key(plan_for(stack, seen(UP, phase=phase)))["down"].reason is Reason.NEEDS_FAILED
 
 
-def test_an_upstream_that_could_not_be_read_is_waited_for() -> None:
+def test_upstream_that_could_not_be_read_is_waited_for() -> None:
     stack = a_stack(UP, needing())
     lost = (Unreadable("status is missing", name="up"),)
     found = decisions(stack, seen(a_job("down", **OLD), phase=DONE), unreadable=lost)
@@ -99,7 +99,7 @@ def test_an_upstream_that_could_not_be_read_is_waited_for() -> None:
     assert found["down"] == WAITS
 
 
-def test_an_upstream_in_conflict_or_blocked_is_waited_for() -> None:
+def test_upstream_in_conflict_or_blocked_is_waited_for() -> None:
     stack = a_stack(UP, needing())
     assert decisions(stack, seen(key="up", description="by hand"))["down"] == WAITS
     assert decisions(stack, seen(UP, phase="Frozen"))["down"] == WAITS
@@ -115,14 +115,14 @@ def test_an_upstream_in_conflict_or_blocked_is_waited_for() -> None:
     ],
     ids=["released", "marker behind", "renamed"],
 )
-def test_an_upstream_that_completed_and_is_only_written_on_is_settled(upstream: ObservedJob) -> None:
+def test_upstream_that_completed_and_is_only_written_on_is_settled(upstream: ObservedJob) -> None:
     declared = replace(a_job("up", lifecycle={"protect": False}), formerly=("was-up",))
     found = decisions(a_stack(declared, needing()), upstream)
     assert found["up"][0] is Action.UPDATE
     assert found["down"] == STARTS
 
 
-def test_an_upstream_whose_marker_is_restored_is_judged_once_it_bears_it() -> None:
+def test_upstream_whose_marker_is_restored_is_judged_once_it_bears_it() -> None:
     """What it was made of may not be what is declared: then it runs again first."""
     stack = a_stack(UP, needing())
     wiped = seen(UP, phase=DONE, description="")
@@ -130,7 +130,7 @@ def test_an_upstream_whose_marker_is_restored_is_judged_once_it_bears_it() -> No
     assert found == {"up": (Action.UPDATE, Reason.MARKER_RESTORED), "down": WAITS}
 
 
-def test_an_upstream_that_has_aged_out_is_settled() -> None:
+def test_upstream_that_has_aged_out_is_settled() -> None:
     found = decisions(a_stack(UP, needing()), memory=a_memory(past(UP)), force=True)
     assert found == {"up": (Action.KEEP, Reason.AGED_OUT), "down": STARTS}
 
@@ -139,7 +139,7 @@ def test_an_upstream_that_has_aged_out_is_settled() -> None:
 
 
 @pytest.mark.parametrize(("upstream", "kind"), [(R, WAITS), (F, FAILED)])
-def test_a_replace_is_held_back_wholly(upstream: Phase, kind: tuple[Action, Reason]) -> None:
+def test_replace_is_held_back_wholly(upstream: Phase, kind: tuple[Action, Reason]) -> None:
     stack = a_stack(UP, needing())
     plan = plan_for(stack, seen(UP, phase=upstream), seen(a_job("down", **OLD), ran_s=999))
     held = by_key(plan)["down"]
@@ -161,7 +161,7 @@ def test_what_runs_or_has_finished_is_never_touched(upstream: ObservedJob | None
     assert decisions(a_stack(UP, needing()), *jobs)["down"][0] is Action.KEEP
 
 
-def test_an_update_of_what_runs_is_not_held_back() -> None:
+def test_update_of_what_runs_is_not_held_back() -> None:
     stack = a_stack(UP, needing(description="new"))
     assert decisions(stack, seen(a_job("down"), text="old"))["down"] == (
         Action.UPDATE,
@@ -184,13 +184,13 @@ def test_every_create_is_held_back(job: ObservedJob, lifecycle: Mapping[str, Any
     assert decisions(stack, job, seen(UP, phase=DONE))["down"][0] is Action.CREATE
 
 
-def test_a_retry_that_is_not_due_yet_says_so_first() -> None:
+def test_retry_that_is_not_due_yet_says_so_first() -> None:
     desired = needing(lifecycle={"on_failure": "retry"})
     found = decisions(a_stack(UP, desired), seen(UP), seen(desired, phase=F, ended_s_ago=60))
     assert found["down"] == (Action.DEFER, Reason.RETRY_LATER)
 
 
-def test_a_key_that_is_to_be_absent_waits_for_nobody() -> None:
+def test_key_that_is_to_be_absent_waits_for_nobody() -> None:
     gone = replace(absent("down"), needs=("up",))
     assert decisions(a_stack(UP, gone), seen(a_job("down")))["down"] == (
         Action.TERMINATE,
@@ -198,7 +198,7 @@ def test_a_key_that_is_to_be_absent_waits_for_nobody() -> None:
     )
 
 
-def test_a_superseded_revision_ends_although_the_next_one_is_held_back() -> None:
+def test_superseded_revision_ends_although_the_next_one_is_held_back() -> None:
     stack = a_stack(UP, needing())
     jobs = [seen(a_job("down", **OLD), revision=1, ran_s=9), seen(a_job("down", **OLD), revision=2)]
     plan = plan_for(stack, *jobs)
@@ -224,7 +224,9 @@ def test_a_superseded_revision_ends_although_the_next_one_is_held_back() -> None
         ([seen(a_job("a", **OLD), phase=DONE), seen(a_job("b"), phase=DONE)], {"c": STARTS}),
     ],
 )
-def test_a_chain_of_three(jobs: list[ObservedJob], expected: dict[str, tuple[Action, Reason]]) -> None:
+def test_chain_of_needs_is_held_back_link_by_link(
+    jobs: list[ObservedJob], expected: dict[str, tuple[Action, Reason]]
+) -> None:
     stack = a_stack(a_job("a"), needing("a", key="b"), needing("b", key="c"))
     found = decisions(stack, *jobs)
     assert {key: found[key] for key in expected} == expected
@@ -242,7 +244,9 @@ def test_a_chain_of_three(jobs: list[ObservedJob], expected: dict[str, tuple[Act
         (TD, F, FAILED),
     ],
 )
-def test_a_diamond(left: Phase, right: Phase | None, expected: tuple[Action, Reason]) -> None:
+def test_key_with_two_upstreams_waits_for_both(
+    left: Phase, right: Phase | None, expected: tuple[Action, Reason]
+) -> None:
     stack = a_stack(
         a_job("top"), needing("top", key="l"), needing("top", key="r"), needing("l", "r", key="bottom")
     )
@@ -251,7 +255,7 @@ def test_a_diamond(left: Phase, right: Phase | None, expected: tuple[Action, Rea
     assert decisions(stack, *jobs)["bottom"] == expected
 
 
-def test_who_is_waited_for_and_what_failed_is_said() -> None:
+def test_held_back_key_names_what_it_waits_for_and_what_failed() -> None:
     stack = a_stack(a_job("a"), a_job("b"), a_job("c"), absent("d"), needing("a", "b", "c", "d"))
     jobs = [seen(a_job("a"), phase=DONE), seen(a_job("c"), phase=F)]
     assert by_key(plan_for(stack, *jobs))["down"].detail == (
@@ -263,7 +267,7 @@ def test_who_is_waited_for_and_what_failed_is_said() -> None:
     )
 
 
-def test_the_summary_counts_what_is_deferred_and_blocked() -> None:
+def test_summary_counts_what_is_deferred_and_blocked() -> None:
     stack = a_stack(UP, a_job("bad"), needing(), needing("bad", key="worse"))
     plan = plan_for(stack, seen(a_job("bad"), phase=F))
     assert plan.summary[Action.DEFER] == plan.summary[Action.BLOCKED] == 1
@@ -281,20 +285,20 @@ def only(stack: Stack, *keys: str) -> Stack:
 @pytest.mark.parametrize(
     ("phase", "expected"), [(DONE, STARTS), (R, WAITS), (None, WAITS), (F, FAILED), ("Frozen", WAITS)]
 )
-def test_an_upstream_that_is_out_of_view_counts_and_is_not_shown(
+def test_upstream_that_is_out_of_view_counts_and_is_not_shown(
     phase: str | None, expected: tuple[Action, Reason]
 ) -> None:
     jobs = [seen(UP, phase=phase)] if phase else []
     assert decisions(only(a_stack(UP, needing()), "down"), *jobs) == {"down": expected}
 
 
-def test_a_chain_is_followed_out_of_view() -> None:
+def test_chain_is_followed_out_of_view() -> None:
     stack = only(a_stack(a_job("a"), needing("a", key="b"), needing("b", key="c")), "c")
     assert decisions(stack, seen(a_job("a"), phase=DONE)) == {"c": WAITS}
     assert decisions(stack, seen(a_job("b"), phase=DONE)) == {"c": STARTS}
 
 
-def test_an_upstream_out_of_view_that_changed_is_compared_like_any_other() -> None:
+def test_upstream_out_of_view_that_changed_is_compared_like_any_other() -> None:
     stack = only(a_stack(a_job("up", **OLD), needing()), "down")
     assert decisions(stack, seen(UP, phase=DONE)) == {"down": WAITS}
     assert decisions(stack, seen(UP, phase=DONE), details={}) == {"down": WAITS}

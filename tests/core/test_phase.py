@@ -69,5 +69,5 @@ def test_every_phase_is_active_or_terminal() -> None:
         ("", None),
     ],
 )
-def test_the_queue_has_several_names(text: str, phase: Phase | None) -> None:
+def test_queue_has_several_names(text: str, phase: Phase | None) -> None:
     assert parse_phase(text) is phase

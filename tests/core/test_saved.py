@@ -129,13 +129,13 @@ def test_what_shaped_the_plan_is_saved_with_it() -> None:
     assert there_and_back(plan_for(a_stack(a_job())), options).options == options
 
 
-def test_a_refusal_is_saved_with_its_words() -> None:
+def test_refusal_is_saved_with_its_words() -> None:
     plan = plan_for(a_stack())
     assert there_and_back(plan).plan.refusals == plan.refusals
     assert isinstance(plan.refusals[0], Diagnostic)
 
 
-def test_a_secret_is_saved_as_where_it_comes_from_and_a_text_like_one_is_not_taken_for_it() -> None:
+def test_secret_is_saved_as_where_it_comes_from_and_a_text_like_one_is_not_taken_for_it() -> None:
     body = {"environments": {"TOKEN": SecretText("hidden", "${var.token}"), "PLAIN": "${var.token}"}}
     plan = plan_for(a_stack(replace(a_job(), body={**(a_job().body or {}), "algorithm": body})))
     text = json.dumps(document(plan, OPTIONS))
@@ -144,7 +144,7 @@ def test_a_secret_is_saved_as_where_it_comes_from_and_a_text_like_one_is_not_tak
     assert environments == {"TOKEN": "${var.token}", "PLAIN": "$${var.token}"}
 
 
-def test_an_action_that_is_not_carried_out_has_no_body() -> None:
+def test_action_that_is_not_carried_out_has_no_body() -> None:
     saved = document(plan_for(a_stack(a_job(), a_job("b")), seen(a_job())), OPTIONS)
     assert ["desired" in action for action in saved["actions"]] == [False, True]
 
@@ -172,7 +172,7 @@ def test_another_minor_version_makes_it_stale(made_by: str, is_stale: bool) -> N
 
 
 @pytest.mark.parametrize("where", ["document", "options", "action"])
-def test_an_unknown_key_is_an_error_where_it_is_applied_and_ignored_where_it_is_shown(where: str) -> None:
+def test_unknown_key_is_an_error_where_it_is_applied_and_ignored_where_it_is_shown(where: str) -> None:
     data = document(plan_for(a_stack(a_job())), OPTIONS)
     place = {"document": data, "options": data["options"], "action": data["actions"][0]}[where]
     place["of_next_year"] = 1
@@ -234,7 +234,7 @@ def moved(
         (Action.DEFER, a_job(lifecycle={"on_failure": "retry", "retry_delay": "9999h"}), NEW, F, {F, AB}),
     ],
 )
-def test_a_move_that_changes_the_action_makes_it_stale(
+def test_move_that_changes_the_action_makes_it_stale(
     action: Action, desired: DesiredJob, made_of: DesiredJob, then: Phase, holds: set[Phase], now: Phase
 ) -> None:
     stack, before, after = a_stack(desired), seen(made_of, phase=then), seen(made_of, phase=now)
@@ -277,14 +277,14 @@ def test_what_moved_is_said(
     assert said.format(id=seen(NEW).id) in "; ".join(found)
 
 
-def test_a_revision_that_the_history_has_learnt_of_meanwhile_makes_a_create_stale() -> None:
+def test_revision_that_the_history_has_learnt_of_meanwhile_makes_a_create_stale() -> None:
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack)).plan
     found = failed_preconditions(plan, a_look(stack, memory=a_memory(past(NEW))), NOW)
     assert found == ("a: r1 is no longer the next revision; r2 is",)
 
 
-def test_a_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
+def test_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack, seen(NEW))).plan
     lost = Unreadable("status is missing", name="a")
@@ -294,7 +294,7 @@ def test_a_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
     )
 
 
-def test_a_digest_of_another_algorithm_makes_it_stale() -> None:
+def test_digest_of_another_algorithm_makes_it_stale() -> None:
     plan = plan_for(a_stack(NEW))
     [action] = plan.actions
     assert action.after is not None
@@ -397,7 +397,7 @@ def was(key: str, **said: Any) -> ObservedJob:
 
 
 @pytest.mark.parametrize("phase", [R, T, DONE])
-def test_a_renaming_holds_as_long_as_the_old_key_stands_on_the_job(phase: Phase) -> None:
+def test_renaming_holds_as_long_as_the_old_key_stands_on_the_job(phase: Phase) -> None:
     stack, jobs = a_stack(RENAMED), [was("older", phase=DONE), was("old", revision=2, phase=phase)]
     assert moved(stack, jobs, jobs) == ()
     assert moved(stack, jobs, [jobs[0], was("old", revision=2, phase=F)])
@@ -412,7 +412,7 @@ def test_several_old_keys_count_for_the_next_number() -> None:
 
 
 @pytest.mark.parametrize("key", ["old", "new"])
-def test_a_marker_to_restore_must_still_be_missing(key: str) -> None:
+def test_marker_to_restore_must_still_be_missing(key: str) -> None:
     stack, wiped = a_stack(RENAMED), was("old", description="mine now")
     memory = a_memory(past(replace(a_job("new"), key=key), 1, R, job=wiped))
     assert moved(stack, [wiped], [wiped], memory) == ()
@@ -420,7 +420,7 @@ def test_a_marker_to_restore_must_still_be_missing(key: str) -> None:
     assert said == f"new: old ({wiped.id}) is no longer a known job without a marker"
 
 
-def test_a_marker_to_restore_rests_on_a_history_that_still_says_whose_job_it_is() -> None:
+def test_marker_to_restore_rests_on_a_history_that_still_says_whose_job_it_is() -> None:
     stack, wiped = a_stack(NEW), seen(NEW, description="mine now")
     plan = there_and_back(plan_for(stack, wiped, memory=a_memory(past(NEW, 1, R)))).plan
     assert failed_preconditions(plan, a_look(stack, wiped, memory=a_memory(past(NEW, 1, R))), NOW) == ()

@@ -81,7 +81,7 @@ def test_short_values_are_not_scanned_for() -> None:
     assert Redactor(["a"])("banana") == "banana"
 
 
-def test_a_secret_shows_as_where_it_comes_from() -> None:
+def test_secret_shows_as_where_it_comes_from() -> None:
     secret = SecretText("hidden", "${var.t}")
     assert show({"a": [secret, {"b": secret}], "c": 1}) == {"a": ["${var.t}", {"b": "${var.t}"}], "c": 1}
     assert "hidden" not in repr([secret])
@@ -166,7 +166,7 @@ def test_what_frees_capacity_comes_before_what_needs_it() -> None:
     assert [a.action for a in actions if rank(a).needs_capacity] == [Action.CREATE]
 
 
-def test_a_replace_that_creates_first_needs_capacity_before_it_frees_any() -> None:
+def test_replace_that_creates_first_needs_capacity_before_it_frees_any() -> None:
     creates_first = {"lifecycle": {"replace_order": "create_first"}}
     stack = a_stack(a_job("replace", **creates_first), a_job("create"))
     actions = in_order(plan_for(stack, seen(a_job("replace", **OLD))).actions)
