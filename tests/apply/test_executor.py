@@ -122,7 +122,7 @@ def test_outcomes_stand_in_the_order_of_the_plan(service: Service) -> None:
     assert result.summary == {status.value: 0 for status in Status} | {"done": 2, "skipped": 1}
 
 
-def test_a_key_that_is_kept_is_neither_done_nor_told(service: Service) -> None:
+def test_key_that_is_kept_is_neither_done_nor_told(service: Service) -> None:
     service.run(a_job())
     result = service.apply(a_job(), a_job("b"))
     assert [outcome.action.key for outcome in result.outcomes] == ["b"]
@@ -132,7 +132,7 @@ def test_a_key_that_is_kept_is_neither_done_nor_told(service: Service) -> None:
 # --- one failure stops no other
 
 
-def test_a_failed_action_stops_no_independent_one(service: Service) -> None:
+def test_failed_action_stops_no_independent_one(service: Service) -> None:
     service.run(a_job("old"))
     service.fail(
         Fault(Effect.ANSWER, operation=STOP, status=400, code="ModelArts.2796", count=None),
@@ -194,7 +194,7 @@ def test_after_an_interrupt_no_new_action_begins_and_the_rest_is_listed(service:
     }
 
 
-def test_an_interrupt_lets_the_actions_in_flight_finish(service: Service) -> None:
+def test_interrupt_lets_the_actions_in_flight_finish(service: Service) -> None:
     together = threading.Barrier(2, action=service.stop.set)
     service.gate.before(CREATE, lambda: together.wait(timeout=10), always=True)
     result = service.apply(*[a_job(key) for key in "abcd"], parallelism=2)
@@ -292,7 +292,7 @@ def test_create_without_an_answer_is_settled_by_a_look_and_never_sent_again(
     assert len(service.store.jobs()) == (status == "done")
 
 
-def test_an_interrupt_before_the_first_action_changes_nothing(service: Service) -> None:
+def test_interrupt_before_the_first_action_changes_nothing(service: Service) -> None:
     service.run(a_job())
     plan = service.plan(absent(), a_job("b"))
     service.stop.set()
@@ -333,7 +333,7 @@ def test_events_are_counted_and_stand_in_order(service: Service) -> None:
     assert "adopt it" in (of(service, "taken")[0].detail or "")
 
 
-def test_a_stream_knows_at_any_time_what_became_of_the_actions(service: Service) -> None:
+def test_stream_knows_at_any_time_what_became_of_the_actions(service: Service) -> None:
     """Who has to stop at once says at least that."""
     service.run(a_job("edited", description="old"))
     service.put_job("taken", "by hand")
@@ -391,7 +391,7 @@ def test_events_of_an_action_name_its_job_and_null_where_there_is_none(service: 
     assert skipped.document()["job"] is None
 
 
-def test_a_failure_is_told_with_code_message_and_request(service: Service) -> None:
+def test_failure_is_told_with_code_message_and_request(service: Service) -> None:
     service.fail(
         Fault(
             Effect.ANSWER,
@@ -412,7 +412,7 @@ def test_a_failure_is_told_with_code_message_and_request(service: Service) -> No
     assert told["job"] is None
 
 
-def test_a_conflict_is_told_as_a_failure_of_the_action(service: Service) -> None:
+def test_conflict_is_told_as_a_failure_of_the_action(service: Service) -> None:
     plan = service.plan(a_job())
     stranger = service.put_job("a", marker("b", 1, a_job().digest))
     service.carry_out(plan)
@@ -435,7 +435,7 @@ class BrokenLater(NoJournal):
         return super().before(step)
 
 
-def test_a_call_that_had_to_wait_for_its_turn_is_not_made_once_the_lock_is_lost(service: Service) -> None:
+def test_call_that_had_to_wait_for_its_turn_is_not_made_once_the_lock_is_lost(service: Service) -> None:
     """Its line was written while the lock was held; its turn comes when it is not any more."""
     service.run(a_job("a"), a_job("b"))
     plan = service.plan(absent("a"), absent("b"))

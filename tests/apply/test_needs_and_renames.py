@@ -88,7 +88,7 @@ def three_revisions_of_old(service: Service) -> None:
 # --- formerly
 
 
-def test_a_renaming_touches_no_run(service: Service) -> None:
+def test_renaming_touches_no_run(service: Service) -> None:
     three_revisions_of_old(service)
     before = service.phases()
     assert statuses(applied(service, renamed())) == {"new": Status.DONE}
@@ -99,21 +99,21 @@ def test_a_renaming_touches_no_run(service: Service) -> None:
     assert not planned(service, a_job("new")).to_execute
 
 
-def test_the_next_revision_of_a_renamed_key_has_its_new_name(service: Service) -> None:
+def test_next_revision_of_a_renamed_key_has_its_new_name(service: Service) -> None:
     service.run(a_job("old"))
     applied(service, renamed(**NEW))
     assert service.phases() == {"old": "Terminated", "new-r2": "Creating"}
     assert owners(service) == {"old": "new", "new-r2": "new"}
 
 
-def test_a_renaming_is_no_reason_to_end_what_is_protected(service: Service) -> None:
+def test_renaming_is_no_reason_to_end_what_is_protected(service: Service) -> None:
     service.run(a_job("old", lifecycle={"protect": True}))
     applied(service, renamed())
     assert service.phases() == {"old": "Running"}
     assert ".protected" in service.description("old")
 
 
-def test_the_run_of_an_old_key_ends_with_state_absent(service: Service) -> None:
+def test_run_of_an_old_key_ends_with_state_absent(service: Service) -> None:
     service.run(a_job("old"))
     applied(service, replace(absent("new"), formerly=("old",)))
     service.time.sleep(60)
@@ -121,7 +121,7 @@ def test_the_run_of_an_old_key_ends_with_state_absent(service: Service) -> None:
     assert service.description("old").endswith(".stopped")
 
 
-def test_a_renamed_job_is_remembered_under_its_new_key(service: Service, recording: Recording) -> None:
+def test_renamed_job_is_remembered_under_its_new_key(service: Service, recording: Recording) -> None:
     applied(service, a_job("old"), recording=recording)
     applied(service, renamed(), recording=recording)
     service.store.set_phase(service.job("old").id, "Completed")
@@ -138,7 +138,7 @@ def test_a_renamed_job_is_remembered_under_its_new_key(service: Service, recordi
 @pytest.mark.parametrize("has_effect", [False, True])
 @pytest.mark.parametrize("lifecycle", [{}, {"replace_order": "create_first"}], ids=["", "create first"])
 @pytest.mark.parametrize("said", [{}, NEW], ids=["renamed", "renamed and changed"])
-def test_a_renaming_that_dies_at_any_request_is_finished_by_the_next_apply(
+def test_renaming_that_dies_at_any_request_is_finished_by_the_next_apply(
     said: dict[str, Any], lifecycle: dict[str, Any], has_effect: bool
 ) -> None:
     desired = renamed(**said, lifecycle={"on_change": "replace", **lifecycle})
@@ -179,7 +179,7 @@ def test_each_apply_starts_what_has_become_possible_and_nothing_twice(service: S
     assert seen == [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]
 
 
-def test_an_upstream_that_runs_again_touches_nothing_that_follows(service: Service) -> None:
+def test_upstream_that_runs_again_touches_nothing_that_follows(service: Service) -> None:
     for _ in range(3):
         applied(service, *PIPELINE)
         service.time.sleep(30)
@@ -192,14 +192,14 @@ def test_an_upstream_that_runs_again_touches_nothing_that_follows(service: Servi
     assert service.phases() == {"a": "Completed", "b": "Completed", "c": "Running", "a-r2": "Creating"}
 
 
-def test_a_replace_that_is_held_back_leaves_the_old_job_running(service: Service) -> None:
+def test_replace_that_is_held_back_leaves_the_old_job_running(service: Service) -> None:
     service.run(a_job("a"), a_job("b"))
     result = applied(service, a_job("a"), needing("a", key="b", **NEW))
     assert statuses(result) == {"b": Status.SKIPPED}
     assert service.phases() == {"a": "Running", "b": "Running"}
 
 
-def test_an_upstream_that_changed_is_compared_although_it_is_out_of_view(service: Service) -> None:
+def test_upstream_that_changed_is_compared_although_it_is_out_of_view(service: Service) -> None:
     service.run(a_job("a"))
     service.store.set_phase(service.job("a").id, "Completed")
     jobs = a_job("a", lifecycle={"rerun": "again"}), needing("a", key="b")
@@ -244,7 +244,7 @@ def test_job_that_we_terminated_and_that_aged_out_is_declared_again(
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed", "Failed"])
-def test_a_wiped_marker_is_restored_and_then_nothing_is_left_to_do(
+def test_wiped_marker_is_restored_and_then_nothing_is_left_to_do(
     service: Service, recording: Recording, phase: str
 ) -> None:
     applied(service, a_job(description="a text"), recording=recording)
@@ -257,7 +257,7 @@ def test_a_wiped_marker_is_restored_and_then_nothing_is_left_to_do(
     assert service.phases() == {"a": phase}
 
 
-def test_a_wiped_marker_of_a_renamed_job_is_restored(service: Service, recording: Recording) -> None:
+def test_wiped_marker_of_a_renamed_job_is_restored(service: Service, recording: Recording) -> None:
     applied(service, a_job("old"), recording=recording)
     applied(service, renamed(), recording=recording)
     service.describe("old", "mine now")
@@ -270,7 +270,7 @@ def test_a_wiped_marker_of_a_renamed_job_is_restored(service: Service, recording
     assert not planned(service, a_job("new"), recording=recording).to_execute
 
 
-def test_a_marker_that_came_back_meanwhile_is_left_to_the_next_plan(
+def test_marker_that_came_back_meanwhile_is_left_to_the_next_plan(
     service: Service, recording: Recording
 ) -> None:
     applied(service, a_job(), recording=recording)
@@ -282,7 +282,7 @@ def test_a_marker_that_came_back_meanwhile_is_left_to_the_next_plan(
     assert service.description("a").endswith(whole)
 
 
-def test_a_restored_job_of_another_declaration_is_replaced_by_the_next_apply(
+def test_restored_job_of_another_declaration_is_replaced_by_the_next_apply(
     service: Service, recording: Recording
 ) -> None:
     applied(service, a_job(), recording=recording)
@@ -311,7 +311,7 @@ def test_what_changed_is_known_from_the_history_without_asking_for_details(
 # --- a saved plan
 
 
-def test_a_saved_plan_that_still_holds_is_carried_out_and_then_holds_no_more(service: Service) -> None:
+def test_saved_plan_that_still_holds_is_carried_out_and_then_holds_no_more(service: Service) -> None:
     service.run(a_job("old"))
     context = in_context(service, renamed(**NEW), needing("new", key="b"))
     plan = reconcile.plan(context, EVERY_GUARD)
@@ -321,7 +321,7 @@ def test_a_saved_plan_that_still_holds_is_carried_out_and_then_holds_no_more(ser
         reconcile.check_preconditions(context, plan)
 
 
-def test_a_saved_plan_to_restore_a_marker_holds_until_it_is_back(
+def test_saved_plan_to_restore_a_marker_holds_until_it_is_back(
     service: Service, recording: Recording
 ) -> None:
     applied(service, a_job(), recording=recording)

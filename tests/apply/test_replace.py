@@ -30,7 +30,7 @@ def new_first(**lifecycle: Any) -> DesiredJob:
 # --- the old one first
 
 
-def test_the_new_job_comes_when_the_old_one_has_ended(either: Service) -> None:
+def test_new_job_comes_when_the_old_one_has_ended(either: Service) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     assert plan.actions[0].action is Action.REPLACE
@@ -44,7 +44,7 @@ def test_the_new_job_comes_when_the_old_one_has_ended(either: Service) -> None:
     assert either.plan(changed()).actions[0].action is Action.KEEP
 
 
-def test_a_wait_that_runs_out_creates_nothing_beside_the_old_job(either: Service) -> None:
+def test_wait_that_runs_out_creates_nothing_beside_the_old_job(either: Service) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     either.store.hold(old.id)
@@ -60,7 +60,7 @@ def test_a_wait_that_runs_out_creates_nothing_beside_the_old_job(either: Service
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Terminating"])
-def test_an_old_job_that_ended_by_itself_is_not_terminated(either: Service, phase: str) -> None:
+def test_old_job_that_ended_by_itself_is_not_terminated(either: Service, phase: str) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     either.store.set_phase(old.id, phase)
@@ -70,7 +70,7 @@ def test_an_old_job_that_ended_by_itself_is_not_terminated(either: Service, phas
 
 
 @pytest.mark.parametrize("at", [SHOW, UPDATE, STOP])
-def test_an_old_job_whose_record_is_gone_makes_way(either: Service, at: str) -> None:
+def test_old_job_whose_record_is_gone_makes_way(either: Service, at: str) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     either.gate.before(at, lambda: either.store.delete(PROJECT, old.id))
@@ -78,7 +78,7 @@ def test_an_old_job_whose_record_is_gone_makes_way(either: Service, at: str) -> 
     assert either.phases() == {"a-r2": "Creating"}
 
 
-def test_an_old_job_whose_record_goes_while_we_wait_makes_way(either: Service) -> None:
+def test_old_job_whose_record_goes_while_we_wait_makes_way(either: Service) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     either.store.hold(old.id)
@@ -88,7 +88,7 @@ def test_an_old_job_whose_record_goes_while_we_wait_makes_way(either: Service) -
 
 
 @pytest.mark.parametrize("who", ["stranger", "hidden"])
-def test_the_old_job_goes_on_where_the_next_name_is_taken(service: Service, who: str) -> None:
+def test_old_job_goes_on_where_the_next_name_is_taken(service: Service, who: str) -> None:
     service.run(a_job())
     plan = service.plan(changed())
     put = service.put_job if who == "stranger" else service.put_hidden_job
@@ -101,7 +101,7 @@ def test_the_old_job_goes_on_where_the_next_name_is_taken(service: Service, who:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 502, 503])
-def test_a_replace_needs_no_right_to_check_names(service: Service, status: int) -> None:
+def test_replace_needs_no_right_to_check_names(service: Service, status: int) -> None:
     service.run(a_job())
     plan = service.plan(changed())
     service.fail(Fault(Effect.ANSWER, operation=CHECK_NAME, count=None, status=status, code="ModelArts.2771"))
@@ -110,7 +110,7 @@ def test_a_replace_needs_no_right_to_check_names(service: Service, status: int) 
     assert service.phases()["a"] == "Terminated"
 
 
-def test_a_new_job_that_somebody_sent_already_is_taken_and_the_old_one_ends(either: Service) -> None:
+def test_new_job_that_somebody_sent_already_is_taken_and_the_old_one_ends(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(changed())
     sent = either.put_job("a-r2", marker("a", 2, changed().digest))
@@ -119,7 +119,7 @@ def test_a_new_job_that_somebody_sent_already_is_taken_and_the_old_one_ends(eith
     assert either.phases()["a"] in ("Terminating", "Terminated")
 
 
-def test_an_old_job_that_was_protected_since_the_plan_stays(either: Service) -> None:
+def test_old_job_that_was_protected_since_the_plan_stays(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(changed())
     either.describe("a", marker("a", 1, a_job().digest, "protected"))
@@ -128,7 +128,7 @@ def test_an_old_job_that_was_protected_since_the_plan_stays(either: Service) -> 
     assert either.changes == []
 
 
-def test_an_old_job_whose_marker_was_brought_up_to_date_since_the_plan_stays(either: Service) -> None:
+def test_old_job_whose_marker_was_brought_up_to_date_since_the_plan_stays(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(changed())
     either.describe("a", marker("a", 1, changed().digest))
