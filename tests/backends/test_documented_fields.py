@@ -51,14 +51,14 @@ def test_every_documented_field_has_a_place() -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_a_message_with_every_field_is_read_and_given_back(message: str) -> None:
+def test_message_with_every_field_is_read_and_given_back(message: str) -> None:
     read = MESSAGES[message].model_validate(whole(message))
     assert list(extras(read)) == []
     assert dumped(read) == whole(message)
 
 
 @pytest.mark.parametrize("row", OTHER_SPELLINGS, ids=str)
-def test_a_field_in_its_other_spelling_stands_in_the_same_place(row: Row) -> None:
+def test_field_in_its_other_spelling_stands_in_the_same_place(row: Row) -> None:
     model = MESSAGES[row.message]
     document: dict[str, Any] = {}
     # What a document cannot show without.
@@ -167,7 +167,7 @@ def test_unknown_fields_survive_wherever_they_are() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"a": []}, [[]], "a text", 1.5, True], ids=str)
-def test_a_mistyped_field_hides_no_other_and_is_not_lost(wrong: object) -> None:
+def test_mistyped_field_hides_no_other_and_is_not_lost(wrong: object) -> None:
     kept = 0
     for path in (row.path.rstrip("[]") for row in FIELDS if row.message == "job"):
         answer = whole("job")
@@ -188,7 +188,7 @@ def test_only_an_object_is_a_job(answer: object) -> None:
         ReportedJob.model_validate(answer)
 
 
-def test_a_token_is_not_in_what_a_log_would_show() -> None:
+def test_token_is_not_in_what_a_log_would_show() -> None:
     job = ReportedJob.model_validate({"endpoints": {"jupyter_lab": {"url": "u", "token": "tell-nobody"}}})
     assert job.endpoints is not None
     assert job.endpoints.jupyter_lab is not None
@@ -238,7 +238,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("phase", ["Creating", "Running", "Failed"])
-def test_the_emulator_tells_nothing_that_has_no_place(
+def test_emulator_tells_nothing_that_has_no_place(
     emulator: Application, local: ModelArtsBackend, kind: str, phase: str
 ) -> None:
     body = {**a_body(), **BODIES[kind]}
@@ -257,7 +257,7 @@ def test_the_emulator_tells_nothing_that_has_no_place(
     assert ReportedJob.model_validate(told) == job
 
 
-def test_an_answer_in_canonical_spelling_is_given_back_to_the_letter() -> None:
+def test_answer_in_canonical_spelling_is_given_back_to_the_letter() -> None:
     answer = an_answer()
     assert dumped(ReportedJob.model_validate(answer)) == answer
 

@@ -108,7 +108,7 @@ def test_fix_is_ours_or_else_the_services() -> None:
     assert theirs.diagnostics[0].fix == "theirs"
 
 
-def test_whoever_is_too_fast_is_told_of_the_option_only_where_there_is_one() -> None:
+def test_throttling_names_parallelism_only_where_a_command_has_it() -> None:
     fix = failure_of(429, b'{"error_code": "APIGW.0308", "error_msg": "x"}').diagnostics[0].fix or ""
     commands, _, rest = fix.partition(" with a smaller --parallelism")
     named = re.findall(r"[a-z]+", commands.rpartition("; ")[2].partition(" send")[0])

@@ -44,7 +44,7 @@ def sent(app: Canned) -> Any:
 # ── the contract ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_is_typed_wherever_it_is_told_of(place: Place) -> None:
+def test_job_is_typed_wherever_it_is_told_of(place: Place) -> None:
     job_id = place.create(description="for a test").id
     jobs = place.backend.jobs
     details = jobs.details(job_id)
@@ -57,7 +57,7 @@ def test_a_job_is_typed_wherever_it_is_told_of(place: Place) -> None:
     assert details.spec.resource.node_count == place.body()["spec"]["resource"]["node_count"]
 
 
-def test_a_job_is_created_and_deleted(place: Place) -> None:
+def test_job_is_created_and_deleted(place: Place) -> None:
     jobs = place.backend.jobs
     template = place.body()
     said = {key: template[key] for key in ("kind", "algorithm", "spec")}
@@ -73,7 +73,7 @@ def test_a_job_is_created_and_deleted(place: Place) -> None:
     place.wait(lambda: place.is_gone(job_id))
 
 
-def test_a_job_is_changed_and_terminated(place: Place) -> None:
+def test_job_is_changed_and_terminated(place: Place) -> None:
     job_id = place.create().id
     jobs = place.backend.jobs
     jobs.update(job_id, UpdateBody(description="changed"))
@@ -96,7 +96,7 @@ def test_a_job_is_changed_and_terminated(place: Place) -> None:
         lambda jobs: jobs.details("../x"),
     ],
 )
-def test_a_job_that_is_not_there(place: Place, call: Callable[[Jobs], object]) -> None:
+def test_call_about_a_missing_job_is_not_found(place: Place, call: Callable[[Jobs], object]) -> None:
     with pytest.raises(NotFound):
         call(place.backend.jobs)
 
@@ -134,7 +134,7 @@ def test_pages_are_turned(
     assert len(many.requests) == requests
 
 
-def test_a_page_is_what_the_service_cuts(many: Application, local: ModelArtsBackend) -> None:
+def test_page_is_what_the_service_cuts(many: Application, local: ModelArtsBackend) -> None:
     page = local.jobs.page(SearchBody(offset=2, limit=50, order="asc", sort_by="create_time"))
     assert [job.metadata.name for job in page.items] == [f"job-{n}" for n in range(100, 130)]
     assert (page.total, page.limit, page.offset, page.order, page.workspace_id) == (130, 50, 2, "asc", "0")
@@ -150,7 +150,7 @@ def test_jobs_are_found_by_their_tags(emulator: Application, local: ModelArtsBac
     assert local.tags.count({}, name="B") == 1
 
 
-def test_the_whole_body_of_a_search_is_sent() -> None:
+def test_whole_body_of_a_search_is_sent() -> None:
     body = SearchBody(
         offset=0,
         limit=7,
@@ -197,13 +197,13 @@ def test_the_whole_body_of_a_search_is_sent() -> None:
         lambda: ActionBody(action_type="restart"),
     ],
 )
-def test_a_question_that_cannot_be_asked(wrong: Callable[[], object]) -> None:
+def test_question_that_cannot_be_asked(wrong: Callable[[], object]) -> None:
     with pytest.raises(ValidationError):
         wrong()
 
 
 @pytest.mark.parametrize("answer", [[], "x", {}, {"items": 7}, {"items": ["x"]}])
-def test_a_page_of_another_shape_is_unreadable(answer: object) -> None:
+def test_page_of_another_shape_is_unreadable(answer: object) -> None:
     jobs, _ = answering(answer)
     with pytest.raises(UnreadableAnswer):
         jobs.page(SearchBody())
@@ -214,7 +214,7 @@ def test_a_page_of_another_shape_is_unreadable(answer: object) -> None:
         jobs.search()
 
 
-def test_a_job_without_what_a_plan_needs_hides_no_other() -> None:
+def test_job_without_what_a_plan_needs_hides_no_other() -> None:
     jobs, _ = answering(
         {"items": [an_answer(status__phase=...), an_answer(metadata__id="b", status__duration={})], "new": 1}
     )
@@ -228,7 +228,7 @@ def test_a_job_without_what_a_plan_needs_hides_no_other() -> None:
     assert (lost.id, lost.why) == (an_answer()["metadata"]["id"], "status.phase missing or not text")
 
 
-def test_a_failure_of_the_service_is_raised(clock: StoppedClock) -> None:
+def test_failure_of_the_service_is_raised(clock: StoppedClock) -> None:
     app = Canned((429, "{}", {"Retry-After": "0"}))
     with pytest.raises(Throttled):
         connect_inprocess(app, project_id=PROJECT, options=SessionOptions(clock=clock)).jobs.search()
@@ -298,7 +298,7 @@ def test_terminate_tells_of_the_job_as_it_is_now() -> None:
         jobs.terminate("job-1")
 
 
-def test_a_backend_that_only_plans_loads_none_of_these_models() -> None:
+def test_backend_that_only_plans_loads_none_of_these_models() -> None:
     probe = "import sys, reconciler.reconcile, reconciler.backends.connect; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())

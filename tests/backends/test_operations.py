@@ -139,7 +139,7 @@ def test_what_otc_lacks_is_not_sent(call: Callable[[ModelArtsBackend], object]) 
     assert app.environs == []
 
 
-def test_the_source_of_events_is_known_to_otc_only() -> None:
+def test_source_of_events_is_known_to_otc_only() -> None:
     app = Canned((200, "{}"))
     for cloud in Cloud:
         backend = connect_inprocess(app, project_id=PROJECT, cloud=cloud)

@@ -176,7 +176,7 @@ def test_item_offsets_of_a_slow_service_are_learnt_without_reading_again() -> No
     assert sorted(offsets[7:]) == [51, 101, 151, 201, 251, 301, 351, 401]
 
 
-def test_whoever_may_not_read_is_told_so() -> None:
+def test_forbidden_listing_raises_unauthorized() -> None:
     def refuse(service: Service, number: int) -> None:
         raise Unauthorized("no", status=403)
 

@@ -107,13 +107,13 @@ def test_how_far_our_clock_is_off_is_told_by_answers(headers: dict[str, str], sk
         (890, "check the credentials"),
     ],
 )
-def test_a_refusal_that_the_clock_explains_says_so(ahead_s: float, fix: str) -> None:
+def test_refusal_that_the_clock_explains_says_so(ahead_s: float, fix: str) -> None:
     with pytest.raises(Unauthorized) as refusal:
         asking(StoppedClock(1_785_997_600 + ahead_s), 401, {"Date": DATE}).search()
     assert fix in (refusal.value.diagnostics[0].fix or "")
 
 
-def test_a_refusal_for_another_reason_says_that_one() -> None:
+def test_refusal_for_another_reason_says_that_one() -> None:
     with pytest.raises(Unauthorized) as refusal:
         asking(StoppedClock(1_785_997_600 + 1200), 403, {"Date": DATE}).search()
     assert "clock: it is" not in (refusal.value.diagnostics[0].fix or "")
