@@ -83,7 +83,7 @@ def test_refused_create_is_said_in_result_events_journal_and_history(
     assert [job.life.phase for job in service.store.jobs()] == ["Terminated", "Creating"]
 
 
-def test_a_local_target_takes_flavors_that_nobody_lists(
+def test_local_target_takes_flavors_that_nobody_lists(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = [0.0]

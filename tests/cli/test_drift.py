@@ -44,14 +44,14 @@ def describe(service: Service, job: Job, change: Callable[[str], str]) -> None:
     )
 
 
-def test_the_document_has_the_head_of_a_plan_and_its_own_lists(reconciler: Reconciler, job: Job) -> None:
+def test_document_has_the_head_of_a_plan_and_its_own_lists(reconciler: Reconciler, job: Job) -> None:
     said = reconciler("drift", "--json")
     assert said.code == 0
     assert list(said.document) == [*HEAD, "complete", "drift", "pending", "summary", "warnings"]
     assert list(said.document)[: len(HEAD)] == list(reconciler("plan", "--json").document)[: len(HEAD)]
 
 
-def test_a_field_that_was_edited_by_hand_is_shown_before_and_after(
+def test_field_that_was_edited_by_hand_is_shown_before_and_after(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
     describe(service, job, lambda text: text.replace("a of the test", "somebody's text"))
@@ -69,7 +69,7 @@ def test_a_field_that_was_edited_by_hand_is_shown_before_and_after(
     assert text.splitlines()[-1] == "Drift: 1 modified; 0 pending, 1 compared."
 
 
-def test_an_edit_of_the_manifest_is_pending_until_it_is_applied(
+def test_edit_of_the_manifest_is_pending_until_it_is_applied(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
     write(manifest("a", url=service.url).replace("a of the test", "another text"))
@@ -81,7 +81,7 @@ def test_an_edit_of_the_manifest_is_pending_until_it_is_applied(
     assert (said.code, classes(said), said.document["pending"]) == (0, [], [])
 
 
-def test_a_removed_entry_is_pending_until_it_is_applied_and_orphaned_in_a_fresh_checkout(
+def test_removed_entry_is_pending_until_it_is_applied_and_orphaned_in_a_fresh_checkout(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
     write(manifest("b", url=service.url))
@@ -93,7 +93,7 @@ def test_a_removed_entry_is_pending_until_it_is_applied_and_orphaned_in_a_fresh_
         assert (said.code, classes(said)) == (2, ["orphaned", "missing"])
 
 
-def test_a_job_whose_marker_was_removed_is_unowned_and_not_missing(
+def test_job_whose_marker_was_removed_is_unowned_and_not_missing(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
     describe(service, job, lambda _: "mine now")
@@ -104,7 +104,7 @@ def test_a_job_whose_marker_was_removed_is_unowned_and_not_missing(
         assert (said.code, classes(said), said.document["drift"][0]["job"]) == (2, ["unowned"], job.id)
 
 
-def test_a_job_whose_record_was_deleted_is_missing_and_has_no_id(
+def test_job_whose_record_was_deleted_is_missing_and_has_no_id(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
     assert reconciler("drift").code == 0
@@ -130,7 +130,7 @@ def test_what_we_stopped_is_no_drift_and_pending_where_it_is_declared(
     assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
 
 
-def test_a_history_that_cannot_be_read_leaves_unknown_what_rests_on_it(
+def test_history_that_cannot_be_read_leaves_unknown_what_rests_on_it(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
     RECORDS.write_bytes(b"this is no database" * 100)
@@ -141,7 +141,7 @@ def test_a_history_that_cannot_be_read_leaves_unknown_what_rests_on_it(
     assert all("the history could not be read" in entry["detail"] for entry in said.document["drift"])
 
 
-def test_an_unexpected_step_is_a_warning_once_and_no_drift(
+def test_unexpected_step_is_a_warning_once_and_no_drift(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
     service.store.set_phase(job.id, "Completed")
@@ -154,13 +154,13 @@ def test_an_unexpected_step_is_a_warning_once_and_no_drift(
     assert reconciler("drift", "--json").document["warnings"] == []
 
 
-def test_a_check_that_could_read_nothing_is_unknown(reconciler: Reconciler, service: Service) -> None:
+def test_check_that_could_read_nothing_is_unknown(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     said = reconciler("drift", "--json")
     assert (said.code, classes(said)) == (8, ["unknown"])
 
 
-def test_the_document_is_what_its_schema_says(reconciler: Reconciler, service: Service, job: Job) -> None:
+def test_document_is_what_its_schema_says(reconciler: Reconciler, service: Service, job: Job) -> None:
     describe(service, job, lambda text: f"x{text}")
     write(manifest("a", "b", url=service.url, lr="0.5"))
     document = reconciler("drift", "--json").document

@@ -77,7 +77,7 @@ def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Recon
 
 
 @pytest.mark.parametrize("secret", ["true", "name", 'quo"te\\d', "keep"])
-def test_a_secret_that_looks_like_json_breaks_no_document(
+def test_secret_that_looks_like_json_breaks_no_document(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", secret)
@@ -94,7 +94,7 @@ def test_a_secret_that_looks_like_json_breaks_no_document(
     assert json.dumps(secret)[1:-1] not in failed["message"]
 
 
-def test_an_environment_that_is_gone_shows_no_value(
+def test_environment_that_is_gone_shows_no_value(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2secret")
@@ -119,7 +119,7 @@ def test_drift_and_destroy_read_no_details(reconciler: Reconciler, service: Serv
     assert {request.operation for request in service.app.requests} == {"ListTrainingJobs"}
 
 
-def test_a_value_with_spaces_in_the_environment_variable(
+def test_value_with_spaces_in_the_environment_variable(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = "variables:\n  words: {}\n  more: {}\n"
@@ -129,21 +129,21 @@ def test_a_value_with_spaces_in_the_environment_variable(
 
 
 @pytest.mark.parametrize("file", ["nowhere/plan.json", "jobs.yaml/plan.json", "/dev/full", "x" * 300])
-def test_a_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
+def test_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
     write(manifest("a"))
     said = reconciler("plan", "-o", f"json={file}")
     assert said.code == 1
     assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
 
 
-def test_a_file_name_may_be_as_long_as_the_system_allows(reconciler: Reconciler) -> None:
+def test_file_name_may_be_as_long_as_the_system_allows(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert reconciler("plan", "-o", f"json={'x' * 255}").code == 0
     assert Path("x" * 255).is_file()
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_a_file_name_with_spaces_in_the_environment_variable(
+def test_file_name_with_spaces_in_the_environment_variable(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     write(manifest("a"))
@@ -173,7 +173,7 @@ def test_sigterm_while_the_service_is_asked_is_143(service: Service, tmp_path: P
     assert "Traceback" not in err
 
 
-def test_the_rest_of_the_plan_is_the_same_bytes_while_time_passes(
+def test_rest_of_the_plan_is_the_same_bytes_while_time_passes(
     reconciler: Reconciler, service: Service
 ) -> None:
     text = manifest("a", url=service.url).replace(
@@ -201,7 +201,7 @@ def pipe(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [broken_link, loop, pipe])
-def test_a_file_that_cannot_be_read_is_no_absent_job(
+def test_file_that_cannot_be_read_is_no_absent_job(
     reconciler: Reconciler, make: Callable[[Path], None]
 ) -> None:
     write(manifest("a"), "stack/jobs.yaml")
@@ -217,7 +217,7 @@ def test_a_file_that_cannot_be_read_is_no_absent_job(
 
 
 @pytest.mark.parametrize("closed", ["stderr", "stdout"])
-def test_a_reader_that_goes_away_stops_no_apply(service: Service, tmp_path: Path, closed: str) -> None:
+def test_reader_that_goes_away_stops_no_apply(service: Service, tmp_path: Path, closed: str) -> None:
     write(manifest(*(f"job-{n}" for n in range(12)), url=service.url))
     arguments = [
         sys.executable,
@@ -255,7 +255,7 @@ def test_output_goes_into_a_device_of_the_system_and_keeps_a_mode(
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_a_sensitive_value_in_a_mutable_field_converges(
+def test_sensitive_value_in_a_mutable_field_converges(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOPIC", "urn:smn:secret-topic")
@@ -270,7 +270,7 @@ def test_a_sensitive_value_in_a_mutable_field_converges(
     assert reconciler("plan", "--detailed-exitcode").code == 0
 
 
-def test_a_sensitive_that_is_neither_true_nor_false_is_refused(reconciler: Reconciler) -> None:
+def test_sensitive_that_is_neither_true_nor_false_is_refused(reconciler: Reconciler) -> None:
     text = manifest("a").replace(
         "parameters: {lr: 0.1}", "environments: {T: {value: hunter2, sensitive: yes}}"
     )
@@ -278,7 +278,7 @@ def test_a_sensitive_that_is_neither_true_nor_false_is_refused(reconciler: Recon
     assert reconciler("validate").code == 65
 
 
-def test_a_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None:
+def test_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert reconciler("plan").code == 0
     Path(".reconciler/local.sqlite3").write_bytes(b"this is no database" * 100)
@@ -295,7 +295,7 @@ def test_a_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None
     assert "not checked  credentials" not in said.out
 
 
-def test_a_local_store_that_breaks_later_is_said_to_be_broken(reconciler: Reconciler) -> None:
+def test_local_store_that_breaks_later_is_said_to_be_broken(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert reconciler("plan").code == 0
     with closing(sqlite3.connect(".reconciler/local.sqlite3")) as file:

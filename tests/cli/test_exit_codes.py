@@ -18,7 +18,7 @@ from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.terminal import run_on_terminal
 
 
-def test_the_precedence_of_the_contract() -> None:
+def test_precedence_of_the_contract() -> None:
     order = [129, 130, 143, 70, 7, 6, 4, 5, 10, 9, 8, 65, 64, 1, 3, 2, 0]
     assert [int(code) for code in PRECEDENCE] == order
     assert set(PRECEDENCE) == set(ExitCode)
@@ -65,7 +65,7 @@ def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str
     assert "Traceback" not in said.err
 
 
-def test_an_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
+def test_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = reconciler("emulator", "serve", "--port", port)
@@ -87,7 +87,7 @@ def test_an_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
         ("stack: test\njobs: {a: [", "invalid YAML"),
     ],
 )
-def test_an_invalid_manifest_is_65_and_says_where(reconciler: Reconciler, text: str, words: str) -> None:
+def test_invalid_manifest_is_65_and_says_where(reconciler: Reconciler, text: str, words: str) -> None:
     write(text)
     for command in ("validate", "plan", "apply", "drift", "destroy"):
         said = reconciler(command)
@@ -135,7 +135,7 @@ def test_in_a_wrong_project_it_is_7(reconciler: Reconciler, service: Service) ->
     assert "ModelArts.2786" in said.err
 
 
-def test_an_endpoint_that_cannot_be_reached_is_8(
+def test_endpoint_that_cannot_be_reached_is_8(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
@@ -146,7 +146,7 @@ def test_an_endpoint_that_cannot_be_reached_is_8(
         assert "cannot be reached" in said.out
 
 
-def test_a_refused_create_is_5_and_the_others_are_made(reconciler: Reconciler, service: Service) -> None:
+def test_refused_create_is_5_and_the_others_are_made(reconciler: Reconciler, service: Service) -> None:
     refused = manifest("a", "b", "c", url=service.url).replace("parameters: {lr: 0.1}", "working_dir: w", 1)
     write(refused)
     service.app.faults.add(
@@ -296,7 +296,7 @@ def test_unknown_goes_before_a_refusal_and_a_refusal_before_changes(
     assert reconciler("plan", "--detailed-exitcode").code == 8
 
 
-def test_a_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(
+def test_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(
     reconciler: Reconciler, service: Service
 ) -> None:
     body = {
@@ -404,12 +404,12 @@ def test_drift_is_0_2_or_8(reconciler: Reconciler, service: Service) -> None:
     assert reconciler("drift").code == 8
 
 
-def test_a_drift_check_that_compared_nothing_is_8(reconciler: Reconciler) -> None:
+def test_drift_check_that_compared_nothing_is_8(reconciler: Reconciler) -> None:
     write(manifest())
     assert reconciler("drift").code == 8
 
 
-def test_a_fault_of_ours_is_70_with_a_report_that_holds_no_secret(
+def test_fault_of_ours_is_70_with_a_report_that_holds_no_secret(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     write(manifest("a", url=service.url))

@@ -74,7 +74,7 @@ def test_nothing_yet(reconciler: Reconciler, arguments: list[str]) -> None:
     assert runs(reconciler("history", "--json", *arguments)) == []
 
 
-def test_a_declared_key_of_which_nothing_is_recorded(reconciler: Reconciler, two_revisions: None) -> None:
+def test_declared_key_of_which_nothing_is_recorded(reconciler: Reconciler, two_revisions: None) -> None:
     write(manifest("a", "b", "c"))
     said = reconciler("history", "c")
     assert (said.code, said.out) == (0, "Nothing is recorded of c yet.\n")
@@ -101,7 +101,7 @@ def test_each_run_says_who_when_from_where_and_what(reconciler: Reconciler, two_
     assert sorted(rows[2:]) == [("a", "r1"), ("b", "r1")]
 
 
-def test_the_document(reconciler: Reconciler, two_revisions: None) -> None:
+def test_history_document_has_the_fields_of_its_schema(reconciler: Reconciler, two_revisions: None) -> None:
     said = reconciler("history", "--json")
     schema = reconciler("schema", "history").document
     Draft202012Validator(schema).validate(said.document)
@@ -135,7 +135,7 @@ def test_the_document(reconciler: Reconciler, two_revisions: None) -> None:
     assert by_name["a-r2"]["declared"]["immutable"]["algorithm"]["parameters"] == {"lr": {"value": "0.01"}}
 
 
-def test_the_commit_and_the_ci_run_stand_there(
+def test_run_in_ci_is_recorded_with_its_commit_and_job_url(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTOR", "alice")
@@ -172,7 +172,7 @@ def test_limit_counts_from_the_newest(reconciler: Reconciler, two_revisions: Non
     assert reconciler("history", "--limit", "0").code == 64
 
 
-def test_a_run_that_died_says_so_and_its_open_call_is_shown(
+def test_run_that_died_says_so_and_its_open_call_is_shown(
     reconciler: Reconciler, two_revisions: None
 ) -> None:
     sql("UPDATE reconciler_runs SET ended_at_s = NULL, result = '', summary = '' WHERE id = 2")
@@ -191,7 +191,7 @@ def test_a_run_that_died_says_so_and_its_open_call_is_shown(
     assert run["steps"][-1]["ok"] is None
 
 
-def test_a_killed_apply_is_there(reconciler: Reconciler, service: Service) -> None:
+def test_killed_apply_is_in_the_history(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", delay_s=2.0))
     command = [sys.executable, "-m", "reconciler", "apply", "--yes"]
@@ -234,7 +234,7 @@ def test_of_a_key_each_revision_is_shown_with_what_was_declared(
     assert reconciler("history", "b").out.count("\n#") == 1
 
 
-def test_a_key_that_is_gone_from_the_manifest_is_not_forgotten(
+def test_key_that_is_gone_from_the_manifest_is_not_forgotten(
     reconciler: Reconciler, two_revisions: None
 ) -> None:
     write(manifest("a"))
@@ -249,7 +249,7 @@ def test_a_key_that_is_gone_from_the_manifest_is_not_forgotten(
         ("x", "reconciler history"),
     ],
 )
-def test_a_key_that_nobody_heard_of(reconciler: Reconciler, key: str, fix: str) -> None:
+def test_key_that_nobody_heard_of(reconciler: Reconciler, key: str, fix: str) -> None:
     write(manifest("resnet50"))
     reconciler("apply", "--yes")
     said = reconciler("history", key)
@@ -262,7 +262,7 @@ def test_a_key_that_nobody_heard_of(reconciler: Reconciler, key: str, fix: str) 
 # ── KEY, or PATH ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> None:
+def test_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/jobs.yaml")
     reconciler("apply", "--yes", "stack")
     for words, key in (
@@ -280,14 +280,14 @@ def test_the_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -
 
 
 @pytest.mark.parametrize("words", [["none.yaml"], ["./a"], ["a", "none"], ["a", "b", "."], ["stack", "none"]])
-def test_a_path_that_is_none(reconciler: Reconciler, words: list[str]) -> None:
+def test_missing_path_is_wrong_use(reconciler: Reconciler, words: list[str]) -> None:
     write(manifest("a"), "stack/jobs.yaml")
     said = reconciler("history", *words)
     assert said.code == 64
     assert "no such path" in said.err
 
 
-def test_a_key_whose_code_lies_in_a_directory_of_its_name(reconciler: Reconciler) -> None:
+def test_key_whose_code_lies_in_a_directory_of_its_name(reconciler: Reconciler) -> None:
     write(manifest("a"))
     write("import torch\n", "a/train.py")
     reconciler("apply", "--yes")
@@ -346,7 +346,7 @@ def test_what_does_not_fit_together(
     assert said.out == ""
 
 
-def test_a_revision_whose_declaration_is_not_on_record(reconciler: Reconciler, two_revisions: None) -> None:
+def test_revision_whose_declaration_is_not_on_record(reconciler: Reconciler, two_revisions: None) -> None:
     sql("UPDATE reconciler_revisions SET declared = NULL WHERE number = 1")
     said = reconciler("history", "a", "--diff", "1", "2")
     assert said.code == 1
@@ -354,7 +354,7 @@ def test_a_revision_whose_declaration_is_not_on_record(reconciler: Reconciler, t
     assert "its declaration is not on record" in reconciler("history", "a").out
 
 
-def test_a_key_that_was_renamed_keeps_its_past(reconciler: Reconciler, two_revisions: None) -> None:
+def test_key_that_was_renamed_keeps_its_past(reconciler: Reconciler, two_revisions: None) -> None:
     shown = reconciler("history", "a", "--diff", "1", "2")
     assert shown.code == 0
     text = manifest("a", "b").replace("lr: 0.1", "lr: 0.01", 1)
@@ -492,7 +492,7 @@ def test_records_says_another_store(reconciler: Reconciler, service: Service, tm
 
 
 @pytest.mark.parametrize("arguments", [[], ["a"], ["--prune", "--yes"], ["--json"]])
-def test_a_store_that_is_away_is_1(reconciler: Reconciler, arguments: list[str]) -> None:
+def test_store_that_is_away_is_1(reconciler: Reconciler, arguments: list[str]) -> None:
     write(manifest("a"))
     write("this is no database, " * 100, ".reconciler/records.sqlite3")
     said = reconciler("history", *arguments)
@@ -501,14 +501,14 @@ def test_a_store_that_is_away_is_1(reconciler: Reconciler, arguments: list[str])
     assert "the record store cannot be read" in said.err
 
 
-def test_a_run_that_goes_on_is_shown_while_its_lock_is_held(
+def test_run_that_goes_on_is_shown_while_its_lock_is_held(
     reconciler: Reconciler, two_revisions: None
 ) -> None:
     with OtherProcess():
         assert reconciler("history").code == 0
 
 
-def test_an_invalid_manifest_is_what_it_is_everywhere(reconciler: Reconciler) -> None:
+def test_invalid_manifest_is_what_it_is_everywhere(reconciler: Reconciler) -> None:
     write(manifest("a").replace("stack: test", "stack: Test"))
     assert reconciler("history").code == 65
     assert reconciler("history", "--nonsense").code == 64

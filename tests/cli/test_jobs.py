@@ -179,7 +179,7 @@ def test_what_cannot_be_searched_in_parts_is_wrong_use(
     assert len(service.app.requests) == 0
 
 
-def test_a_job_on_the_seam_of_two_searches_is_listed_once(
+def test_job_on_the_seam_of_two_searches_is_listed_once(
     reconciler: Reconciler, service: Service, time: SharedTime
 ) -> None:
     time.sleep(1 - time.now() % 1)
@@ -216,9 +216,7 @@ def test_list_gives_whole_jobs_to_programs(reconciler: Reconciler, service: Serv
     assert item["future"] == {"field": [1, {"x": None}]}
 
 
-def test_a_job_that_cannot_be_read_is_told_and_hides_no_other(
-    reconciler: Reconciler, service: Service
-) -> None:
+def test_job_that_cannot_be_read_is_told_and_hides_no_other(reconciler: Reconciler, service: Service) -> None:
     put(service, "good")
     put(service, "bad")
     service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs"))
@@ -228,20 +226,20 @@ def test_a_job_that_cannot_be_read_is_told_and_hides_no_other(
     assert "bad: status.phase missing" in said.err
 
 
-def test_a_condition_that_the_service_does_not_know_is_its_refusal(reconciler: Reconciler) -> None:
+def test_condition_that_the_service_does_not_know_is_its_refusal(reconciler: Reconciler) -> None:
     said = reconciler("jobs", "list", "--filter", "colour:in:red")
     assert (said.code, said.out) == (1, "")
     assert "ModelArts.2807" in said.err
 
 
-def test_a_name_on_the_service_cannot_steer_the_terminal(reconciler: Reconciler, service: Service) -> None:
+def test_name_on_the_service_cannot_steer_the_terminal(reconciler: Reconciler, service: Service) -> None:
     put(service, description="\x1b[31mred\x9b\u202e")
     for arguments in (["jobs", "list"], ["jobs", "show", "resnet50"], ["jobs", "show", "resnet50", "--json"]):
         out = reconciler(*arguments).out
         assert not set("\x1b\x9b") & set(out)
 
 
-def test_a_log_steers_neither_the_terminal_nor_a_ci_service(
+def test_log_steers_neither_the_terminal_nor_a_ci_service(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(service)
@@ -282,7 +280,7 @@ def test_show_is_all_that_the_service_told(reconciler: Reconciler, service: Serv
     assert "      - name: " not in text
 
 
-def test_the_tokens_of_endpoints_are_in_no_output(reconciler: Reconciler, service: Service) -> None:
+def test_tokens_of_endpoints_are_in_no_output(reconciler: Reconciler, service: Service) -> None:
     job = put(service)
     token = f"token-{job.id}"
     service.store.edit(
@@ -302,7 +300,7 @@ def test_the_tokens_of_endpoints_are_in_no_output(reconciler: Reconciler, servic
     assert lab == {"url": f"https://{job.id}.modelarts.invalid/jupyter-lab", "token": "(sensitive)"}
 
 
-def test_a_secret_of_the_manifest_is_not_shown_either(
+def test_secret_of_the_manifest_is_not_shown_either(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_tell-nobody")
@@ -319,9 +317,7 @@ def test_a_secret_of_the_manifest_is_not_shown_either(
 
 @pytest.mark.parametrize("named", [NO_ID, "no-such-name", "..", "batch-delete", "a b"])
 @pytest.mark.parametrize("verb", ["show", "logs", "events", "metrics", "terminate", "delete", "wait"])
-def test_a_job_that_is_not_there_is_1(
-    reconciler: Reconciler, service: Service, verb: str, named: str
-) -> None:
+def test_job_that_is_not_there_is_1(reconciler: Reconciler, service: Service, verb: str, named: str) -> None:
     said = reconciler("jobs", verb, named)
     assert (said.code, said.out) == (1, "")
     assert "no such job" in said.err
@@ -348,7 +344,7 @@ def test_logs_print_the_log_and_nothing_else(
     assert reconciler("jobs", "logs", job.id, "--lines", "2", "--json").document["log"].count("\n") == 2
 
 
-def test_the_link_to_the_whole_log(reconciler: Reconciler, service: Service) -> None:
+def test_link_to_the_whole_log(reconciler: Reconciler, service: Service) -> None:
     job = put(service)
     said = reconciler("jobs", "logs", job.id, "--url")
     assert said.out.startswith("https://")
@@ -404,7 +400,7 @@ def test_what_of_a_growing_log_is_new(
     assert unseen(content, full_size, seen, is_last=is_last) == expected
 
 
-def test_the_last_lines_of_a_text() -> None:
+def test_last_lines_of_a_text() -> None:
     assert [last_lines("a\nb\nc", n) for n in (0, 1, 2, 9)] == ["", "c", "b\nc", "a\nb\nc"]
 
 
@@ -462,7 +458,7 @@ def test_events_between_two_times_and_from_one_on(
     assert reconciler("jobs", "events", job.id, "--since", "1h", "--until", "2h").code == 64
 
 
-def test_the_source_of_events_is_no_question_for_this_cloud(reconciler: Reconciler, service: Service) -> None:
+def test_source_of_events_is_no_question_for_this_cloud(reconciler: Reconciler, service: Service) -> None:
     job = put(service)
     said = reconciler("jobs", "events", job.id, "--source", "K8S")
     assert (said.code, said.out) == (1, "")
@@ -546,7 +542,7 @@ def test_all_jobs_are_checked_before_the_first_is_touched(
 
 
 @pytest.mark.parametrize(("verb", "phase"), [("terminate", "Running"), ("delete", "Completed")])
-def test_a_job_that_a_stack_owns_needs_force(
+def test_job_that_a_stack_owns_needs_force(
     reconciler: Reconciler, service: Service, verb: str, phase: str
 ) -> None:
     job = put(service, description=OWNED, phase=phase)
@@ -576,7 +572,7 @@ def test_what_was_terminated_by_hand_shows_in_the_next_plan(reconciler: Reconcil
     assert "terminated outside the manifest" in reconciler("plan", "--show-keep").out
 
 
-def test_a_terminate_that_comes_too_late_has_what_it_wanted(reconciler: Reconciler, service: Service) -> None:
+def test_terminate_that_comes_too_late_has_what_it_wanted(reconciler: Reconciler, service: Service) -> None:
     job = put(service)
     late = Fault(Effect.ANSWER_AFTER, operation="StopTrainingJob", status=409, code="ModelArts.2796")
     service.app.faults.add(late)
@@ -610,7 +606,7 @@ def test_one_job_that_cannot_be_terminated_stops_no_other(reconciler: Reconciler
     assert [phase_of(service, job) for job in jobs] == ["Terminating", "Running", "Terminating"]
 
 
-def test_a_terminate_without_the_right_to_it_is_7(reconciler: Reconciler, service: Service) -> None:
+def test_terminate_without_the_right_to_it_is_7(reconciler: Reconciler, service: Service) -> None:
     put(service)
     service.app.faults.add(
         Fault(Effect.ANSWER, operation="StopTrainingJob", status=403, code="ModelArts.0112")
@@ -629,7 +625,7 @@ def test_several_records_are_deleted_by_one_call(reconciler: Reconciler, service
 
 
 @pytest.mark.parametrize("names", [["one"], ["one", "two"]])
-def test_a_lost_answer_to_a_delete_is_looked_up(
+def test_lost_answer_to_a_delete_is_looked_up(
     reconciler: Reconciler, service: Service, names: list[str]
 ) -> None:
     for name in names:
@@ -690,14 +686,14 @@ def test_wait_for(reconciler: Reconciler, service: Service, goal: str, result: s
 
 
 @pytest.mark.parametrize(("goal", "code"), [("completed", 10), ("running", 10), ("ended", 0)])
-def test_a_terminated_job_is_an_end_but_not_the_one_hoped_for(
+def test_terminated_job_is_an_end_but_not_the_one_hoped_for(
     reconciler: Reconciler, service: Service, goal: str, code: int
 ) -> None:
     put(service, phase="Terminated")
     assert reconciler("jobs", "wait", "resnet50", "--for", goal).code == code
 
 
-def test_a_job_that_ends_badly_shows_the_end_of_its_log(reconciler: Reconciler, service: Service) -> None:
+def test_job_that_ends_badly_shows_the_end_of_its_log(reconciler: Reconciler, service: Service) -> None:
     run_for(service, "resnet50", 500, "Failed")
     said = reconciler("jobs", "wait", "resnet50")
     assert said.code == 10
@@ -714,7 +710,7 @@ def test_a_job_that_ends_badly_shows_the_end_of_its_log(reconciler: Reconciler, 
 
 
 @pytest.mark.parametrize(("timeout", "slept"), [("0s", 0), ("40s", 40)])
-def test_a_wait_that_runs_out_is_9(
+def test_wait_that_runs_out_is_9(
     reconciler: Reconciler, service: Service, time: SharedTime, timeout: str, slept: float
 ) -> None:
     put(service)
@@ -724,7 +720,7 @@ def test_a_wait_that_runs_out_is_9(
     assert sum(time.slept) == pytest.approx(slept)
 
 
-def test_a_bad_end_says_more_than_a_wait_that_ran_out(reconciler: Reconciler, service: Service) -> None:
+def test_bad_end_says_more_than_a_wait_that_ran_out(reconciler: Reconciler, service: Service) -> None:
     put(service, "forever")
     put(service, "broken", "Failed")
     said = reconciler("jobs", "wait", "forever", "broken", "--timeout", "30s", "--json")
@@ -732,7 +728,7 @@ def test_a_bad_end_says_more_than_a_wait_that_ran_out(reconciler: Reconciler, se
     assert [job["result"] for job in said.document["jobs"]] == ["timed_out", "ended_badly"]
 
 
-def test_a_wait_bears_with_a_service_that_fails_for_a_while(reconciler: Reconciler, service: Service) -> None:
+def test_wait_bears_with_a_service_that_fails_for_a_while(reconciler: Reconciler, service: Service) -> None:
     run_for(service, "resnet50", 30)
     service.app.faults.add(
         Fault(Effect.ANSWER, operation="ShowTrainingJobDetails", nth=2, count=12, status=503)
@@ -742,7 +738,7 @@ def test_a_wait_bears_with_a_service_that_fails_for_a_while(reconciler: Reconcil
     assert "cannot be read at the moment" in said.err
 
 
-def test_a_wait_gives_up_on_a_service_that_fails_for_good(reconciler: Reconciler, service: Service) -> None:
+def test_wait_gives_up_on_a_service_that_fails_for_good(reconciler: Reconciler, service: Service) -> None:
     job = put(service)
     service.app.faults.add(
         Fault(Effect.ANSWER, operation="ShowTrainingJobDetails", nth=2, count=None, status=503)
@@ -750,7 +746,7 @@ def test_a_wait_gives_up_on_a_service_that_fails_for_good(reconciler: Reconciler
     assert reconciler("jobs", "wait", job.id).code == 8
 
 
-def test_a_job_that_is_deleted_meanwhile_is_unknown(
+def test_job_that_is_deleted_meanwhile_is_unknown(
     reconciler: Reconciler, service: Service, time: SharedTime
 ) -> None:
     job = put(service)
@@ -760,7 +756,7 @@ def test_a_job_that_is_deleted_meanwhile_is_unknown(
     assert said.document["jobs"][0]["result"] == "gone"
 
 
-def test_a_phase_that_nobody_knows_decides_nothing(reconciler: Reconciler, service: Service) -> None:
+def test_phase_that_nobody_knows_decides_nothing(reconciler: Reconciler, service: Service) -> None:
     put(service, phase="Hibernating")
     assert reconciler("jobs", "wait", "resnet50", "--for", "ended", "--timeout", "1m").code == 9
 
@@ -818,7 +814,7 @@ def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str
     assert "Traceback" not in said.err
 
 
-def test_the_target_is_that_of_the_stack_that_path_means(reconciler: Reconciler, service: Service) -> None:
+def test_target_is_that_of_the_stack_that_path_means(reconciler: Reconciler, service: Service) -> None:
     job = put(service)
     write(manifest("a").replace("stack: test", "stack: Test"))
     write(manifest("a", url=service.url), "elsewhere/jobs.yaml")
@@ -829,7 +825,7 @@ def test_the_target_is_that_of_the_stack_that_path_means(reconciler: Reconciler,
     assert reconciler("flavors", "elsewhere").code == 0
 
 
-def test_the_local_target_is_asked_like_any_other(
+def test_local_target_is_asked_like_any_other(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(manifest("a"))

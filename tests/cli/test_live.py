@@ -273,7 +273,7 @@ def a_screen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return stream
 
 
-def test_a_job_of_two_actions_counts_once_and_its_retry_not_at_all(
+def test_job_of_two_actions_counts_once_and_its_retry_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     a_screen(monkeypatch)

@@ -61,7 +61,7 @@ def test_every_command_uses_the_records_beside_a_local_target(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_apply_is_recorded_beside_a_local_target(
+def test_apply_is_recorded_beside_a_local_target(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     assert reconciler("apply", "--yes", *way(monkeypatch)).code == 0
@@ -70,7 +70,7 @@ def test_an_apply_is_recorded_beside_a_local_target(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_saved_plan_of_a_local_target_is_recorded_beside_it(
+def test_saved_plan_of_a_local_target_is_recorded_beside_it(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     options = way(monkeypatch)
@@ -88,14 +88,14 @@ def test_doctor_names_the_file_beside_a_local_target(reconciler: Reconciler) -> 
     assert records["detail"].startswith(f"this machine's file {RECORDS.absolute()}")
 
 
-def test_a_password_of_a_store_that_is_not_used_stays_secret(reconciler: Reconciler) -> None:
+def test_password_of_a_store_that_is_not_used_stays_secret(reconciler: Reconciler) -> None:
     write(manifest("a").replace("a of the test", "tell-nobody-3"))
     said = reconciler("plan", "--json", "--records", "postgresql://me:tell-nobody-3@127.0.0.1:1/r")
     assert said.code == 0
     assert "tell-nobody-3" not in said.out + said.err
 
 
-def test_an_address_that_is_none_is_wrong_use_on_a_local_target_too(reconciler: Reconciler) -> None:
+def test_address_that_is_none_is_wrong_use_on_a_local_target_too(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert reconciler("plan", "--records", "ftp://x/y").code == 64
 

@@ -53,7 +53,7 @@ def test_what_may_create_needs_it(reconciler: Reconciler, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["drift", "destroy --yes", "history", "unlock --yes", "validate"])
-def test_a_value_that_is_not_sensitive_is_needed_all_the_same(
+def test_value_that_is_not_sensitive_is_needed_all_the_same(
     reconciler: Reconciler, service: Service, command: str
 ) -> None:
     text = with_secrets(manifest("a", "b", url=service.url, more=VARIABLES))

@@ -23,7 +23,7 @@ LAST_LINE = "Plan: {} to create, {} to update, {} to replace, {} to terminate, {
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_main_job(reconciler: Reconciler) -> None:
+def test_first_apply_and_replace_end_with_nothing_to_do(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(1, 0, 0, 0, 0)
     assert "succeeded create a" in reconciler("apply", "--yes").out
@@ -37,7 +37,7 @@ def test_the_main_job(reconciler: Reconciler) -> None:
     assert reconciler("plan", "--json").document["actions"][0]["before"]["name"] == "a-r2"
 
 
-def test_the_plan_document(reconciler: Reconciler) -> None:
+def test_plan_document_has_its_fields_in_order(reconciler: Reconciler) -> None:
     path = write(manifest("a", "b"))
     document = reconciler("plan", "--json").document
     assert list(document) == [
@@ -70,7 +70,7 @@ def test_the_plan_document(reconciler: Reconciler) -> None:
     assert re.fullmatch("sha256:[0-9a-f]{64}", document["manifest_digest"])
 
 
-def test_the_same_plan_twice_is_the_same_bytes(reconciler: Reconciler, service: Service) -> None:
+def test_same_plan_twice_is_the_same_bytes(reconciler: Reconciler, service: Service) -> None:
     write(manifest("b", "a", url=service.url))
     first, second = (re.sub('"created_at": ".*"', "", reconciler("plan", "--json").out) for _ in range(2))
     assert first == second
@@ -113,14 +113,14 @@ def test_apply_tells_its_steps_as_json_lines(reconciler: Reconciler) -> None:
     assert said.events[-1]["summary"]["done"] == 1
 
 
-def test_the_last_line_is_apply_completed_also_where_nobody_confirmed(reconciler: Reconciler) -> None:
+def test_last_line_is_apply_completed_also_where_nobody_confirmed(reconciler: Reconciler) -> None:
     write(manifest("a"))
     said = reconciler("apply", "--json")
     assert said.code == 3
     assert said.events[-1]["type"] == "apply_completed"
 
 
-def test_a_failed_action_carries_the_services_words(reconciler: Reconciler, service: Service) -> None:
+def test_failed_action_carries_the_services_words(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     service.app.faults.add(
         Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
@@ -149,7 +149,7 @@ def test_only_narrows_the_view_and_terminates_nothing_unseen(reconciler: Reconci
     assert reconciler("plan", "--only", "b").code == 0  # owned, and declared no more
 
 
-def test_a_path_that_does_not_cover_the_stack_terminates_nothing(reconciler: Reconciler) -> None:
+def test_path_that_does_not_cover_the_stack_terminates_nothing(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/root.yaml")
     write("jobs:\n" + manifest("b").split("jobs:\n")[1], "stack/more/b.yaml")
     assert reconciler("apply", "--yes", "stack").code == 0
@@ -223,7 +223,7 @@ variables:
 """
 
 
-def test_a_secret_is_in_no_output(
+def test_secret_is_in_no_output(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
@@ -287,7 +287,7 @@ def test_schemas_are_printed(reconciler: Reconciler) -> None:
     assert reconciler("schema").out == reconciler("schema", "manifest").out
 
 
-def test_the_tables_that_decide_are_printed(reconciler: Reconciler) -> None:
+def test_tables_that_decide_are_printed(reconciler: Reconciler) -> None:
     assert "Terminating" in reconciler("explain", "states").out
     rules = [line.split()[:2] for line in reconciler("explain", "rules").out.splitlines()[2:]]
     assert rules[: len(RULES)] == [[str(number), rule.name] for number, rule in enumerate(RULES, start=1)]
@@ -299,7 +299,7 @@ def test_the_tables_that_decide_are_printed(reconciler: Reconciler) -> None:
 # --- as a process
 
 
-def test_the_first_ctrl_c_lets_what_is_in_flight_finish(service: Service, tmp_path: Path) -> None:
+def test_first_ctrl_c_lets_what_is_in_flight_finish(service: Service, tmp_path: Path) -> None:
     write(manifest(*(f"job-{n}" for n in range(40)), url=service.url))
     service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", delay_s=0.2, count=999))
     process = subprocess.Popen(
@@ -326,7 +326,7 @@ def test_the_first_ctrl_c_lets_what_is_in_flight_finish(service: Service, tmp_pa
     assert events[-1]["summary"]["done"] == done
 
 
-def test_the_emulator_says_where_it_listens_and_stops_when_told(tmp_path: Path) -> None:
+def test_emulator_says_where_it_listens_and_stops_when_told(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "reconciler", "emulator", "serve", "--data", "jobs.db", "--speed", "60"],
         stdout=subprocess.PIPE,

@@ -56,7 +56,7 @@ def test_records_of_a_real_service_are_private_too(reconciler: Reconciler, servi
     assert modes() == {}
 
 
-def test_a_store_named_inside_the_directory_is_private(reconciler: Reconciler, service: Service) -> None:
+def test_store_named_inside_the_directory_is_private(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url, more="records: sqlite:///.reconciler/own.db\n"))
     with umask(0o000):
         assert reconciler("apply", "--yes").code == 0
@@ -66,7 +66,7 @@ def test_a_store_named_inside_the_directory_is_private(reconciler: Reconciler, s
 
 @pytest.mark.parametrize("command", ["plan", "drift", "history", "unlock --yes", "apply --yes"])
 @pytest.mark.parametrize("where", ["local", "service"])
-def test_a_directory_that_others_can_read_is_closed_when_it_is_opened(
+def test_directory_that_others_can_read_is_closed_when_it_is_opened(
     reconciler: Reconciler, service: Service, command: str, where: str
 ) -> None:
     url = service.url if where == "service" else None
@@ -98,13 +98,13 @@ def test_tightening_gives_nothing_and_follows_no_link(tmp_path: Path) -> None:
     directory.chmod(0o700)
 
 
-def test_a_private_file_that_is_there_keeps_what_it_holds(tmp_path: Path) -> None:
+def test_private_file_that_is_there_keeps_what_it_holds(tmp_path: Path) -> None:
     private_file(tmp_path / "a", "first")
     private_file(tmp_path / "a", "second")
     assert (tmp_path / "a").read_text(encoding="utf-8") == "first"
 
 
-def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
+def test_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".reconciler").write_text("", encoding="utf-8")
     with pytest.raises(FileExistsError):
         record_directory(tmp_path)

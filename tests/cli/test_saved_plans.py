@@ -100,7 +100,7 @@ def every_action(reconciler: Reconciler, service: Service) -> dict[str, Any]:
 # ── the file ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_is_the_document_of_plan_json_and_what_is_needed_to_carry_it_out(
+def test_saved_plan_is_the_document_of_plan_json_and_what_an_apply_needs(
     reconciler: Reconciler, service: Service
 ) -> None:
     write(manifest("a", "b", "c", url=service.url))
@@ -189,7 +189,7 @@ def test_plan_of_a_name_with_the_letters_of_a_secret_is_not_saved(
     assert "a secret that cannot be saved" in said.err
 
 
-def test_a_secret_that_nobody_could_find_again_is_not_saved(
+def test_secret_that_nobody_could_find_again_is_not_saved(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_TOKEN", SECRET)
@@ -207,7 +207,7 @@ def test_a_secret_that_nobody_could_find_again_is_not_saved(
     assert "s3cr3t-word" not in said.out + said.err
 
 
-def test_a_dollar_sign_that_is_meant_is_the_same_when_it_is_applied(
+def test_dollar_sign_that_is_meant_is_the_same_when_it_is_applied(
     reconciler: Reconciler, service: Service
 ) -> None:
     text = manifest("a", url=service.url)
@@ -266,7 +266,7 @@ def test_show_reads_what_a_later_version_wrote(reconciler: Reconciler, service: 
 # ── carried out ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_is_carried_out_without_any_manifest(
+def test_saved_plan_is_carried_out_without_any_manifest(
     reconciler: Reconciler, service: Service, every_action: dict[str, Any]
 ) -> None:
     said = carry_out(reconciler)
@@ -282,7 +282,7 @@ def test_it_is_carried_out_without_any_manifest(
     assert reconciler("plan", "--detailed-exitcode").code == 0
 
 
-def test_a_second_time_it_is_stale(
+def test_second_time_it_is_stale(
     reconciler: Reconciler, service: Service, every_action: dict[str, Any]
 ) -> None:
     assert carry_out(reconciler).code == 0
@@ -291,7 +291,7 @@ def test_a_second_time_it_is_stale(
     assert changes(service) == before
 
 
-def test_it_tells_its_steps_as_json_lines(
+def test_apply_of_a_saved_plan_writes_its_steps_as_json_lines(
     reconciler: Reconciler, service: Service, every_action: dict[str, Any]
 ) -> None:
     said = carry_out(reconciler, "--json")
@@ -311,7 +311,7 @@ def test_it_asks(reconciler: Reconciler, service: Service, every_action: dict[st
     assert changes(service) == []
 
 
-def test_it_is_remembered_as_any_apply(
+def test_apply_of_a_saved_plan_is_recorded_as_any_apply(
     reconciler: Reconciler, service: Service, every_action: dict[str, Any]
 ) -> None:
     assert carry_out(reconciler).code == 0
@@ -323,7 +323,7 @@ def test_it_is_remembered_as_any_apply(
     assert newest["declared"]["immutable"]["algorithm"]["parameters"] == {"lr": {"value": "0.2"}}
 
 
-def test_the_plan_file_may_be_elsewhere_and_so_may_we(
+def test_plan_file_may_be_elsewhere_and_so_may_we(
     reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The local target and the records are found from the plan file on."""
@@ -343,7 +343,7 @@ def test_the_plan_file_may_be_elsewhere_and_so_may_we(
 
 
 @pytest.mark.parametrize("way", ["manifest", "option", "variable"])
-def test_the_records_are_where_they_were(
+def test_records_are_where_they_were(
     reconciler: Reconciler,
     service: Service,
     tmp_path: Path,
@@ -386,7 +386,7 @@ def environments(service: Service) -> Any:
     return only(service).body["algorithm"]["environments"]
 
 
-def test_a_secret_comes_from_where_it_came_from(
+def test_secret_comes_from_where_it_came_from(
     reconciler: Reconciler, service: Service, needs_token: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_TOKEN", "another " + SECRET)
@@ -407,7 +407,7 @@ def test_or_from_what_is_given_now(
     assert environments(service) == {"TOKEN": f"Bearer {SECRET}"}
 
 
-def test_a_file_of_values_is_looked_for_again(reconciler: Reconciler, service: Service) -> None:
+def test_file_of_values_is_looked_for_again(reconciler: Reconciler, service: Service) -> None:
     write("variables: {token: {sensitive: true}}\n" + with_token(manifest("a", url=service.url)))
     write(f"token: '{SECRET}'\n", "secrets/values.yml")
     save(reconciler, "--var-file", "secrets/values.yml")
@@ -416,7 +416,7 @@ def test_a_file_of_values_is_looked_for_again(reconciler: Reconciler, service: S
     assert environments(service) == {"TOKEN": f"Bearer {SECRET}"}
 
 
-def test_a_secret_that_is_not_there_is_65_and_says_what_to_do(
+def test_secret_that_is_not_there_is_65_and_says_what_to_do(
     reconciler: Reconciler, service: Service, needs_token: None
 ) -> None:
     service.app.requests.clear()
@@ -427,7 +427,7 @@ def test_a_secret_that_is_not_there_is_65_and_says_what_to_do(
     assert len(service.app.requests) == 0
 
 
-def test_a_secret_given_by_var_has_to_be_given_again(reconciler: Reconciler, service: Service) -> None:
+def test_secret_given_by_var_has_to_be_given_again(reconciler: Reconciler, service: Service) -> None:
     write(with_token(manifest("a", url=service.url, more=TOKEN)))
     save(reconciler, "--var", f"token={SECRET}")
     said = carry_out(reconciler)
@@ -437,7 +437,7 @@ def test_a_secret_given_by_var_has_to_be_given_again(reconciler: Reconciler, ser
     assert carry_out(reconciler, "--var", f"token={SECRET}").code == 0
 
 
-def test_a_plan_without_new_bodies_needs_no_secret(
+def test_plan_without_new_bodies_needs_no_secret(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_TOKEN", SECRET)
@@ -464,7 +464,7 @@ def test_pending_that_runs_by_now_is_fine(
     assert carry_out(reconciler).code == 0
 
 
-def test_a_job_that_is_kept_may_complete_meanwhile(
+def test_job_that_is_kept_may_complete_meanwhile(
     reconciler: Reconciler, service: Service, every_action: dict[str, Any]
 ) -> None:
     service.store.set_phase(named(service, "same").id, "Completed")
@@ -535,7 +535,7 @@ def test_what_moved_makes_it_stale_and_nothing_is_done(
     assert changes(service) == []
 
 
-def test_the_page_shows_what_is_said(
+def test_page_shows_what_is_said(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What goes to stderr is not written by `docs.generate`."""
@@ -614,7 +614,7 @@ def test_another_patch_version_is_fine(
     assert carry_out(reconciler).code == 0
 
 
-def test_a_workspace_that_cannot_be_read_is_8(
+def test_workspace_that_cannot_be_read_is_8(
     reconciler: Reconciler, service: Service, every_action: dict[str, Any]
 ) -> None:
     service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", status=503, count=None))
@@ -642,7 +642,7 @@ def test_a_workspace_that_cannot_be_read_is_8(
         (lambda text: text.replace('"format_version": "1.', '"format_version": "2.', 1), "format_version 2"),
     ],
 )
-def test_a_damaged_one_is_65(
+def test_damaged_one_is_65(
     reconciler: Reconciler, service: Service, damage: Callable[[str], str], words: str
 ) -> None:
     write(manifest("a", url=service.url))
@@ -656,7 +656,7 @@ def test_a_damaged_one_is_65(
     assert len(service.app.requests) == 0
 
 
-def test_the_output_of_plan_json_is_no_saved_plan(reconciler: Reconciler, service: Service) -> None:
+def test_output_of_plan_json_is_no_saved_plan(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     reconciler("plan", "-o", f"json={PLAN}")
     for said in (carry_out(reconciler), reconciler("show", str(PLAN))):
@@ -666,7 +666,7 @@ def test_the_output_of_plan_json_is_no_saved_plan(reconciler: Reconciler, servic
 
 @pytest.mark.parametrize("arguments", [["apply", "--yes", "--plan"], ["show"]])
 @pytest.mark.parametrize("file", ["no.plan", ".", "/dev/null"])
-def test_a_file_that_is_not_there_is_64(
+def test_file_that_is_not_there_is_64(
     reconciler: Reconciler, service: Service, arguments: list[str], file: str
 ) -> None:
     said = reconciler(*arguments, file)
@@ -754,7 +754,7 @@ def test_replace_of_a_job_that_ran_longer_than_lost_time_meanwhile_is_stale(
     assert bool(changes(service)) is (code == 0)
 
 
-def test_a_conflict_is_skipped_and_the_rest_is_done(reconciler: Reconciler, service: Service) -> None:
+def test_conflict_is_skipped_and_the_rest_is_done(reconciler: Reconciler, service: Service) -> None:
     service.store.create("p1", a_body("a", "somebody's"))
     write(manifest("a", "b", url=service.url))
     saved = save(reconciler)
@@ -772,7 +772,7 @@ def test_only_is_kept_to(reconciler: Reconciler, service: Service) -> None:
     assert only(service).body["metadata"]["name"] == "b"
 
 
-def test_a_failed_action_stops_no_other(reconciler: Reconciler, service: Service) -> None:
+def test_failed_action_stops_no_other(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", "b", url=service.url))
     save(reconciler)
     service.app.faults.add(
@@ -784,7 +784,7 @@ def test_a_failed_action_stops_no_other(reconciler: Reconciler, service: Service
     assert len(service.store.jobs()) == 1
 
 
-def test_a_lost_answer_makes_no_second_job(reconciler: Reconciler, service: Service) -> None:
+def test_lost_answer_makes_no_second_job(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     save(reconciler)
     service.app.faults.add(Fault(Effect.LOST_AFTER, operation="CreateTrainingJob"))
@@ -792,7 +792,7 @@ def test_a_lost_answer_makes_no_second_job(reconciler: Reconciler, service: Serv
     assert len(service.store.jobs()) == 1
 
 
-def test_it_waits_for_what_it_started(reconciler: Reconciler, service: Service) -> None:
+def test_apply_of_a_saved_plan_waits_for_what_it_started(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     save(reconciler)
     assert carry_out(reconciler, "--wait", "completed", "--timeout", "2h").code == 0
@@ -810,7 +810,7 @@ def test_variables_of_the_environment_that_shaped_the_plan_do_not_stand_in_its_w
 
 
 @pytest.mark.parametrize("options", [(), ("--only", "b")])
-def test_an_apply_that_cannot_begin_still_ends_its_events(
+def test_apply_that_cannot_begin_still_ends_its_events(
     reconciler: Reconciler, service: Service, options: tuple[str, ...]
 ) -> None:
     write(manifest("a", url=service.url))
@@ -846,7 +846,7 @@ def test_what_no_plan_of_ours_says_is_invalid(
 
 
 @pytest.mark.parametrize("option", ["user:hunter22@host/db", "host/db?user=u&password=hunter22"])
-def test_a_password_in_the_address_of_the_records_is_not_saved(
+def test_password_in_the_address_of_the_records_is_not_saved(
     reconciler: Reconciler, service: Service, option: str
 ) -> None:
     write(manifest("a", url=service.url))

@@ -13,7 +13,7 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_schema_is_up_to_date(name: str, reconciler: Reconciler) -> None:
+def test_schema_is_up_to_date(name: str, reconciler: Reconciler) -> None:
     written = (SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")
     assert reconciler("schema", name).out == written, f"reconciler schema {name} > schemas/{name}.schema.json"
 

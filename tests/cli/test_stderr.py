@@ -28,14 +28,14 @@ def lines(said: Said) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.err.splitlines()]
 
 
-def test_the_progress_of_an_apply_is_json_lines(reconciler: Reconciler) -> None:
+def test_progress_of_an_apply_is_json_lines(reconciler: Reconciler) -> None:
     write(manifest("a"))
     told = lines(reconciler("apply", "--yes", "--log-format", "json"))
     assert {"level": "info", "message": "create a: started"} in told
     assert all(line["level"] in ("info", "warning") for line in told)
 
 
-def test_an_error_is_a_json_line_that_says_what_where_why_and_how_to_fix_it(reconciler: Reconciler) -> None:
+def test_error_is_a_json_line_that_says_what_where_why_and_how_to_fix_it(reconciler: Reconciler) -> None:
     write(manifest("a").replace("spec:", "spce:"))
     said = reconciler("validate", "--log-format", "json")
     assert said.code == 65
@@ -69,7 +69,7 @@ def test_wrong_use_is_a_json_line(reconciler: Reconciler, arguments: list[str], 
     assert line["fix"] == fix
 
 
-def test_the_environment_says_the_form_of_wrong_use_too(
+def test_environment_says_the_form_of_wrong_use_too(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECONCILER_LOG_FORMAT", "json")
@@ -103,7 +103,7 @@ def test_whatever_ends_a_run_is_a_json_line(
     assert json.loads(line)["message"]
 
 
-def test_an_error_of_the_system_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_of_the_system_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     exit_codes.of_exception(PermissionError(13, "Permission denied", "a\x1b.yaml"))
     assert capsys.readouterr().err == "error: Permission denied\n  --> a\\x1b.yaml\n"
 
@@ -124,9 +124,7 @@ main()
 
 
 @pytest.mark.parametrize("module", ["reconciler.cli", "click", "reconciler.cli.commands.validate", "ruamel"])
-def test_an_interrupt_while_modules_are_imported_is_130_without_a_traceback(
-    module: str, tmp_path: Path
-) -> None:
+def test_interrupt_while_modules_are_imported_is_130_without_a_traceback(module: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
@@ -142,7 +140,7 @@ def test_an_interrupt_while_modules_are_imported_is_130_without_a_traceback(
     assert "Traceback" not in done.stderr
 
 
-def test_a_reader_that_has_gone_is_no_failure(tmp_path: Path) -> None:
+def test_reader_that_has_gone_is_no_failure(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "reconciler", "explain", "fields"]

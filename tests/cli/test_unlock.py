@@ -42,7 +42,7 @@ def answer(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", ["apply", "destroy"])
-def test_who_comes_second_is_told_who_since_when_from_where_and_how_long_yet(
+def test_refused_second_apply_names_holder_since_when_place_and_time_left(
     reconciler: Reconciler, command: str
 ) -> None:
     write(manifest("a"))
@@ -60,7 +60,7 @@ def test_who_comes_second_is_told_who_since_when_from_where_and_how_long_yet(
     assert "fix: wait until it is released; if its process is gone: reconciler unlock" in said.err
 
 
-def test_the_page_shows_what_is_said(reconciler: Reconciler) -> None:
+def test_page_shows_what_is_said(reconciler: Reconciler) -> None:
     page = (ROOT / "docs/records.md").read_text(encoding="utf-8")
     [shown] = re.findall(r"```text\n(error: another process holds .*?)```", page, re.S)
     write(manifest("a").replace("stack: test", "stack: vision"))
@@ -76,7 +76,7 @@ def test_other_stacks_and_targets_are_not_held_up(reconciler: Reconciler, servic
         assert reconciler("apply", "--yes").code == 0
 
 
-def test_a_holder_that_was_killed_holds_nobody_up(reconciler: Reconciler) -> None:
+def test_holder_that_was_killed_holds_nobody_up(reconciler: Reconciler) -> None:
     write(manifest("a"))
     with OtherProcess() as other:
         other.kill()
@@ -116,7 +116,7 @@ def test_without_a_terminal_it_names_the_flag(reconciler: Reconciler) -> None:
         assert reconciler("apply", "--yes").code == 6
 
 
-def test_a_broken_lock_is_free(reconciler: Reconciler) -> None:
+def test_broken_lock_is_free(reconciler: Reconciler) -> None:
     write(manifest("a"))
     with OtherProcess("bob"):
         said = reconciler("unlock", "--yes")
@@ -140,7 +140,7 @@ def test_it_asks(
         assert (reconciler("apply", "--yes").code == 6) == bool(code)
 
 
-def test_a_yes_is_for_the_holder_that_was_named(
+def test_yes_is_for_the_holder_that_was_named(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While somebody thought about it, bob ended, and carol began."""
@@ -194,7 +194,7 @@ def test_neither_the_service_nor_credentials_nor_secrets_are_needed(
         assert reconciler("unlock", "--yes").out == "The lock is broken.\n"
 
 
-def test_the_targets_identity_is_the_one_that_apply_locks(reconciler: Reconciler, service: Service) -> None:
+def test_targets_identity_is_the_one_that_apply_locks(reconciler: Reconciler, service: Service) -> None:
     """Found without connecting, and by connecting: both name one scope."""
     url = service.url.replace("127.0.0.1", "LocalHost") + "/"
     write(manifest("a", url=url))
@@ -214,7 +214,7 @@ def test_what_the_holder_wrote_steers_no_terminal(reconciler: Reconciler) -> Non
         assert "\x1b" not in reconciler("unlock", "--yes").err
 
 
-def test_a_store_that_is_away_is_1(reconciler: Reconciler) -> None:
+def test_store_that_is_away_is_1(reconciler: Reconciler) -> None:
     write(manifest("a"))
     write("this is no database, " * 100, ".reconciler/records.sqlite3")
     said = reconciler("unlock", "--yes")
@@ -245,7 +245,7 @@ def wait_for_lock(reconciler: Reconciler, *, held: bool) -> Said:
     raise AssertionError(said)
 
 
-def test_an_apply_whose_lock_is_broken_begins_nothing_more(reconciler: Reconciler, service: Service) -> None:
+def test_apply_whose_lock_is_broken_begins_nothing_more(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", "b", "c", "d", url=service.url))
     other = apply_elsewhere("--yes", "--parallelism", "1", slow=service)
     try:

@@ -64,7 +64,7 @@ def test_what_was_sent_at_create_is_kept(reconciler: Reconciler, service: Servic
 
 
 @pytest.mark.parametrize("before", [(), ("JobFailed",)], ids=["added", "edited"])
-def test_an_edit_is_sent_once(reconciler: Reconciler, service: Service, before: tuple[str, ...]) -> None:
+def test_edit_is_sent_once(reconciler: Reconciler, service: Service, before: tuple[str, ...]) -> None:
     declare(service, *before)
     assert reconciler("apply", "--yes").code == 0
     service.clock.advance(seconds=60)
@@ -81,7 +81,7 @@ def test_an_edit_is_sent_once(reconciler: Reconciler, service: Service, before: 
 
 
 @only_unechoed
-def test_an_update_says_what_the_service_does_not_report(reconciler: Reconciler, service: Service) -> None:
+def test_update_says_what_the_service_does_not_report(reconciler: Reconciler, service: Service) -> None:
     declare(service)
     assert reconciler("apply", "--yes").code == 0
     declare(service, "JobFailed")
@@ -90,7 +90,7 @@ def test_an_update_says_what_the_service_does_not_report(reconciler: Reconciler,
 
 
 @only_unechoed
-def test_a_fresh_checkout_keeps_with_a_warning(reconciler: Reconciler, service: Service) -> None:
+def test_fresh_checkout_keeps_with_a_warning(reconciler: Reconciler, service: Service) -> None:
     declare(service, "JobFailed")
     assert reconciler("apply", "--yes").code == 0
     shutil.rmtree(Path(".reconciler"))
@@ -122,7 +122,7 @@ def test_drift_of_what_is_not_reported_is_none(reconciler: Reconciler, service: 
 
 
 @only_unechoed
-def test_a_secret_in_it_is_never_shown(
+def test_secret_in_it_is_never_shown(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOPIC", "urn:smn:tell-nobody-2")
