@@ -33,7 +33,7 @@ def outcomes(url: str, count: int) -> list[int | None]:
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.5])
-def test_a_share_of_answers_fails_over_http(store: Store, probability: float) -> None:
+def test_share_of_answers_fails_over_http(store: Store, probability: float) -> None:
     app = create_app(store, faults=chaos(probability, seed=7))
     with running(app) as url:
         count = Counter(outcomes(url, 600))
@@ -69,7 +69,7 @@ def test_some_failures_come_after_the_effect(store: Store, a_job: MakeJob) -> No
     assert 5 < store.count("project") < 40
 
 
-def test_the_same_seed_fails_the_same_requests(store: Store) -> None:
+def test_same_seed_fails_the_same_requests(store: Store) -> None:
     runs = []
     for seed in (4, 4, 5):
         with running(create_app(store, faults=chaos(0.3, seed))) as url:
@@ -77,7 +77,7 @@ def test_the_same_seed_fails_the_same_requests(store: Store) -> None:
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_the_control_api_has_no_chaos(store: Store) -> None:
+def test_control_api_has_no_chaos(store: Store) -> None:
     app = create_app(store, control=True, faults=chaos(1.0))
     with running(app) as url, requests.Session() as session:
         assert {session.get(f"{url}/emulator/clock", timeout=10).status_code for _ in range(30)} == {200}
@@ -106,5 +106,5 @@ def test_help_says_what_chaos_does() -> None:
 
 
 @pytest.mark.parametrize("share", ["-0.1", "1.5", "many"])
-def test_a_share_that_is_none(share: str) -> None:
+def test_share_out_of_range_is_refused(share: str) -> None:
     assert CliRunner().invoke(cli, ["emulator", "serve", "--chaos", share]).exit_code == 2

@@ -16,7 +16,7 @@ from reconciler.emulator import ManualClock, Store, create_app
 Create = Callable[..., str]
 
 
-def test_there_is_no_control_unless_asked_for(store: Store) -> None:
+def test_control_is_not_found_unless_asked_for(store: Store) -> None:
     response = Client(create_app(store)).get("/emulator/jobs")
     assert (response.status_code, response.json["error_code"]) == (404, "APIGW.0101")
 
@@ -57,7 +57,7 @@ def test_phases(client: Client, create: Create, clock: ManualClock) -> None:
     assert client.post("/emulator/jobs/nowhere/hold").json["error_code"] == "ModelArts.2775"
 
 
-def test_the_requests_that_were_served(client: Client, create: Create) -> None:
+def test_requests_that_were_served(client: Client, create: Create) -> None:
     job_id = create()
     client.get("/v2/project/training-jobs/none")
     client.get("/nowhere")
@@ -135,7 +135,7 @@ def test_what_an_offset_counts(client: Client, create: Create) -> None:
         ("faults", {"chaos": 2}),
     ],
 )
-def test_a_wish_that_cannot_be_met(client: Client, path: str, body: Any) -> None:
+def test_wish_that_cannot_be_met(client: Client, path: str, body: Any) -> None:
     response = client.post(f"/emulator/{path}", json=body)
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
 

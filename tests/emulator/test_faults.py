@@ -55,7 +55,7 @@ def test_faults_come_with_the_application(store: Store) -> None:
     assert statuses(client, 2) == [500, 200]
 
 
-def test_a_throttled_answer_says_how_long_to_wait(app: Application, client: Client) -> None:
+def test_throttled_answer_says_how_long_to_wait(app: Application, client: Client) -> None:
     app.faults.add(Fault(Effect.ANSWER, status=429, code="APIGW.0308", message="Slow.", retry_after_s=7))
     response = client.post(SEARCH, json={})
     assert response.headers["Retry-After"] == "7"
@@ -91,13 +91,13 @@ def test_whether_a_failed_create_made_the_job(
     assert store.count("project") == made
 
 
-def test_a_truncated_answer_is_shorter_than_announced(app: Application, client: Client) -> None:
+def test_truncated_answer_is_shorter_than_announced(app: Application, client: Client) -> None:
     app.faults.add(Fault(Effect.TRUNCATED))
     response = client.post(SEARCH, json={})
     assert len(response.data) == int(response.headers["Content-Length"]) // 2
 
 
-def test_an_unreadable_answer_has_the_right_length(app: Application, client: Client) -> None:
+def test_unreadable_answer_has_the_right_length(app: Application, client: Client) -> None:
     app.faults.add(Fault(Effect.UNREADABLE))
     response = client.post(SEARCH, json={})
     assert (response.status_code, len(response.data)) == (200, int(response.headers["Content-Length"]))
@@ -114,7 +114,9 @@ def test_one_malformed_job_among_good_ones(app: Application, client: Client, cre
 
 
 @pytest.mark.parametrize("path", ["search", "details"])
-def test_a_phase_nobody_knows(app: Application, client: Client, create: Create, path: str) -> None:
+def test_unknown_phase_is_reported_as_it_is(
+    app: Application, client: Client, create: Create, path: str
+) -> None:
     job_id = create()
     app.faults.add(Fault(Effect.UNKNOWN_PHASE))
     if path == "search":
@@ -126,7 +128,7 @@ def test_a_phase_nobody_knows(app: Application, client: Client, create: Create, 
 
 
 @pytest.mark.parametrize("effect", [Effect.MALFORMED_JOB, Effect.UNKNOWN_PHASE, Effect.UNREADABLE])
-def test_an_answer_without_a_job_stays_an_answer(app: Application, client: Client, effect: Effect) -> None:
+def test_answer_without_a_job_stays_an_answer(app: Application, client: Client, effect: Effect) -> None:
     app.faults.add(Fault(effect, count=2))
     assert client.post(SEARCH, json={}).status_code == 200
     assert client.put(f"{JOBS}/nowhere", json={}).status_code == 400
@@ -157,7 +159,7 @@ def pages(client: Client, count: int, **body: Any) -> list[tuple[int, list[str]]
         ({"operation": "CreateTrainingJob"}, [(5, ["a", "b"]), (5, ["c", "d"]), (5, ["e"])]),
     ],
 )
-def test_a_list_that_moved_between_two_pages(
+def test_list_that_moved_between_two_pages(
     app: Application, client: Client, create: Create, fault: dict[str, Any], read: list[Any]
 ) -> None:
     for name in "abcde":
@@ -166,7 +168,7 @@ def test_a_list_that_moved_between_two_pages(
     assert pages(client, 3) == read
 
 
-def test_a_list_that_counts_items_moves_too(app: Application, client: Client, create: Create) -> None:
+def test_list_that_counts_items_moves_too(app: Application, client: Client, create: Create) -> None:
     for name in "abcde":
         create(name)
     app.control_settings.offset_counts = "items"
@@ -174,9 +176,7 @@ def test_a_list_that_counts_items_moves_too(app: Application, client: Client, cr
     assert [names for _, names in pages(client, 2)] == [["a", "b"], ["c", "d"]]
 
 
-def test_a_moved_list_is_no_matter_for_anything_else(
-    app: Application, client: Client, create: Create
-) -> None:
+def test_moved_list_is_no_matter_for_anything_else(app: Application, client: Client, create: Create) -> None:
     app.faults.add(Fault(Effect.MOVED_LIST, count=None))
     job_id = create()
     assert client.get(f"{JOBS}/{job_id}").status_code == 200
@@ -192,12 +192,12 @@ ONLY_AS_A_FAULT = re.findall(
 )
 
 
-def test_the_page_lists_codes() -> None:
+def test_page_lists_codes() -> None:
     assert len(ONLY_AS_A_FAULT) > 12
 
 
 @pytest.mark.parametrize(("code", "status"), ONLY_AS_A_FAULT)
-def test_a_fault_can_answer_any_code(client: Client, code: str, status: str) -> None:
+def test_fault_can_answer_any_code(client: Client, code: str, status: str) -> None:
     fault = {"effect": "answer", "status": int(status), "code": code, "message": "So it is."}
     assert client.post("/emulator/faults", json=fault).status_code == 200
     response = client.post(SEARCH, json={})
@@ -206,7 +206,7 @@ def test_a_fault_can_answer_any_code(client: Client, code: str, status: str) -> 
     assert ("request_id" in dict(response.json or {})) is code.startswith("APIG")
 
 
-def test_a_delay_waits_real_seconds(store: Store) -> None:
+def test_delay_waits_real_seconds(store: Store) -> None:
     waited: list[float] = []
     client = Client(create_app(store, faults=[Fault(Effect.DELAY, delay_s=2.5)], sleep=waited.append))
     assert statuses(client, 2) == [200, 200]
@@ -234,12 +234,12 @@ def test_chaos_fails_its_share_of_requests(probability: float) -> None:
 
 
 @pytest.mark.parametrize("shift", [0, True, 1.0, 1 << 31])
-def test_a_list_that_cannot_move_so(shift: Any) -> None:
+def test_shift_of_no_whole_number_is_refused(shift: Any) -> None:
     with pytest.raises(ValueError, match="shift is a whole number"):
         Fault(Effect.MOVED_LIST, shift=shift)
 
 
 @pytest.mark.parametrize("bad", [{"nth": 0}, {"probability": 1.5}, {"delay_s": -1.0}])
-def test_a_fault_that_cannot_be(bad: dict[str, Any]) -> None:
+def test_fault_out_of_range_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="nth starts at 1"):
         Fault(Effect.ANSWER, **bad)

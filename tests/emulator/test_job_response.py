@@ -150,7 +150,7 @@ def test_tokens_of_the_web_tools_are_in_the_answer(client: Client, create: Creat
     assert tool.keys() == {"url", "token"}
 
 
-def test_an_experiment_is_known_by_its_id_only(client: Client, create: Create) -> None:
+def test_experiment_is_known_by_its_id_only(client: Client, create: Create) -> None:
     def reference(job_name: str, **asked: str) -> dict[str, str]:
         job_id = create(job_name, {"metadata.training_experiment_reference": asked})
         metadata = client.get(f"/v2/project/training-jobs/{job_id}").json["metadata"]
@@ -162,7 +162,7 @@ def test_an_experiment_is_known_by_its_id_only(client: Client, create: Create) -
     assert reference("four", name="another")["id"] != made["id"]
 
 
-def test_an_experiment_that_is_not_there(client: Client, create: Create, a_job: MakeJob) -> None:
+def test_missing_experiment_is_refused(client: Client, create: Create, a_job: MakeJob) -> None:
     create("one", {"metadata.training_experiment_reference": {"name": "mine"}})
     body = a_job("two", {"metadata.training_experiment_reference": {"id": "e1"}})
     response = client.post("/v2/project/training-jobs", json=body)
@@ -192,7 +192,7 @@ def test_without_noise_a_job_comes_back_as_it_was_sent(a_job: MakeJob, clock: Ma
     assert answer == sent | {"metadata": sent["metadata"] | given}
 
 
-def test_the_sent_body_is_kept_as_it_was(store: Store, client: Client, a_job: MakeJob) -> None:
+def test_sent_body_is_kept_as_it_was(store: Store, client: Client, a_job: MakeJob) -> None:
     sent = a_job(edits={"algorithm.inputs": [obs("d", "obs://b/in/")], "metadata.annotations": {"mine": "1"}})
     job_id = client.post("/v2/project/training-jobs", json=sent).json["metadata"]["id"]
     assert store.find(job_id).body == sent

@@ -44,7 +44,7 @@ def test_every_answer_names_its_request(client: Client) -> None:
 
 
 @pytest.mark.parametrize("second", ["first", "FIRST"])
-def test_a_name_is_taken_until_its_job_is_deleted(
+def test_name_is_taken_until_its_job_is_deleted(
     client: Client, create: Create, a_job: MakeJob, store: Store, second: str
 ) -> None:
     job_id = create("first")
@@ -62,7 +62,7 @@ def test_a_name_is_taken_until_its_job_is_deleted(
     assert client.post(JOBS, json=a_job(second)).status_code == 201
 
 
-def test_a_name_is_free_in_another_workspace_and_project(
+def test_name_is_free_in_another_workspace_and_project(
     client: Client, create: Create, a_job: MakeJob
 ) -> None:
     create("first")
@@ -88,7 +88,7 @@ def test_details_of_another_project_are_not_found(client: Client, create: Create
         ("GET", "/metrics/worker-0", None),
     ],
 )
-def test_an_unknown_id_is_a_bad_request_not_a_404(client: Client, method: str, path: str, body: Any) -> None:
+def test_unknown_id_is_a_bad_request_not_a_404(client: Client, method: str, path: str, body: Any) -> None:
     response = client.open(f"{JOBS}/{NOWHERE}{path}", method=method, json=body)
     assert response.status_code == 400
     assert response.json == {
@@ -153,7 +153,7 @@ def test_restart(
     assert shown["metadata"]["name"] == "resnet50-r1"
 
 
-def test_a_restarted_job_runs_again(client: Client, create: Create, clock: ManualClock) -> None:
+def test_restarted_job_runs_again(client: Client, create: Create, clock: ManualClock) -> None:
     job_id = create()
     clock.advance(hours=1)
     path = f"{JOBS}/{job_id}"
@@ -288,7 +288,7 @@ def test_update_refuses(client: Client, create: Create, update: dict[str, Any], 
     assert (response.status_code, response.json["error_code"]) == (400, code)
 
 
-def test_a_refused_update_changes_nothing(client: Client, create: Create, store: Store) -> None:
+def test_refused_update_changes_nothing(client: Client, create: Create, store: Store) -> None:
     job_id = create(edits={"metadata.description": "old"})
     store.set_phase(job_id, "Running")
     client.put(f"{JOBS}/{job_id}", json={"description": "new", "spec": {"schedule_policy": {"priority": 2}}})
@@ -321,7 +321,7 @@ def test_flavors_and_engines_of_the_documents_are_there(client: Client) -> None:
     )
 
 
-def test_the_quota_counts_finished_jobs_until_they_are_deleted(
+def test_quota_counts_finished_jobs_until_they_are_deleted(
     client: Client, create: Create, a_job: MakeJob, store: Store
 ) -> None:
     store.quota = 2
@@ -337,7 +337,7 @@ def test_the_quota_counts_finished_jobs_until_they_are_deleted(
     assert client.post(JOBS, json=a_job("three")).status_code == 201
 
 
-def test_the_quota_can_be_changed(client: Client, store: Store, a_job: MakeJob) -> None:
+def test_quota_can_be_changed(client: Client, store: Store, a_job: MakeJob) -> None:
     quotas = [{"resource": "job-num", "quota": 1}, {"resource": "visual-job-num", "quota": 5}]
     response = client.put("/v2/project/training-quotas", json={"user_id": "u", "quotas": quotas})
     assert (response.status_code, response.json) == (200, {"user_id": "u", "quotas": quotas})
@@ -357,7 +357,7 @@ def test_the_quota_can_be_changed(client: Client, store: Store, a_job: MakeJob) 
         ({"resource": "job-retention-enabled", "quota": 2}, "ModelArts.2816"),
     ],
 )
-def test_a_quota_that_cannot_be(client: Client, store: Store, item: dict[str, Any], code: str) -> None:
+def test_quota_that_cannot_be(client: Client, store: Store, item: dict[str, Any], code: str) -> None:
     quotas = [{"resource": "job-num", "quota": 7}, item]
     response = client.put("/v2/project/training-quotas", json={"quotas": quotas})
     assert (response.status_code, response.json["error_code"]) == (400, code)
@@ -396,6 +396,6 @@ def test_otc_changes_a_description_only(store: Store, create: Create) -> None:
         assert (refused.status_code, refused.json["error_code"]) == (400, "ModelArts.2788")
 
 
-def test_an_unknown_cloud_is_a_mistake(store: Store) -> None:
+def test_unknown_cloud_is_a_mistake(store: Store) -> None:
     with pytest.raises(ValueError, match="cloud must be one of huawei, otc"):
         create_app(store, cloud="aws")

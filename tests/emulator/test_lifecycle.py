@@ -35,7 +35,7 @@ def status(client: Client, job_id: str) -> dict[str, Any]:
         (1e6, "Completed", "Completed"),
     ],
 )
-def test_an_ordinary_life(
+def test_undisturbed_job_has_the_phase_of_its_age(
     client: Client, create: Create, clock: ManualClock, seconds: float, phase: str, secondary: str
 ) -> None:
     job_id = create()
@@ -55,7 +55,7 @@ def test_looking_often_is_the_same_as_looking_once(
     assert status(client, watched) == status(client, alone)
 
 
-def test_the_times_of_a_run(client: Client, create: Create, clock: ManualClock) -> None:
+def test_times_of_a_run(client: Client, create: Create, clock: ManualClock) -> None:
     born = clock.now_ms()
     job_id = create(edits={"spec.resource.node_count": 2})
     clock.advance(minutes=5)
@@ -89,7 +89,7 @@ def test_the_times_of_a_run(client: Client, create: Create, clock: ManualClock) 
         ({}, 1, 603, "Completed"),
     ],
 )
-def test_a_directed_life(
+def test_environments_of_a_job_direct_its_phases(
     client: Client,
     create: Create,
     clock: ManualClock,
@@ -134,7 +134,7 @@ def test_durations_are_told_to_the_store(a_job: MakeJob, clock: ManualClock) -> 
         assert status(client, job_id)["phase"] == "Terminating"
 
 
-def test_a_slow_delete_keeps_the_name(a_job: MakeJob, clock: ManualClock) -> None:
+def test_slow_delete_keeps_the_name(a_job: MakeJob, clock: ManualClock) -> None:
     with Store(clock=clock, durations=Durations(deleting=10)) as store:
         client, job = Client(create_app(store)), store.create("project", a_job("mine"))
         path = f"/v2/project/training-jobs/{job.id}"
@@ -160,7 +160,7 @@ def test_a_slow_delete_keeps_the_name(a_job: MakeJob, clock: ManualClock) -> Non
         ("Hibernating", "Hibernating"),
     ],
 )
-def test_a_job_lives_on_from_where_it_is_put(
+def test_job_lives_on_from_where_it_is_put(
     client: Client, create: Create, store: Store, clock: ManualClock, put: str, later: str
 ) -> None:
     job_id = create()
@@ -195,7 +195,7 @@ def test_duration_of_a_terminating_job_stands_still(
     assert status(client, job_id)["duration"] == 297_000  # 5 min without the 3 s before its start
 
 
-def test_a_held_job_stays_until_it_is_released(
+def test_held_job_stays_until_it_is_released(
     client: Client, create: Create, store: Store, clock: ManualClock
 ) -> None:
     job_id = create()
@@ -209,7 +209,7 @@ def test_a_held_job_stays_until_it_is_released(
     assert status(client, job_id)["phase"] == "Running"
 
 
-def test_a_held_job_that_is_terminated_stays_terminating(
+def test_held_job_that_is_terminated_stays_terminating(
     client: Client, create: Create, store: Store, clock: ManualClock
 ) -> None:
     job_id = create()

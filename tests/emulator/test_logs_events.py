@@ -80,7 +80,7 @@ def test_events_of_one_source(
         assert len(response.json["events"]) == response.json["total"] == count
 
 
-def test_a_route_plan_that_was_not_made(client: Client, running_job: str) -> None:
+def test_route_plan_that_was_not_made(client: Client, running_job: str) -> None:
     assert client.get(f"{running_job}/route_plan").json == {
         "job_id": running_job.rpartition("/")[2],
         "status": "failed",
@@ -91,12 +91,12 @@ def test_a_route_plan_that_was_not_made(client: Client, running_job: str) -> Non
 @pytest.mark.parametrize(
     "query", ["limit=101", "limit=0", "limit=x", "offset=-1", "order=up", "level=Loud", "start_time=noon"]
 )
-def test_a_bad_question_about_events(client: Client, running_job: str, query: str) -> None:
+def test_bad_question_about_events(client: Client, running_job: str, query: str) -> None:
     response = client.get(f"{running_job}/events?{query}")
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.50004000")
 
 
-def test_a_failure_is_an_error_event(client: Client, running_job: str, store: Store) -> None:
+def test_failure_is_an_error_event(client: Client, running_job: str, store: Store) -> None:
     store.set_phase(running_job.rpartition("/")[2], "Failed")
     newest = client.get(f"{running_job}/events").json["events"][0]
     assert (newest["level"], newest["message"]) == ("Error", "Training job failed.")
@@ -130,7 +130,7 @@ def test_stages(client: Client, create: Create, store: Store, phase: str, stages
     assert [stage["name"] for stage in record["stages"]] == stages
 
 
-def test_the_log_grows_while_the_job_runs(client: Client, running_job: str, clock: ManualClock) -> None:
+def test_log_grows_while_the_job_runs(client: Client, running_job: str, clock: ManualClock) -> None:
     def preview() -> Any:
         return client.get(f"{running_job}/tasks/worker-1/logs/preview").json
 
@@ -161,7 +161,7 @@ def test_lines_of_the_log(client: Client, running_job: str, query: str, start: s
 @pytest.mark.parametrize(
     ("kind", "how"), [("text/plain", "preview"), ("application/octet-stream", "download"), (None, "preview")]
 )
-def test_a_link_to_the_log(client: Client, running_job: str, kind: str | None, how: str) -> None:
+def test_link_to_the_log(client: Client, running_job: str, kind: str | None, how: str) -> None:
     headers = {"Content-Type": kind} if kind else {}
     url = client.get(f"{running_job}/tasks/worker-0/logs/url", headers=headers).json["obs_url"]
     assert url.startswith("https://")
@@ -186,6 +186,6 @@ def test_nothing_to_see_before_the_start(client: Client, create: Create, path: s
 
 
 @pytest.mark.parametrize("path", WATCHED)
-def test_a_task_the_job_does_not_have(client: Client, running_job: str, path: str) -> None:
+def test_task_the_job_does_not_have(client: Client, running_job: str, path: str) -> None:
     response = client.get(f"{running_job}/{path.format(task='worker-2')}")
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2820")

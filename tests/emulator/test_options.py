@@ -19,7 +19,7 @@ MakeJob = Callable[..., dict[str, Any]]
 PAGE = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text(encoding="utf-8")
 
 
-def test_a_strict_service(a_job: MakeJob) -> None:
+def test_strict_service_refuses_an_unknown_flavor(a_job: MakeJob) -> None:
     with served("--strict") as url, requests.Session() as session:
         body = a_job(edits={"spec.resource.flavor_id": "my.flavor"})
         refused = session.post(f"{url}{JOBS}", json=body, timeout=10).json()
@@ -38,13 +38,13 @@ def test_offsets_that_count_items(a_job: MakeJob) -> None:
     assert settings == {"offset_counts": "items"}
 
 
-def test_a_security_token_goes_with_a_key() -> None:
+def test_security_token_goes_with_a_key() -> None:
     said = CliRunner().invoke(cli, ["emulator", "serve", "--security-token", "t"])
     assert said.exit_code == 2
     assert "goes with --access-key" in said.output
 
 
 @pytest.mark.parametrize("option", ["--strict", "--item-offsets", "--security-token"])
-def test_an_option_is_in_the_help_and_on_the_page(option: str) -> None:
+def test_option_is_in_the_help_and_on_the_page(option: str) -> None:
     assert option in CliRunner().invoke(cli, ["emulator", "serve", "--help"]).output
     assert f"`{option}" in PAGE

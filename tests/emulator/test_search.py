@@ -34,7 +34,7 @@ def at(ms: int, **shift: float) -> str:
     return (datetime.fromtimestamp(ms / 1000, UTC) + timedelta(**shift)).isoformat()
 
 
-def test_an_empty_search_is_legal(client: Client, create: Create) -> None:
+def test_empty_search_is_legal(client: Client, create: Create) -> None:
     create("one")
     answer = client.post(SEARCH, json={}).json
     items = answer.pop("items")
@@ -67,7 +67,7 @@ def test_offset_counts_pages(client: Client, create: Create) -> None:
     assert names(client, limit=2) == ["job-4", "job-3"]
 
 
-def test_a_job_created_while_reading_lands_behind_what_was_read(client: Client, create: Create) -> None:
+def test_job_created_while_reading_lands_behind_what_was_read(client: Client, create: Create) -> None:
     for number in range(4):
         create(f"job-{number}")
     first = names(client, order="asc", limit=2, offset=0)
@@ -91,7 +91,7 @@ def test_jobs_of_the_same_millisecond_keep_their_order(client: Client, create: C
     assert names(client, order="asc", limit=50) == wanted
 
 
-def test_a_search_sees_its_workspace_only(client: Client, create: Create) -> None:
+def test_search_sees_its_workspace_only(client: Client, create: Create) -> None:
     create("here")
     create("there", {"metadata.workspace_id": "w" * 32})
     assert names(client) == names(client, workspace_id="0") == ["here"]
@@ -220,7 +220,7 @@ def test_as_much_as_may_be_asked_for(client: Client, body: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("workspace", "status"), [("0", 200), (max(WORKSPACES, key=len), 200), ("w" * 32, 400)]
 )
-def test_a_strict_service_knows_its_workspaces(store: Store, workspace: str, status: int) -> None:
+def test_strict_service_knows_its_workspaces(store: Store, workspace: str, status: int) -> None:
     client = Client(create_app(store, strict_catalogue=True))
     response = client.post(SEARCH, json={"workspace_id": workspace})
     assert response.status_code == status

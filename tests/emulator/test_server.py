@@ -29,7 +29,7 @@ def test_running_serves_until_it_is_left(app: Application, create: Create) -> No
         requests.get(url, timeout=5)
 
 
-def test_the_port_is_known_before_anything_is_served(app: Application) -> None:
+def test_port_is_known_before_anything_is_served(app: Application) -> None:
     ready: list[Server] = []
     listening = threading.Event()
 
@@ -54,7 +54,7 @@ def test_stopping_does_not_wait_for_idle_connections(app: Application) -> None:
         assert time.perf_counter() - begun < 2
 
 
-def test_an_address_in_use(app: Application) -> None:
+def test_address_in_use_is_an_error(app: Application) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -63,7 +63,7 @@ def test_an_address_in_use(app: Application) -> None:
 
 
 @pytest.mark.parametrize(("effect", "made"), [(Effect.LOST_BEFORE, 0), (Effect.LOST_AFTER, 1)])
-def test_a_lost_answer_closes_the_connection(
+def test_lost_answer_closes_the_connection(
     app: Application, a_job: MakeJob, effect: Effect, made: int
 ) -> None:
     app.faults.add(Fault(effect))
@@ -74,7 +74,7 @@ def test_a_lost_answer_closes_the_connection(
         assert requests.post(f"{url}{JOBS}", json=a_job("next"), timeout=5).status_code == 201
 
 
-def test_a_truncated_answer_ends_early(app: Application, a_job: MakeJob) -> None:
+def test_truncated_answer_ends_early(app: Application, a_job: MakeJob) -> None:
     app.faults.add(Fault(Effect.TRUNCATED))
     with (
         running(app) as url,
@@ -83,7 +83,7 @@ def test_a_truncated_answer_ends_early(app: Application, a_job: MakeJob) -> None
         requests.post(f"{url}{JOBS}", json=a_job(), timeout=5)
 
 
-def test_a_connection_that_is_kept_does_not_stall(app: Application, create: Create) -> None:
+def test_connection_that_is_kept_does_not_stall(app: Application, create: Create) -> None:
     # Head and body in two packets would cost 40 ms a request where Nagle's algorithm meets delayed ACKs.
     path = f"{JOBS}/{create()}"
     with running(app) as url, requests.Session() as session:

@@ -102,7 +102,7 @@ def test_create_time_never_decreases(a_job: MakeJob) -> None:
     assert times == sorted(times)
 
 
-def test_an_edit_behind_everyones_back(store: Store, a_job: MakeJob) -> None:
+def test_edit_behind_everyones_back(store: Store, a_job: MakeJob) -> None:
     job_id = store.create("project", a_job()).id
     store.edit(job_id, lambda body: body["spec"]["resource"].update(flavor_id="modelarts.vm.cpu.8u"))
     job = store.find(job_id)
@@ -110,7 +110,7 @@ def test_an_edit_behind_everyones_back(store: Store, a_job: MakeJob) -> None:
     assert '"flavor_name":"Computing CPU(8U) instance"' in job.text
 
 
-def test_a_change_that_fails_changes_nothing(store: Store, a_job: MakeJob) -> None:
+def test_change_that_fails_changes_nothing(store: Store, a_job: MakeJob) -> None:
     job_id = store.create("project", a_job()).id
 
     def fail(body: dict[str, Any]) -> None:
@@ -195,6 +195,6 @@ def test_time_stands_still_when_the_machine_is_set_back(
 
 
 @pytest.mark.parametrize("speed", [0, -1, float("nan"), float("inf")])
-def test_a_speed_that_is_none(speed: float) -> None:
+def test_speed_of_zero_or_less_is_refused(speed: float) -> None:
     with pytest.raises(ValueError, match="speed must be above 0"):
         Store(speed=speed)

@@ -81,7 +81,7 @@ def test_jobs_by_tags(client: Client, create: Create, asked: dict[str, Any], fou
         {"matches": [{"key": "mood", "value": "a"}]},
     ],
 )
-def test_a_question_that_cannot_be(client: Client, asked: dict[str, Any]) -> None:
+def test_question_that_cannot_be(client: Client, asked: dict[str, Any]) -> None:
     for path in ("filter", "count"):
         response = client.post(f"{TAGS}/resource-instances/{path}", json=asked)
         assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
@@ -104,5 +104,5 @@ def test_tags_that_cannot_be(client: Client, create: Create, tags: list[dict[str
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "offset=-1", "limit=x"])
-def test_a_page_that_cannot_be(client: Client, query: str) -> None:
+def test_page_that_cannot_be(client: Client, query: str) -> None:
     assert client.get(f"{TAGS}/tags?{query}").json["error_code"] == "ModelArts.2764"

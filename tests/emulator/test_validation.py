@@ -177,7 +177,7 @@ def test_two_remotes_of_one_input(client: Client, a_job: MakeJob) -> None:
         (b'{"algorithm": {"inputs": {}}}', "ModelArts.2825"),
     ],
 )
-def test_a_body_that_is_no_job(client: Client, body: bytes, code: str) -> None:
+def test_body_that_is_no_job(client: Client, body: bytes, code: str) -> None:
     response = client.post(JOBS, data=body)
     assert (response.status_code, response.json["error_code"]) == (400, code)
 
@@ -204,7 +204,7 @@ def test_a_body_that_is_no_job(client: Client, body: bytes, code: str) -> None:
         ({"spec.volumes": [], "spec.schedule_policy": {}}, None),
     ],
 )
-def test_a_strict_catalogue(
+def test_strict_catalogue_refuses_what_it_does_not_offer(
     store: Store, client: Client, a_job: MakeJob, edits: dict[str, Any], code: int | str | None
 ) -> None:
     strict, body = Client(create_app(store, strict_catalogue=True)), a_job(edits=edits)
@@ -215,7 +215,7 @@ def test_a_strict_catalogue(
         assert client.post(JOBS, json=body).status_code == 201, "others accept it"
 
 
-def test_a_strict_service_changes_a_schedule_on_a_dedicated_pool_only(store: Store, a_job: MakeJob) -> None:
+def test_strict_service_changes_a_schedule_on_a_dedicated_pool_only(store: Store, a_job: MakeJob) -> None:
     client = Client(create_app(store, strict_catalogue=True))
     change = {"spec": {"schedule_policy": {"preemptible": True}}}
     for name, edits, status in (("public", {}, 400), ("dedicated", {"spec.resource": POOL}, 200)):
@@ -236,11 +236,11 @@ def test_a_strict_service_changes_a_schedule_on_a_dedicated_pool_only(store: Sto
         ("GET", "/v2/project/training-job-names", 400, "ModelArts.2788"),
     ],
 )
-def test_a_path_that_is_no_operation(client: Client, method: str, path: str, status: int, code: str) -> None:
+def test_path_that_is_no_operation(client: Client, method: str, path: str, status: int, code: str) -> None:
     response = client.open(path, method=method)
     assert (response.status_code, response.json["error_code"]) == (status, code)
 
 
-def test_a_body_above_the_limit_of_the_gateway(client: Client) -> None:
+def test_body_above_the_limit_of_the_gateway(client: Client) -> None:
     response = client.post(JOBS, data=b"x" * (12 * 1024 * 1024 + 1))
     assert (response.status_code, response.json["error_code"]) == (413, "ModelArts.4104")

@@ -111,14 +111,16 @@ def test_what_was_declared_comes_back_as_it_is_on_huawei(
     assert [at(job, path) for job in both(store, a_job, "huawei")] == [first, first]
 
 
-def test_an_npu_is_counted_in_numbers(store: Store, a_job: MakeJob) -> None:
+def test_npu_is_counted_in_numbers(store: Store, a_job: MakeJob) -> None:
     npu = {"spec.resource.flavor_id": "modelarts.kat1.4xlarge.public"}
     jobs = both(store, a_job, "huawei", **npu)
     assert [at(job, f"{INFO}.npu.unit_num") for job in jobs] == ["4", 4]
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed"])
-def test_a_start_is_text(store: Store, a_job: MakeJob, clock: ManualClock, phase: str) -> None:
+def test_start_time_of_a_variant_is_text(
+    store: Store, a_job: MakeJob, clock: ManualClock, phase: str
+) -> None:
     client = Client(create_app(store))
     ids = [client.post(JOBS, json=a_job(name)).json["metadata"]["id"] for name in ("one", "two")]
     clock.advance(minutes=1 if phase == "Running" else 60)
@@ -132,7 +134,7 @@ def test_events_are_counted_in_text(client: Client, create: Create) -> None:
     assert totals == [1, "1"]
 
 
-def test_the_catalogue_stays_as_it_is(store: Store, a_job: MakeJob) -> None:
+def test_catalogue_stays_as_it_is(store: Store, a_job: MakeJob) -> None:
     client = Client(create_app(store))
     before = client.get("/v2/project/training-job-flavors").json
     both(store, a_job, "otc")
@@ -185,7 +187,7 @@ jobs:
 
 
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_a_plan_and_a_drift_check_after_an_apply_are_empty(
+def test_plan_and_a_drift_check_after_an_apply_are_empty(
     store: Store, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody")

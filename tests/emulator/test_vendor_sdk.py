@@ -194,7 +194,7 @@ def test_check_a_name(modelarts: Any) -> None:
     assert (taken, free) == (True, False)
 
 
-def test_the_catalogue_and_the_quota(modelarts: Any) -> None:
+def test_catalogue_and_the_quota(modelarts: Any) -> None:
     flavors = modelarts.show_training_job_flavors(sdk.ShowTrainingJobFlavorsRequest(flavor_type="Ascend"))
     assert flavors.total_count == len(flavors.flavors)
     assert flavors.flavors[0].flavor_info.npu.product_name == "Ascend-910"
@@ -218,7 +218,7 @@ def test_route_plan(modelarts: Any) -> None:
     assert (plan.job_id, plan.status, plan.rank_mapping) == (request.training_job_id, "failed", "0-0,1-1")
 
 
-def test_the_other_forms_of_an_answer(modelarts: Any) -> None:
+def test_other_forms_of_an_answer(modelarts: Any) -> None:
     create(modelarts, "first")
     job = show(modelarts, create(modelarts, "second"))
     assert job.status.start_time == 0, "the SDK makes it a number"
@@ -266,7 +266,7 @@ def test_tags(modelarts: Any) -> None:
     assert gone.status_code == 204
 
 
-def test_a_wrong_secret_is_refused(store: Store) -> None:
+def test_wrong_secret_is_refused(store: Store) -> None:
     app = create_app(store, access_key="AK", secret_key="SK")
     with (
         running(app) as url,
