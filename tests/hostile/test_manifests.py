@@ -87,7 +87,7 @@ def _no_number(name: str) -> NoReturn:
     raise AssertionError(f"{name} is not JSON")
 
 
-def test_the_manifest_that_is_broken_is_valid(attempt: Try) -> None:
+def test_manifest_that_is_broken_is_valid(attempt: Try) -> None:
     text = text_of(GOOD).encode()
     assert attempt(text, "validate") == 0
     assert attempt(text, "plan", "--json") == 0
