@@ -50,7 +50,7 @@ def _lines(records: StoredRecords) -> tuple[PastStep, ...]:
     return run.steps
 
 
-def test_a_run_reads_back_as_it_was_written(place: Place) -> None:
+def test_run_reads_back_as_it_was_written(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     place.advance(1)
@@ -70,7 +70,7 @@ def test_a_run_reads_back_as_it_was_written(place: Place) -> None:
     assert journal.problem is None
 
 
-def test_a_run_that_died_shows_what_it_was_about_to_do(place: Place) -> None:
+def test_run_that_died_shows_what_it_was_about_to_do(place: Place) -> None:
     place.open().begin(a_run()).before(a_step())
     place.move_to(NOW + 61)
     (run,) = place.open().runs(SCOPE)
@@ -132,7 +132,7 @@ def test_file_of_a_run_that_was_killed_is_cleared_away_by_the_next(sqlite: Place
     assert not left.exists()
 
 
-def test_a_refused_call_keeps_its_code(place: Place) -> None:
+def test_refused_call_keeps_its_code(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     end = StepEnd(ok=False, code="ModelArts.2751", message="the name is taken", request_id="req-2")
@@ -157,7 +157,7 @@ def test_a_refused_call_keeps_its_code(place: Place) -> None:
         (Action.REPLACE, Call.CREATE, "a-r2", None),
     ],
 )
-def test_a_line_names_the_job_that_the_call_is_about(
+def test_line_names_the_job_that_the_call_is_about(
     place: Place, action: Action, call: Call, name: str, job: str | None
 ) -> None:
     records = place.open()
@@ -250,7 +250,7 @@ def test_what_comes_after_the_call_is_forgiven_and_remembered(journal: StoredJou
     journal.end(RunEnd(NOW, "complete", {}))
 
 
-def test_an_interrupted_write_passes_for_written_with_nobody(
+def test_interrupted_write_passes_for_written_with_nobody(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = place.open().begin(a_run())
@@ -304,7 +304,7 @@ def test_no_secret_reaches_the_files(sqlite: Place) -> None:
     )
 
 
-def test_a_secret_that_is_json_breaks_no_json(place: Place) -> None:
+def test_secret_that_is_json_breaks_no_json(place: Place) -> None:
     records = place.open(redact=lambda text: text.replace('":', "(sensitive)"))
     records.begin(a_run()).outcome(done(), DECLARED)
     assert records.revisions(SCOPE, "a")[0].declared == DECLARED
@@ -328,7 +328,7 @@ def test_any_text_can_be_written(place: Place, text: str) -> None:
 # --- the revision that an action made or changed
 
 
-def test_a_done_create_is_a_revision(place: Place) -> None:
+def test_done_create_is_a_revision(place: Place) -> None:
     records = place.open()
     records.begin(a_run()).outcome(done(), DECLARED)
     (revision,) = records.revisions(SCOPE, "a")
@@ -352,7 +352,7 @@ def test_what_made_no_job_is_no_revision(place: Place, outcome: Outcome) -> None
     assert records.revisions(SCOPE, "a") == ()
 
 
-def test_a_later_update_says_what_is_declared_now(place: Place) -> None:
+def test_later_update_says_what_is_declared_now(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     journal.outcome(done(), DECLARED)
@@ -362,7 +362,7 @@ def test_a_later_update_says_what_is_declared_now(place: Place) -> None:
     assert (revision.digest, revision.declared) == (OTHER_DIGEST, now)
 
 
-def test_an_update_that_does_not_say_leaves_what_was_declared(place: Place) -> None:
+def test_update_that_does_not_say_leaves_what_was_declared(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     journal.outcome(done(), DECLARED)

@@ -37,7 +37,7 @@ def test_nobody_holds_a_lock_that_was_never_taken(place: Place) -> None:
     assert place.open().holder(SCOPE) is None
 
 
-def test_the_holder_is_seen_by_everybody(place: Place) -> None:
+def test_holder_is_seen_by_everybody(place: Place) -> None:
     with _locked(place.open()):
         holder = place.open().holder(SCOPE)
     assert holder is not None
@@ -45,7 +45,7 @@ def test_the_holder_is_seen_by_everybody(place: Place) -> None:
     assert (holder.since_s, holder.expires_s) == (NOW, NOW + LEASE_S)
 
 
-def test_a_second_taker_is_told_who_holds_it_since_when_and_for_how_long(place: Place) -> None:
+def test_second_taker_is_told_who_holds_it_since_when_and_for_how_long(place: Place) -> None:
     with _locked(place.open()):
         place.advance(18)
         with pytest.raises(LockHeld) as refused:
@@ -57,21 +57,21 @@ def test_a_second_taker_is_told_who_holds_it_since_when_and_for_how_long(place: 
     assert "reconciler unlock" in (told.fix or "")
 
 
-def test_the_words_steer_no_terminal(place: Place) -> None:
+def test_words_steer_no_terminal(place: Place) -> None:
     mallory = type(ALICE)("mallory\x1b[2J", "x", "y", 0, 0)
     with _locked(place.open(), holder=mallory), pytest.raises(LockHeld) as refused:
         _locked(place.open())
     assert "\x1b" not in str(refused.value)
 
 
-def test_it_is_free_when_the_holder_has_left(place: Place) -> None:
+def test_lock_is_free_when_its_holder_has_left(place: Place) -> None:
     records = place.open()
     _locked(records).close()
     assert records.holder(SCOPE) is None
     _locked(place.open(), holder=BOB).close()
 
 
-def test_it_is_free_after_an_exception(place: Place) -> None:
+def test_lock_is_free_after_an_exception(place: Place) -> None:
     records = place.open()
     with pytest.raises(ZeroDivisionError), _locked(records):
         raise ZeroDivisionError
@@ -91,7 +91,7 @@ def test_each_scope_has_a_lock_of_its_own(place: Place) -> None:
         pass
 
 
-def test_a_lease_that_ran_out_is_taken_over(place: Place) -> None:
+def test_lease_that_ran_out_is_taken_over(place: Place) -> None:
     theirs, ours = place.open(), place.open()
     with _locked(theirs):
         place.advance(LEASE_S)
@@ -111,7 +111,7 @@ def test_leaving_late_takes_the_lock_from_nobody(place: Place) -> None:
         assert ours.holder(SCOPE) is not None
 
 
-def test_a_broken_lock_is_free_and_its_holder_is_named(place: Place) -> None:
+def test_broken_lock_is_free_and_its_holder_is_named(place: Place) -> None:
     theirs, ours = place.open(), place.open()
     with _locked(theirs):
         broken = ours.break_lock(SCOPE)
@@ -179,7 +179,7 @@ def test_lines_are_refused_after_the_lock_was_left(place: Place) -> None:
         journal.before(a_step())
 
 
-def test_a_journal_without_a_lock_is_not_fenced(place: Place) -> None:
+def test_journal_without_a_lock_is_not_fenced(place: Place) -> None:
     with _locked(place.open()):
         place.open().begin(a_run()).before(a_step())
 
@@ -191,7 +191,7 @@ def _lease(records: StoredRecords) -> Lease:
     return records._leases[SCOPE]
 
 
-def test_a_beat_lengthens_the_lease(place: Place) -> None:
+def test_beat_lengthens_the_lease(place: Place) -> None:
     records = place.open()
     with _locked(records):
         heartbeat = Heartbeat(_lease(records), place.clock.now, nothing_lost)
@@ -203,7 +203,7 @@ def test_a_beat_lengthens_the_lease(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["broken", "taken over", "ran out"])
-def test_a_beat_notices_that_the_lock_is_lost(place: Place, how: str) -> None:
+def test_beat_notices_that_the_lock_is_lost(place: Place, how: str) -> None:
     records, ours = place.open(), place.open()
     lost: list[None] = []
     with _locked(records):
@@ -219,7 +219,7 @@ def test_a_beat_notices_that_the_lock_is_lost(place: Place, how: str) -> None:
             records.begin(a_run()).before(a_step())
 
 
-def test_a_store_that_is_away_loses_the_lock_only_when_the_lease_is_over(
+def test_store_that_is_away_loses_the_lock_only_when_the_lease_is_over(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = place.open()
@@ -239,7 +239,7 @@ def test_a_store_that_is_away_loses_the_lock_only_when_the_lease_is_over(
         assert len(lost) == 1
 
 
-def test_the_heart_beats_by_itself_and_tells_of_the_loss_once(place: Place) -> None:
+def test_heart_beats_by_itself_and_tells_of_the_loss_once(place: Place) -> None:
     records = place.open()
     lost = threading.Event()
     told: list[None] = []
@@ -264,7 +264,7 @@ def _die(records: StoredRecords) -> None:
     held.let_go()
 
 
-def test_a_dead_holder_holds_nothing(sqlite: Place) -> None:
+def test_dead_holder_holds_nothing(sqlite: Place) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         _die(theirs)
@@ -283,7 +283,7 @@ def test_looking_at_the_holder_does_not_disturb_it(sqlite: Place) -> None:
             assert ours.holder(SCOPE) is None
 
 
-def test_a_holder_of_another_boot_may_be_alive_elsewhere(
+def test_holder_of_another_boot_may_be_alive_elsewhere(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
@@ -295,7 +295,7 @@ def test_a_holder_of_another_boot_may_be_alive_elsewhere(
             _locked(ours)
 
 
-def test_a_machine_without_a_boot_id_waits_for_the_lease(
+def test_machine_without_a_boot_id_waits_for_the_lease(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_lock, "_boot_id", lambda: "")
@@ -307,7 +307,7 @@ def test_a_machine_without_a_boot_id_waits_for_the_lease(
         _locked(ours).close()
 
 
-def test_a_process_lock_that_was_removed_proves_nothing(sqlite: Place) -> None:
+def test_process_lock_that_was_removed_proves_nothing(sqlite: Place) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         assert sqlite.path is not None
@@ -318,7 +318,7 @@ def test_a_process_lock_that_was_removed_proves_nothing(sqlite: Place) -> None:
             _locked(ours)
 
 
-def test_a_stopped_holder_keeps_its_process_lock_but_not_the_lock(sqlite: Place) -> None:
+def test_stopped_holder_keeps_its_process_lock_but_not_the_lock(sqlite: Place) -> None:
     theirs, ours, third = sqlite.open(), sqlite.open(), sqlite.open()
     with _locked(theirs):
         sqlite.advance(LEASE_S)

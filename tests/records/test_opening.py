@@ -36,7 +36,7 @@ def _database(place: Place) -> Database:
 
 
 @pytest.mark.parametrize("size", [None, 0])
-def test_a_look_makes_no_file(sqlite: Place, size: int | None) -> None:
+def test_look_makes_no_file(sqlite: Place, size: int | None) -> None:
     assert sqlite.path is not None
     if size == 0:
         sqlite.path.touch()
@@ -45,13 +45,13 @@ def test_a_look_makes_no_file(sqlite: Place, size: int | None) -> None:
     assert sorted(sqlite.path.parent.iterdir()) == before
 
 
-def test_a_look_makes_no_tables(place: Place) -> None:
+def test_look_makes_no_tables(place: Place) -> None:
     assert place.maybe(create=False) is None
     place.open().begin(a_run())
     assert len(place.open(create=False).runs(SCOPE)) == 1
 
 
-def test_the_file_and_what_lies_beside_it_are_private(tmp_path: Path, sqlite: Place) -> None:
+def test_file_and_what_lies_beside_it_are_private(tmp_path: Path, sqlite: Place) -> None:
     path = tmp_path / "new" / ".reconciler" / "records.db"
     sqlite.url = f"sqlite://{path}"
     sqlite.open().begin(a_run())
@@ -63,7 +63,7 @@ def test_the_file_and_what_lies_beside_it_are_private(tmp_path: Path, sqlite: Pl
     }
 
 
-def test_a_commit_is_on_disk(sqlite: Place) -> None:
+def test_commit_is_on_disk(sqlite: Place) -> None:
     sqlite.open()
     database = _database(sqlite)
     with database.reading() as connection:
@@ -124,7 +124,7 @@ def test_sqlite_needs_no_driver_of_postgresql(tmp_path: Path) -> None:
 # --- versions
 
 
-def test_a_new_store_is_of_the_latest_version(place: Place) -> None:
+def test_new_store_is_of_the_latest_version(place: Place) -> None:
     place.open()
     database = _database(place)
     with database.reading() as connection:
@@ -132,7 +132,7 @@ def test_a_new_store_is_of_the_latest_version(place: Place) -> None:
     database.close()
 
 
-def test_a_store_of_version_1_is_read(sqlite: Place) -> None:
+def test_store_of_version_1_is_read(sqlite: Place) -> None:
     """Every version since must be able to; `version-1.sql` is never written again."""
     assert sqlite.path is not None
     old = sqlite3.connect(sqlite.path)
@@ -153,7 +153,7 @@ def test_a_store_of_version_1_is_read(sqlite: Place) -> None:
     assert records.holder(SCOPE) is None
 
 
-def test_an_older_store_is_migrated_and_keeps_what_it_holds(place: Place) -> None:
+def test_older_store_is_migrated_and_keeps_what_it_holds(place: Place) -> None:
     place.open().begin(a_run())
     database = _database(place)
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_an_older_store_is_migrated_and_keeps_what_it_holds(place: Place) -> Non
     database.close()
 
 
-def test_a_migration_that_fails_changes_nothing(place: Place) -> None:
+def test_migration_that_fails_changes_nothing(place: Place) -> None:
     place.open()
     database = _database(place)
     broken = (*MIGRATIONS, (*_STEP, "ALTER TABLE of_nobody ADD COLUMN x TEXT"))
@@ -212,7 +212,7 @@ def test_several_that_migrate_at_once_migrate_once(place: Place) -> None:
     database.close()
 
 
-def test_a_newer_store_needs_a_newer_reconciler(place: Place) -> None:
+def test_newer_store_needs_a_newer_reconciler(place: Place) -> None:
     place.open()
     database = _database(place)
     database.prepare(create=True, migrations=NEXT)
@@ -242,7 +242,7 @@ def test_a_newer_store_needs_a_newer_reconciler(place: Place) -> None:
         ("hunter22://h", "is not one of"),
     ],
 )
-def test_a_wrong_address_is_told_without_what_may_be_a_password(sqlite: Place, url: str, why: str) -> None:
+def test_wrong_address_is_told_without_what_may_be_a_password(sqlite: Place, url: str, why: str) -> None:
     with pytest.raises(WrongUsage) as wrong:
         open_records(url, clock=sqlite.clock, redact=str, create=True)
     (told,) = wrong.value.diagnostics

@@ -47,7 +47,7 @@ def test_of_two_that_race_for_the_lock_one_wins_each_time(place: Place, start: C
     assert len(place.open().runs(SCOPE)) == ROUNDS
 
 
-def test_a_killed_holder_is_followed_at_once_or_when_its_lease_is_over(
+def test_killed_holder_is_followed_at_once_or_when_its_lease_is_over(
     place: Place, start: Callable[[], Process]
 ) -> None:
     holder = start()
@@ -64,7 +64,7 @@ def test_a_killed_holder_is_followed_at_once_or_when_its_lease_is_over(
     _take(place)
 
 
-def test_a_stopped_holder_wakes_up_without_the_lock(place: Place, start: Callable[[], Process]) -> None:
+def test_stopped_holder_wakes_up_without_the_lock(place: Place, start: Callable[[], Process]) -> None:
     holder, successor = start(), start()
     assert holder.ask("take") == "done"
     assert holder.ask("write") == "done"
@@ -79,7 +79,7 @@ def test_a_stopped_holder_wakes_up_without_the_lock(place: Place, start: Callabl
     assert successor.ask("write") == "done"
 
 
-def test_a_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> None:
+def test_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> None:
     """A forked child inherits what is open, the process lock too."""
     import os
 

@@ -45,7 +45,7 @@ def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
 # --- a file
 
 
-def test_a_file_that_is_no_database(sqlite: Place) -> None:
+def test_file_that_is_no_database(sqlite: Place) -> None:
     assert sqlite.path is not None
     sqlite.path.write_text("these are not the records you are looking for" * 100)
     told = _refusal(sqlite.url, sqlite.clock, create=False)
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_database(sqlite: Place) -> None:
     )
 
 
-def test_a_file_that_is_damaged(sqlite: Place) -> None:
+def test_file_that_is_damaged(sqlite: Place) -> None:
     records = sqlite.open()
     records.begin(a_run())
     records.close()
@@ -103,13 +103,13 @@ def test_file_with_a_revision_without_a_number_cannot_be_read(sqlite: Place, num
     assert not read_revisions(sqlite.path, SCOPE)
 
 
-def test_a_directory_in_the_place_of_the_file(sqlite: Place) -> None:
+def test_directory_in_the_place_of_the_file(sqlite: Place) -> None:
     assert sqlite.path is not None
     sqlite.path.mkdir()
     assert _refusal(sqlite.url, sqlite.clock).what == "the record store cannot be reached"
 
 
-def test_a_file_in_the_place_of_the_directory(sqlite: Place) -> None:
+def test_file_in_the_place_of_the_directory(sqlite: Place) -> None:
     told = _refusal(f"sqlite://{sqlite.clock.path}/records.db", sqlite.clock)
     assert told.what == "the record store cannot be reached"
     assert "Not a directory" in told.why or "File exists" in told.why
@@ -133,7 +133,7 @@ def _stop_being_root(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o000])
-def test_a_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
+def test_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
     with _as_somebody_else() as directory:
         path = directory / "records.db"
         place = Place("sqlite", f"sqlite://{path}", clock, path)
@@ -158,7 +158,7 @@ def test_a_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
         records.close()
 
 
-def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
     with first._database.writing(), pytest.raises(RecordsUnavailable) as unavailable:
@@ -168,14 +168,14 @@ def test_a_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest
     assert told.fix == f"another process is writing; retry. To see which one: fuser {sqlite.path}"
 
 
-def test_a_thread_that_does_not_end_is_not_waited_for(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_that_does_not_end_is_not_waited_for(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.01)
     records = sqlite.open()
     with records._database.writing(), pytest.raises(RecordsUnavailable):
         records.begin(a_run())
 
 
-def test_a_full_disk(sqlite: Place) -> None:
+def test_full_disk_is_named_with_a_fix(sqlite: Place) -> None:
     journal = sqlite.open().begin(a_run())
     with journal._database.reading() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1")
@@ -203,7 +203,7 @@ def _port_of_nobody() -> int:
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_server_that_is_not_there(clock: FileClock, create: bool) -> None:
+def test_missing_server_is_unreachable(clock: FileClock, create: bool) -> None:
     told = _refusal(f"postgresql://ann:hunter22@127.0.0.1:{_port_of_nobody()}/records", clock, create=create)
     assert told.what == "the record store cannot be reached"
     assert "refused" in told.why
@@ -213,7 +213,7 @@ def test_a_server_that_is_not_there(clock: FileClock, create: bool) -> None:
     assert "hunter22" not in str(told)
 
 
-def test_a_password_that_is_wrong(postgresql: Path, clock: FileClock) -> None:
+def test_password_that_is_wrong(postgresql: Path, clock: FileClock) -> None:
     url = server.url(postgresql, user=f"{server.CAREFUL}:hunter22")
     told = _refusal(url, clock)
     assert "password authentication failed" in told.why
@@ -221,7 +221,7 @@ def test_a_password_that_is_wrong(postgresql: Path, clock: FileClock) -> None:
     assert "hunter22" not in str(told)
 
 
-def test_a_password_that_is_right(postgresql: Path, clock: FileClock) -> None:
+def test_password_that_is_right(postgresql: Path, clock: FileClock) -> None:
     from urllib.parse import quote
 
     url = server.url(postgresql, user=f"{server.CAREFUL}:{quote(server.PASSWORD, safe='')}")
@@ -232,12 +232,12 @@ def test_a_password_that_is_right(postgresql: Path, clock: FileClock) -> None:
     assert server.PASSWORD not in str(told)
 
 
-def test_a_database_that_does_not_exist(postgresql: Path, clock: FileClock) -> None:
+def test_database_that_does_not_exist(postgresql: Path, clock: FileClock) -> None:
     told = _refusal(server.url(postgresql).replace("/records?", "/nowhere?"), clock)
     assert 'database "nowhere" does not exist' in told.why
 
 
-def test_a_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     records = on_postgresql.open()
     monkeypatch.setattr(postgres, "ANSWER_S", 0.1)
     with pytest.raises(RecordsUnavailable) as unavailable, records._database.reading() as connection:
@@ -247,7 +247,7 @@ def test_a_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch
     assert records.runs(SCOPE) == []  # another connection, another try
 
 
-def test_a_server_that_restarted_is_there_again(on_postgresql: Place, postgresql: Path) -> None:
+def test_server_that_restarted_is_there_again(on_postgresql: Place, postgresql: Path) -> None:
     records = on_postgresql.open()
     with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = records.begin(a_run())
@@ -258,7 +258,7 @@ def test_a_server_that_restarted_is_there_again(on_postgresql: Place, postgresql
         journal.before(a_step())
 
 
-def test_a_row_that_somebody_else_holds_is_not_waited_for(
+def test_row_that_somebody_else_holds_is_not_waited_for(
     on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "ROW_S", 0.1)
