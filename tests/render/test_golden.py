@@ -75,7 +75,7 @@ def drifted() -> DriftReport:
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])
-def test_a_plan_with_every_action(format_: str) -> None:
+def test_plan_with_every_action(format_: str) -> None:
     plan = every_action()
     assert {action.action for action in plan.actions} == set(Action), "add a job for it to every_action"
     check(f"plan.{format_}", render(Content.PLAN, plan, format_, View(show_keep=True)))
@@ -100,11 +100,11 @@ def edited_sweep() -> Plan:
     )
 
 
-def test_the_same_change_on_five_jobs_is_shown_once_with_the_keys() -> None:
+def test_same_change_on_five_jobs_is_shown_once_with_the_keys() -> None:
     check("plan-folded.text", render(Content.PLAN, edited_sweep(), "text", View()))
 
 
-def test_a_verbose_plan_shows_each_key_and_the_whole_body_of_what_it_starts() -> None:
+def test_verbose_plan_shows_each_key_and_the_whole_body_of_what_it_starts() -> None:
     check("plan-verbose.text", render(Content.PLAN, edited_sweep(), "text", View(verbose=True)))
 
 
@@ -128,16 +128,16 @@ def test_hostile_keys_and_bodies_steer_no_terminal() -> None:
             assert "\n::error" not in text
 
 
-def test_a_plan_in_colour() -> None:
+def test_plan_in_colour_is_as_in_the_golden_file() -> None:
     check("plan.ansi", render(Content.PLAN, every_action(), "text", View(Style(colour=True))))
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])
-def test_a_drift_report(format_: str) -> None:
+def test_drift_report_is_as_in_the_golden_file(format_: str) -> None:
     check(f"drift.{format_}", render(Content.DRIFT, drifted(), format_, View()))
 
 
-def test_the_last_line_of_a_plan_is_fixed() -> None:
+def test_last_line_of_a_plan_is_fixed() -> None:
     summary = count([]) | {Action.CREATE: 1, Action.REPLACE: 1, Action.KEEP: 12}
     fixed = "Plan: 1 to create, 0 to update, 1 to replace, 0 to terminate, 12 to keep."
     assert last_line(summary) == fixed
@@ -151,7 +151,7 @@ def test_the_last_line_of_a_plan_is_fixed() -> None:
     assert last_line(summary, reruns=60) == f"{fixed} {again}"
 
 
-def test_a_result() -> None:
+def test_result_is_as_in_the_golden_file() -> None:
     actions = {action.key: action for action in every_action().actions}
     result = Result(
         (

@@ -142,14 +142,14 @@ def a_report(**more: Any) -> HistoryReport:
         ("history.ansi", {"runs": RUNS, "revisions": REVISIONS}, {"style": Style(colour=True)}),
     ],
 )
-def test_a_history(name: str, more: dict[str, Any], options: dict[str, Any]) -> None:
+def test_history_is_as_in_the_golden_file(name: str, more: dict[str, Any], options: dict[str, Any]) -> None:
     text = render_history(a_report(**more), **options)
     check(name, text)
     if "style" not in options:
         assert max(map(len, text.splitlines())) <= 100
 
 
-def test_a_difference() -> None:
+def test_difference_of_revisions_is_as_in_the_golden_file() -> None:
     other = Declared(
         immutable={**DECLARED.immutable, "spec": {"resource": {"flavor_id": "modelarts.vm.gpu.t4u4"}}},
         description="ResNet-50",
