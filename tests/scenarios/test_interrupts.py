@@ -50,7 +50,7 @@ def _told(run: Run) -> Counter[str]:
 
 @pytest.mark.parametrize("name", EXITS)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_the_first_signal_lets_what_is_in_flight_finish(
+def test_first_signal_lets_what_is_in_flight_finish(
     world: World,
     fork_server: ForkServer,
     tmp_path: Path,
@@ -132,7 +132,7 @@ def test_what_was_skipped_is_listed_for_people_too(
 @pytest.mark.parametrize(
     "operation", ["ChangeTrainingJobDescription", "StopTrainingJob", "CreateTrainingJob"]
 )
-def test_the_second_signal_stops_at_once_and_says_what_was_done(
+def test_second_signal_stops_at_once_and_says_what_was_done(
     world: World, fork_server: ForkServer, tmp_path: Path, name: str, operation: str
 ) -> None:
     place = world.place.copy(tmp_path / "copy")

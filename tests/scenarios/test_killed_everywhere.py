@@ -59,7 +59,7 @@ def world_without_records(fork_server: ForkServer, tmp_path_factory: pytest.Temp
     return a_world(tmp_path_factory.mktemp("world"), fork_server, with_records=False)
 
 
-def test_the_plan_has_every_kind_of_action(world: World, fork_server: ForkServer) -> None:
+def test_plan_has_every_kind_of_action(world: World, fork_server: ForkServer) -> None:
     document = json.loads(fork_server.run(world.place.home, "plan", "--json").out)
     found = {a["key"]: (a["action"], a["reason"]) for a in document["actions"] if a["action"] != "keep"}
     assert found == PLANNED
@@ -145,7 +145,7 @@ def test_killed_again_and_again(
 
 
 @pytest.mark.parametrize("arrives", ["before the next create", "after the next apply"])
-def test_a_create_that_arrives_when_its_sender_is_dead(
+def test_create_that_arrives_when_its_sender_is_dead(
     fork_server: ForkServer, tmp_path: Path, arrives: str
 ) -> None:
     with a_service(fork_server) as service:

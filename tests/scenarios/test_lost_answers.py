@@ -105,7 +105,7 @@ WANTED = {"edited": entry(description="text"), "replaced": entry(lr=0.2), "new":
 
 @pytest.mark.parametrize("operation", CHANGING)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda fault: f"{fault.effect}-{fault.status}")
-def test_the_same_over_a_wire(fork_server: ForkServer, tmp_path: Path, operation: str, loss: Fault) -> None:
+def test_same_over_a_wire(fork_server: ForkServer, tmp_path: Path, operation: str, loss: Fault) -> None:
     with a_service(fork_server) as service:
         home = tmp_path / "copy"
         service.declare(home, BEFORE_IT)
