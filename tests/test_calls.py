@@ -65,7 +65,7 @@ def test_there_is_something_to_walk() -> None:
     assert len(ROWS) > 50
 
 
-def test_the_example_runs(
+def test_example_of_the_page_of_calls_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = PAGES.parent / "examples/first-job/jobs.yaml"
@@ -141,7 +141,7 @@ def test_every_field_of_the_search_has_an_option_and_says_where_it_is_known() ->
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
-def test_the_operation_has_the_name_of_the_vendors_sdk(route: Route) -> None:
+def test_operation_has_the_name_of_the_vendors_sdk(route: Route) -> None:
     sdk = pytest.importorskip("huaweicloudsdkmodelarts.v1.modelarts_client")
     if route.operation == "ShowObsUrlOfTrainingJobLogs":
         pytest.skip("documented, and missing in the vendor's SDK")

@@ -27,7 +27,7 @@ _HEADING = re.compile(r"^#+ (.+)$", re.M)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=str)
-def test_the_page_is_up_to_date(page: Path) -> None:
+def test_page_is_up_to_date(page: Path) -> None:
     written = (ROOT / page).read_text(encoding="utf-8")
     assert written == generate(page), f"{page} is not up to date: python -m docs.generate"
 
@@ -83,7 +83,7 @@ def test_every_decision_has_its_number_and_its_parts() -> None:
         assert f"decisions/{page.name}" in index
 
 
-def test_the_changelog_has_a_place_for_what_comes() -> None:
+def test_changelog_has_a_place_for_what_comes() -> None:
     assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 

@@ -24,7 +24,7 @@ SCHEMA = json.loads((ROOT / "schemas/manifest.schema.json").read_text(encoding="
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 
 
-def test_there_are_examples() -> None:
+def test_examples_are_these() -> None:
     assert [path.name for path in EXAMPLES] == [
         "first-job",
         "pipeline",
@@ -36,13 +36,13 @@ def test_there_are_examples() -> None:
 
 
 @each_example
-def test_it_is_valid(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_is_valid(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cli, ["validate", str(example)]) == ExitCode.DONE
     assert f"Valid: stack {example.name}, " in capsys.readouterr().out
 
 
 @each_example
-def test_an_editor_takes_it(example: Path) -> None:
+def test_example_fits_the_schema_of_editors(example: Path) -> None:
     for path in example.glob("*.yaml"):
         text = path.read_text(encoding="utf-8")
         assert text.splitlines()[0] == MODELINE

@@ -68,7 +68,7 @@ def test_options_of_all_commands_load_neither_models_nor_network() -> None:
     assert loaded & {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"} == set()
 
 
-def test_an_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
+def test_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from reconciler.emulator import ManualClock, Store, create_app, running
@@ -94,7 +94,7 @@ def test_status_loads_no_more_than_a_plan_and_the_records(
     assert _loaded("status", str(tmp_path)) & (HEAVY | {"waitress"}) == {"sqlalchemy"}
 
 
-def test_an_unchanged_plan_on_the_local_target_needs_no_server(tmp_path: Path) -> None:
+def test_unchanged_plan_on_the_local_target_needs_no_server(tmp_path: Path) -> None:
     text = MANIFEST.replace("{kind: modelarts, endpoint: 'URL', project_id: p1}", "{kind: local}")
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
     _loaded("apply", "--yes", str(tmp_path))

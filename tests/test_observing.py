@@ -177,7 +177,7 @@ def test_completion_that_only_a_plan_saw_stays_known_when_the_record_ages_out(
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.AGED_OUT)
 
 
-def test_a_then_b_then_a_runs_a_again_although_its_record_has_aged_out(
+def test_then_b_then_a_runs_a_again_although_its_record_has_aged_out(
     service: Service, tmp_path: Path
 ) -> None:
     first = service.run(a_job())

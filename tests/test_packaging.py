@@ -93,7 +93,7 @@ def test_every_requirement_is_a_lower_bound_and_no_more(requirement: Requirement
     assert [one.operator for one in requirement.specifier] == [">="]
 
 
-def test_the_lowest_versions_are_those_of_the_bounds() -> None:
+def test_lowest_versions_are_those_of_the_bounds() -> None:
     command = [sys.executable, str(ROOT / ".ci/lowest.py"), str(ROOT / "pyproject.toml")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = _requirements(done.stdout.splitlines())
@@ -129,13 +129,13 @@ def _pins() -> dict[str, set[Version]]:
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
-def test_the_lock_has_a_version_that_the_bound_allows(name: str) -> None:
+def test_lock_has_a_version_that_the_bound_allows(name: str) -> None:
     found = _pins().get(name, set())
     assert found, f"requirements-dev.txt lacks {name}: see CONTRIBUTING.md"
     assert all(EVERYTHING[name].specifier.contains(version) for version in found)
 
 
-def test_the_lock_has_nothing_that_is_declared_no_more() -> None:
+def test_lock_has_nothing_that_is_declared_no_more() -> None:
     declared = {name for name, _, _, via in PINNED.findall(LOCK) if "reconciler (pyproject.toml)" in via}
     assert declared == set(EVERYTHING)
 
@@ -148,11 +148,11 @@ def test_every_line_of_the_lock_is_a_comment_or_a_pin_with_hashes() -> None:
     )
 
 
-def test_the_lock_names_no_host() -> None:
+def test_lock_names_no_host() -> None:
     assert re.findall(r"://|--(?:extra-)?index-url|--find-links", LOCK) == []
 
 
-def test_the_command_that_renews_the_lock_is_the_one_that_made_it() -> None:
+def test_command_that_renews_the_lock_is_the_one_that_made_it() -> None:
     made_by = LOCK.splitlines()[1].removeprefix("#").strip()
     pages = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("\\\n", " ")
     assert made_by.startswith(RENEW)

@@ -69,7 +69,7 @@ def test_airflow_task_can_be_tried_again() -> None:
     assert train("jobs/", "vision")["done"] == 0
 
 
-def test_there_is_no_block_that_is_not_run() -> None:
+def test_every_block_of_the_page_is_run() -> None:
     assert len(BLOCKS) == 3
 
 

@@ -23,7 +23,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.M | re.S)
 SHELL = [text for language, text in BLOCKS if language == "sh"]
 
 
-def test_the_first_two_blocks_are_the_two_commands() -> None:
+def test_first_two_blocks_are_the_two_commands() -> None:
     assert [language for language, _ in BLOCKS if language != "text"][:2] == ["sh", "sh"]
     main_job, tests = SHELL[:2]
     assert [line.split()[1:] for line in commands(main_job) if "bin/reconciler" in line] == [
@@ -56,12 +56,12 @@ def _plain(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def test_the_manifest_shown_is_the_example_without_its_comments() -> None:
+def test_manifest_shown_is_the_example_without_its_comments() -> None:
     shown = next(text for language, text in BLOCKS if language == "yaml")
     assert _plain(shown) == _plain((ROOT / "examples/first-job/jobs.yaml").read_text(encoding="utf-8"))
 
 
-def test_the_targets_shown_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_targets_shown_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = [text for language, text in BLOCKS if language == "yaml"][1]
     monkeypatch.setenv("HUAWEICLOUD_SDK_PROJECT_ID", "p1")
     monkeypatch.setenv("OS_PROJECT_ID", "p2")
@@ -69,17 +69,17 @@ def test_the_targets_shown_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run(cli, ["validate", str(tmp_path)]) == ExitCode.DONE
 
 
-def test_the_exit_codes_shown_are_those_of_the_program() -> None:
+def test_exit_codes_shown_are_those_of_the_program() -> None:
     shown = {int(code) for row in re.findall(r"^\| ([\d, ]+) \| ", README, re.M) for code in row.split(",")}
     assert shown == {int(code) for code in ExitCode}
 
 
-def test_the_decision_table_names_every_action() -> None:
+def test_decision_table_names_every_action() -> None:
     table = README.partition("## What plan decides")[2].partition("\n## ")[0]
     assert set(re.findall(r"\*\*(\w+)\*\*", table)) == {str(action) for action in ACTIONS}
 
 
-def test_the_credentials_shown_are_those_that_are_looked_for() -> None:
+def test_credentials_shown_are_those_that_are_looked_for() -> None:
     files = (*(ROOT / "reconciler/backends").rglob("*.py"), ROOT / "reconciler/core/text/credential_names.py")
     sources = "".join(path.read_text(encoding="utf-8") for path in files)
     shown = set(re.findall(r"`((?:HUAWEICLOUD_SDK|HW|OS|MODELARTS)_[A-Z_]+)`", README))

@@ -33,7 +33,7 @@ def blocked(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_directory_that_cannot_be_made_stops_an_apply(blocked: Path) -> None:
+def test_directory_that_cannot_be_made_stops_an_apply(blocked: Path) -> None:
     recording = Recording(None, blocked, Now())
     with (
         pytest.raises(RecordsUnavailable, match="cannot be written"),
@@ -42,7 +42,7 @@ def test_a_directory_that_cannot_be_made_stops_an_apply(blocked: Path) -> None:
         pass
 
 
-def test_it_goes_on_without_where_somebody_said_so(blocked: Path) -> None:
+def test_unavailable_records_stop_no_run_that_goes_on_without_them(blocked: Path) -> None:
     warned: list[str] = []
     recording = Recording(None, blocked, Now(), goes_on_without=True, warn=warned.append)
     with recording.locked(scope(), lambda: None):
@@ -67,6 +67,6 @@ def test_file_that_is_a_link_to_itself_is_not_an_empty_store(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("one", "other"), [("https://here", "https://HERE:443"), ("http://127.0.0.1", "http://127.0.0.1:80")]
 )
-def test_a_port_that_goes_without_saying_makes_no_other_place(one: str, other: str) -> None:
+def test_port_that_goes_without_saying_makes_no_other_place(one: str, other: str) -> None:
     assert scope(one) == scope(other)
     assert scope(one) != scope(f"{one}:8443")
