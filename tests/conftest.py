@@ -51,6 +51,12 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
     return make_repository(tmp_path / "repository", monkeypatch)
 
 
+@pytest.fixture
+def _nobody_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits between two attempts at a call."""
+    monkeypatch.setattr("reconciler.backends.clock.SystemClock.sleep", lambda clock, seconds: None)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """A worker that has nothing left takes from another, so that none waits for the long tests."""

@@ -153,6 +153,7 @@ def test_credentials_that_are_missing_or_wrong_are_unauthorized(
     assert run(cli, ["plan", str(service.root)]) == caught.value.exit_code == ExitCode.UNAUTHORIZED
 
 
+@pytest.mark.usefixtures("_nobody_sleeps")
 def test_service_that_cannot_be_reached_leaves_the_plan_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

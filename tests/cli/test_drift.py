@@ -154,6 +154,7 @@ def test_unexpected_step_is_a_warning_once_and_no_drift(
     assert reconciler("drift", "--json").document["warnings"] == []
 
 
+@pytest.mark.usefixtures("_nobody_sleeps")
 def test_check_that_could_read_nothing_is_unknown(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     said = reconciler("drift", "--json")

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -37,6 +38,7 @@ def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler
     )
 
 
+@pytest.mark.usefixtures("_nobody_sleeps")
 def test_what_could_not_be_read_is_said_where_no_key_can_say_it(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +158,7 @@ def test_file_name_with_spaces_in_the_environment_variable(
 
 def test_sigterm_while_the_service_is_asked_is_143(service: Service, tmp_path: Path) -> None:
     write(manifest("a", url=service.url))
-    service.app.faults.add(Fault(Effect.DELAY, operation="ListTrainingJobs", delay_s=5, count=99))
+    service.app.faults.add(Fault(Effect.DELAY, operation="ListTrainingJobs", delay_s=2, count=99))
     process = subprocess.Popen(
         [sys.executable, "-m", "reconciler", "plan", "-vv"],
         stdout=subprocess.PIPE,
@@ -167,6 +169,7 @@ def test_sigterm_while_the_service_is_asked_is_143(service: Service, tmp_path: P
     )
     while not service.app.requests:
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 143

@@ -135,6 +135,7 @@ def test_in_a_wrong_project_it_is_7(reconciler: Reconciler, service: Service) ->
     assert "ModelArts.2786" in said.err
 
 
+@pytest.mark.usefixtures("_nobody_sleeps")
 def test_endpoint_that_cannot_be_reached_is_8(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
