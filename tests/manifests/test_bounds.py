@@ -58,7 +58,7 @@ MISSPELT = {
 
 
 @pytest.mark.parametrize("text", MISSPELT.values(), ids=MISSPELT)
-def test_a_thousand_misspelt_names_are_told_at_once(place: Place, text: str) -> None:
+def test_thousand_misspelt_names_are_told_at_once(place: Place, text: str) -> None:
     place.write(HEAD + text)
     started = time.process_time()
     problems = place.problems()
@@ -69,7 +69,7 @@ def test_a_thousand_misspelt_names_are_told_at_once(place: Place, text: str) -> 
 
 
 @pytest.mark.parametrize("known", [NAMES[:50], NAMES])
-def test_the_nearest_name_is_found_among_few_and_many(known: list[str]) -> None:
+def test_nearest_name_is_found_among_few_and_many(known: list[str]) -> None:
     names = Names(known)
     found = [names.did_you_mean(misspelt(name)) == f'did you mean "{name}"?' for name in known]
     assert sum(found) > 0.98 * len(found)
@@ -80,11 +80,11 @@ def test_case_does_not_matter_for_the_nearest_name() -> None:
     assert did_you_mean("NODE_cuont", ["Node_Count", "other"]) == 'did you mean "Node_Count"?'
 
 
-def test_a_long_text_is_compared_with_nothing() -> None:
+def test_long_text_is_compared_with_nothing() -> None:
     assert did_you_mean("x" * 1_000_000, ["x" * 90]) is None
 
 
-def test_a_long_list_of_names_is_cut_and_counted() -> None:
+def test_long_list_of_names_is_cut_and_counted() -> None:
     assert listed(["a", "b"]) == "a, b"
     assert listed([str(n) for n in range(25)]).endswith("18, 19 and 5 more")
 
@@ -126,7 +126,7 @@ def test_what_expressions_and_defaults_come_to_is_bounded(
     assert problems[0].path.startswith("jobs.job")
 
 
-def test_a_gigabyte_is_refused_before_it_is_made(place: Place) -> None:
+def test_gigabyte_is_refused_before_it_is_made(place: Place) -> None:
     variable = f"variables: {{v: {{default: {'x' * 1_000_000}}}}}\n"
     place.write(HEAD + variable + jobs(with_environment("'" + "${var.v}" * 1000 + "'")))
     tracemalloc.start()

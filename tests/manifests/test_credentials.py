@@ -26,7 +26,7 @@ ADDRESSES = (
 )  # fmt: skip
 
 
-def test_the_table_has_every_variable_that_the_backends_read_and_that_is_no_address() -> None:
+def test_table_has_every_variable_that_the_backends_read_and_that_is_no_address() -> None:
     source = "".join(inspect.getsource(module) for module in (credential_chain, connect, iam))
     named = set(re.findall(r'"((?:HUAWEICLOUD|HW|OS|MODELARTS)_[A-Z_]+)"', source))
     assert {name for name in named if re.search("AK|SK|KEY|TOKEN|PASSWORD|SECRET", name)} <= CREDENTIAL_NAMES

@@ -11,7 +11,7 @@ from reconciler.core.observed.identity import room_for_description
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 
-def test_the_smallest_job(place: Place) -> None:
+def test_smallest_job_has_this_body(place: Place) -> None:
     job = place.job()
     assert job.body == {
         "kind": "job",
@@ -106,7 +106,7 @@ def test_defaults_stand_under_every_job(place: Place) -> None:
     assert (job.lifecycle.on_change, job.lifecycle.max_retries) == (OnChange.FAIL, 7)
 
 
-def test_a_mistake_in_defaults_is_told_once_and_there(place: Place) -> None:
+def test_mistake_in_defaults_is_told_once_and_there(place: Place) -> None:
     place.write("defaults: {spec: {resource: {node_cout: 2}}}\n", "a.yaml")
     place.write(HEAD + "jobs:\n" + "".join(f"  j{n}:{JOB}" for n in range(5)))
     problem = place.problem()
@@ -115,7 +115,7 @@ def test_a_mistake_in_defaults_is_told_once_and_there(place: Place) -> None:
     assert marked(problem) == "node_cout"
 
 
-def test_an_expression_in_defaults_without_a_value_is_told_once(place: Place) -> None:
+def test_expression_in_defaults_without_a_value_is_told_once(place: Place) -> None:
     place.write(HEAD + "defaults: {spec: {runtime_type: '${var.kind}'}}\njobs:\n" + f"  a:{JOB}  b:{JOB}")
     assert place.problem().path == "defaults.spec.runtime_type"
 
@@ -127,7 +127,7 @@ def test_an_expression_in_defaults_without_a_value_is_told_once(place: Place) ->
     "entry",
     ["{state: absent}", "{state: absent, lifecycle: {protect: false}}", "{state: absent, description: x}"],
 )
-def test_an_absent_entry_needs_no_body(place: Place, entry: str) -> None:
+def test_absent_entry_needs_no_body(place: Place, entry: str) -> None:
     place.write(
         HEAD + f"defaults: {{spec: {{resource: {{node_count: 2}}}}}}\njobs:\n  old: {entry}\n  new:{JOB}"
     )
@@ -137,7 +137,7 @@ def test_an_absent_entry_needs_no_body(place: Place, entry: str) -> None:
     assert loaded.stack.declared_keys == {"new"}
 
 
-def test_an_absent_entry_may_keep_its_body_or_a_part_of_it(place: Place) -> None:
+def test_absent_entry_may_keep_its_body_or_a_part_of_it(place: Place) -> None:
     assert place.job(JOB + "    state: absent\n").body is not None
     assert place.job("state: absent\nspec: {resource: {node_count: 2}}").body is None
 
@@ -344,7 +344,7 @@ def test_typos_in_an_absent_entry_are_errors_all_the_same(place: Place) -> None:
         ),
     ],
 )
-def test_a_mistake_in_an_entry(
+def test_mistake_in_an_entry(
     place: Place, old: str, new: str, what: str, why: str, fix: str | None, at: str, path: str
 ) -> None:
     assert old in JOB
@@ -358,7 +358,7 @@ def test_a_mistake_in_an_entry(
     ("entry", "found"),
     [("", "null"), (" [1]", "a list"), (" text", '"text"'), (" 3", "3")],
 )
-def test_an_entry_is_a_mapping(place: Place, entry: str, found: str) -> None:
+def test_entry_is_a_mapping(place: Place, entry: str, found: str) -> None:
     place.write(f"{HEAD}jobs:\n  job1:{entry}\n")
     problem = place.problem()
     assert (problem.what, problem.path) == ("wrong type", "jobs.job1")
@@ -367,14 +367,14 @@ def test_an_entry_is_a_mapping(place: Place, entry: str, found: str) -> None:
     assert problem.location.line == 4
 
 
-def test_an_empty_job_lacks_what_a_job_needs(place: Place) -> None:
+def test_empty_job_lacks_what_a_job_needs(place: Place) -> None:
     place.write(f"{HEAD}jobs:\n  job1: {{}}\n")
     problem = place.problem()
     assert (problem.what, marked(problem)) == ("missing field", "job1")
     assert problem.why == "spec is required: where and how the job runs"
 
 
-def test_a_description_leaves_room_for_the_marker(place: Place) -> None:
+def test_description_leaves_room_for_the_marker(place: Place) -> None:
     room = room_for_description("vision", "a")
     assert place.job(f"    description: {'x' * room}{JOB}").description == "x" * room
     place.write(f"{HEAD}jobs:\n  a:\n    description: {'x' * (room + 1)}{JOB}")
@@ -418,7 +418,7 @@ def test_all_mistakes_are_told_at_once_in_file_order(place: Place) -> None:
     ]
 
 
-def test_a_broken_file_is_not_told_again_by_those_that_need_it(place: Place) -> None:
+def test_broken_file_is_not_told_again_by_those_that_need_it(place: Place) -> None:
     place.write("stack: s\ntarget: prod\nvariables: {bucket: {default: b}\n")
     place.write("jobs:\n  a: {algorithm: {id: '${var.bucket}'}}\n", "jobs.yaml")
     assert place.problem().what == "invalid YAML"
@@ -490,7 +490,7 @@ def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value:
     ],
 )
 @pytest.mark.parametrize("jobs", ["", "jobs: {gone: {state: absent}}\n"])
-def test_a_mistake_in_defaults_is_found_without_a_job(
+def test_mistake_in_defaults_is_found_without_a_job(
     place: Place, jobs: str, defaults: str, what: str, path: str
 ) -> None:
     place.write(HEAD + f"defaults:\n  {defaults}\n{jobs}")
@@ -513,6 +513,6 @@ def test_defaults_need_not_be_whole(place: Place, defaults: str) -> None:
     assert place.load().stack.jobs == {}
 
 
-def test_a_secret_in_defaults_is_known_without_a_job(place: Place) -> None:
+def test_secret_in_defaults_is_known_without_a_job(place: Place) -> None:
     place.write(HEAD + "defaults: {algorithm: {parameters: {p: {value: hunter2!, sensitive: true}}}}\n")
     assert place.load().secrets == ("hunter2!",)

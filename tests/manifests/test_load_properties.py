@@ -80,7 +80,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stack")
 
 
-def test_the_manifest_that_is_varied_is_valid(root: Path) -> None:
+def test_manifest_that_is_varied_is_valid(root: Path) -> None:
     (root / "main.yaml").write_text(MANIFEST)
     assert load([root], environ={"TOKEN": "hunter2!"}).stack.jobs.keys() == {"train", "tasks", "gone"}
 

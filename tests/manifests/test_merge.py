@@ -65,7 +65,7 @@ def test_files_may_say_the_same_or_different_parts(place: Place, one: str, other
         ),
     ],
 )
-def test_a_disagreement_is_told_at_the_second_place_and_names_the_first(
+def test_disagreement_is_told_at_the_second_place_and_names_the_first(
     place: Place, one: str, other: str, at: str, text: str
 ) -> None:
     place.write("stack: s\ntargets: {a: {kind: local}, b: {kind: local}}\n")
@@ -77,7 +77,7 @@ def test_a_disagreement_is_told_at_the_second_place_and_names_the_first(
     assert "b.yaml:1:" in problem.why
 
 
-def test_a_job_in_two_files_is_an_error_even_if_it_is_the_same(place: Place) -> None:
+def test_job_in_two_files_is_an_error_even_if_it_is_the_same(place: Place) -> None:
     place.write(f"stack: s\njobs:\n  a:{JOB}")
     place.write(f"jobs:\n  a:{JOB}", "more.yaml")
     problem = place.problem()
@@ -93,14 +93,14 @@ def test_keys_that_differ_only_in_case_are_an_error(place: Place) -> None:
 
 
 @pytest.mark.parametrize("key", ["a b", "x" * 59, "train-r2", "Train-R10", "''", "a.b", "ü"])
-def test_a_key_that_cannot_name_a_job(place: Place, key: str) -> None:
+def test_key_that_cannot_name_a_job(place: Place, key: str) -> None:
     place.write(f"stack: s\njobs:\n  {key}:{JOB}")
     problem = place.problem()
     assert (problem.what, place_of(problem)) == ("invalid key", "main.yaml:3:3")
 
 
 @pytest.mark.parametrize("name", ["Vision", "-a", "a-", "a_b", "x" * 33, "''"])
-def test_a_name_that_no_stack_can_have(place: Place, name: str) -> None:
+def test_name_that_no_stack_can_have(place: Place, name: str) -> None:
     place.write(f"stack: {name}\n")
     problem = place.problem()
     assert (problem.what, place_of(problem)) == ("invalid stack name", "main.yaml:1:8")
@@ -124,7 +124,9 @@ def test_a_name_that_no_stack_can_have(place: Place, name: str) -> None:
         ("variables: {v: {sensitve: true}}", "unknown field", "2:17", 'did you mean "sensitive"?'),
     ],
 )
-def test_the_first_level(place: Place, text: str, what: str, at: str, fix: str | None) -> None:
+def test_mistake_at_the_first_level_is_named_with_its_place(
+    place: Place, text: str, what: str, at: str, fix: str | None
+) -> None:
     place.write(f"stack: s\n{text}\n")
     problem = place.problem()
     assert (problem.what, place_of(problem)) == (what, f"main.yaml:{at}")

@@ -118,7 +118,7 @@ def test_boot_file_outside_code_dir_is_told_at_boot_file(place: Place, boot: str
 
 
 @pytest.mark.parametrize(("body", "rule", "fix", "at", "path"), REFUSED, ids=range(len(REFUSED)))
-def test_the_emulator_refuses_the_same(
+def test_emulator_refuses_the_same(
     place: Place, body: str, rule: str, fix: str | None, at: str, path: str
 ) -> None:
     read = YAML(typ="safe", pure=True).load(body)

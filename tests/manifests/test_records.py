@@ -51,7 +51,7 @@ def test_left_out_there_is_none(place: Place) -> None:
         ("'sqlite:///${var.path}${env.HOST}'", "sqlite:///ROOT/$dirserver", "sqlite:///$dir${env.HOST}"),
     ],
 )  # fmt: skip
-def test_the_url_is_whole_and_its_reference_can_be_kept(
+def test_url_is_whole_and_its_reference_can_be_kept(
     place: Place, text: str, url: str | None, reference: str | None
 ) -> None:
     environ = {"HOST": "server", "URL": "postgresql://a:pa%2Fss@h/d", "PW": "swordfish", "TOKEN": "hunter2!"}
@@ -85,7 +85,7 @@ def test_the_url_is_whole_and_its_reference_can_be_kept(
         "postgresql://a:${env.MESSY_PW}@db/app",
     ],
 )
-def test_a_password_from_the_environment_is_a_secret(place: Place, text: str) -> None:
+def test_password_from_the_environment_is_a_secret(place: Place, text: str) -> None:
     environ = {
         "PW": "sword%2Ffish",
         "USERINFO": "a:sword%2Ffish",
@@ -105,7 +105,7 @@ def test_a_password_from_the_environment_is_a_secret(place: Place, text: str) ->
             assert "fish" not in redact(f"cannot connect with {spelled} to db")
 
 
-def test_a_sensitive_variable_may_stand_there(place: Place) -> None:
+def test_sensitive_variable_may_stand_there(place: Place) -> None:
     url = url_of(place, "'postgresql://a:${var.token}@db/x'")
     assert isinstance(url, SecretText)
     assert url == "postgresql://a:hunter2!@db/x"
@@ -125,7 +125,7 @@ def test_a_sensitive_variable_may_stand_there(place: Place) -> None:
         "postgresql://a:hunter2#@db/app",
     ],
 )
-def test_a_literal_password_is_refused_and_not_shown(place: Place, text: str) -> None:
+def test_literal_password_is_refused_and_not_shown(place: Place, text: str) -> None:
     place.write(f"stack: s\n{VARIABLES}records: '{text}'\n")
     problem = place.problem(environ={"TOKEN": "t0ken!"})
     assert (problem.what, problem.path, problem.snippet) == ("literal secret", "records", None)
@@ -136,7 +136,7 @@ def test_a_literal_password_is_refused_and_not_shown(place: Place, text: str) ->
 
 
 @pytest.mark.parametrize("text", ["postgresql://a:${var.open}@db/app", "${var.url}"])
-def test_a_variable_that_gives_a_password_has_to_be_sensitive(place: Place, text: str) -> None:
+def test_variable_that_gives_a_password_has_to_be_sensitive(place: Place, text: str) -> None:
     variables = "{open: {default: hunter2}, url: {default: 'postgresql://a:hunter2@db/app'}}"
     place.write(f"stack: s\nvariables: {variables}\nrecords: '{text}'\n")
     problem = place.problem()
@@ -182,7 +182,7 @@ def test_what_is_no_url_is_told(place: Place, text: str, what: str, why: str) ->
         assert "sqlite:///PATH" in (problem.fix or "")
 
 
-def test_an_unset_environment_variable_matters_only_for_who_needs_the_url(place: Place) -> None:
+def test_unset_environment_variable_matters_only_for_who_needs_the_url(place: Place) -> None:
     place.write("stack: s\nrecords: postgresql://a:${env.PW}@${env.HOST}/app\n")
     loaded = place.load()
     assert loaded.records_reference == "postgresql://a:${env.PW}@${env.HOST}/app"
@@ -241,7 +241,7 @@ def test_two_files_may_say_the_same_and_not_disagree(place: Place) -> None:
         ("{records: postgresql://a:hunter2@db/app, jbos: 1}", ""),
     ],
 )
-def test_a_password_is_shown_by_no_other_problem_either(place: Place, main: str, more: str) -> None:
+def test_password_is_shown_by_no_other_problem_either(place: Place, main: str, more: str) -> None:
     place.write("stack: s\n", "main.yaml")
     place.write(f"{main}\n", "one.yaml")
     place.write(f"{more}\n", "two.yaml")
@@ -250,7 +250,7 @@ def test_a_password_is_shown_by_no_other_problem_either(place: Place, main: str,
     assert "hunter" not in repr(told)
 
 
-def test_a_sensitive_value_is_not_shown_with_the_problem(place: Place) -> None:
+def test_sensitive_value_is_not_shown_with_the_problem(place: Place) -> None:
     place.write(f"stack: s\n{VARIABLES}records: '${{var.token}}'\n")
     problem = place.problem(environ={"TOKEN": "oracle://a:hunter2@db"})
     assert problem.what == "not a valid record store URL"

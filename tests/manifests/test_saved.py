@@ -55,7 +55,7 @@ def refused(tree: Any, sources: Mapping[str, VariableSource] = TOKEN, **more: An
         ("{env: TOKEN}", {}, None),
     ],
 )  # fmt: skip
-def test_the_source_of_a_value(
+def test_source_of_a_value(
     place: Place,
     monkeypatch: pytest.MonkeyPatch,
     declared: str,
@@ -73,7 +73,7 @@ def test_the_source_of_a_value(
 
 
 @pytest.mark.parametrize("members", [{}, {"env": "A", "file": "b"}, {"given": True, "default": True}])
-def test_a_source_is_one_of_four(members: dict[str, Any]) -> None:
+def test_source_is_one_of_four(members: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="one of env, file, given and default"):
         VariableSource(**members)
 
@@ -81,7 +81,7 @@ def test_a_source_is_one_of_four(members: dict[str, Any]) -> None:
 # And back
 
 
-def test_a_job_is_the_same_again(place: Place) -> None:
+def test_job_is_the_same_again(place: Place) -> None:
     environments = "environments: {A: '${var.token}', B: 'Bearer ${var.token}', C: '$${x} $$', D: 1}, engine:"
     place.write(
         HEAD
@@ -148,7 +148,7 @@ def test_secrets_survive_with_value_and_reference(
 
 
 @given(HOSTILE, HOSTILE)
-def test_an_escaped_text_reads_back_in_front_of_an_expression_too(text: str, behind: str) -> None:
+def test_escaped_text_reads_back_in_front_of_an_expression_too(text: str, behind: str) -> None:
     assert "".join(map(str, parts_of(escape(text)))) == text
     parts = parts_of(escape(text, before_expression=True) + "${var.x}" + escape(behind))
     assert [part for part in parts if isinstance(part, Reference)] == [("var.x", "${var.x}", True)]
@@ -188,7 +188,7 @@ def test_what_is_given_now_outdoes_where_it_came_from(tmp_path: Path) -> None:
         (None, "is not recorded", "give --var token=VALUE"),
     ],
 )  # fmt: skip
-def test_a_value_that_is_not_there_any_more(
+def test_value_that_is_not_there_any_more(
     tmp_path: Path, source: VariableSource | None, why: str, fix: str
 ) -> None:
     (tmp_path / "other.values").write_text("other: hunter2\n")
@@ -210,11 +210,11 @@ def test_every_missing_value_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_that_is_not_needed_may_be_missing() -> None:
+def test_value_that_is_not_needed_may_be_missing() -> None:
     assert again({"a": "plain"}, TOKEN) == {"a": "plain"}
 
 
-def test_a_file_is_read_only_if_nothing_else_gives_the_value(tmp_path: Path) -> None:
+def test_file_is_read_only_if_nothing_else_gives_the_value(tmp_path: Path) -> None:
     source = {"token": VariableSource(file="none.values")}
     assert again("${var.token}", source, base=tmp_path, variables={"token": "x"}) == "x"
 
@@ -226,7 +226,7 @@ def test_saved_data_reads_nothing_but_variables(text: str) -> None:
     assert "only ${var.NAME} is" in problem.why
 
 
-def test_a_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "v.values").write_text("token: [hunter2]\n")
     (problem,) = refused("${var.token}", var_files=[tmp_path / "v.values"])
     assert (problem.what, "hunter2" in repr(problem)) == ("wrong type", False)
@@ -269,13 +269,13 @@ def test_what_could_not_be_found_again_is_listed(reference: str) -> None:
     assert unsavable({"a": [secret, fine], "b": secret}) == (reference,)
 
 
-def test_a_secret_that_is_marked_in_place_cannot_be_kept(place: Place) -> None:
+def test_secret_that_is_marked_in_place_cannot_be_kept(place: Place) -> None:
     parameters = "parameters: {password: {value: hunter2!, sensitive: true}}, engine:"
     job = place.job(JOB.replace("engine:", parameters))
     assert unsavable(job.body) == ("${parameter.password}",)
 
 
-def test_a_variable_that_is_marked_in_place_can_be_kept(place: Place) -> None:
+def test_variable_that_is_marked_in_place_can_be_kept(place: Place) -> None:
     parameters = "parameters: {password: {value: '${var.token}', sensitive: true}}, engine:"
     head = HEAD + "variables: {token: {env: TOKEN, sensitive: true}}\n"
     job = place.job(JOB.replace("engine:", parameters), head, environ={"TOKEN": "hunter2!"})

@@ -9,7 +9,7 @@ from reconciler.core.diagnostic import ManifestInvalid, WrongUsage
 from tests.manifests.conftest import Place, marked, place_of
 
 
-def test_the_default_is_the_one_that_is_named(place: Place) -> None:
+def test_default_is_the_one_that_is_named(place: Place) -> None:
     place.write("stack: s\ntarget: b\ntargets: {a: {kind: local}, b: {kind: local}}\n")
     loaded = place.load()
     assert loaded.target_name == "b"
@@ -17,7 +17,7 @@ def test_the_default_is_the_one_that_is_named(place: Place) -> None:
     assert loaded.target("a")[0] == "a"
 
 
-def test_the_only_target_needs_no_name(place: Place) -> None:
+def test_only_target_needs_no_name(place: Place) -> None:
     place.write("stack: s\ntargets: {here: {kind: local}}\n")
     assert place.load().target()[0] == "here"
     assert place.load().targets["here"].kind == LOCAL
@@ -33,20 +33,20 @@ def test_several_targets_without_a_default_are_wrong_use(place: Place) -> None:
         loaded.target("c")
 
 
-def test_a_stack_without_targets_loads(place: Place) -> None:
+def test_stack_without_targets_loads(place: Place) -> None:
     place.write("stack: s\n")
     with pytest.raises(WrongUsage, match="no targets"):
         place.load().target()
 
 
-def test_the_default_has_to_be_one_of_the_targets(place: Place) -> None:
+def test_default_has_to_be_one_of_the_targets(place: Place) -> None:
     place.write("stack: s\ntarget: prd\ntargets: {prod: {kind: modelarts, region: r}}\n")
     problem = place.problem()
     assert (problem.what, place_of(problem)) == ("unknown target", "main.yaml:2:9")
     assert problem.fix == 'did you mean "prod"?'
 
 
-def test_an_unset_environment_variable_matters_only_for_the_target_that_is_used(place: Place) -> None:
+def test_unset_environment_variable_matters_only_for_the_target_that_is_used(place: Place) -> None:
     place.write(
         """\
         stack: s
