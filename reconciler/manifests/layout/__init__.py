@@ -1,0 +1,1 @@
+"""What `fmt` needs of a manifest: its values, its comments, and their layout."""
