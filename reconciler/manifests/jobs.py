@@ -152,8 +152,7 @@ class JobReader:
         self._defaults_are_checked |= has_body
         if under and not self._is_affordable(under, own, is_shared=inherited.is_shared):
             return None
-        merged = merge(under, desugar(_without_templates(value)))
-        _drop_removed(merged)
+        merged = _without_removed(merge(under, desugar(_without_templates(value))))
         is_whole &= inherited.is_whole
         return MergedJob(merged, self._origin(entry, templates), expander, has_body, is_whole)
 
@@ -369,15 +368,30 @@ def _without_axes(tree: Any) -> Any:
     return Unexpanded(tree) if isinstance(tree, str) and "${matrix." in tree else tree
 
 
-def _drop_removed(merged: dict[str, Any]) -> None:
-    """An environment variable that the entry sets to null takes the one of `defaults` away."""
-    algorithm = merged.get("algorithm")
-    if isinstance(algorithm, dict) and isinstance(algorithm.get("environments"), dict):
-        environments = algorithm["environments"]
-        if None in environments.values():
-            kept = {name: v for name, v in environments.items() if v is not None}
-            # The mapping may be that of the templates, which other jobs take over, too.
-            merged["algorithm"] = {**algorithm, "environments": kept}
+def _without_removed(tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree without the members that are null: what they would have inherited is removed.
+
+    Two stay: what `raw` says null of is sent so, and a parameter of the job's own may lack a value. What
+    holds no null is not copied: it may be shared with other jobs.
+    """
+    kept: dict[str, Any] = {}
+    is_same = True
+    for name, value in tree.items():
+        new = value
+        if value is None:
+            if not (name == "value" and "name" in tree):
+                is_same = False
+                continue
+        elif value.__class__ is dict:
+            if name != "raw":
+                new = _without_removed(value)
+        elif value.__class__ is list:
+            items = [_without_removed(item) if item.__class__ is dict else item for item in value]
+            if any(item is not old for item, old in zip(items, value, strict=True)):
+                new = items
+        is_same = is_same and new is value
+        kept[name] = new
+    return tree if is_same else kept
 
 
 def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> None:

@@ -261,3 +261,29 @@ def test_what_a_job_removes_stays_for_the_others_of_its_template(place: Place) -
     }
     assert parameters(jobs["b"]) == {"y": "2"}
     assert parameters(jobs["c"]) == {"x": "1", "y": "2"}
+
+
+def test_null_removes_a_value_that_has_a_default(place: Place) -> None:
+    head = (
+        HEAD + "defaults: {spec: {resource: {node_count: 4}}, lifecycle: {max_retries: 9, protect: true}}\n"
+    )
+    job = place.job(
+        """
+        algorithm: {code_dir: obs://b/code/, boot_file: obs://b/code/train.py, engine: {engine_id: pt}}
+        spec: {resource: {flavor_id: gpu, node_count: null}}
+        lifecycle: {max_retries: null}
+        kind: null
+        """,
+        head,
+    )
+    assert job.body is not None
+    assert job.body["spec"]["resource"] == {"flavor_id": "gpu", "node_count": 1}
+    assert job.lifecycle.max_retries == 1
+    assert job.lifecycle.protect
+
+
+def test_null_of_a_template_removes_for_every_job_that_extends_it(place: Place) -> None:
+    templates = "big: {spec: {resource: {node_count: 4}}}\ncalm: {spec: {resource: {node_count: null}}}"
+    entries = "a: {extends: [big, calm]}\nb: {extends: [big, calm]}\nc: {extends: big}"
+    jobs = jobs_of(place, templates, entries)
+    assert [resource(jobs[key])["node_count"] for key in "abc"] == [1, 1, 4]
