@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from reconciler.core.declared.stack import Target, TargetEntry, Variable
+from reconciler.core.declared.target_kind import CLOUD_ONLY
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
 from reconciler.manifests.expand import Expander, credentials_in, problems_in
@@ -19,7 +20,6 @@ from reconciler.manifests.value_problems import ENV_NOT_SET, NotExpanded, Proble
 from reconciler.manifests.variables import unknown_variable
 from reconciler.manifests.yaml.positions import PathStep, diagnose
 
-_CLOUD_ONLY = ("region", "endpoint", "project_id", "cloud", "profile")
 _CREDENTIALS = frozenset(
     {
         "accesskey", "ak", "apikey", "authtoken", "credential", "credentials", "password", "secret",
@@ -199,7 +199,7 @@ def _literals(value: Any) -> set[str]:
 
 def _rule_problems(target: Target, tree: Mapping[str, Any], origin: Origin) -> Iterator[Diagnostic]:
     if target.traits.is_embedded:
-        for name in _CLOUD_ONLY:
+        for name in CLOUD_ONLY:
             if tree.get(name) is not None:
                 yield origin.diagnose(
                     (name,), "incompatible fields", f"kind {target.kind} does not support {name}", at_key=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.core.declared.schema import manifest_schema
+from reconciler.core.declared.schema_annotations import properties, title_of
 from reconciler.core.declared.stack import JobEntry, Manifest
 
 SCHEMA = manifest_schema()
@@ -48,17 +50,54 @@ def test_it_is_a_schema_and_the_same_every_time() -> None:
     assert list(SCHEMA["$defs"]) == sorted(SCHEMA["$defs"])
 
 
-def test_every_field_is_described_and_no_unknown_one_allowed() -> None:
+def test_no_unknown_field_is_allowed() -> None:
     for name, definition in SCHEMA["$defs"].items():
         if definition.get("type") == "object":
             assert definition["additionalProperties"] is False, name
-            for field, schema in definition["properties"].items():
-                # A reference without words of its own shows those of the model.
-                assert schema.get("description") or "$ref" in schema, f"{name}.{field}"
+            assert definition["title"], name
+            assert definition["description"], name
 
 
-def test_titles_say_nothing_and_are_left_out() -> None:
-    assert not [schema for schema in objects(SCHEMA) if isinstance(schema.get("title"), str)]
+def lacking(schema: dict[str, Any]) -> list[str]:
+    """The properties that lack a title, a description, an example, or a default and may be left out."""
+    found = []
+    for path, owner, name in properties(schema):
+        member = owner["properties"][name]
+        wanted = {"title", "description", "examples"}
+        if name not in owner.get("required", ()):
+            wanted.add("default")
+        found += [f"{path}: {one}" for one in sorted(wanted - {one for one in member if member[one] != ""})]
+    return found
+
+
+def test_every_property_has_title_description_example_and_default() -> None:
+    assert lacking(SCHEMA) == []
+    assert len(list(properties(SCHEMA))) > 250
+
+
+@pytest.mark.parametrize("word", ["title", "description", "default", "examples"])
+def test_property_without_one_of_these_is_found(word: str) -> None:
+    schema = copy.deepcopy(SCHEMA)
+    del schema["$defs"]["Resource"]["properties"]["pool_id"][word]
+    assert lacking(schema) == [f".Resource.pool_id: {word}"]
+
+
+def test_examples_and_defaults_are_valid() -> None:
+    for path, owner, name in properties(SCHEMA):
+        member = owner["properties"][name]
+        validator = Draft202012Validator({**member, "$defs": SCHEMA["$defs"]})
+        # The default null says that nothing is said.
+        default = [] if member.get("default") is None else [member["default"]]
+        for value in (*member["examples"], *default):
+            assert validator.is_valid(value), f"{path}: {value}"
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("pool_id", "Pool ID"), ("matchFields", "Match fields"), ("apiVersion", "API version"), ("raw", "Raw")],
+)
+def test_title_is_the_name_in_words(name: str, title: str) -> None:
+    assert title_of(name) == title
 
 
 def test_every_field_of_the_models_is_there() -> None:
@@ -118,6 +157,13 @@ def test_defaults_are_spelled_as_people_write_them() -> None:
         a_manifest(records="sqlite:///records.db"),
         a_manifest(records="${env.RECORDS}"),
         a_manifest(records=None),
+        a_manifest(templates={"gpu.big": {"extends": "base one"}, "base one": {}}),
+        a_manifest({"extends": ["gpu.big", "${var.base}"]}),
+        a_manifest({"spec": "${var.spec}", "algorithm": {"inputs": "${var.inputs}", "engine": None}}),
+        a_manifest({"spec": {"resource": {"node_count": None}}, "kind": None, "lifecycle": None}),
+        a_manifest({"algorithm": {"engine": {"engine_id": None, "image_url": "i"}}}),
+        a_manifest({"description": "${var.of_any_length}" * 20}),
+        a_manifest({"matrix": {"lr": [0.1], "include": [{"lr": 1}], "exclude": "${var.x}"}}),
         a_manifest(an_entry(raw={"anything": {"goes": [1]}, "metadata": {"labels": {}}})),
         a_manifest(
             an_entry(algorithm={"parameters": {"lr": 0.1, "n": None, "s": {"value": 1, "sensitive": True}}})
@@ -126,7 +172,7 @@ def test_defaults_are_spelled_as_people_write_them() -> None:
         a_manifest(
             an_entry(algorithm={"inputs": {"a": "obs://b/", "c": {"remote": {"obs": {"obs_url": "/b"}}}}})
         ),
-        a_manifest(an_entry(algorithm={"outputs": [{"name": "a", "remote": {"obs": {"obs_url": "/b"}}}]})),
+        a_manifest(an_entry(algorithm={"outputs": [{"name": "a", "remote": {"obs": {"obs_url": "/b/"}}}]})),
         a_manifest(
             an_entry(algorithm={"environments": {"A": 1, "B": {"value": "x", "sensitive": True}, "C": None}})
         ),
@@ -136,9 +182,14 @@ def test_defaults_are_spelled_as_people_write_them() -> None:
         ),
         a_manifest(
             an_entry(
+                spec=None,
+                kind="hetero_job",
                 tasks=[
-                    {"algorithm": {"job_config": {"inputs": {"a": "x"}}}, "task_resource": {"node_count": 1}}
-                ]
+                    {
+                        "algorithm": {"job_config": {"inputs": {"a": "/b/x"}}},
+                        "task_resource": {"node_count": 1},
+                    }
+                ],
             )
         ),
     ],
@@ -189,6 +240,22 @@ def test_what_loads_is_valid(manifest: dict[str, Any]) -> None:
         a_manifest(an_entry(algorithm={"environments": {"A": {"value": "x", "secret": True}}})),
         a_manifest(an_entry(tasks=[{"task_resource": {"flavor_id": "g"}}])),
         a_manifest(an_entry(raw={"status": {}})),
+        a_manifest({"spec": "x"}),
+        a_manifest({"spec": {"resource": {"node_count": "1${var.zero}"}}}),
+        a_manifest({"spec": {"runtime_type": "$${var.x}"}}),
+        a_manifest({"description": "x" * 257}),
+        a_manifest({"algorithm": {"code_dir": "obs://b/no-directory"}}),
+        a_manifest({"algorithm": {"outputs": {"a": "obs://b/no-directory"}}}),
+        a_manifest({"algorithm": {"engine": {"engine_id": "e", "image_url": "i"}}}),
+        a_manifest({"algorithm": {"id": "a", "subscription_id": "s"}}),
+        a_manifest({"tasks": [{}], "spec": {"resource": {}}}),
+        a_manifest({"spec": {"volumes": [{}]}}),
+        a_manifest({"spec": {"volumes": [{"nfs": {}, "pfs": {}}]}}),
+        a_manifest({"algorithm": {"inputs": {"a": {"remote": {"obs": {"obs_url": "/b"}, "dataset": {}}}}}}),
+        a_manifest(targets={"t": {"kind": "local", "region": "r"}}),
+        a_manifest(targets={"t": {"kind": "modelarts"}}),
+        a_manifest(targets={"t": {"kind": "modelarts", "endpoint": "ftp://h"}}),
+        a_manifest(targets={"t": {"kind": "modelarts", "region": "r", "workspace_id": "1"}}),
         a_manifest(an_entry(raw={"metadata": {"name": "x"}})),
     ],
 )

@@ -9,7 +9,8 @@ Source of fields and limits: the documents of docs/modelarts.md, "Sources".
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +27,8 @@ from reconciler.core.declared.marks import Cloud, DefaultTemplate, KeyedBy, Mark
 from reconciler.core.declared.obs_path import (
     BootFile,
     CodeDirectory,
+    GivenDirectory,
+    GivenPath,
     ObsDirectory,
     ObsPath,
     is_inside,
@@ -42,6 +45,28 @@ WHILE_ACTIVE = UpdateInPlace(HUAWEI_ONLY, Operation.UPDATE_DESCRIPTION)
 ANY_TIME = UpdateInPlace(EVERY_CLOUD, Operation.UPDATE_DESCRIPTION, on_ended=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Members of a model of which at most one may be given, or exactly one if one `is_required`.
+
+    `hint` stands behind the rule in an error.
+    """
+
+    members: tuple[str, ...]
+    is_required: bool = False
+    hint: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The rule in words."""
+        *others, last = self.members
+        names = f"{', '.join(others)} and {last}"
+        words = (
+            f"exactly one of {names} is required" if self.is_required else f"{names} are mutually exclusive"
+        )
+        return f"{words}; {self.hint}" if self.hint else words
+
+
 class Strict(BaseModel):
     """A model of what people write: an unknown key is a typo, and a wrong type is not guessed at."""
 
@@ -49,6 +74,16 @@ class Strict(BaseModel):
         extra="forbid", strict=True, frozen=True, hide_input_in_errors=True, defer_build=True,
         allow_inf_nan=False,
     )  # fmt: skip
+
+    #: The members of which only so many may be given; validator and schema both read this.
+    choices: ClassVar[tuple[Choice, ...]] = ()
+
+    def check_choices(self) -> None:
+        """Raise the error of the first choice that is not made as it must be."""
+        for choice in self.choices:
+            count = len(_given(self, *choice.members))
+            if count > 1 or (count == 0 and choice.is_required):
+                raise _wrong(choice.rule)
 
 
 #: The service wants text; people may write a number or a boolean, which is text as it stands.
@@ -94,41 +129,55 @@ class Constraint(Strict):
     required: Flag | None = Field(None, description="Whether a value is required.")
     sensitive: Flag | None = Field(None, description="Stored by the service, and without effect there.")
     valid_type: Literal["None", "Choice", "Range"] | None = Field(None, description="Meaning of valid_range.")
-    valid_range: list[Text] | None = Field(None, description="Choices, or the ends of the range.")
+    valid_range: list[Text] | None = Field(
+        None, description="Choices, or the ends of the range.", examples=[["0", "1"]]
+    )
 
 
 class I18nDescription(Strict):
     """A description of a parameter in one language."""
 
     language: Literal["zh-cn", "en-us"] | None = Field(None, description="Language of the text.")
-    description: str | None = Field(None, description="The text.")
+    description: str | None = Field(None, description="The text.", examples=["Learning rate"])
 
 
 class Parameter(Strict):
     """One argument of the training script."""
 
     name: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$"), Field(description="Name of the argument.")
+        str,
+        StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$"),
+        Field(description="Name of the argument.", examples=["lr"]),
     ]
-    value: Text | None = Field(None, description="Value; always sent as text.")
-    description: Annotated[str | None, Filled] = Field(None, description="What the argument means.")
+    value: Text | None = Field(None, description="Value; always sent as text.", examples=[0.1])
+    description: Annotated[str | None, Filled] = Field(
+        None, description="What the argument means.", examples=["Learning rate"]
+    )
     constraint: Annotated[Constraint | None, Filled] = Field(None, description="Rules for the value.")
     i18n_description: Annotated[I18nDescription | None, Filled] = Field(
         None, description="Description in one language."
     )
     sensitive: Flag = Field(
-        False, description="Never show the value, and start no new job when it changes (reconciler's own)."
+        False,
+        description="Never show the value, and start no new job when it changes (reconciler's own).",
+        examples=[True],
     )
 
 
 class Dataset(Strict):
     """A data set of the service as input."""
 
-    id: str = Field(description="Id of the data set.")
-    version_id: str | None = Field(None, description="Version; required unless service_type is V3.")
-    service_type: str | None = Field(None, description="V3: a data set of the asset service.")
-    name: str | None = Field(None, description="Name of the data set.")
-    dataset_proportion: int | None = Field(None, description="Share of the data set, for fine-tuning.")
+    id: str = Field(description="Id of the data set.", examples=["ak0Ft2xVgRTdMQbvbHs"])
+    version_id: str | None = Field(
+        None, description="Version; required unless service_type is V3.", examples=["5Hs1wGvJ7jDMB6dbQPW"]
+    )
+    service_type: str | None = Field(
+        None, description="V3: a data set of the asset service.", examples=["V3"]
+    )
+    name: str | None = Field(None, description="Name of the data set.", examples=["imagenet"])
+    dataset_proportion: int | None = Field(
+        None, description="Share of the data set, for fine-tuning.", examples=[100]
+    )
 
     @model_validator(mode="after")
     def _version(self) -> Self:
@@ -140,51 +189,69 @@ class Dataset(Strict):
 class Obs(Strict):
     """A place in object storage."""
 
-    obs_url: Annotated[ObsPath, Field(min_length=1)] = Field(description="OBS path; a directory ends in /.")
+    obs_url: GivenPath = Field(
+        description="OBS path; a directory ends in /.", examples=["obs://vision-data/imagenet/"]
+    )
 
 
 class ObsTree(Strict):
     """A directory in object storage."""
 
-    obs_url: Annotated[ObsDirectory, Field(min_length=1)] = Field(description="OBS directory; it ends in /.")
+    obs_url: GivenDirectory = Field(
+        description="OBS directory; it ends in /.", examples=["obs://vision-data/out/"]
+    )
 
 
 class InputRemote(Strict):
     """Where an input comes from: a data set, or a path in object storage."""
 
-    dataset: Dataset | None = Field(None, description="A data set of the service.")
+    dataset: Dataset | None = Field(
+        None,
+        description="A data set of the service.",
+        examples=[{"id": "ak0Ft2xVgRTdMQbvbHs", "version_id": "5Hs1wGvJ7jDMB6dbQPW"}],
+    )
     obs: Obs | None = Field(None, description="A path in object storage.")
+
+    choices = (Choice(("dataset", "obs"), is_required=True),)
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if len(_given(self, "dataset", "obs")) != 1:
-            raise _wrong("exactly one of dataset and obs is required")
+        self.check_choices()
         return self
 
 
 class RemoteConstraint(Strict):
     """What kind of data an input takes."""
 
-    data_type: str | None = Field(None, description="Kind of data.")
+    data_type: str | None = Field(None, description="Kind of data.", examples=["obs"])
     attributes: str | None = Field(
-        None, description="Attribute: data_format, data_segmentation, dataset_type."
+        None, description="Attribute: data_format, data_segmentation, dataset_type.", examples=["data_format"]
     )
 
 
 class Input(Strict):
     """Data that the job reads."""
 
-    name: str = Field(description="Name of the input; also the argument that carries the local path.")
-    description: Annotated[str | None, Filled] = Field(None, description="What the input is.")
+    name: str = Field(
+        description="Name of the input; also the argument that carries the local path.", examples=["data_url"]
+    )
+    description: Annotated[str | None, Filled] = Field(
+        None, description="What the input is.", examples=["Training images"]
+    )
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/inputs/{name}_{index}")
     ] = Field(
-        None, description="Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX."
+        None,
+        description="Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX.",
+        examples=["/home/ma-user/modelarts/inputs/data_url_0"],
     )
     access_method: Literal["parameter", "env"] = Field(
         "parameter", description="How the path is passed to the program."
     )
-    remote: InputRemote = Field(description="Where the data comes from.")
+    remote: InputRemote = Field(
+        description="Where the data comes from.",
+        examples=[{"obs": {"obs_url": "obs://vision-data/imagenet/"}}],
+    )
     remote_constraint: list[RemoteConstraint] | None = Field(None, description="What data fits.")
 
 
@@ -197,12 +264,19 @@ class OutputRemote(Strict):
 class Output(Strict):
     """Data that the job writes."""
 
-    name: str = Field(description="Name of the output; also the argument that carries the local path.")
-    description: Annotated[str | None, Filled] = Field(None, description="What the output is.")
+    name: str = Field(
+        description="Name of the output; also the argument that carries the local path.",
+        examples=["train_url"],
+    )
+    description: Annotated[str | None, Filled] = Field(
+        None, description="What the output is.", examples=["Checkpoints"]
+    )
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/outputs/{name}_{index}")
     ] = Field(
-        None, description="Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX."
+        None,
+        description="Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX.",
+        examples=["/home/ma-user/modelarts/outputs/train_url_0"],
     )
     access_method: Annotated[Literal["parameter", "env"], Filled] = Field(
         "parameter", description="How the path is passed to the program."
@@ -213,16 +287,32 @@ class Output(Strict):
 class Engine(Strict):
     """What the job runs in: a preset framework, an image of one's own, or both."""
 
-    engine_id: Annotated[str | None, Filled] = Field(None, description="Id of a preset framework.")
-    engine_name: Annotated[str | None, Filled] = Field(None, description="Name of a preset framework.")
-    engine_version: Annotated[str | None, Filled] = Field(None, description="Version of a preset framework.")
+    engine_id: Annotated[str | None, Filled] = Field(
+        None,
+        description="Id of a preset framework.",
+        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    )
+    engine_name: Annotated[str | None, Filled] = Field(
+        None, description="Name of a preset framework.", examples=["PyTorch"]
+    )
+    engine_version: Annotated[str | None, Filled] = Field(
+        None,
+        description="Version of a preset framework.",
+        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    )
     image_url: Annotated[str | None, Filled] = Field(
-        None, description="Image: {organization}/{image}:{tag} of SWR."
+        None, description="Image: {organization}/{image}:{tag} of SWR.", examples=["vision/resnet:1.4"]
     )
     install_sys_packages: Annotated[Flag, Filled] = Field(
         False, description="Install the platform's packages into the image."
     )
-    image_repo_id: str | None = Field(None, description="Instance of an SWR enterprise repository.")
+    image_repo_id: str | None = Field(
+        None, description="Instance of an SWR enterprise repository.", examples=["swr-ee-7f2c"]
+    )
+
+    choices = (
+        Choice(("engine_id", "image_url"), hint="for a framework on an image use engine_name + image_url"),
+    )
 
     @model_validator(mode="after")
     def _choice(self) -> Self:
@@ -230,11 +320,7 @@ class Engine(Strict):
             raise _wrong("engine_name requires engine_version, or image_url for a custom image")
         if self.engine_version and not (self.engine_name or self.engine_id):
             raise _wrong("engine_version requires engine_name")
-        if self.engine_id and self.image_url:
-            raise _wrong(
-                "engine_id and image_url are mutually exclusive; for a framework on an image use "
-                "engine_name + image_url"
-            )
+        self.check_choices()
         if self.install_sys_packages and len(_given(self, "engine_name", "engine_version", "image_url")) < 3:
             raise _wrong("install_sys_packages requires engine_name, engine_version and image_url")
         return self
@@ -243,41 +329,49 @@ class Engine(Strict):
 class RewardAttr(Strict):
     """A metric that a hyperparameter search watches."""
 
-    name: str | None = Field(None, description="Name of the metric.")
+    name: str | None = Field(None, description="Name of the metric.", examples=["accuracy"])
     mode: Literal["max", "min"] | None = Field(None, description="Which way is better.")
-    regex: str | None = Field(None, description="Pattern that finds the metric in the log.")
+    regex: str | None = Field(
+        None, description="Pattern that finds the metric in the log.", examples=[r"accuracy=(\d+\.\d+)"]
+    )
 
 
 class SearchParam(Strict):
     """A hyperparameter that a search varies."""
 
-    name: str | None = Field(None, description="Name of the hyperparameter.")
+    name: str | None = Field(None, description="Name of the hyperparameter.", examples=["lr"])
     param_type: Literal["continuous", "discrete"] | None = Field(None, description="Type of range.")
-    lower_bound: Text | None = Field(None, description="Lower end of the range.")
-    upper_bound: Text | None = Field(None, description="Upper end of the range.")
-    discrete_points_num: Text | None = Field(None, description="Number of points of the range to try.")
-    discrete_values: list[Text] | None = Field(None, description="The values to try.")
+    lower_bound: Text | None = Field(None, description="Lower end of the range.", examples=[0.001])
+    upper_bound: Text | None = Field(None, description="Upper end of the range.", examples=[0.1])
+    discrete_points_num: Text | None = Field(
+        None, description="Number of points of the range to try.", examples=[5]
+    )
+    discrete_values: list[Text] | None = Field(
+        None, description="The values to try.", examples=[["32", "64"]]
+    )
 
 
 class AlgoParam(Strict):
     """One setting of a search algorithm."""
 
-    key: str | None = Field(None, description="Name of the setting.")
-    value: Text | None = Field(None, description="Value of the setting.")
-    type: str | None = Field(None, description="Type of the setting.")
+    key: str | None = Field(None, description="Name of the setting.", examples=["num_samples"])
+    value: Text | None = Field(None, description="Value of the setting.", examples=[20])
+    type: str | None = Field(None, description="Type of the setting.", examples=["Integer"])
 
 
 class AlgoConfig(Strict):
     """A search algorithm with its settings."""
 
-    name: str | None = Field(None, description="Name of the search algorithm.")
+    name: str | None = Field(None, description="Name of the search algorithm.", examples=["bayes_opt_search"])
     params: list[AlgoParam] | None = Field(None, description="Its settings.")
 
 
 class AutoSearch(Strict):
     """A hyperparameter search."""
 
-    skip_search_params: str | None = Field(None, description="Combinations to leave out.")
+    skip_search_params: str | None = Field(
+        None, description="Combinations to leave out.", examples=["lr=0.1"]
+    )
     reward_attrs: list[RewardAttr] | None = Field(None, description="Metrics to optimize.")
     search_params: list[SearchParam] | None = Field(None, description="Parameters to vary.")
     algo_configs: list[AlgoConfig] | None = Field(None, description="Search algorithm.")
@@ -292,7 +386,7 @@ class Policies(Strict):
 class Pfs(Strict):
     """A path of a parallel file system."""
 
-    pfs_path: str = Field(description="Path of the parallel file system.")
+    pfs_path: str = Field(description="Path of the parallel file system.", examples=["/vision-pfs/logs"])
 
 
 class LogDir(Strict):
@@ -304,13 +398,13 @@ class LogDir(Strict):
 class JobReference(Strict):
     """Another training job."""
 
-    job_id: str = Field(description="Id of the job.")
+    job_id: str = Field(description="Id of the job.", examples=["3faf5c03-9a2c-4b1f-8d52-0f4e6a7b8c9d"])
 
 
 class NfsReference(Strict):
     """A path on a file server."""
 
-    nfs_path: str | None = Field(None, description="Path on the file server.")
+    nfs_path: str | None = Field(None, description="Path on the file server.", examples=["/logs"])
 
 
 class DataSource(Strict):
@@ -340,40 +434,74 @@ _NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
 class Algorithm(Strict):
     """What the job runs."""
 
-    id: str | None = Field(None, description="Id of an algorithm of the service.")
-    name: Annotated[str | None, Filled] = Field(None, description="Set by the service; leave it out.")
-    subscription_id: str | None = Field(None, description="Id of a subscribed algorithm.")
-    item_version_id: str | None = Field(None, description="Version of a subscribed algorithm.")
+    id: str | None = Field(
+        None,
+        description="Id of an algorithm of the service.",
+        examples=["0a1b2c3d-0000-4000-8000-000000000000"],
+    )
+    name: Annotated[str | None, Filled] = Field(
+        None, description="Set by the service; leave it out.", examples=["resnet"]
+    )
+    subscription_id: str | None = Field(
+        None, description="Id of a subscribed algorithm.", examples=["6c7d8e9f-0000-4000-8000-000000000000"]
+    )
+    item_version_id: str | None = Field(
+        None, description="Version of a subscribed algorithm.", examples=["1.0.0"]
+    )
     code_dir: Annotated[CodeDirectory | None, Filled] = Field(
-        None, description="OBS directory with the code, ending in /; file:// means a directory in the image."
+        None,
+        description="OBS directory with the code, ending in /; file:// means a directory in the image.",
+        examples=["obs://vision-data/resnet/"],
     )
     boot_file: Annotated[BootFile | None, Filled] = Field(
-        None, description="The script to start, inside code_dir."
+        None,
+        description="The script to start, inside code_dir.",
+        examples=["obs://vision-data/resnet/train.py"],
     )
-    autosearch_config_path: ObsPath | None = Field(None, description="YAML file of a search, in OBS.")
+    autosearch_config_path: ObsPath | None = Field(
+        None, description="YAML file of a search, in OBS.", examples=["obs://vision-data/search.yaml"]
+    )
     autosearch_framework_path: ObsDirectory | None = Field(
-        None, description="OBS directory of the search framework."
+        None, description="OBS directory of the search framework.", examples=["obs://vision-data/search/"]
     )
-    command: Annotated[str | None, Filled] = Field(None, description="Start command of a custom image.")
+    command: Annotated[str | None, Filled] = Field(
+        None, description="Start command of a custom image.", examples=["python /app/train.py"]
+    )
     parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Arguments of the script, as a mapping or as the service's list."
+        None,
+        description="Arguments of the script, as a mapping or as the service's list.",
+        examples=[{"epochs": 90, "lr": 0.1}],
     )
     policies: Annotated[Policies | None, Filled] = Field(None, description="How the algorithm is run.")
     inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to read, as a mapping of names to OBS paths or as the service's list."
+        None,
+        description="Data to read, as a mapping of names to OBS paths or as the service's list.",
+        examples=[{"data_url": "obs://vision-data/imagenet/"}],
     )
     outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to write, as a mapping of names to OBS paths or as the service's list."
+        None,
+        description="Data to write, as a mapping of names to OBS paths or as the service's list.",
+        examples=[{"train_url": "obs://vision-data/out/"}],
     )
     engine: Annotated[Engine | None, Filled] = Field(None, description="What the job runs in.")
     local_code_dir: Annotated[str | None, Filled] = Field(
-        "/home/ma-user/modelarts/user-job-dir", description="Where the code lies in the container."
+        "/home/ma-user/modelarts/user-job-dir",
+        description="Where the code lies in the container.",
+        examples=["/home/ma-user/code"],
     )
-    working_dir: str | None = Field(None, description="Working directory in the container.")
+    working_dir: str | None = Field(
+        None,
+        description="Working directory in the container.",
+        examples=["/home/ma-user/modelarts/user-job-dir/resnet"],
+    )
     environments: Annotated[Environments | None, Mark.FREE_MEMBERS, Filled] = Field(
-        None, description="Environment variables, as a mapping of names to values; at most 100."
+        None,
+        description="Environment variables, as a mapping of names to values; at most 100.",
+        examples=[{"NCCL_DEBUG": "INFO"}],
     )
     summary: Summary | None = Field(None, description="Summaries for visualisation.")
+
+    choices = (Choice(("id", "subscription_id")), Choice(("id", "item_version_id")))
 
     @model_validator(mode="after")
     def _rules(self) -> Self:
@@ -383,8 +511,7 @@ class Algorithm(Strict):
 
     def _check_source(self) -> None:
         known = _given(self, "id", "subscription_id", "item_version_id")
-        if self.id and len(known) > 1:
-            raise _wrong("id and subscription_id are mutually exclusive")
+        self.check_choices()
         if bool(self.subscription_id) != bool(self.item_version_id):
             raise _wrong("subscription_id and item_version_id must be set together")
         if known:
@@ -435,24 +562,34 @@ class Algorithm(Strict):
 class TaskEngine(Strict):
     """What a task of a heterogeneous job runs in."""
 
-    engine_id: str | None = Field(None, description="Id of a preset framework.")
-    engine_name: str | None = Field(None, description="Name of a preset framework.")
-    engine_version: str | None = Field(None, description="Version of a preset framework.")
-    image_url: str | None = Field(None, description="Image of SWR.")
-    run_user: Text | None = Field(None, description='User id in a custom image, "1000" by default.')
+    engine_id: str | None = Field(
+        None,
+        description="Id of a preset framework.",
+        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    )
+    engine_name: str | None = Field(None, description="Name of a preset framework.", examples=["PyTorch"])
+    engine_version: str | None = Field(
+        None,
+        description="Version of a preset framework.",
+        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    )
+    image_url: str | None = Field(None, description="Image of SWR.", examples=["vision/resnet:1.4"])
+    run_user: Text | None = Field(
+        None, description='User id in a custom image, "1000" by default.', examples=["1000"]
+    )
 
 
 class TaskJobConfig(Strict):
     """Settings of a task."""
 
     parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Arguments."
+        None, description="Arguments.", examples=[{"epochs": 90}]
     )
     inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to read."
+        None, description="Data to read.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
     )
     outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to write."
+        None, description="Data to write.", examples=[{"train_url": "obs://vision-data/out/"}]
     )
     engine: TaskEngine | None = Field(None, description="What the task runs in.")
 
@@ -461,42 +598,62 @@ class TaskAlgorithm(Strict):
     """What a task of a heterogeneous job runs."""
 
     job_config: TaskJobConfig | None = Field(None, description="Settings of the task.")
-    code_dir: TaskPath | None = Field(None, description="OBS directory with the code.")
-    boot_file: TaskPath | None = Field(None, description="The script to start.")
+    code_dir: TaskPath | None = Field(
+        None, description="OBS directory with the code.", examples=["obs://vision-data/rl/"]
+    )
+    boot_file: TaskPath | None = Field(
+        None, description="The script to start.", examples=["obs://vision-data/rl/worker.py"]
+    )
     engine: TaskEngine | None = Field(None, description="What the task runs in.")
     inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to read, OBS only."
+        None, description="Data to read, OBS only.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
     )
     outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to write."
+        None, description="Data to write.", examples=[{"train_url": "obs://vision-data/out/"}]
     )
-    local_code_dir: str | None = Field(None, description="Where the code lies in the container.")
-    working_dir: str | None = Field(None, description="Working directory in the container.")
+    local_code_dir: str | None = Field(
+        None,
+        description="Where the code lies in the container.",
+        examples=["/home/ma-user/modelarts/user-job-dir"],
+    )
+    working_dir: str | None = Field(
+        None,
+        description="Working directory in the container.",
+        examples=["/home/ma-user/modelarts/user-job-dir/rl"],
+    )
     environments: Annotated[Environments | None, Mark.FREE_MEMBERS] = Field(
-        None, description="Environment variables."
+        None, description="Environment variables.", examples=[{"NCCL_DEBUG": "INFO"}]
     )
 
 
 class TaskResource(Strict):
     """Where a task runs."""
 
-    flavor_id: str | None = Field(None, description="Compute flavor.")
-    node_count: Annotated[int, Field(ge=1, description="Whole nodes.")]
-    pool_id: str | None = Field(None, description="Dedicated pool.")
+    flavor_id: str | None = Field(None, description="Compute flavor.", examples=["modelarts.p3.large.public"])
+    node_count: Annotated[int, Field(ge=1, description="Whole nodes.", examples=[2])]
+    pool_id: str | None = Field(None, description="Dedicated pool.", examples=["pool-7d3f"])
 
 
 class LogExportPath(Strict):
     """Where the log goes."""
 
-    obs_url: Annotated[ObsDirectory | None, Filled] = Field(None, description="OBS directory; it ends in /.")
-    host_path: Annotated[str | None, Filled] = Field(None, description="Directory on the host.")
+    obs_url: Annotated[ObsDirectory | None, Filled] = Field(
+        None, description="OBS directory; it ends in /.", examples=["obs://vision-data/logs/"]
+    )
+    host_path: Annotated[str | None, Filled] = Field(
+        None, description="Directory on the host.", examples=["/var/log/training"]
+    )
 
 
 class Task(Strict):
     """One task of a heterogeneous job."""
 
-    role: str | None = Field(None, description="Role of the task.")
-    algorithm: TaskAlgorithm | None = Field(None, description="What the task runs.")
+    role: str | None = Field(None, description="Role of the task.", examples=["worker"])
+    algorithm: TaskAlgorithm | None = Field(
+        None,
+        description="What the task runs.",
+        examples=[{"code_dir": "obs://vision-data/rl/", "boot_file": "obs://vision-data/rl/worker.py"}],
+    )
     task_resource: TaskResource | None = Field(None, description="Where the task runs.")
     log_export_path: LogExportPath | None = Field(None, description="Where the log goes.")
 
@@ -507,9 +664,9 @@ Positive = Annotated[float, Field(gt=0)]
 class CustomizedFlavor(Strict):
     """A size of one's own on a dedicated pool."""
 
-    cpu_core_num: Positive | None = Field(None, description="CPU cores, more than 0.")
-    mem_size: Positive | None = Field(None, description="Memory in GB, more than 0.")
-    accelerator_num: Annotated[float | None, Field(ge=0, description="Accelerators.")] = None
+    cpu_core_num: Positive | None = Field(None, description="CPU cores, more than 0.", examples=[8])
+    mem_size: Positive | None = Field(None, description="Memory in GB, more than 0.", examples=[64])
+    accelerator_num: Annotated[float | None, Field(ge=0, description="Accelerators.", examples=[1])] = None
 
 
 class Resource(Strict):
@@ -517,11 +674,13 @@ class Resource(Strict):
 
     # For a dedicated pool the service fills the flavor in.
     flavor_id: Annotated[str | None, Filled] = Field(
-        None, description="Compute flavor, e.g. modelarts.vm.cpu.2u."
+        None, description="Compute flavor, e.g. modelarts.vm.cpu.2u.", examples=["modelarts.vm.cpu.2u"]
     )
-    node_count: Annotated[int, Field(ge=1, description="Whole nodes.")] = 1
-    pool_id: str | None = Field(None, description="Dedicated pool.")
-    pool_group_id: str | None = Field(None, description="Group of pools, for federated_pool_job.")
+    node_count: Annotated[int, Field(ge=1, description="Whole nodes.", examples=[2])] = 1
+    pool_id: str | None = Field(None, description="Dedicated pool.", examples=["pool-7d3f"])
+    pool_group_id: str | None = Field(
+        None, description="Group of pools, for federated_pool_job.", examples=["pool-group-1"]
+    )
     main_container_customized_flavor: CustomizedFlavor | None = Field(
         None, description="Custom size; requires pool_id."
     )
@@ -538,36 +697,51 @@ class Resource(Strict):
 class NfsVolume(Strict):
     """A file server."""
 
-    nfs_server_path: str | None = Field(None, description="host:/path of the server.")
-    local_path: str | None = Field(None, description="Mount path in the container.")
+    nfs_server_path: str | None = Field(
+        None, description="host:/path of the server.", examples=["192.168.0.8:/data"]
+    )
+    local_path: str | None = Field(None, description="Mount path in the container.", examples=["/mnt/data"])
     read_only: Flag = Field(False, description="Whether the mount is read-only.")
 
 
 class PfsVolume(Strict):
     """A parallel file system."""
 
-    pfs_path: str | None = Field(None, description="/{bucket}/{path}.")
-    local_path: str | None = Field(None, description="Mount path in the container.")
+    pfs_path: str | None = Field(None, description="/{bucket}/{path}.", examples=["/vision-pfs/data"])
+    local_path: str | None = Field(None, description="Mount path in the container.", examples=["/mnt/data"])
 
 
 class ObsVolume(Strict):
     """A bucket."""
 
-    obs_path: str | None = Field(None, description="/{bucket}/{path}.")
-    local_path: str | None = Field(None, description="Mount path in the container.")
+    obs_path: str | None = Field(None, description="/{bucket}/{path}.", examples=["/vision-data/imagenet"])
+    local_path: str | None = Field(None, description="Mount path in the container.", examples=["/mnt/data"])
 
 
 class Volume(Strict):
     """Storage that is mounted into the container."""
 
-    nfs: NfsVolume | None = Field(None, description="A file server.")
-    pfs: PfsVolume | None = Field(None, description="A parallel file system.")
-    obs: ObsVolume | None = Field(None, description="A bucket.")
+    nfs: NfsVolume | None = Field(
+        None,
+        description="A file server.",
+        examples=[{"nfs_server_path": "192.168.0.8:/data", "local_path": "/mnt/data"}],
+    )
+    pfs: PfsVolume | None = Field(
+        None,
+        description="A parallel file system.",
+        examples=[{"pfs_path": "/vision-pfs/data", "local_path": "/mnt/data"}],
+    )
+    obs: ObsVolume | None = Field(
+        None,
+        description="A bucket.",
+        examples=[{"obs_path": "/vision-data/imagenet", "local_path": "/mnt/data"}],
+    )
+
+    choices = (Choice(("nfs", "pfs", "obs"), is_required=True),)
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if len(_given(self, "nfs", "pfs", "obs")) != 1:
-            raise _wrong("exactly one of nfs, pfs and obs is required")
+        self.check_choices()
         return self
 
 
@@ -582,22 +756,30 @@ class Span(Strict):
     """A time in whole hours."""
 
     time_unit: Hours = Field(description="HOURS.")
-    duration: Annotated[int, Field(ge=1, description="Whole hours.")]
+    duration: Annotated[int, Field(ge=1, description="Whole hours.", examples=[48])]
 
 
 class NodeSelectorRequirement(Strict):
     """One condition on a node."""
 
-    key: str = Field(description="Label or field of the node.")
+    key: str = Field(description="Label or field of the node.", examples=["topology.kubernetes.io/zone"])
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="Comparison.")
-    values: list[Text] | None = Field(None, description="Values to compare with.")
+    values: list[Text] | None = Field(None, description="Values to compare with.", examples=[["zone-1"]])
 
 
 class NodeSelectorTerm(Strict):
     """Conditions on a node that must all hold."""
 
-    matchExpressions: list[NodeSelectorRequirement] | None = Field(None, description="On labels.")  # noqa: N815
-    matchFields: list[NodeSelectorRequirement] | None = Field(None, description="On fields.")  # noqa: N815
+    matchExpressions: list[NodeSelectorRequirement] | None = Field(  # noqa: N815
+        None,
+        description="On labels.",
+        examples=[[{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-1"]}]],
+    )
+    matchFields: list[NodeSelectorRequirement] | None = Field(  # noqa: N815
+        None,
+        description="On fields.",
+        examples=[[{"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}]],
+    )
 
 
 class NodeSelector(Strict):
@@ -609,7 +791,7 @@ class NodeSelector(Strict):
 class PreferredTerm(Strict):
     """Nodes on which a job rather runs."""
 
-    weight: Annotated[int, Field(ge=0, le=100, description="Weight of the term.")]
+    weight: Annotated[int, Field(ge=0, le=100, description="Weight of the term.", examples=[50])]
     preference: NodeSelectorTerm = Field(description="Which nodes.")
 
 
@@ -619,7 +801,9 @@ class RequiredAffinity(Strict):
     affinity_type: Literal["cabinet", "hyperinstance", "networkTopology"] | None = Field(
         None, description="Unit in which nodes are grouped."
     )
-    affinity_group_size: Annotated[int, Filled, Field(ge=1, description="Nodes of a group.")] = 1
+    affinity_group_size: Annotated[
+        int, Filled, Field(ge=1, description="Nodes of a group.", examples=[4])
+    ] = 1
     job_level: Annotated[Literal["cluster", "hyperinstanceGroup"], Filled] = Field(
         "cluster", description="Scope across which the job may spread."
     )
@@ -639,7 +823,10 @@ class SchedulePolicy(Strict):
     """How the job queues; dedicated pools only."""
 
     priority: Annotated[
-        int, RESCHEDULE, Filled, Field(ge=1, le=3, description="1 to 3; 3 requires a permission.")
+        int,
+        RESCHEDULE,
+        Filled,
+        Field(ge=1, le=3, description="1 to 3; 3 requires a permission.", examples=[2]),
     ] = 1
     preemptible: Annotated[Flag, RESCHEDULE] = Field(False, description="Whether other jobs may preempt it.")
     required_affinity: RequiredAffinity | None = Field(None, description="Required placement rules.")
@@ -647,10 +834,11 @@ class SchedulePolicy(Strict):
         None, description="Preferred placement rules."
     )
 
+    choices = (Choice(("required_affinity", "preferred_affinity")),)
+
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if len(_given(self, "required_affinity", "preferred_affinity")) > 1:
-            raise _wrong("required_affinity and preferred_affinity are mutually exclusive")
+        self.check_choices()
         return self
 
 
@@ -662,21 +850,27 @@ JobEvent = Literal[
 class Notification(Strict):
     """Who is notified of which events; messages go to an SMN topic."""
 
-    topic_urn: str = Field(description="URN of the topic.")
-    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = Field(None, description="Events to notify about.")
+    topic_urn: str = Field(
+        description="URN of the topic.", examples=["urn:smn:cn-north-4:0123456789abcdef:training"]
+    )
+    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = Field(
+        None, description="Events to notify about.", examples=[["JobCompleted", "JobFailed"]]
+    )
 
 
 class Exec(Strict):
     """A command that prints metrics."""
 
-    command: list[str] | None = Field(None, description="The command and its arguments.")
+    command: list[str] | None = Field(
+        None, description="The command and its arguments.", examples=[["python", "/app/metrics.py"]]
+    )
 
 
 class HttpGet(Strict):
     """HTTP endpoint that returns metrics."""
 
-    path: str | None = Field(None, description="Path of the HTTP endpoint.")
-    port: int | None = Field(None, description="Port of the HTTP endpoint.")
+    path: str | None = Field(None, description="Path of the HTTP endpoint.", examples=["/metrics"])
+    port: int | None = Field(None, description="Port of the HTTP endpoint.", examples=[9090])
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -689,20 +883,25 @@ class CustomMetric(Strict):
     """Custom metrics."""
 
     exec: Exec | None = Field(None, description="Command that prints them.")
-    http_get: HttpGet | None = Field(None, description="HTTP endpoint that returns them.")
+    http_get: HttpGet | None = Field(
+        None, description="HTTP endpoint that returns them.", examples=[{"path": "/metrics", "port": 9090}]
+    )
+
+    choices = (Choice(("exec", "http_get"), is_required=True),)
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if len(_given(self, "exec", "http_get")) != 1:
-            raise _wrong("exactly one of exec and http_get is required")
+        self.check_choices()
         return self
 
 
 class ObsModel(Strict):
     """Where a model goes."""
 
-    obs_path: str = Field(description="Path in object storage.")
-    local_path: str | None = Field(None, description="Path in the container.")
+    obs_path: str = Field(description="Path in object storage.", examples=["obs://vision-data/models/"])
+    local_path: str | None = Field(
+        None, description="Path in the container.", examples=["/home/ma-user/model"]
+    )
 
 
 class OutputModel(Strict):
@@ -714,14 +913,16 @@ class OutputModel(Strict):
 class AssetModel(Strict):
     """The model as an asset of the service."""
 
-    name: str = Field(description="Name of the asset.")
-    version: str = Field(description="Version of the asset.")
-    type: str = Field(description="Type of the asset.")
-    code: str | None = Field(None, description="Code of the asset.")
-    desc: str | None = Field(None, description="Description of the asset.")
-    series: str | None = Field(None, description="Series of the model.")
-    model_desc: str | None = Field(None, description="Description of the model.")
-    parent_asset_id: str | None = Field(None, description="Asset it was derived from.")
+    name: str = Field(description="Name of the asset.", examples=["resnet50"])
+    version: str = Field(description="Version of the asset.", examples=["1.0.0"])
+    type: str = Field(description="Type of the asset.", examples=["model"])
+    code: str | None = Field(None, description="Code of the asset.", examples=["resnet50"])
+    desc: str | None = Field(
+        None, description="Description of the asset.", examples=["ResNet-50 on ImageNet"]
+    )
+    series: str | None = Field(None, description="Series of the model.", examples=["resnet"])
+    model_desc: str | None = Field(None, description="Description of the model.", examples=["Classifier"])
+    parent_asset_id: str | None = Field(None, description="Asset it was derived from.", examples=["asset-1"])
 
 
 class Retention(Strict):
@@ -733,7 +934,9 @@ class Retention(Strict):
 class Spec(Strict):
     """Where and how the job runs."""
 
-    resource: Resource = Field(description="Where the job runs.")
+    resource: Resource = Field(
+        description="Where the job runs.", examples=[{"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}]
+    )
     runtime_type: Annotated[Literal["production", "debug"], Filled] = Field(
         "production", description="debug requires a dedicated pool."
     )
@@ -742,21 +945,27 @@ class Spec(Strict):
     )
     log_export_path: Annotated[LogExportPath | None, Filled] = Field(None, description="Where the log goes.")
     log_export_config: LogExportConfig | None = Field(None, description="How the log is written.")
-    auto_stop: Span | None = Field(None, description="When the service stops the job by itself.")
+    auto_stop: Span | None = Field(
+        None,
+        description="When the service stops the job by itself.",
+        examples=[{"time_unit": "HOURS", "duration": 48}],
+    )
     retention: Annotated[Retention | None, Unreported] = Field(
         None, description="How long the record is kept."
     )
     reserved_time: Annotated[Span | None, Unreported] = Field(
         None, description="How long the resources are kept after the end."
     )
-    schedule_policy: Annotated[SchedulePolicy | None, Filled] = Field(None, description="How the job queues.")
+    schedule_policy: Annotated[SchedulePolicy | None, Filled] = Field(
+        None, description="How the job queues.", examples=[{"priority": 2, "preemptible": False}]
+    )
     notification: Annotated[Notification | None, WHILE_ACTIVE, Unreported] = Field(
         None, description="Who is notified of which events."
     )
     custom_metrics: list[CustomMetric] | None = Field(None, description="Custom metrics.")
     output_model: OutputModel | None = Field(None, description="The model that the job makes.")
     asset_model: AssetModel | None = Field(None, description="The model as an asset.")
-    asset_id: str | None = Field(None, description="Asset to fine-tune.")
+    asset_id: str | None = Field(None, description="Asset to fine-tune.", examples=["asset-1"])
 
     @model_validator(mode="after")
     def _paths(self) -> Self:
@@ -770,7 +979,7 @@ class Ssh(Strict):
     """Access to the job by SSH."""
 
     key_pair_names: Annotated[list[str] | None, Mark.AS_SET, WHILE_ACTIVE] = Field(
-        None, description="Key pairs that may log in."
+        None, description="Key pairs that may log in.", examples=[["alice-laptop"]]
     )
 
 
@@ -783,32 +992,44 @@ class Endpoints(Strict):
 class ExperimentReference(Strict):
     """The experiment the job belongs to."""
 
-    id: str | None = Field(None, description="Id of an experiment that exists.")
+    id: str | None = Field(
+        None,
+        description="Id of an experiment that exists.",
+        examples=["3f2a1b0c-0000-4000-8000-000000000000"],
+    )
     name: Annotated[str | None, Unreported, Field(max_length=64)] = Field(
-        None, description="Name; without id the experiment is made."
+        None, description="Name; without id the experiment is made.", examples=["resnet-sweep"]
     )
     description: Annotated[str | None, Unreported, Field(max_length=256)] = Field(
-        None, description="Description of the experiment."
+        None, description="Description of the experiment.", examples=["Learning rates"]
     )
 
 
 class TaskEnvironment(Strict):
     """Environment of a fine-tune job."""
 
-    envs: list[dict[str, Any]] | None = Field(None, description="Its variables.")
+    envs: list[dict[str, Any]] | None = Field(
+        None, description="Its variables.", examples=[[{"name": "SEED", "value": "1"}]]
+    )
 
 
 class FineTuneConfig(Strict):
     """Settings of a fine-tune job."""
 
-    ft_job_uuid: str | None = Field(None, description="Id of the fine-tune job.")
-    ft_train_type: str | None = Field(None, description="Kind of fine-tuning.")
-    model_type: str | None = Field(None, description="Kind of model.")
-    train_output_path: str | None = Field(None, description="Where the result goes.")
-    train_process: float | None = Field(None, description="Progress.")
-    checkpoint_id: str | None = Field(None, description="Where to start from.")
+    ft_job_uuid: str | None = Field(
+        None, description="Id of the fine-tune job.", examples=["3f2a1b0c-0000-4000-8000-000000000000"]
+    )
+    ft_train_type: str | None = Field(None, description="Kind of fine-tuning.", examples=["LORA"])
+    model_type: str | None = Field(None, description="Kind of model.", examples=["qwen"])
+    train_output_path: str | None = Field(
+        None, description="Where the result goes.", examples=["obs://vision-data/ft/"]
+    )
+    train_process: float | None = Field(None, description="Progress.", examples=[0.5])
+    checkpoint_id: str | None = Field(None, description="Where to start from.", examples=["ckpt-1"])
     task_env: TaskEnvironment | None = Field(None, description="Environment.")
-    checkpoint_config: dict[str, Any] | None = Field(None, description="How checkpoints are kept.")
+    checkpoint_config: dict[str, Any] | None = Field(
+        None, description="How checkpoints are kept.", examples=[{"save_steps": 500}]
+    )
 
 
 JobKind = Literal[
@@ -828,29 +1049,52 @@ class JobBody(Strict):
 
     kind: JobKind = Field("job", description="Kind of job.")
     description: Annotated[str | None, ANY_TIME] = Field(
-        None, description="What the job is for; the ownership marker is appended."
+        None,
+        description="What the job is for; the ownership marker is appended.",
+        examples=["ResNet-50, nightly"],
     )
     annotations: Annotated[dict[str, Text] | None, Mark.FREE_MEMBERS, Unreported] = Field(
-        None, description="Settings of advanced features, e.g. fault-tolerance/job-retry-num."
+        None,
+        description="Settings of advanced features, e.g. fault-tolerance/job-retry-num.",
+        examples=[{"fault-tolerance/job-retry-num": "3"}],
     )
     training_experiment_reference: ExperimentReference | None = Field(
         None, description="The experiment the job belongs to."
     )
-    algorithm: Algorithm | None = Field(None, description="What the job runs.")
-    tasks: list[Task] | None = Field(
-        None, description="Tasks of a heterogeneous job; not together with spec."
+    algorithm: Algorithm | None = Field(
+        None,
+        description="What the job runs.",
+        examples=[
+            {
+                "code_dir": "obs://vision-data/resnet/",
+                "boot_file": "obs://vision-data/resnet/train.py",
+                "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+            }
+        ],
     )
-    spec: Spec | None = Field(None, description="Where and how the job runs.")
+    tasks: list[Task] | None = Field(
+        None,
+        description="Tasks of a heterogeneous job; not together with spec.",
+        examples=[
+            [{"role": "worker", "task_resource": {"flavor_id": "modelarts.p3.large.public", "node_count": 2}}]
+        ],
+    )
+    spec: Spec | None = Field(
+        None,
+        description="Where and how the job runs.",
+        examples=[{"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}}],
+    )
     endpoints: Endpoints | None = Field(None, description="Access to the running job.")
     train_type: Literal["SFT", "PRETRAIN", "LORA", "DPO", "RFT"] | None = Field(
         None, description="Kind of fine-tuning."
     )
     ftjob_config: FineTuneConfig | None = Field(None, description="Settings of a fine-tune job.")
 
+    choices = (Choice(("tasks", "spec")),)
+
     @model_validator(mode="after")
     def _frame(self) -> Self:
-        if self.tasks and self.spec:
-            raise _wrong("tasks and spec are mutually exclusive")
+        self.check_choices()
         if self.tasks and self.kind != "hetero_job":
             raise _wrong("tasks requires kind: hetero_job")
         if not self.tasks and self.spec is None:

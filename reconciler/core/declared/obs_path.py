@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.declared.marks import Mark
@@ -36,6 +36,13 @@ def check_path(path: str) -> str:
         lacks_scheme = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/.*", path, re.DOTALL)
         fix = f'write "obs://{path}"' if lacks_scheme else None
         raise _wrong("must be obs://BUCKET/… or /BUCKET/…", fix)
+    return path
+
+
+def check_given(path: str) -> str:
+    """Refuse "" where a place must be named."""
+    if not path:
+        raise _wrong("must be obs://BUCKET/… or /BUCKET/…", None)
     return path
 
 
@@ -77,8 +84,26 @@ def _bare(path: str) -> str:
     return _SCHEME.sub("", path)
 
 
+def _schema(*forms: str) -> WithJsonSchema:
+    """The same rule for an editor."""
+    return WithJsonSchema({"type": "string", "pattern": f"^(?:{'|'.join(forms)})$"})
+
+
+_ANY, _EMPTY, _IMAGE = r"[\s\S]*", "", "file://"
+_BUCKET = "(?:(?:obs|s3):/)?/[^/]+"
+_PLACE, _DIRECTORY = f"{_BUCKET}(?:/{_ANY})?", f"{_BUCKET}/(?:{_ANY}/)?"
 #: A file or a directory: nobody can tell which by its name.
-ObsPath = Annotated[str, Mark.OBS_PATH, AfterValidator(check_path)]
-ObsDirectory = Annotated[str, Mark.OBS_PATH, AfterValidator(check_directory)]
-CodeDirectory = Annotated[str, Mark.OBS_PATH, AfterValidator(check_code_dir)]
-BootFile = Annotated[str, Mark.OBS_PATH, AfterValidator(check_boot_file)]
+ObsPath = Annotated[str, Mark.OBS_PATH, AfterValidator(check_path), _schema(_EMPTY, _PLACE)]
+ObsDirectory = Annotated[str, Mark.OBS_PATH, AfterValidator(check_directory), _schema(_EMPTY, _DIRECTORY)]
+#: The same where "" does not do.
+GivenPath = Annotated[ObsPath, AfterValidator(check_given), _schema(_PLACE)]
+GivenDirectory = Annotated[ObsDirectory, AfterValidator(check_given), _schema(_DIRECTORY)]
+CodeDirectory = Annotated[
+    str, Mark.OBS_PATH, AfterValidator(check_code_dir), _schema(_EMPTY, _DIRECTORY, _IMAGE + _ANY)
+]
+BootFile = Annotated[
+    str,
+    Mark.OBS_PATH,
+    AfterValidator(check_boot_file),
+    _schema(_EMPTY, f"{_BUCKET}(?:/(?:{_ANY}[^/])?)?", f"{_IMAGE}{_ANY}[^/]"),
+]

@@ -1,7 +1,9 @@
 """The JSON Schema of a manifest file, for editors and CI: read off the models, with what they cannot say.
 
-What is added: mapping forms beside list forms, `${…}` in the place of every number, boolean and choice,
-and the patterns of names. What is taken away: `required` wherever `defaults` may supply the field.
+What is added: mapping forms beside list forms, `${…}` in the place of every value below a job and in targets,
+`null` in the place of what it removes, the patterns of names, and the choices of which only one may be made.
+What is taken away: `required` wherever `defaults` or a template may supply the field. So a schema cannot say
+that a job lacks something, only that what stands in a file can be right in no job.
 """
 
 from __future__ import annotations
@@ -10,8 +12,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import BaseModel
+
 from reconciler.core.declared.body import RAW_FORBIDDEN
+from reconciler.core.declared.desired import Choice, Strict
 from reconciler.core.declared.expression import VARIABLE_NAME
+from reconciler.core.declared.schema_annotations import annotate
 from reconciler.core.declared.stack import (
     NOT_IN_DEFAULTS,
     NOT_IN_TEMPLATES,
@@ -19,10 +25,11 @@ from reconciler.core.declared.stack import (
     Limits,
     Manifest,
     Prices,
-    Target,
+    TargetEntry,
     Variable,
 )
-from reconciler.core.observed.identity import KEY_PATTERN, STACK_PATTERN
+from reconciler.core.declared.target_kind import CLOUD_ONLY, TARGET_KINDS
+from reconciler.core.observed.identity import KEY_PATTERN, STACK_PATTERN, room_for_description
 from reconciler.core.store_url import STORES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -34,9 +41,14 @@ _BEGINNINGS = (
     re.escape(scheme) + (":///." if kind.is_file else "://") for kind in STORES for scheme in kind.schemes
 )
 _RECORDS = rf"^(?:{'|'.join(_BEGINNINGS)}|[^:]*\$\{{)"
+#: Text with an expression in it, and text that is one expression and keeps the type of its value.
+_TEXT_WITH_EXPRESSION: Schema = {"$ref": "#/$defs/TextWithExpression"}
 _EXPRESSION: Schema = {"$ref": "#/$defs/Expression"}
+_NULL: Schema = {"type": "null"}
 _NAMED_LISTS = {"parameters": "Parameter", "inputs": "Input", "outputs": "Output"}
 _SCALAR: Schema = {"type": ["string", "number", "boolean"]}
+#: What says nothing: a member that is one of these is not given.
+_SAYS_NOTHING: Schema = {"enum": [None, "", []]}
 
 
 def _whole(pattern: str) -> str:
@@ -50,61 +62,96 @@ def manifest_schema() -> dict[str, Any]:
     """Return the schema of one manifest file, the same at every call."""
     definitions = _definitions()
     job = {"$ref": "#/$defs/JobEntry"}
-    defaults = {"allOf": [job, {"properties": dict.fromkeys(NOT_IN_DEFAULTS, False)}]}
-    template = {"allOf": [job, {"properties": dict.fromkeys(NOT_IN_TEMPLATES, False)}]}
     sections: dict[str, Schema] = {
         "stack": {"type": "string", "pattern": _whole(STACK_PATTERN.pattern)},
-        "targets": _section({"$ref": "#/$defs/Target"}, {"minLength": 1}),
+        "targets": _section({"$ref": "#/$defs/TargetEntry"}, {"minLength": 1}),
         "variables": _section({"$ref": "#/$defs/Variable"}, {"pattern": _whole(VARIABLE_NAME)}),
-        "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, {"type": "null"}]},
-        "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, {"type": "null"}]},
+        "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, _NULL]},
+        "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, _NULL]},
         "records": {"type": ["string", "null"], "pattern": _RECORDS},
-        "defaults": {"anyOf": [defaults, {"type": "null"}]},
-        "templates": _section(template, {"minLength": 1}),
+        "defaults": _defaults(),
+        "templates": _section(_job_without(NOT_IN_TEMPLATES), {"minLength": 1}),
         "jobs": _section(job, _KEY),
     }
-    properties = {}
-    for name, member in _clean(Manifest.model_json_schema())["properties"].items():
-        properties[name] = sections.get(name, _bare(member)) | {"description": member["description"]}
-    properties["policies"] = {"type": ["array", "null"], "maxItems": 0, "description": "Rules for plans."}
-    return {
-        "$schema": DIALECT,
-        "description": "Manifest of reconciler: one file of a stack.",
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": False,
-        "$defs": definitions,
+    manifest = _clean(Manifest.model_json_schema())["properties"]
+    properties = {
+        name: _about(member) | sections.get(name, _bare(member)) for name, member in manifest.items()
     }
+    for name in ("targets", "variables", "limits", "prices", "defaults", "templates", "jobs"):
+        properties[name]["default"] = {}
+    properties["policies"] = {
+        "type": ["array", "null"],
+        "maxItems": 0,
+        "description": "Rules for plans.",
+        "default": [],
+        "examples": [[]],
+    }
+    return annotate(
+        {
+            "$schema": DIALECT,
+            "title": "Manifest",
+            "description": "Manifest of reconciler: one file of a stack.",
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": False,
+            "$defs": definitions,
+        }
+    )
 
 
 def _section(member: Schema, names: Schema) -> Schema:
     return {"type": ["object", "null"], "propertyNames": names, "additionalProperties": member}
 
 
+def _job_without(names: dict[str, str]) -> Schema:
+    return {"allOf": [{"$ref": "#/$defs/JobEntry"}, {"properties": dict.fromkeys(names, False)}]}
+
+
+def _defaults() -> Schema:
+    return {"anyOf": [_job_without(NOT_IN_DEFAULTS), _NULL]}
+
+
 def _definitions() -> dict[str, Schema]:
     """Every model below a manifest, by name; those in which expressions are expanded take them."""
     definitions: dict[str, Schema] = {
         "Expression": {
+            "title": "Expression",
             "type": "string",
-            "pattern": r"\$\{[^{}]+\}",
-            "description": "Text that contains ${var.NAME}, ${env.NAME} or ${job.key}.",
-        }
+            "pattern": r"^\$\{[^{}]+\}$",
+            "description": "One expression, such as ${var.NAME}; it keeps the type of its value.",
+            "examples": ["${var.nodes}"],
+        },
+        "TextWithExpression": {
+            "title": "Text with an expression",
+            "type": "string",
+            "pattern": r"(?:^|[^$])\$\{[^{}]+\}",
+            "description": "Text that contains ${var.NAME}, ${env.NAME}, ${matrix.AXIS} or ${job.key}.",
+            "examples": ["obs://${var.bucket}/code/"],
+        },
     }
-    expanded: tuple[type[Any], ...] = (Target, JobEntry)
+    expanded: tuple[type[Strict], ...] = (TargetEntry, JobEntry)
     for model in expanded:
         for name, schema in _models(model).items():
             definitions[name] = _with_expressions(schema)
     definitions |= _models(Variable) | _models(Limits) | _models(Prices)
-    _relax_required(definitions)
+    entry = definitions["JobEntry"]["properties"]
+    whole = _relax_required(definitions)
+    for name in _reachable("JobEntry", definitions, through_lists=True) | {"JobEntry"}:
+        _take_nulls(definitions[name])
+    _add_choices(definitions, whole)
     _add_mapping_forms(definitions)
-    definitions["JobEntry"]["properties"]["raw"] |= _raw()
-    for name in ("extends", "needs", "formerly"):
-        definitions["JobEntry"]["properties"][name] |= _keys()
-    definitions["JobEntry"]["properties"]["matrix"] |= _matrix()
+    _add_target_rules(definitions["TargetEntry"])
+    entry["description"] = _limited(entry["description"], maxLength=room_for_description("a", "a"))
+    entry["lifecycle"]["default"] = {}
+    entry["raw"] |= _raw()
+    entry["extends"] |= _names({"type": "string", "minLength": 1})
+    for name in ("needs", "formerly"):
+        entry[name] |= _names({"type": "string", **_KEY})
+    entry["matrix"] |= _matrix()
     return dict(sorted(definitions.items()))
 
 
-def _models(model: type[Any]) -> dict[str, Schema]:
+def _models(model: type[BaseModel]) -> dict[str, Schema]:
     schema = _clean(model.model_json_schema())
     definitions: dict[str, Schema] = schema.pop("$defs", {})
     definitions[model.__name__] = schema
@@ -113,7 +160,7 @@ def _models(model: type[Any]) -> dict[str, Schema]:
 
 
 def _clean(node: Any) -> Any:
-    """Drop titles and defaults that say nothing, and spell the default of a duration as people write it."""
+    """Drop pydantic's titles, and spell the default of a duration as people write it."""
     if isinstance(node, list):
         return [_clean(item) for item in node]
     if not isinstance(node, dict):
@@ -122,7 +169,7 @@ def _clean(node: Any) -> Any:
     for name, value in node.items():
         if name in ("properties", "$defs"):
             result[name] = {member: _clean(schema) for member, schema in value.items()}
-        elif name != "title" and not (name == "default" and value is None):
+        elif name != "title":
             result[name] = _clean(value)
     if result.get("type") == "string" and isinstance(result.get("default"), float):
         result["default"] = _duration(result["default"])
@@ -136,8 +183,15 @@ def _duration(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
+_ABOUT = ("description", "default", "examples")
+
+
+def _about(schema: Schema) -> Schema:
+    return {name: schema[name] for name in _ABOUT if name in schema}
+
+
 def _bare(schema: Schema) -> Schema:
-    return {name: value for name, value in schema.items() if name != "description"}
+    return {name: value for name, value in schema.items() if name not in _ABOUT}
 
 
 def _inlined(node: Any, choices: dict[str, Schema]) -> Any:
@@ -160,42 +214,47 @@ def _with_expressions(model: Schema) -> Schema:
 
 
 def _member(schema: Schema) -> Schema:
-    """Let one field, or one item of it, be an expression where it is not free text anyway."""
-    if "anyOf" in schema:
-        return {**schema, "anyOf": _options([_member(option) for option in schema["anyOf"]])}
-    if schema.get("type") == "array":
-        return {**schema, "items": _member(schema["items"])}
-    if schema.get("type") == "object" or not _is_strict(schema):
-        return schema
-    about: Schema = {name: schema[name] for name in ("description", "default") if name in schema}
-    rest = {name: value for name, value in schema.items() if name not in about}
-    return {**about, "anyOf": [rest, _EXPRESSION]}
+    """Let one field, and each item of it, be an expression where it is not free text anyway."""
+    options = schema.get("anyOf", [_bare(schema)])
+    own = [{**one, "items": _member(one["items"])} if one.get("type") == "array" else one for one in options]
+    if any(one.get("type") == "string" and len(one) == 1 for one in own) or _takes_anything(own):
+        return _about(schema) | _any_of(own)
+    is_text = any(one.get("type", "string") == "string" and "$ref" not in one for one in own)
+    return _about(schema) | _any_of([*own, _TEXT_WITH_EXPRESSION if is_text else _EXPRESSION])
 
 
-def _options(options: list[Schema]) -> list[Schema]:
-    """The options without any in them, and an expression once, if one of them may be one."""
-    nested = any(_EXPRESSION in option.get("anyOf", ()) for option in options)
-    flat = [one for option in options for one in option.get("anyOf", [option]) if one != _EXPRESSION]
-    takes_text = any(one.get("type") == "string" and len(one) == 1 for one in flat)
-    return flat + ([_EXPRESSION] if nested and not takes_text else [])
+def _takes_anything(options: list[Schema]) -> bool:
+    return any(not one for one in options)
 
 
-def _is_strict(schema: Schema) -> bool:
-    """Whether not every text fits."""
-    is_text = schema.get("type") not in ("integer", "number", "boolean")
-    return not is_text or bool(schema.keys() & {"enum", "const", "pattern"})
+def _any_of(options: list[Schema]) -> Schema:
+    return options[0] if len(options) == 1 else {"anyOf": options}
 
 
-def _relax_required(definitions: dict[str, Schema]) -> None:
-    """Only members of plain lists are written as a whole; all else may come from `defaults`."""
-    whole = _reachable("JobEntry", definitions, through_lists=True) - _reachable(
-        "JobEntry", definitions, through_lists=False
-    )
-    for name in _reachable("JobEntry", definitions, through_lists=True) | {"JobEntry"}:
+def _options(schema: Schema) -> list[Schema]:
+    options: list[Schema] = schema.get("anyOf") or [_bare(schema)]
+    return options
+
+
+def _limited(schema: Schema, **limits: Any) -> Schema:
+    """A text with limits that its model does not say; one with an expression may come to less."""
+    options = [{**one, **limits} if one.get("type") == "string" else one for one in _options(schema)]
+    return _about(schema) | {"anyOf": [*options, _TEXT_WITH_EXPRESSION]}
+
+
+def _relax_required(definitions: dict[str, Schema]) -> set[str]:
+    """Only members of plain lists are written as a whole; all else may come from `defaults`.
+
+    Returns the names of the former.
+    """
+    inherited = _reachable("JobEntry", definitions, through_lists=False) | {"JobEntry"}
+    whole = _reachable("JobEntry", definitions, through_lists=True) - inherited
+    for name in inherited:
         if name in _NAMED_LISTS.values():
             definitions[name]["required"] = ["name"]
-        elif name not in whole:
+        else:
             definitions[name].pop("required", None)
+    return whole
 
 
 def _reachable(start: str, definitions: dict[str, Schema], *, through_lists: bool) -> set[str]:
@@ -205,7 +264,7 @@ def _reachable(start: str, definitions: dict[str, Schema], *, through_lists: boo
     while waiting:
         for name, schema in definitions[waiting.pop()].get("properties", {}).items():
             for below in _references(schema, through_lists or name in _NAMED_LISTS):
-                if below not in met and below != "Expression":
+                if below not in met and "properties" in definitions[below]:
                     met.add(below)
                     waiting.append(below)
     return met
@@ -221,6 +280,42 @@ def _references(node: Any, through_lists: bool) -> Iterator[str]:
         for name, value in node.items():
             if name != "items" or through_lists:
                 yield from _references(value, through_lists)
+
+
+def _take_nulls(definition: Schema) -> None:
+    """Let every member that is not required be null, which removes what is inherited."""
+    for name, schema in definition["properties"].items():
+        if name not in definition.get("required", ()):
+            options = _options(schema)
+            if _NULL not in options and not _takes_anything(options):
+                definition["properties"][name] = _about(schema) | {"anyOf": [*options, _NULL]}
+
+
+def _add_choices(definitions: dict[str, Schema], whole: set[str]) -> None:
+    """Say of which members only one may be given, and one must be where nothing is inherited."""
+    for model in _subclasses(Strict):
+        definition = definitions.get(model.__name__)
+        if definition is not None and model.choices:
+            rules = [_choice(choice, model.__name__ in whole) for choice in model.choices]
+            definition["allOf"] = [rule for pair in rules for rule in pair]
+
+
+def _subclasses(model: type[Strict]) -> Iterator[type[Strict]]:
+    for one in model.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+def _choice(choice: Choice, is_whole: bool) -> Iterator[Schema]:
+    given = [{"required": [name], "properties": {name: {"not": _SAYS_NOTHING}}} for name in choice.members]
+    if choice.is_required and is_whole:
+        yield {"oneOf": given, "description": f"{choice.rule}."}
+        return
+    for number, one in enumerate(given):
+        yield from (
+            {"not": {"allOf": [one, other]}, "description": f"{choice.rule}."}
+            for other in given[number + 1 :]
+        )
 
 
 def _add_mapping_forms(definitions: dict[str, Schema]) -> None:
@@ -241,16 +336,21 @@ def _add_mapping_forms(definitions: dict[str, Schema]) -> None:
 
 
 def _mapping_form(kind: str, definitions: dict[str, Schema]) -> Schema:
-    short: Schema = (
-        {"type": ["string", "number", "boolean", "null"]} if kind == "Parameter" else {"type": "string"}
-    )
+    scalars: list[Schema] = [{"type": ["string", "number", "boolean", "null"]}]
+    short = scalars if kind == "Parameter" else _obs_path(kind, definitions)
     form: Schema = {
         "type": "object",
-        "additionalProperties": {"anyOf": [short, {"$ref": f"#/$defs/{kind}Member"}]},
+        "additionalProperties": {"anyOf": [*short, {"$ref": f"#/$defs/{kind}Member"}]},
     }
     if (pattern := _pattern(definitions[kind]["properties"]["name"])) is not None:
         form["propertyNames"] = {"pattern": pattern}
     return form
+
+
+def _obs_path(kind: str, definitions: dict[str, Schema]) -> list[Schema]:
+    """What stands for `{remote: {obs: {obs_url: …}}}`; null takes the inherited one away."""
+    place = definitions["Obs" if kind == "Input" else "ObsTree"]
+    return [*(one for one in _options(place["properties"]["obs_url"]) if one != _NULL), _NULL]
 
 
 def _pattern(schema: Schema) -> str | None:
@@ -265,20 +365,51 @@ def _environments(schema: Schema) -> None:
     secret: Schema = {
         "type": "object",
         "properties": {
-            "value": {**value, "description": "The value."},
+            "value": {**value, "description": "The value.", "examples": ["INFO"]},
             "sensitive": {"type": "boolean", "default": False, "description": "Never show the value."},
         },
         "required": ["value"],
         "additionalProperties": False,
     }
-    mapping["patternProperties"] = {pattern: {"anyOf": [value, secret, {"type": "null"}]}}
+    mapping["patternProperties"] = {
+        pattern: {"anyOf": [value, _TEXT_WITH_EXPRESSION, secret, {"type": "null"}]}
+    }
     mapping["additionalProperties"] = False
     schema["anyOf"].insert(1, {"type": "array", "items": dict(mapping)})
 
 
-def _keys() -> Schema:
-    key: Schema = {"anyOf": [{"type": "string", **_KEY}, _EXPRESSION]}
-    return {"anyOf": [key, {"type": "array", "items": key}, {"type": "null"}]}
+def _add_target_rules(target: Schema) -> None:
+    """What the kinds of target take, and which of them need an address."""
+    rules = []
+    for name, kind in TARGET_KINDS.items():
+        applies = {"properties": {"kind": {"const": name}}, "required": ["kind"]}
+        if kind.is_embedded:
+            rules.append({"if": applies, "then": {"properties": dict.fromkeys(CLOUD_ONLY, _NULL)}})
+        elif kind.has_address:
+            given: list[Schema] = [
+                {"required": [one], "properties": {one: {"type": "string", "minLength": 1}}}
+                for one in ("region", "endpoint")
+            ]
+            rules.append({"if": applies, "then": {"anyOf": given}})
+    target["allOf"] = rules
+    members = target["properties"]
+    members["variables"] = _about(members["variables"]) | _section({}, {"pattern": _whole(VARIABLE_NAME)})
+    members["defaults"] = _about(members["defaults"]) | _defaults()
+    for name in ("variables", "defaults"):
+        members[name]["default"] = {}
+    members["endpoint"] = _limited(
+        members["endpoint"], pattern=r"^\s*[Hh][Tt][Tt][Pp][Ss]?://[^\s/?#@]+/*\s*$"
+    )
+    whole = {"anyOf": [{"type": "string", "pattern": "^(?:0|.{32})$"}, {"enum": [0]}]}
+    members["workspace_id"] = _about(members["workspace_id"]) | whole
+    members["workspace_id"]["anyOf"].append(_TEXT_WITH_EXPRESSION)
+
+
+def _names(name: Schema) -> Schema:
+    """One name, or a list of names."""
+    one: Schema = {"anyOf": [name, _TEXT_WITH_EXPRESSION]}
+    items: Schema = {"type": "array", "items": one}
+    return {"anyOf": [name, _TEXT_WITH_EXPRESSION, items, _NULL]}
 
 
 def _matrix() -> Schema:
@@ -286,26 +417,32 @@ def _matrix() -> Schema:
     value = {"type": ["string", "number", "boolean"]}
     combinations = {
         "type": "array",
-        "items": {"type": "object", "minProperties": 1, "additionalProperties": value},
+        "items": {
+            "anyOf": [{"type": "object", "minProperties": 1, "additionalProperties": value}, _EXPRESSION]
+        },
     }
-    expression = {"$ref": "#/$defs/Expression"}
-    return {
-        "anyOf": [
-            {
-                "type": "object",
-                "minProperties": 1,
-                "properties": {"include": combinations, "exclude": combinations},
-                "additionalProperties": {
-                    "anyOf": [{"type": "array", "minItems": 1, "items": value}, expression]
-                },
-            },
-            expression,
-        ]
+    axis: Schema = {"anyOf": [{"type": "array", "minItems": 1, "items": value}, _EXPRESSION]}
+    of_combinations = {"anyOf": [combinations, _EXPRESSION]}
+    include = {
+        "description": "Combinations to add; one with the values of another adds its other values to that.",
+        "default": [],
+        "examples": [[{"lr": 0.5, "batch": 32}]],
     }
+    exclude = {
+        "description": "Combinations to leave out.",
+        "default": [],
+        "examples": [[{"lr": 0.1, "batch": 128}]],
+    }
+    form: Schema = {
+        "type": "object",
+        "minProperties": 1,
+        "properties": {"include": include | of_combinations, "exclude": exclude | of_combinations},
+        "additionalProperties": axis,
+    }
+    return {"anyOf": [form, _EXPRESSION]}
 
 
 def _raw() -> Schema:
     metadata = {"type": "object", "properties": dict.fromkeys(RAW_FORBIDDEN["metadata"], False)}
-    return {
-        "anyOf": [{"type": "object", "properties": {"metadata": metadata, "status": False}}, {"type": "null"}]
-    }
+    form = {"type": "object", "properties": {"metadata": metadata, "status": False}}
+    return {"anyOf": [form, _EXPRESSION, _NULL]}

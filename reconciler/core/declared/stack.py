@@ -105,27 +105,41 @@ class Lifecycle(Strict):
     """When a job is replaced, retried, protected."""
 
     on_change: Annotated[OnChange | None, Field(strict=False)] = Field(
-        None, description="replace, keep or fail; default: replace, unless much work would be lost."
+        None,
+        description="replace, keep or fail; default: replace, unless much work would be lost.",
+        examples=["replace"],
     )
     on_failure: Annotated[OnFailure, Field(strict=False)] = Field(
-        OnFailure.KEEP, description="keep or retry, when the newest revision failed."
+        OnFailure.KEEP, description="keep or retry, when the newest revision failed.", examples=["retry"]
     )
-    max_retries: Annotated[int, Field(ge=0, description="Maximum number of consecutive retries.")] = 1
-    retry_delay: Duration = Field(120.0, description="Wait before the first retry; it doubles with each one.")
+    max_retries: Annotated[
+        int, Field(ge=0, description="Maximum number of consecutive retries.", examples=[2])
+    ] = 1
+    retry_delay: Duration = Field(
+        120.0, description="Wait before the first retry; it doubles with each one.", examples=["5m"]
+    )
     on_terminated: Annotated[OnTerminated, Field(strict=False)] = Field(
-        OnTerminated.KEEP, description="keep or recreate, when the job was terminated outside reconciler."
+        OnTerminated.KEEP,
+        description="keep or recreate, when the job was terminated outside reconciler.",
+        examples=["recreate"],
     )
     on_upstream: Annotated[OnUpstream, Field(strict=False)] = Field(
         OnUpstream.KEEP,
         description="keep or rerun, when a needed job completed a newer revision after this one was created.",
     )
     replace_order: Annotated[ReplaceOrder, Field(strict=False)] = Field(
-        ReplaceOrder.TERMINATE_FIRST, description="terminate_first or create_first."
+        ReplaceOrder.TERMINATE_FIRST,
+        description="terminate_first or create_first.",
+        examples=["create_first"],
     )
     protect: Flag | None = Field(
-        None, description="true: never terminated or replaced; false: releases the protection."
+        None,
+        description="true: never terminated or replaced; false: releases the protection.",
+        examples=[True],
     )
-    rerun: RerunText | None = Field(None, description="Any text; edit it to run the same thing again.")
+    rerun: RerunText | None = Field(
+        None, description="Any text; edit it to run the same thing again.", examples=["2026-11-21"]
+    )
 
 
 def _as_list(value: Any) -> Any:
@@ -146,23 +160,36 @@ class JobEntry(JobBody):
     matrix: dict[str, Any] | None = Field(
         None,
         description="Axes of a sweep, each a list of values: one job for each combination of them.",
+        examples=[{"lr": [0.1, 0.01], "batch": [64, 128]}],
     )
     name: str | None = Field(
-        None, description="How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it."
+        None,
+        description="How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.",
+        examples=["s-${matrix.lr}-${matrix.batch}"],
     )
     lifecycle: Lifecycle = Field(
-        default_factory=lambda: Lifecycle(), description="When to replace, retry or protect the job."
+        default_factory=lambda: Lifecycle(),
+        description="When to replace, retry or protect the job.",
+        examples=[{"on_failure": "retry", "max_retries": 2}],
     )
-    state: Literal["present", "absent"] = Field("present", description="absent: the job must not run.")
+    state: Literal["present", "absent"] = Field(
+        "present", description="absent: the job must not run.", examples=["absent"]
+    )
     extends: Keys | None = Field(
-        None, description="Templates whose members the entry takes over, the later before the earlier."
+        None,
+        description="Templates whose members the entry takes over, the later before the earlier.",
+        examples=["gpu", ["base", "gpu"]],
     )
-    needs: Keys | None = Field(None, description="Keys of jobs that must complete before this one starts.")
+    needs: Keys | None = Field(
+        None, description="Keys of jobs that must complete before this one starts.", examples=[["prepare"]]
+    )
     formerly: Keys | None = Field(
-        None, description="Former keys of the job; their revisions count as its own."
+        None, description="Former keys of the job; their revisions count as its own.", examples=["resnet"]
     )
     raw: dict[str, Any] | None = Field(
-        None, description="Merged into the create body last, for fields that reconciler does not know."
+        None,
+        description="Merged into the create body last, for fields that reconciler does not know.",
+        examples=[{"spec": {"new_field": 1}}],
     )
 
 
@@ -181,18 +208,29 @@ NOT_IN_TEMPLATES = {name: says for name, says in NOT_IN_DEFAULTS.items() if name
 class Target(Strict):
     """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
 
-    kind: KindName = Field(description=" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".")
-    region: str | None = Field(None, description="Region of Huawei Cloud, e.g. cn-north-4.")
+    kind: KindName = Field(
+        description=" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".",
+        examples=["local"],
+    )
+    region: str | None = Field(
+        None, description="Region of Huawei Cloud, e.g. cn-north-4.", examples=["cn-north-4"]
+    )
     endpoint: str | None = Field(
-        None, description="URL of the service, for any cloud including private ones."
+        None,
+        description="URL of the service, for any cloud including private ones.",
+        examples=["https://modelarts.cn-north-4.myhuaweicloud.com"],
     )
-    project_id: str | None = Field(None, description="Project id.")
-    workspace_id: Text = Field("0", description='Workspace; "0" is the default one.')
+    project_id: str | None = Field(
+        None, description="Project id.", examples=["${env.HUAWEICLOUD_SDK_PROJECT_ID}"]
+    )
+    workspace_id: Text = Field("0", description='Workspace; "0" is the default one.', examples=["0"])
     cloud: Annotated[Cloud | None, Field(strict=False)] = Field(
-        None, description="huawei or otc; default: otc on that cloud's hosts, else huawei."
+        None, description="huawei or otc; default: otc on that cloud's hosts, else huawei.", examples=["otc"]
     )
-    profile: str | None = Field(None, description="Section of the credentials file.")
-    insecure: Flag = Field(False, description="Allow plain http to an address other than this machine.")
+    profile: str | None = Field(None, description="Section of the credentials file.", examples=["team"])
+    insecure: Flag = Field(
+        False, description="Allow plain http to an address other than this machine.", examples=[True]
+    )
 
     @property
     def traits(self) -> TargetKind:
@@ -206,9 +244,12 @@ class TargetEntry(Target):
     variables: dict[str, Any] = Field(
         default_factory=dict,
         description="Values of variables on this target; they may hold ${env.X} and other variables.",
+        examples=[{"bucket": "prod-data"}],
     )
     defaults: dict[str, Any] = Field(
-        default_factory=dict, description="Merged over the stack's defaults on this target."
+        default_factory=dict,
+        description="Merged over the stack's defaults on this target.",
+        examples=[{"spec": {"resource": {"node_count": 8}}}],
     )
 
 
@@ -230,18 +271,27 @@ class Variable(Strict):
     """A value that is given from outside."""
 
     type: VariableType | None = Field(
-        None, description="Type of the value; default: that of `default`, where a text is given from outside."
+        None,
+        description="Type of the value; default: that of `default`, where a text is given from outside.",
+        examples=["number"],
     )
-    default: Any = Field(None, description="Default value; it may hold ${env.X} and other variables.")
+    default: Any = Field(
+        None,
+        description="Default value; it may hold ${env.X} and other variables.",
+        examples=["vision-data"],
+    )
     allowed: Annotated[list[Any] | None, Field(min_length=1)] = Field(
-        None, description="The values that are allowed."
+        None, description="The values that are allowed.", examples=[[1, 2, 4, 8]]
     )
-    description: str | None = Field(None, description="Description of the variable.")
+    description: str | None = Field(
+        None, description="Description of the variable.", examples=["Where the code and the data are"]
+    )
     env: EnvName | None = Field(
         None,
         description="Environment variable that holds the value; not one of reconciler's own credentials.",
+        examples=["HF_TOKEN"],
     )
-    sensitive: Flag = Field(False, description="Never show the value.")
+    sensitive: Flag = Field(False, description="Never show the value.", examples=[True])
 
 
 class VariableSource(Strict):
@@ -263,28 +313,46 @@ class Limits(Strict):
     """What a plan may do without --allow."""
 
     terminations: Annotated[
-        int, Field(ge=1, description="Fewer terminations than this are always allowed.")
+        int, Field(ge=1, description="Fewer terminations than this are always allowed.", examples=[10])
     ] = 5
     terminations_percent: Annotated[
-        float, Field(ge=0, le=100, description="A smaller percentage of the active jobs is always allowed.")
+        float,
+        Field(
+            ge=0,
+            le=100,
+            description="A smaller percentage of the active jobs is always allowed.",
+            examples=[50],
+        ),
     ] = 30
     lost_time: Duration = Field(
-        3600.0, description="A job that has run longer is not replaced without confirmation."
+        3600.0, description="A job that has run longer is not replaced without confirmation.", examples=["2h"]
     )
     lost_node_hours: float = Field(
-        24.0, ge=0, description="Node-hours of running work that a plan may discard without confirmation."
+        24.0,
+        ge=0,
+        description="Node-hours of running work that a plan may discard without confirmation.",
+        examples=[100],
     )
-    reruns: Annotated[int, Field(ge=1, description="Fewer keys than this may run finished work again.")] = 5
+    reruns: Annotated[
+        int, Field(ge=1, description="Fewer keys than this may run finished work again.", examples=[10])
+    ] = 5
     reruns_percent: Annotated[
-        float, Field(ge=0, le=100, description="A smaller percentage of the stack's keys may do so, too.")
+        float,
+        Field(
+            ge=0,
+            le=100,
+            description="A smaller percentage of the stack's keys may do so, too.",
+            examples=[50],
+        ),
     ] = 30
 
     node_hours: Annotated[float | None, Field(ge=0)] = Field(
-        None, description="Node-hours that the jobs started by one apply may take at most."
+        None, description="Node-hours that the jobs started by one apply may take at most.", examples=[500]
     )
     cost: Annotated[float | None, Field(ge=0)] = Field(
         None,
         description="What the jobs started by one apply may cost at most, in the currency of the prices.",
+        examples=[10000],
     )
 
 
@@ -292,10 +360,12 @@ class Prices(Strict):
     """What compute costs, so that a plan can say what it would spend."""
 
     currency: Annotated[str | None, Field(min_length=1, max_length=16)] = Field(
-        None, description="Currency of the prices, e.g. CNY."
+        None, description="Currency of the prices, e.g. CNY.", examples=["CNY"]
     )
     node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        default_factory=dict, description="Price of one node for one hour, by flavor."
+        default_factory=dict,
+        description="Price of one node for one hour, by flavor.",
+        examples=[{"modelarts.p3.large.public": 28.5}],
     )
 
     @model_validator(mode="after")
@@ -311,29 +381,67 @@ NO_PRICES = Prices()
 class Manifest(Strict):
     """One manifest file, or the merge of a stack's files."""
 
-    apiVersion: Literal["reconciler/v1"] | None = Field(None, description="reconciler/v1.")  # noqa: N815
-    stack: str | None = Field(None, description="The ownership scope; in one file of a stack only.")
-    target: str | None = Field(None, description="Default target; may be omitted if there is only one.")
-    targets: dict[str, TargetEntry] = Field(default_factory=dict, description="Targets, by name.")
-    variables: dict[str, Variable] = Field(default_factory=dict, description="Input variables, by name.")
+    apiVersion: Literal["reconciler/v1"] | None = Field(  # noqa: N815
+        None, description="reconciler/v1.", examples=["reconciler/v1"]
+    )
+    stack: str | None = Field(
+        None, description="The ownership scope; in one file of a stack only.", examples=["vision"]
+    )
+    target: str | None = Field(
+        None, description="Default target; may be omitted if there is only one.", examples=["prod"]
+    )
+    targets: dict[str, TargetEntry] = Field(
+        default_factory=dict,
+        description="Targets, by name.",
+        examples=[{"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}}],
+    )
+    variables: dict[str, Variable] = Field(
+        default_factory=dict,
+        description="Input variables, by name.",
+        examples=[{"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}}],
+    )
     limits: Limits = Field(
-        default_factory=lambda: Limits(), description="What a plan may do without confirmation."
+        default_factory=lambda: Limits(),
+        description="What a plan may do without confirmation.",
+        examples=[{"terminations": 5, "lost_time": "1h"}],
     )
     records: str | None = Field(
         None,
         description=f"Record store: {' or '.join(kind.form for kind in STORES)}; default: a file in "
         ".reconciler/ beside the root file.",
+        examples=["postgresql://reconciler@db.example.com/reconciler"],
     )
     prices: Prices = Field(
-        default_factory=lambda: Prices(), description="What compute costs, for the costs that a plan shows."
+        default_factory=lambda: Prices(),
+        description="What compute costs, for the costs that a plan shows.",
+        examples=[{"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}}],
     )
     defaults: dict[str, Any] = Field(
-        default_factory=dict, description="Defaults merged into every job of the stack."
+        default_factory=dict,
+        description="Defaults merged into every job of the stack.",
+        examples=[{"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}}],
     )
     templates: dict[str, Any] = Field(
-        default_factory=dict, description="Jobs that are never made, by name; jobs take them over by extends."
+        default_factory=dict,
+        description="Jobs that are never made, by name; jobs take them over by extends.",
+        examples=[{"gpu": {"spec": {"resource": {"flavor_id": "modelarts.p3.large.public"}}}}],
     )
-    jobs: dict[str, JobEntry] = Field(default_factory=dict, description="The jobs, by key.")
+    jobs: dict[str, JobEntry] = Field(
+        default_factory=dict,
+        description="The jobs, by key.",
+        examples=[
+            {
+                "resnet50": {
+                    "algorithm": {
+                        "code_dir": "obs://b/code/",
+                        "boot_file": "obs://b/code/train.py",
+                        "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+                    },
+                    "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
+                }
+            }
+        ],
+    )
 
 
 @dataclass(frozen=True, slots=True)

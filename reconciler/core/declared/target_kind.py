@@ -22,6 +22,9 @@ class TargetKind(NamedTuple):
     has_address: bool = False
 
 
+#: What only a target that has an address may say.
+CLOUD_ONLY = ("region", "endpoint", "project_id", "cloud", "profile")
+
 LOCAL = "local"
 MODELARTS = "modelarts"
 
