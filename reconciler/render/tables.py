@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
-from reconciler.core.declared.canonical import FieldRule, mutable_paths, rule_at, walk_rules
+from reconciler.core.declared.canonical import walk_rules
+from reconciler.core.declared.language import LanguageKey, format_field, keys_below, meaning, yaml_text
 from reconciler.core.observed.phase import RULES, Operation, Phase
 from reconciler.core.planning import decide
 
@@ -48,37 +47,28 @@ def render_states() -> str:
     return _table([head, *rows]) + "\n".join(notes) + "\n"
 
 
-def render_fields(only: str | None = None) -> str | None:
-    """Print what an edit of each field means; of one field and those below it; None if there is no such."""
+def render_fields() -> str:
+    """Print what an edit of each field of a job means."""
     rows = [["field", "an edit means", "description"]]
-    for path, rule in walk_rules():
-        name = format_field(path)
-        if only is None or name == only or name.startswith((f"{only}.", f"{only}[")):
-            rows.append([name, meaning(path, rule), rule.description])
-    return _table(rows) if len(rows) > 1 else None
+    rows += [[format_field(path), meaning(path, rule), rule.description] for path, rule in walk_rules()]
+    return _table(rows)
 
 
-def nearest_field(name: str) -> str | None:
-    """The field whose name is nearest to a misspelt one."""
-    found = get_close_matches(name, [format_field(path) for path, _ in walk_rules()], n=1)
-    return found[0] if found else None
-
-
-def format_field(path: tuple[str, ...]) -> str:
-    """`algorithm.inputs[].name`."""
-    return ".".join(path).replace(".[]", "[]")
-
-
-def meaning(path: tuple[str, ...], rule: FieldRule) -> str:
-    """What an edit of the field means for a job that exists."""
-    above = [path[:length] for length in range(1, len(path) + 1)]
-    update = next((rule_at(p).update for p in above if p in mutable_paths()), None)
-    if update is None:
-        below = any(path == p[: len(path)] for p in mutable_paths())
-        return "see its members" if below else "new job"
-    clouds = ", ".join(sorted(update.clouds))
-    when = "" if update.operation is Operation.UPDATE_DESCRIPTION else ", while Pending"
-    return f"update ({clouds}{when})"
+def render_key(key: LanguageKey) -> str:
+    """Print what is known of one key of the language, and the keys below it."""
+    facts = {
+        "type": key.type,
+        "limits": key.limits,
+        "default": "" if key.default is None else yaml_text(key.default),
+        "example": f"{key.path.rpartition('.')[2]}: {yaml_text(key.example)}",
+        "an edit": key.edit,
+        "see": key.see,
+    }
+    width = max(map(len, facts))
+    lines = [f"  {name.ljust(width)}  {value}" for name, value in facts.items() if value]
+    text = f"{key.path}: {key.description}\n\n" + "\n".join(lines) + "\n"
+    below = [[one.path, one.edit, one.description] for one in keys_below(key)]
+    return f"{text}\n{_table([['key', 'an edit means', 'description'], *below])}" if below else text
 
 
 def _table(rows: list[list[str]]) -> str:

@@ -14,7 +14,7 @@ ORIGIN = "origin"
 
 
 @click.command("explain")
-@click.argument("topic", metavar="[states|rules|fields|FIELD|origin KEY [PATH]...]", default="states")
+@click.argument("topic", metavar="[states|rules|fields|NAME|origin KEY [PATH]...]", default="states")
 @click.argument("words", nargs=-1, metavar="")
 @with_options(VARIABLES, TARGET_NAME)
 def command(
@@ -26,9 +26,10 @@ def command(
 ) -> None:
     """Print one of the tables that decide, or where the values of a job come from.
 
-    states: what is legal in each phase. rules: how the action for a key is chosen. fields, or
-    one FIELD: what changing each field means. origin KEY: each value of the job with the file and
-    line that gave it; PATH is as in plan.
+    states: what is legal in each phase. rules: how the action for a key is chosen. fields: what
+    changing each field of a job means. NAME is any key of a manifest, such as matrix, limits.lost_time
+    or node_count: its type, limits, default and example, and what changing it means. origin KEY: each
+    value of the job with the file and line that gave it; PATH is as in plan.
     """
     if topic == ORIGIN:
         _explain_origin(words, variables, var_files, target)
@@ -37,18 +38,27 @@ def command(
 
     if words:
         raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
-    topics: dict[str, Callable[[], str | None]] = {
+    topics: dict[str, Callable[[], str]] = {
         "states": tables.render_states,
         "rules": tables.render_rules,
         "fields": tables.render_fields,
     }
-    text = topics[topic]() if topic in topics else tables.render_fields(topic)
-    if text is None:
-        near = tables.nearest_field(topic)
-        hint = f' Did you mean "{near}"?' if near else ""
-        allowed = ", ".join(f'"{name}"' for name in (*topics, ORIGIN))
-        raise click.UsageError(f'"{topic}" is not {allowed} or a field of a job.{hint}')
-    console.result(text)
+    console.result(topics[topic]() if topic in topics else _explain_key(topic, (*topics, ORIGIN)))
+
+
+def _explain_key(name: str, topics: Sequence[str]) -> str:
+    from reconciler.core.declared.language import NoSuchKey, find_key
+    from reconciler.render.tables import render_key
+
+    try:
+        return render_key(find_key(name))
+    except NoSuchKey as unknown:
+        if unknown.candidates:
+            listed = "".join(f"\n  {path}" for path in unknown.candidates)
+            raise click.UsageError(f'several keys are called "{name}"; choose one of:{listed}') from None
+        hint = f' Did you mean "{unknown.nearest}"?' if unknown.nearest else ""
+        allowed = ", ".join(f'"{topic}"' for topic in topics)
+        raise click.UsageError(f'"{name}" is not {allowed} or a key of a manifest.{hint}') from None
 
 
 def _explain_origin(

@@ -54,3 +54,22 @@ class Mark(Enum):
     FILLED_IN = "the service may return a value that was never sent"
     NOT_REPORTED = "the service does not (reliably) return it"
     FREE_MEMBERS = "a mapping whose keys are the user's own"
+
+
+class Edit(StrEnum):
+    """What an edit of a key of the reconciler's own means for a job that exists, and of all keys below it."""
+
+    NEW_JOB = "new job"
+    OF_MARKER = "update (the marker in the description)"
+    OF_DECISION = "nothing on the service; the next plan goes by it"
+    OF_STATE = "absent terminates the job; present starts it again"
+    OF_KEYS = "jobs of new keys are created, those of keys that are gone terminated"
+    OF_PLACE = "other jobs are meant; those that were meant before are left alone"
+    OF_USERS = "as the fields of the jobs that it changes"
+
+
+@dataclass(frozen=True, slots=True)
+class SeeAlso:
+    """The page that tells more of a key and of all keys below it, with its section."""
+
+    page: str

@@ -84,26 +84,37 @@ def _bare(path: str) -> str:
     return _SCHEME.sub("", path)
 
 
-def _schema(*forms: str) -> WithJsonSchema:
+def _schema(words: str, *forms: str) -> WithJsonSchema:
     """The same rule for an editor."""
-    return WithJsonSchema({"type": "string", "pattern": f"^(?:{'|'.join(forms)})$"})
+    return WithJsonSchema({"type": "string", "pattern": f"^(?:{'|'.join(forms)})$", "$comment": words})
 
 
 _ANY, _EMPTY, _IMAGE = r"[\s\S]*", "", "file://"
+_AT, _DIRECTORY_AT = "obs://BUCKET/… or /BUCKET/…", "obs://BUCKET/… or /BUCKET/…, ending in /"
 _BUCKET = "(?:(?:obs|s3):/)?/[^/]+"
 _PLACE, _DIRECTORY = f"{_BUCKET}(?:/{_ANY})?", f"{_BUCKET}/(?:{_ANY}/)?"
 #: A file or a directory: nobody can tell which by its name.
-ObsPath = Annotated[str, Mark.OBS_PATH, AfterValidator(check_path), _schema(_EMPTY, _PLACE)]
-ObsDirectory = Annotated[str, Mark.OBS_PATH, AfterValidator(check_directory), _schema(_EMPTY, _DIRECTORY)]
+ObsPath = Annotated[str, Mark.OBS_PATH, AfterValidator(check_path), _schema(_AT, _EMPTY, _PLACE)]
+ObsDirectory = Annotated[
+    str, Mark.OBS_PATH, AfterValidator(check_directory), _schema(_DIRECTORY_AT, _EMPTY, _DIRECTORY)
+]
 #: The same where "" does not do.
-GivenPath = Annotated[ObsPath, AfterValidator(check_given), _schema(_PLACE)]
-GivenDirectory = Annotated[ObsDirectory, AfterValidator(check_given), _schema(_DIRECTORY)]
+GivenPath = Annotated[ObsPath, AfterValidator(check_given), _schema(_AT, _PLACE)]
+GivenDirectory = Annotated[ObsDirectory, AfterValidator(check_given), _schema(_DIRECTORY_AT, _DIRECTORY)]
 CodeDirectory = Annotated[
-    str, Mark.OBS_PATH, AfterValidator(check_code_dir), _schema(_EMPTY, _DIRECTORY, _IMAGE + _ANY)
+    str,
+    Mark.OBS_PATH,
+    AfterValidator(check_code_dir),
+    _schema(f"{_DIRECTORY_AT}, or file://…", _EMPTY, _DIRECTORY, _IMAGE + _ANY),
 ]
 BootFile = Annotated[
     str,
     Mark.OBS_PATH,
     AfterValidator(check_boot_file),
-    _schema(_EMPTY, f"{_BUCKET}(?:/(?:{_ANY}[^/])?)?", f"{_IMAGE}{_ANY}[^/]"),
+    _schema(
+        f"{_AT}, or file://…, not ending in /",
+        _EMPTY,
+        f"{_BUCKET}(?:/(?:{_ANY}[^/])?)?",
+        f"{_IMAGE}{_ANY}[^/]",
+    ),
 ]

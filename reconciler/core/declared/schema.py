@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
 
 from reconciler.core.declared.body import RAW_FORBIDDEN
 from reconciler.core.declared.desired import Choice, Strict
@@ -55,7 +56,11 @@ def _whole(pattern: str) -> str:
     return f"^(?:{pattern})$"
 
 
-_KEY: Schema = {"pattern": _whole(KEY_PATTERN.pattern), "not": {"pattern": "-[rR][0-9]+$"}}
+_KEY: Schema = {
+    "pattern": _whole(KEY_PATTERN.pattern),
+    "not": {"pattern": "-[rR][0-9]+$"},
+    "$comment": "1 to 58 letters, digits, _ and -, not ending in -r and digits",
+}
 
 
 def manifest_schema() -> dict[str, Any]:
@@ -73,7 +78,7 @@ def manifest_schema() -> dict[str, Any]:
         "templates": _section(_job_without(NOT_IN_TEMPLATES), {"minLength": 1}),
         "jobs": _section(job, _KEY),
     }
-    manifest = _clean(Manifest.model_json_schema())["properties"]
+    manifest = _clean(Manifest.model_json_schema(schema_generator=_InOrder))["properties"]
     properties = {
         name: _about(member) | sections.get(name, _bare(member)) for name, member in manifest.items()
     }
@@ -97,6 +102,14 @@ def manifest_schema() -> dict[str, Any]:
             "$defs": definitions,
         }
     )
+
+
+class _InOrder(GenerateJsonSchema):
+    """Leaves the members of examples in the order in which they were written."""
+
+    def sort(self, value: Schema, parent_key: str | None = None) -> Schema:
+        """Return it as it is."""
+        return value
 
 
 def _section(member: Schema, names: Schema) -> Schema:
@@ -152,7 +165,7 @@ def _definitions() -> dict[str, Schema]:
 
 
 def _models(model: type[BaseModel]) -> dict[str, Schema]:
-    schema = _clean(model.model_json_schema())
+    schema = _clean(model.model_json_schema(schema_generator=_InOrder))
     definitions: dict[str, Schema] = schema.pop("$defs", {})
     definitions[model.__name__] = schema
     choices = {name: definitions.pop(name) for name in list(definitions) if "enum" in definitions[name]}

@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from reconciler.core.declared.canonical import Canonical
 from reconciler.core.declared.desired import Flag, JobBody, Strict, Text
 from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_of_same_form
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.marks import Cloud, Edit, SeeAlso
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.declared.target_kind import TARGET_KINDS, KindName, TargetKind
 from reconciler.core.diagnostic import Diagnostic, Location
@@ -48,7 +48,7 @@ Duration = Annotated[
             "type": "string",
             "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$",
             "minLength": 2,
-            "examples": ["2m"],
+            "$comment": "a duration such as 90s, 2m, 1h30m or 2d",
         }
     ),
     Field(ge=0),
@@ -132,12 +132,12 @@ class Lifecycle(Strict):
         description="terminate_first or create_first.",
         examples=["create_first"],
     )
-    protect: Flag | None = Field(
+    protect: Annotated[Flag | None, Edit.OF_MARKER] = Field(
         None,
         description="true: never terminated or replaced; false: releases the protection.",
         examples=[True],
     )
-    rerun: RerunText | None = Field(
+    rerun: Annotated[RerunText | None, Edit.NEW_JOB] = Field(
         None, description="Any text; edit it to run the same thing again.", examples=["2026-11-21"]
     )
 
@@ -157,36 +157,40 @@ Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str
 class JobEntry(JobBody):
     """One entry under `jobs`: the create body, and what is the reconciler's own."""
 
-    matrix: dict[str, Any] | None = Field(
+    matrix: Annotated[dict[str, Any] | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = Field(
         None,
         description="Axes of a sweep, each a list of values: one job for each combination of them.",
         examples=[{"lr": [0.1, 0.01], "batch": [64, 128]}],
     )
-    name: str | None = Field(
+    name: Annotated[str | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = Field(
         None,
         description="How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.",
         examples=["s-${matrix.lr}-${matrix.batch}"],
     )
-    lifecycle: Lifecycle = Field(
+    lifecycle: Annotated[Lifecycle, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Lifecycle"')] = Field(
         default_factory=lambda: Lifecycle(),
         description="When to replace, retry or protect the job.",
         examples=[{"on_failure": "retry", "max_retries": 2}],
     )
-    state: Literal["present", "absent"] = Field(
-        "present", description="absent: the job must not run.", examples=["absent"]
-    )
-    extends: Keys | None = Field(
+    state: Annotated[
+        Literal["present", "absent"], Edit.OF_STATE, SeeAlso('docs/manifest.md, "Lifecycle"')
+    ] = Field("present", description="absent: the job must not run.", examples=["absent"])
+    extends: Annotated[Keys | None, Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = Field(
         None,
         description="Templates whose members the entry takes over, the later before the earlier.",
         examples=["gpu", ["base", "gpu"]],
     )
-    needs: Keys | None = Field(
+    needs: Annotated[Keys | None, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Dependencies"')] = Field(
         None, description="Keys of jobs that must complete before this one starts.", examples=[["prepare"]]
     )
-    formerly: Keys | None = Field(
+    formerly: Annotated[Keys | None, Edit.OF_MARKER, SeeAlso('docs/manifest.md, "Renames"')] = Field(
         None, description="Former keys of the job; their revisions count as its own.", examples=["resnet"]
     )
-    raw: dict[str, Any] | None = Field(
+    raw: Annotated[
+        dict[str, Any] | None,
+        Edit.NEW_JOB,
+        SeeAlso('docs/manifest.md, "Fields that the program does not know"'),
+    ] = Field(
         None,
         description="Merged into the create body last, for fields that reconciler does not know.",
         examples=[{"spec": {"new_field": 1}}],
@@ -208,22 +212,24 @@ NOT_IN_TEMPLATES = {name: says for name, says in NOT_IN_DEFAULTS.items() if name
 class Target(Strict):
     """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
 
-    kind: KindName = Field(
+    kind: Annotated[KindName, Edit.OF_PLACE] = Field(
         description=" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".",
         examples=["local"],
     )
-    region: str | None = Field(
+    region: Annotated[str | None, Edit.OF_PLACE] = Field(
         None, description="Region of Huawei Cloud, e.g. cn-north-4.", examples=["cn-north-4"]
     )
-    endpoint: str | None = Field(
+    endpoint: Annotated[str | None, Edit.OF_PLACE] = Field(
         None,
         description="URL of the service, for any cloud including private ones.",
         examples=["https://modelarts.cn-north-4.myhuaweicloud.com"],
     )
-    project_id: str | None = Field(
+    project_id: Annotated[str | None, Edit.OF_PLACE] = Field(
         None, description="Project id.", examples=["${env.HUAWEICLOUD_SDK_PROJECT_ID}"]
     )
-    workspace_id: Text = Field("0", description='Workspace; "0" is the default one.', examples=["0"])
+    workspace_id: Annotated[Text, Edit.OF_PLACE] = Field(
+        "0", description='Workspace; "0" is the default one.', examples=["0"]
+    )
     cloud: Annotated[Cloud | None, Field(strict=False)] = Field(
         None, description="huawei or otc; default: otc on that cloud's hosts, else huawei.", examples=["otc"]
     )
@@ -241,12 +247,12 @@ class Target(Strict):
 class TargetEntry(Target):
     """One entry under `targets`: where the jobs live, and what differs there."""
 
-    variables: dict[str, Any] = Field(
+    variables: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Environments"')] = Field(
         default_factory=dict,
         description="Values of variables on this target; they may hold ${env.X} and other variables.",
         examples=[{"bucket": "prod-data"}],
     )
-    defaults: dict[str, Any] = Field(
+    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Environments"')] = Field(
         default_factory=dict,
         description="Merged over the stack's defaults on this target.",
         examples=[{"spec": {"resource": {"node_count": 8}}}],
@@ -283,7 +289,7 @@ class Variable(Strict):
     allowed: Annotated[list[Any] | None, Field(min_length=1)] = Field(
         None, description="The values that are allowed.", examples=[[1, 2, 4, 8]]
     )
-    description: str | None = Field(
+    description: Annotated[str | None, Edit.OF_DECISION] = Field(
         None, description="Description of the variable.", examples=["Where the code and the data are"]
     )
     env: EnvName | None = Field(
@@ -381,52 +387,60 @@ NO_PRICES = Prices()
 class Manifest(Strict):
     """One manifest file, or the merge of a stack's files."""
 
-    apiVersion: Literal["reconciler/v1"] | None = Field(  # noqa: N815
-        None, description="reconciler/v1.", examples=["reconciler/v1"]
-    )
-    stack: str | None = Field(
+    apiVersion: Annotated[  # noqa: N815
+        Literal["reconciler/v1"] | None,
+        Edit.OF_DECISION,
+        SeeAlso('docs/manifest.md, "A stack and its files"'),
+    ] = Field(None, description="reconciler/v1.", examples=["reconciler/v1"])
+    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "A stack and its files"')] = Field(
         None, description="The ownership scope; in one file of a stack only.", examples=["vision"]
     )
-    target: str | None = Field(
+    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "Targets"')] = Field(
         None, description="Default target; may be omitted if there is only one.", examples=["prod"]
     )
-    targets: dict[str, TargetEntry] = Field(
-        default_factory=dict,
-        description="Targets, by name.",
-        examples=[{"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}}],
+    targets: Annotated[dict[str, TargetEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Targets"')] = (
+        Field(
+            default_factory=dict,
+            description="Targets, by name.",
+            examples=[{"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}}],
+        )
     )
-    variables: dict[str, Variable] = Field(
-        default_factory=dict,
-        description="Input variables, by name.",
-        examples=[{"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}}],
+    variables: Annotated[dict[str, Variable], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Variables"')] = (
+        Field(
+            default_factory=dict,
+            description="Input variables, by name.",
+            examples=[
+                {"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}}
+            ],
+        )
     )
-    limits: Limits = Field(
+    limits: Annotated[Limits, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Limits"')] = Field(
         default_factory=lambda: Limits(),
         description="What a plan may do without confirmation.",
         examples=[{"terminations": 5, "lost_time": "1h"}],
     )
-    records: str | None = Field(
+    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso('docs/records.md, "Where they are"')] = Field(
         None,
         description=f"Record store: {' or '.join(kind.form for kind in STORES)}; default: a file in "
         ".reconciler/ beside the root file.",
         examples=["postgresql://reconciler@db.example.com/reconciler"],
     )
-    prices: Prices = Field(
+    prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Prices"')] = Field(
         default_factory=lambda: Prices(),
         description="What compute costs, for the costs that a plan shows.",
         examples=[{"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}}],
     )
-    defaults: dict[str, Any] = Field(
+    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Defaults"')] = Field(
         default_factory=dict,
         description="Defaults merged into every job of the stack.",
         examples=[{"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}}],
     )
-    templates: dict[str, Any] = Field(
+    templates: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = Field(
         default_factory=dict,
         description="Jobs that are never made, by name; jobs take them over by extends.",
         examples=[{"gpu": {"spec": {"resource": {"flavor_id": "modelarts.p3.large.public"}}}}],
     )
-    jobs: dict[str, JobEntry] = Field(
+    jobs: Annotated[dict[str, JobEntry], Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Jobs"')] = Field(
         default_factory=dict,
         description="The jobs, by key.",
         examples=[

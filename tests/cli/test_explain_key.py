@@ -1,0 +1,152 @@
+"""`explain NAME`: each key of the manifest language, by its path or by the end of one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from ruamel.yaml import YAML
+
+from reconciler.core.declared.language import find_key, keys_below, language_keys, yaml_text
+from reconciler.core.declared.schema import manifest_schema
+from reconciler.core.declared.schema_annotations import properties
+from reconciler.core.declared.stack import JobEntry, Lifecycle, Limits, Manifest, TargetEntry, Variable
+from tests.cli.conftest import Reconciler
+
+KEYS = {key.path: key for key in language_keys()}
+
+
+def test_every_key_of_the_models_is_explained() -> None:
+    names = {
+        *Manifest.model_fields,
+        *JobEntry.model_fields,
+        *(f"targets.NAME.{name}" for name in TargetEntry.model_fields),
+        *(f"variables.NAME.{name}" for name in Variable.model_fields),
+        *(f"limits.{name}" for name in Limits.model_fields),
+        *(f"lifecycle.{name}" for name in Lifecycle.model_fields),
+    }
+    assert names - KEYS.keys() == set()
+    lasts = {path.rpartition(".")[2] for path in KEYS}
+    assert {name for _, _, name in properties(manifest_schema())} - lasts == {"value", "sensitive"} - lasts
+
+
+@pytest.mark.parametrize("path", KEYS)
+def test_key_says_type_example_edit_and_page(path: str) -> None:
+    key = KEYS[path]
+    assert find_key(path) is key
+    assert key.description
+    assert key.type
+    assert key.edit
+    assert re.fullmatch(r'docs/\w+\.md, "[^"]+"', key.see)
+    assert YAML(typ="safe", pure=True).load(f"{path.rpartition('.')[2]}: {yaml_text(key.example)}") == {
+        path.rpartition(".")[2]: key.example
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("matrix", "matrix"),
+        ("templates", "templates"),
+        ("variables", "variables"),
+        ("lifecycle.on_change", "lifecycle.on_change"),
+        ("on_change", "lifecycle.on_change"),
+        ("lost_time", "limits.lost_time"),
+        ("resource.node_count", "spec.resource.node_count"),
+        ("targets.NAME.region", "targets.NAME.region"),
+        ("targets.prod.region", "targets.NAME.region"),
+        ("targets.NAME.variables", "targets.NAME.variables"),
+        ("targets.prod.defaults", "targets.NAME.defaults"),
+        ("targets.prod.defaults.spec.resource", "spec.resource"),
+        ("allowed", "variables.NAME.allowed"),
+        ("variables.bucket.default", "variables.NAME.default"),
+        ("jobs.train.needs", "needs"),
+        ("templates.gpu.spec.resource", "spec.resource"),
+        ("defaults.spec", "spec"),
+        ("algorithm.inputs[].name", "algorithm.inputs[].name"),
+        ("algorithm.inputs[0].name", "algorithm.inputs[].name"),
+        ("algorithm.inputs.name", "algorithm.inputs[].name"),
+        ("matrix.include", "matrix.include"),
+        ("jobs", "jobs"),
+        ("defaults", "defaults"),
+    ],
+)
+def test_path_and_unique_end_of_a_path_mean_the_key(name: str, path: str) -> None:
+    assert find_key(name).path == path
+
+
+def test_key_is_printed_with_what_is_known_of_it(reconciler: Reconciler) -> None:
+    said = reconciler("explain", "retry_delay")
+    assert said.code == 0
+    assert said.out == (
+        "lifecycle.retry_delay: Wait before the first retry; it doubles with each one.\n\n"
+        "  type     text\n"
+        "  limits   a duration such as 90s, 2m, 1h30m or 2d\n"
+        "  default  2m\n"
+        "  example  retry_delay: 5m\n"
+        "  an edit  nothing on the service; the next plan goes by it\n"
+        '  see      docs/manifest.md, "Lifecycle"\n'
+    )
+
+
+def test_keys_below_are_listed(reconciler: Reconciler) -> None:
+    said = reconciler("explain", "limits").out
+    assert all(f"\nlimits.{name} " in said for name in Limits.model_fields)
+    assert [key.path for key in keys_below(find_key("endpoints"))] == [
+        "endpoints.ssh",
+        "endpoints.ssh.key_pair_names",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "edit"),
+    [
+        ("lifecycle.rerun", "new job"),
+        ("lifecycle.protect", "update (the marker in the description)"),
+        ("formerly", "update (the marker in the description)"),
+        ("lifecycle.on_failure", "nothing on the service; the next plan goes by it"),
+        ("needs", "nothing on the service; the next plan goes by it"),
+        ("raw", "new job"),
+        ("description", "update (huawei, otc)"),
+        ("spec.schedule_policy.priority", "update (huawei, while Pending)"),
+        ("spec.resource.flavor_id", "new job"),
+        ("spec.schedule_policy", "see its members"),
+        ("targets.NAME.project_id", "other jobs are meant; those that were meant before are left alone"),
+        ("targets.NAME.profile", "nothing on the service; the next plan goes by it"),
+    ],
+)
+def test_edit_of_a_key_means(path: str, edit: str) -> None:
+    assert KEYS[path].edit == edit
+
+
+def test_ambiguous_name_is_wrong_use_and_lists_the_paths(reconciler: Reconciler) -> None:
+    said = reconciler("explain", "node_count")
+    assert said.code == 64
+    assert said.out == ""
+    assert 'several keys are called "node_count"' in said.err
+    assert "\n  spec.resource.node_count\n" in said.err
+    assert "\n  tasks[].task_resource.node_count\n" in said.err
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("matrx", "matrix"),
+        ("limits.lost_tim", "limits.lost_time"),
+        ("lost_tiem", "limits.lost_time"),
+        ("spec.resource.node_cout", "spec.resource.node_count"),
+    ],
+)
+def test_misspelt_name_is_wrong_use_with_the_nearest_key(
+    reconciler: Reconciler, typo: str, meant: str
+) -> None:
+    said = reconciler("explain", typo)
+    assert said.code == 64
+    assert f'Did you mean "{meant}"?' in said.err
+
+
+def test_name_that_is_near_to_nothing_is_wrong_use(reconciler: Reconciler) -> None:
+    said = reconciler("explain", "xyzzy")
+    assert said.code == 64
+    assert '"xyzzy" is not "states", "rules", "fields", "origin" or a key of a manifest.' in said.err
+    assert "Did you mean" not in said.err
