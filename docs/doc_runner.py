@@ -1,6 +1,8 @@
 """Pages with commands and what they print: run the commands again, and put in what they print now.
 
-A block of `sh` holds commands; a block of `text` straight behind it holds what they print on stdout.
+A block of `sh` holds commands; a block of `text` straight behind it holds what they print on stdout, and with
+`2>&1` on stderr too. A block of `yaml` whose first line is a comment with the name of a file is that file: it
+is written before the commands behind it are run. Each section with files has a directory of its own.
 The commands run in this process, on a clock that begins at a fixed time: `sleep 60` moves it on and
 waits for nothing. `# exits 2` behind a command says which exit code it has, if that is not 0.
 """
@@ -27,9 +29,13 @@ from reconciler.emulator.storage import database
 from reconciler.recording import RunMetadata
 
 BEGIN_S = 1_795_000_000.0
-_BLOCKS = re.compile(
-    r"^( *)```sh\n(?P<commands>.*?)^ *```\n(?:\n* *```text\n(?P<printed>.*?)^ *```\n)?", re.M | re.S
+_PARTS = re.compile(
+    r"^( *)```sh\n(?P<commands>.*?)^ *```\n(?:\n* *```text\n(?P<printed>.*?)^ *```\n)?"
+    r"|^```yaml\n# (?P<file>[\w./-]+\.yaml)\n(?P<content>.*?)^```\n"
+    r"|^## (?P<section>[^\n]+)\n",
+    re.M | re.S,
 )
+_BOTH = " 2>&1"
 _EXITS = re.compile(r"# exits (\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 #: A plan's digest covers the ids in it.
@@ -50,11 +56,13 @@ class PageRun:
         self._now_s = BEGIN_S
         self._ids: dict[str, str] = {}
         self._command = ""
+        self._section = ""
+        self._is_new_section = False
 
     def run_again(self, page: str) -> str:
         """Return the page with what its commands print now."""
         with self._emulated_world():
-            return _BLOCKS.sub(self._block, page)
+            return _PARTS.sub(self._part, page)
 
     def _emulated_world(self) -> ExitStack:
         world = ExitStack()
@@ -79,6 +87,25 @@ class PageRun:
     def _pass(self, seconds: float) -> None:
         self._now_s += seconds
 
+    def _part(self, found: re.Match[str]) -> str:
+        if found["section"] is not None:
+            self._section, self._is_new_section = found["section"], True
+        elif found["file"] is not None:
+            self._write(found["file"], found["content"])
+        else:
+            return self._block(found)
+        return found[0]
+
+    def _write(self, name: str, content: str) -> None:
+        if self._is_new_section:
+            directory = self._directory / self._section.lower().replace(" ", "-")
+            directory.mkdir()
+            os.chdir(directory)
+            self._is_new_section = False
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+
     def _block(self, found: re.Match[str]) -> str:
         printed = "".join(self._run(command) for command in commands(found["commands"]))
         if found["printed"] is None:
@@ -88,7 +115,7 @@ class PageRun:
         return found[0][:start] + indented + found[0][end:]
 
     def _run(self, command: str) -> str:
-        words = shlex.split(command, comments=True)
+        words = shlex.split(command.replace(_BOTH, ""), comments=True)
         if not words or command.startswith(_NOT_RUN):
             return ""
         if words[0] == "sleep":
@@ -100,13 +127,16 @@ class PageRun:
         return done.stdout
 
     def _reconciler(self, command: str, arguments: list[str]) -> str:
-        out, err = io.StringIO(), io.StringIO()
+        out = io.StringIO()
+        err = out if _BOTH in command else io.StringIO()
         self._command = arguments[0]
         with redirect_stdout(out), redirect_stderr(err):
             code = run(cli, arguments)
         found = _EXITS.search(command)
         if code != int(found[1] if found else 0):
-            raise WentWrong(f"{command}\nexits {code}\n{out.getvalue()}{err.getvalue()}")
+            raise WentWrong(
+                f"{command}\nexits {code}\n{out.getvalue()}{'' if err is out else err.getvalue()}"
+            )
         printed = _UUID.sub(lambda found: self._id(found[0]), out.getvalue())
         return _DIGEST.sub(lambda found: self._digest(found[0]), printed)
 

@@ -25,6 +25,7 @@ from docs.doc_runner import PageRun
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS
+from reconciler.core.declared.language import LanguageKey, language_keys, yaml_text
 from reconciler.core.planning.decide import RULES
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +34,7 @@ SEMANTICS = Path("docs/semantics.md")
 #: Page → the directory, below the root, in which its commands are run.
 RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
+    Path("docs/manifest.md"): Path(),
     Path("docs/records.md"): Path("examples/first-job"),
     Path("docs/saved-plans.md"): Path("examples/first-job"),
     **{page.relative_to(ROOT): page.parent.relative_to(ROOT) for page in ROOT.glob("examples/*/README.md")},
@@ -123,6 +125,24 @@ def _with_rules(page: Path) -> str:
     return f"{before}{head}{''.join(rows)}{after}"
 
 
+def _with_keys(page: Path) -> str:
+    """The page with what its commands print, and the table of the keys in place of the one that it has."""
+    head = "| key | type | default | what it is |\n|---|---|---|---|\n"
+    before, _, rest = _run_again(page, RUN_PAGES[page]).partition(head)
+    rows = "".join(map(_row, language_keys()))
+    return before + head + rows + rest[rest.index("\n\n") + 1 :]
+
+
+def _row(key: LanguageKey) -> str:
+    """The row of a key; of what the service's documents say nothing is repeated."""
+    if key.see.startswith("docs/modelarts.md"):
+        return ""
+    default = "" if key.default is None else f"`{yaml_text(key.default)}`"
+    what = key.description if not key.limits else f"{key.description} Limits: {key.limits}."
+    cells = (f"`{key.path}`", key.type, default, what)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
 #: Page, by its path below the root → what writes it.
 PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "commands.md": _commands,
@@ -130,6 +150,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "fields.md": partial(_table, "Fields of a job", _FIELDS, "explain", "fields"),
     SEMANTICS: partial(_with_rules, SEMANTICS),
     **{page: partial(_run_again, page, directory) for page, directory in sorted(RUN_PAGES.items())},
+    Path("docs/manifest.md"): partial(_with_keys, Path("docs/manifest.md")),
 }
 
 

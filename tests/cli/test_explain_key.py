@@ -10,7 +10,15 @@ from ruamel.yaml import YAML
 from reconciler.core.declared.language import find_key, keys_below, language_keys, yaml_text
 from reconciler.core.declared.schema import manifest_schema
 from reconciler.core.declared.schema_annotations import properties
-from reconciler.core.declared.stack import JobEntry, Lifecycle, Limits, Manifest, TargetEntry, Variable
+from reconciler.core.declared.stack import (
+    JobEntry,
+    Lifecycle,
+    Limits,
+    Manifest,
+    Prices,
+    TargetEntry,
+    Variable,
+)
 from tests.cli.conftest import Reconciler
 
 KEYS = {key.path: key for key in language_keys()}
@@ -23,6 +31,7 @@ def test_every_key_of_the_models_is_explained() -> None:
         *(f"targets.NAME.{name}" for name in TargetEntry.model_fields),
         *(f"variables.NAME.{name}" for name in Variable.model_fields),
         *(f"limits.{name}" for name in Limits.model_fields),
+        *(f"prices.{name}" for name in Prices.model_fields),
         *(f"lifecycle.{name}" for name in Lifecycle.model_fields),
     }
     assert names - KEYS.keys() == set()

@@ -156,6 +156,7 @@ FIELDS = [
         DEFINITIONS["Variable"], "variables.NAME.", a_manifest(variables={"v": {}}), ("variables", "v")
     ),
     *fields_below(DEFINITIONS["Limits"], "limits.", a_manifest(limits={}), ("limits",)),
+    *fields_below(DEFINITIONS["Prices"], "prices.", a_manifest(prices={"currency": "CNY"}), ("prices",)),
 ]
 
 

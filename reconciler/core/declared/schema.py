@@ -68,12 +68,20 @@ def manifest_schema() -> dict[str, Any]:
     definitions = _definitions()
     job = {"$ref": "#/$defs/JobEntry"}
     sections: dict[str, Schema] = {
-        "stack": {"type": "string", "pattern": _whole(STACK_PATTERN.pattern)},
+        "stack": {
+            "type": "string",
+            "pattern": _whole(STACK_PATTERN.pattern),
+            "$comment": "1 to 32 characters of a-z, 0-9 and -, the first and last no -",
+        },
         "targets": _section({"$ref": "#/$defs/TargetEntry"}, {"minLength": 1}),
         "variables": _section({"$ref": "#/$defs/Variable"}, {"pattern": _whole(VARIABLE_NAME)}),
         "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, _NULL]},
         "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, _NULL]},
-        "records": {"type": ["string", "null"], "pattern": _RECORDS},
+        "records": {
+            "type": ["string", "null"],
+            "pattern": _RECORDS,
+            "$comment": " or ".join(kind.form for kind in STORES),
+        },
         "defaults": _defaults(),
         "templates": _section(_job_without(NOT_IN_TEMPLATES), {"minLength": 1}),
         "jobs": _section(job, _KEY),
@@ -411,10 +419,12 @@ def _add_target_rules(target: Schema) -> None:
     for name in ("variables", "defaults"):
         members[name]["default"] = {}
     members["endpoint"] = _limited(
-        members["endpoint"], pattern=r"^\s*[Hh][Tt][Tt][Pp][Ss]?://[^\s/?#@]+/*\s*$"
+        members["endpoint"],
+        pattern=r"^\s*[Hh][Tt][Tt][Pp][Ss]?://[^\s/?#@]+/*\s*$",
+        **{"$comment": "a URL of a host, without path, query and password"},
     )
-    whole = {"anyOf": [{"type": "string", "pattern": "^(?:0|.{32})$"}, {"enum": [0]}]}
-    members["workspace_id"] = _about(members["workspace_id"]) | whole
+    id_of_workspace = {"type": "string", "pattern": "^(?:0|.{32})$", "$comment": "0 or 32 characters"}
+    members["workspace_id"] = _about(members["workspace_id"]) | {"anyOf": [id_of_workspace, {"enum": [0]}]}
     members["workspace_id"]["anyOf"].append(_TEXT_WITH_EXPRESSION)
 
 

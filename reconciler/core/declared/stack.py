@@ -25,7 +25,6 @@ from reconciler.core.declared.marks import Cloud, Edit, SeeAlso
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.declared.target_kind import TARGET_KINDS, KindName, TargetKind
 from reconciler.core.diagnostic import Diagnostic, Location
-from reconciler.core.store_url import STORES
 from reconciler.core.text.credential_names import is_credential_name
 from reconciler.core.text.duration import parse_duration
 
@@ -421,8 +420,7 @@ class Manifest(Strict):
     )
     records: Annotated[str | None, Edit.OF_DECISION, SeeAlso('docs/records.md, "Where they are"')] = Field(
         None,
-        description=f"Record store: {' or '.join(kind.form for kind in STORES)}; default: a file in "
-        ".reconciler/ beside the root file.",
+        description="URL of the record store; default: a file in .reconciler/ beside the root file.",
         examples=["postgresql://reconciler@db.example.com/reconciler"],
     )
     prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Prices"')] = Field(
