@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from reconciler.cli.completions import keys, target_names
+from reconciler.cli.completions import guards, keys, target_names, variable_names
 from reconciler.cli.terminal.console import console
 from reconciler.core.text.duration import parse_duration
 from reconciler.render import Content, formats_of
@@ -87,6 +88,12 @@ class AssignmentType(OnePerLine):
             self.fail("write NAME=VALUE", param, ctx)
         return name, text
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names of the variables."""
+        return variable_names(ctx, incomplete)
+
 
 class KeysType(ParamType):
     """Keys or globs with commas between them; a key cannot hold one."""
@@ -132,6 +139,12 @@ class GuardType(ParamType):
             self.fail(str(error), param, ctx)
         return str(value)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The guards."""
+        return guards(ctx, incomplete)
+
 
 class OutputSpec(NamedTuple):
     """A format, and the file that it goes to (None: stdout)."""
@@ -158,6 +171,12 @@ class OutputType(OnePerLine):
         if equals and not file:
             self.fail("a file name is missing after =", param, ctx)
         return OutputSpec(name, Path(file) if file else None)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The formats."""
+        return [CompletionItem(name) for name in formats_of(self._content) if name.startswith(incomplete)]
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
@@ -296,6 +315,12 @@ class GoalType(ParamType):
         if value not in (Goal.RUNNING.value, Goal.COMPLETED.value):
             self.fail(f"{value!r} is not one of running, completed", param, ctx)
         return Goal(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The goals."""
+        return [CompletionItem(name) for name in ("completed", "running") if name.startswith(incomplete)]
 
 
 WAIT = option(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from reconciler.cli.completions import topics, words_of_topic
 from reconciler.cli.options import TARGET_NAME, VARIABLES, with_options
 from reconciler.cli.terminal.console import console
 
@@ -14,8 +15,13 @@ ORIGIN = "origin"
 
 
 @click.command("explain")
-@click.argument("topic", metavar="[states|rules|fields|NAME|origin KEY [PATH]...]", default="states")
-@click.argument("words", nargs=-1, metavar="")
+@click.argument(
+    "topic",
+    metavar="[states|rules|fields|NAME|origin KEY [PATH]...]",
+    default="states",
+    shell_complete=topics,
+)
+@click.argument("words", nargs=-1, metavar="", shell_complete=words_of_topic)
 @with_options(VARIABLES, TARGET_NAME)
 def command(
     topic: str,
@@ -38,15 +44,15 @@ def command(
 
     if words:
         raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
-    topics: dict[str, Callable[[], str]] = {
+    printed: dict[str, Callable[[], str]] = {
         "states": tables.render_states,
         "rules": tables.render_rules,
         "fields": tables.render_fields,
     }
-    console.result(topics[topic]() if topic in topics else _explain_key(topic, (*topics, ORIGIN)))
+    console.result(printed[topic]() if topic in printed else _explain_key(topic, (*printed, ORIGIN)))
 
 
-def _explain_key(name: str, topics: Sequence[str]) -> str:
+def _explain_key(name: str, others: Sequence[str]) -> str:
     from reconciler.core.declared.language import NoSuchKey, find_key
     from reconciler.render.tables import render_key
 
@@ -57,7 +63,7 @@ def _explain_key(name: str, topics: Sequence[str]) -> str:
             listed = "".join(f"\n  {path}" for path in unknown.candidates)
             raise click.UsageError(f'several keys are called "{name}"; choose one of:{listed}') from None
         hint = f' Did you mean "{unknown.nearest}"?' if unknown.nearest else ""
-        allowed = ", ".join(f'"{topic}"' for topic in topics)
+        allowed = ", ".join(f'"{topic}"' for topic in others)
         raise click.UsageError(f'"{name}" is not {allowed} or a key of a manifest.{hint}') from None
 
 

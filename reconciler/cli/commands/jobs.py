@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reconciler.cli.completions import keys
 from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, learn_tokens, open_target, say_gaps
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from reconciler.core.observed.reports import EventQuery
     from reconciler.jobs.search import Moment
 
-_JOB = click.argument("job", metavar="JOB")
-_JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+_JOB = click.argument("job", metavar="JOB", shell_complete=keys)
+_JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=keys)
 _TASK = option("--task", default=None, metavar="TASK", help="Task of the job; default: the first one.")
 
 
