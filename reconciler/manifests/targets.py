@@ -102,7 +102,8 @@ class Targets:
             for steps, problem in not_expanded
             if is_used or problem.what != ENV_NOT_SET
         ]
-        tree = {**place, **{name: value[name] or {} for name in (VARIABLES, DEFAULTS) if name in value}}
+        sections = {name: value[name] for name in (VARIABLES, DEFAULTS) if value.get(name) is not None}
+        tree = {**place, **sections}
         try:
             TargetEntry.model_validate(tree)
         except ValidationError as error:

@@ -76,7 +76,7 @@ def _nothing_above(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     base = tmp_path_factory.getbasetemp().resolve()
 
     def upwards(directory: Path) -> Iterator[Path]:
-        yield from (one for one in (directory, *directory.parents) if base in one.parents)
+        yield from (one for one in (directory, *directory.parents) if one not in (base, *base.parents))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "upwards", upwards)

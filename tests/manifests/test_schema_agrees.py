@@ -150,7 +150,10 @@ FIELDS = [
     *(Field(name, schema, a_manifest(), (name,)) for name, schema in SCHEMA["properties"].items()),
     *fields_below(DEFINITIONS["JobEntry"], "jobs.KEY.", a_manifest(), ("jobs", "a")),
     *fields_below(
-        DEFINITIONS["TargetEntry"], "targets.NAME.", a_manifest(targets={"there": TARGET}), ("targets", "there")
+        DEFINITIONS["TargetEntry"],
+        "targets.NAME.",
+        a_manifest(targets={"there": TARGET}),
+        ("targets", "there"),
     ),
     *fields_below(
         DEFINITIONS["Variable"], "variables.NAME.", a_manifest(variables={"v": {}}), ("variables", "v")
