@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
+from reconciler.manifests.root_candidates import MOST_SHOWN, no_root_file
 from reconciler.manifests.yaml.document import UTF_16, Document, parse, unreadable_document
 from reconciler.manifests.yaml.file_content import read_manifest_file
 
@@ -175,9 +176,10 @@ class _FileReader:
 
     def roots_in(self, files: Iterable[Path]) -> list[Path]:
         """Those of the files that say `stack:`."""
-        return [path for path in files if self._may_say_stack(path) and self.document(path).says_stack]
+        return [path for path in files if self.may_say_stack(path) and self.document(path).says_stack]
 
-    def _may_say_stack(self, path: Path) -> bool:
+    def may_say_stack(self, path: Path) -> bool:
+        """Whether the word stands in a file at all."""
         if path in self._read:
             return True
         try:
@@ -212,7 +214,7 @@ def find_stack(
     resolved = _resolved(paths or [Path()], reader)
     directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
     if not directories:
-        raise ManifestInvalid(_no_root(resolved, reader))
+        raise ManifestInvalid(*_no_root(resolved, reader))
     if len(directories) > 1:
         raise WrongUsage(_several(directories, reader))
     root = directories[0]
@@ -344,14 +346,24 @@ def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _Fi
         raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
 
 
-def _no_root(paths: Sequence[Path], reader: _FileReader) -> Diagnostic:
-    where = ", ".join(reader.shown(path) for path in paths)
-    return Diagnostic(
-        "no root file",
-        f"no manifest file in, above or below {where} has stack:",
-        "add a line such as stack: my-stack to one file",
-        Location(reader.shown(paths[0]), 1, 1),
-    )
+def _no_root(paths: Sequence[Path], reader: _FileReader) -> list[Diagnostic]:
+    """Why none of the files in, above or below the paths is a root file."""
+    found: set[Path] = set()
+    for path in paths:
+        directory = path if path.is_dir() else path.parent
+        found.update(reader.candidates(directory))
+        if path.is_dir():
+            found.update(file for _, files in reader.below(path) for file in files)
+        # What lies above is of interest only if it looks as if it said it.
+        found.update(
+            file
+            for up in upwards(directory.parent)
+            for file in reader.candidates(up)
+            if reader.may_say_stack(file)
+        )
+    files = sorted(found, key=lambda path: path.parts)
+    shown = [reader.document(file) for file in files[:MOST_SHOWN]]
+    return no_root_file([reader.shown(path) for path in paths], shown, len(files) - len(shown))
 
 
 def _several(directories: Sequence[Path], reader: _FileReader) -> Diagnostic:

@@ -45,6 +45,12 @@ class Place:
             self.load(**options)
         return raised.value.diagnostics
 
+    def problems_of(self, *paths: str) -> tuple[Diagnostic, ...]:
+        """What `load` refuses of these paths."""
+        with pytest.raises(ManifestInvalid) as raised:
+            self.load(*paths)
+        return raised.value.diagnostics
+
     def problem(self, **options: Any) -> Diagnostic:
         """The only thing that `load` refuses."""
         problems = self.problems(**options)

@@ -94,7 +94,51 @@ def test_a_named_file_that_is_no_manifest_is_wrong_use(stack: Place, name: str) 
 
 def test_no_root_file_is_a_manifest_error(place: Place) -> None:
     place.write(entry("a"))
-    assert place.problem().what == "no root file"
+    problem = place.problem()
+    assert (problem.what, problem.why, place_of(problem)) == (
+        "no root file",
+        "it has no stack:",
+        "main.yaml:1:1",
+    )
+    assert problem.fix == "add a line such as stack: my-stack to one file"
+
+
+def test_each_candidate_is_named_with_why_it_is_no_root_file(place: Place) -> None:
+    place.write("", "a-empty.yaml")
+    place.write("jobs: {a: [}\n", "b-broken.yaml")
+    place.write("version: 3\nservices: {}\n", "c-compose.yaml")
+    place.write("jobs: {}\nStak: vision\n", "d-typo.yaml")
+    place.write("jobs: {}\n", "e/deeper.yml")
+    problems = place.problems()
+    assert {problem.what for problem in problems} == {"no root file"}
+    assert [(str(place_of(problem)), problem.why, problem.fix) for problem in problems] == [
+        ("a-empty.yaml:1:1", "it is empty", None),
+        ("b-broken.yaml:1:12", "it cannot be read: invalid YAML", None),
+        ("c-compose.yaml:1:1", "it has no key of a manifest", None),
+        ("d-typo.yaml:2:1", "it has no stack:", 'did you mean "stack" instead of "Stak"?'),
+        ("deeper.yml:1:1", "it has no stack:", None),
+    ]
+
+
+def test_root_file_that_is_misspelt_above_path_is_a_candidate(place: Place) -> None:
+    place.write("stack_: vision\n")
+    place.write("services: {}\n", "other.yaml")
+    place.write("jobs: {}\n", "inner/jobs.yaml")
+    assert sorted(map(place_of, place.problems_of("inner"))) == ["jobs.yaml:1:1", "main.yaml:1:1"]
+
+
+def test_of_many_candidates_the_rest_is_counted(place: Place) -> None:
+    for number in range(30):
+        place.write("jobs: {}\n", f"f{number:02}.yaml")
+    *shown, last = place.problems()
+    assert len(shown) == 20
+    assert last.why.startswith("10 more files in, above or below ")
+
+
+def test_without_a_candidate_init_is_offered(place: Place) -> None:
+    problem = place.problem()
+    assert problem.why.startswith("there is no manifest file in, above or below ")
+    assert problem.fix == "reconciler init"
 
 
 def test_two_root_files_in_one_directory_are_an_error_at_each(place: Place) -> None:
