@@ -154,6 +154,8 @@ def _bound(key: str, words: str) -> Callable[[_Finding], _Words]:
 
 
 def _too_many(finding: _Finding) -> _Words:
+    if isinstance(finding.value, str):
+        return _too_long(finding)
     actual, most = finding.context.get("actual_length"), finding.context["max_length"]
     why = f"must have at most {most} items, got {actual or len(finding.value)}"
     return _Words("value not allowed", why)

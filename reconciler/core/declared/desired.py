@@ -9,6 +9,7 @@ Source of fields and limits: the documents of docs/modelarts.md, "Sources".
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -31,6 +32,7 @@ from reconciler.core.declared.obs_path import (
     GivenPath,
     ObsDirectory,
     ObsPath,
+    VolumePath,
     is_inside,
     outside,
 )
@@ -117,6 +119,15 @@ def _distinct_names(items: list[Any] | None) -> list[Any] | None:
 
 
 DISTINCT_NAMES = AfterValidator(_distinct_names)
+
+
+def _of_obs(inputs: list[Any] | None) -> list[Any] | None:
+    if any(item.remote.dataset for item in inputs or ()):
+        raise _wrong("the inputs of a task must come from obs, not from a dataset")
+    return inputs
+
+
+OF_OBS = AfterValidator(_of_obs)
 
 
 class Constraint(Strict):
@@ -224,7 +235,7 @@ class RemoteConstraint(Strict):
     """What kind of data an input takes."""
 
     data_type: str | None = Field(None, description="Kind of data.", examples=["obs"])
-    attributes: str | None = Field(
+    attributes: Literal["data_format", "data_segmentation", "dataset_type"] | None = Field(
         None, description="Attribute: data_format, data_segmentation, dataset_type.", examples=["data_format"]
     )
 
@@ -321,6 +332,8 @@ class Engine(Strict):
         if self.engine_version and not (self.engine_name or self.engine_id):
             raise _wrong("engine_version requires engine_name")
         self.check_choices()
+        if self.image_repo_id and not self.image_url:
+            raise _wrong("image_repo_id requires image_url")
         if self.install_sys_packages and len(_given(self, "engine_name", "engine_version", "image_url")) < 3:
             raise _wrong("install_sys_packages requires engine_name, engine_version and image_url")
         return self
@@ -420,6 +433,12 @@ class Summary(Strict):
     log_type: Literal["tensorboard", "mindstudio-insight"] | None = Field(None, description="The tool.")
     log_dir: LogDir | None = Field(None, description="Directory the summaries are written to.")
     data_sources: list[DataSource] | None = Field(None, description="What is shown.")
+
+    @model_validator(mode="after")
+    def _directory(self) -> Self:
+        if self.log_type and not self.log_dir:
+            raise _wrong("log_type requires log_dir")
+        return self
 
 
 EnvironmentName = Annotated[
@@ -585,7 +604,7 @@ class TaskJobConfig(Strict):
     parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
         None, description="Arguments.", examples=[{"epochs": 90}]
     )
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES, OF_OBS] = Field(
         None, description="Data to read.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
     )
     outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
@@ -605,7 +624,7 @@ class TaskAlgorithm(Strict):
         None, description="The script to start.", examples=["obs://vision-data/rl/worker.py"]
     )
     engine: TaskEngine | None = Field(None, description="What the task runs in.")
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES, OF_OBS] = Field(
         None, description="Data to read, OBS only.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
     )
     outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
@@ -685,37 +704,63 @@ class Resource(Strict):
         None, description="Custom size; requires pool_id."
     )
 
+    choices = (Choice(("pool_id", "pool_group_id")),)
+
     @model_validator(mode="after")
     def _choice(self) -> Self:
         if not _given(self, "flavor_id", "pool_id", "pool_group_id"):
             raise _wrong("flavor_id (public pool), pool_id or pool_group_id is required")
+        self.check_choices()
         if self.main_container_customized_flavor and not self.pool_id:
             raise _wrong("main_container_customized_flavor requires pool_id")
         return self
 
 
+def _mount_path(path: str) -> str:
+    if path and (not path.startswith("/") or not path.strip("/")):
+        raise _wrong("local_path must be an absolute path other than /")
+    return path
+
+
+def _nfs_path(path: str) -> str:
+    if path and not re.fullmatch(r"[^/]+:/.*", path):
+        raise _wrong("nfs_server_path must be host:/path")
+    return path
+
+
+MountPath = Annotated[str, AfterValidator(_mount_path)]
+
+
 class NfsVolume(Strict):
     """A file server."""
 
-    nfs_server_path: str | None = Field(
+    nfs_server_path: Annotated[str, AfterValidator(_nfs_path)] | None = Field(
         None, description="host:/path of the server.", examples=["192.168.0.8:/data"]
     )
-    local_path: str | None = Field(None, description="Mount path in the container.", examples=["/mnt/data"])
+    local_path: MountPath | None = Field(
+        None, description="Mount path in the container.", examples=["/mnt/data"]
+    )
     read_only: Flag = Field(False, description="Whether the mount is read-only.")
 
 
 class PfsVolume(Strict):
     """A parallel file system."""
 
-    pfs_path: str | None = Field(None, description="/{bucket}/{path}.", examples=["/vision-pfs/data"])
-    local_path: str | None = Field(None, description="Mount path in the container.", examples=["/mnt/data"])
+    pfs_path: VolumePath | None = Field(None, description="/{bucket}/{path}.", examples=["/vision-pfs/data"])
+    local_path: MountPath | None = Field(
+        None, description="Mount path in the container.", examples=["/mnt/data"]
+    )
 
 
 class ObsVolume(Strict):
     """A bucket."""
 
-    obs_path: str | None = Field(None, description="/{bucket}/{path}.", examples=["/vision-data/imagenet"])
-    local_path: str | None = Field(None, description="Mount path in the container.", examples=["/mnt/data"])
+    obs_path: VolumePath | None = Field(
+        None, description="/{bucket}/{path}.", examples=["/vision-data/imagenet"]
+    )
+    local_path: MountPath | None = Field(
+        None, description="Mount path in the container.", examples=["/mnt/data"]
+    )
 
 
 class Volume(Strict):
@@ -811,6 +856,15 @@ class RequiredAffinity(Strict):
         "hyperinstanceGroup", description="Scope across which a group may spread."
     )
     node_affinity: Annotated[NodeSelector | None, Unreported] = Field(None, description="On which nodes.")
+
+    @model_validator(mode="after")
+    def _levels(self) -> Self:
+        # The service may fill the defaults in, so that they say nothing.
+        is_network = self.affinity_type in (None, "networkTopology")
+        for name, default in (("job_level", "cluster"), ("affinity_group_level", "hyperinstanceGroup")):
+            if getattr(self, name) != default and not is_network:
+                raise _wrong(f"{name} requires affinity_type: networkTopology")
+        return self
 
 
 class PreferredAffinity(Strict):
@@ -1032,6 +1086,34 @@ class FineTuneConfig(Strict):
     )
 
 
+#: Annotations that switch something on or off, and those that let the service show summaries.
+_SWITCHES = frozenset(
+    {
+        "fault-tolerance/job-unconditional-retry",
+        "fault-tolerance/hang-retry",
+        "fault-tolerance/hccl_op_retry",
+        "jupyter-lab/enable",
+        "tensorboard/enable",
+        "mindstudio-insight/enable",
+        "performance_diagnosis_enabled",
+    }
+)
+_VISUALIZATION = ("tensorboard/enable", "mindstudio-insight/enable")
+_RETRIES = ("fault-tolerance/job-retry-num", "fault-tolerance/pod-retry-num")
+
+
+def _known_annotations(annotations: dict[str, str] | None) -> dict[str, str] | None:
+    """Refuse values that the service's documents do not have; it may know more annotations than they do."""
+    for name, value in (annotations or {}).items():
+        if "${" in value:
+            continue  # It has no value yet, or is a secret.
+        if name in _SWITCHES and value not in ("true", "false"):
+            raise _wrong(f'{name} must be "true" or "false"')
+        if name in _RETRIES and not (value.isdecimal() and int(value) > 0):
+            raise _wrong(f"{name} must be a whole number, at least 1")
+    return annotations
+
+
 JobKind = Literal[
     "job",
     "hetero_job",
@@ -1053,7 +1135,9 @@ class JobBody(Strict):
         description="What the job is for; the ownership marker is appended.",
         examples=["ResNet-50, nightly"],
     )
-    annotations: Annotated[dict[str, Text] | None, Mark.FREE_MEMBERS, Unreported] = Field(
+    annotations: Annotated[
+        dict[str, Text] | None, Mark.FREE_MEMBERS, Unreported, AfterValidator(_known_annotations)
+    ] = Field(
         None,
         description="Settings of advanced features, e.g. fault-tolerance/job-retry-num.",
         examples=[{"fault-tolerance/job-retry-num": "3"}],
@@ -1101,6 +1185,25 @@ class JobBody(Strict):
             raise _wrong("spec is required: where and how the job runs")
         if self.kind == "job" and self.algorithm is None and self.train_type is None:
             raise _wrong("algorithm is required: what the job runs")
-        if self.kind == "federated_pool_job" and not (self.spec and self.spec.resource.pool_group_id):
-            raise _wrong("kind federated_pool_job requires spec.resource.pool_group_id")
+        self._check_kind()
         return self
+
+    def _check_kind(self) -> None:
+        has_group = bool(self.spec and self.spec.resource.pool_group_id)
+        if has_group != (self.kind == "federated_pool_job"):
+            need = "spec.resource.pool_group_id requires kind: federated_pool_job"
+            raise _wrong(
+                need if has_group else "kind federated_pool_job requires spec.resource.pool_group_id"
+            )
+        algorithm = self.algorithm or Algorithm.model_construct()
+        for name in ("autosearch_config_path", "autosearch_framework_path"):
+            if getattr(algorithm, name) and self.kind != "autosearch_job":
+                raise _wrong(f"algorithm.{name} requires kind: autosearch_job")
+        if self.spec and self.spec.retention and self.kind != "job":
+            raise _wrong("spec.retention requires kind: job")
+        shown = [name for name in _VISUALIZATION if (self.annotations or {}).get(name) == "true"]
+        if (shown or self.kind == "visualization_job") and not (
+            algorithm.summary and algorithm.summary.data_sources
+        ):
+            who = f"the annotation {shown[0]}" if shown else "kind visualization_job"
+            raise _wrong(f"{who} requires algorithm.summary.data_sources")

@@ -98,7 +98,9 @@ ObsPath = Annotated[str, Mark.OBS_PATH, AfterValidator(check_path), _schema(_AT,
 ObsDirectory = Annotated[
     str, Mark.OBS_PATH, AfterValidator(check_directory), _schema(_DIRECTORY_AT, _EMPTY, _DIRECTORY)
 ]
-#: The same where "" does not do.
+#: The path of a volume, of which every spelling is another one.
+VolumePath = Annotated[str, AfterValidator(check_path), _schema(_AT, _EMPTY, _PLACE)]
+#: A path where "" does not do.
 GivenPath = Annotated[ObsPath, AfterValidator(check_given), _schema(_AT, _PLACE)]
 GivenDirectory = Annotated[ObsDirectory, AfterValidator(check_given), _schema(_DIRECTORY_AT, _DIRECTORY)]
 CodeDirectory = Annotated[
