@@ -100,7 +100,9 @@ class Links:
                     UNKNOWN, why, f'write "{owner_of[link.key]}", which was "{link.key}" before'
                 )
             else:
-                yield link.diagnose(UNKNOWN, why, nearest(link.key))
+                owner = self.entries.get(link.owner)
+                own = owner.names if owner else (link.owner,)
+                yield link.diagnose(UNKNOWN, why, nearest(link.key, but_not=own))
         yield from self._cycle_problems(by_key)
 
     def _cycle_problems(self, by_key: Mapping[str, Mapping[str, Link]]) -> Iterator[Diagnostic]:

@@ -39,6 +39,11 @@ class MergedEntry:
     matrix: Mapping[str, Any] | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and that of its entry."""
+        return (self.name,) if self.entry is None else (self.name, self.entry)
+
+    @property
     def steps(self) -> tuple[PathStep, ...]:
         """Its path in the file."""
         return (self.section, self.name if self.entry is None else self.entry)

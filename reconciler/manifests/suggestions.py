@@ -29,13 +29,18 @@ class Names:
         self._forward = sorted(self._by_lower) if len(self._by_lower) > _FEW else []
         self._backward = sorted(name[::-1] for name in self._forward)
 
-    def did_you_mean(self, name: str, spelled: str = "{}") -> str | None:
-        """A question that offers the nearest of the names, or None if none is near."""
+    def did_you_mean(self, name: str, spelled: str = "{}", but_not: tuple[str, ...] = ()) -> str | None:
+        """A question that offers the nearest of the names, or None if none is near.
+
+        `but_not` are never offered: the names of whoever asks.
+        """
         import difflib
 
         if len(name) > _LONGEST:
             return None
-        near = difflib.get_close_matches(name.lower(), self._candidates(name.lower()), n=1, cutoff=0.6)
+        own = {one.lower() for one in but_not}
+        candidates = [one for one in self._candidates(name.lower()) if one not in own]
+        near = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
         return f'did you mean "{spelled.format(self._by_lower[near[0]])}"?' if near else None
 
     def _candidates(self, name: str) -> list[str]:
@@ -46,9 +51,11 @@ class Names:
         return list(dict.fromkeys((*beginning, *ending)))
 
 
-def did_you_mean(name: str, known: Iterable[str], spelled: str = "{}") -> str | None:
+def did_you_mean(
+    name: str, known: Iterable[str], spelled: str = "{}", but_not: tuple[str, ...] = ()
+) -> str | None:
     """The same for one misspelt name."""
-    return _names(tuple(known)).did_you_mean(name, spelled)
+    return _names(tuple(known)).did_you_mean(name, spelled, but_not)
 
 
 def listed(names: Collection[str]) -> str:

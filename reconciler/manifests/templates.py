@@ -13,7 +13,7 @@ from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import diagnose
 
-EXTENDS = "extends"
+EXTENDS, TEMPLATES = "extends", "templates"
 
 
 @dataclass
@@ -51,7 +51,8 @@ class Templates:
             if name not in self.entries:
                 steps = (EXTENDS, number) if isinstance(value[EXTENDS], list) else (EXTENDS,)
                 why = f'"{shorten(name)}" is not declared under templates in any file of the stack'
-                nearest = did_you_mean(name, tuple(self.entries))
+                own = entry.names if entry.section == TEMPLATES else ()
+                nearest = did_you_mean(name, tuple(self.entries), but_not=own)
                 yield diagnose(entry.document, (*entry.steps, *steps), "unknown template", why, nearest)
 
     def problems(self) -> Iterator[Diagnostic]:

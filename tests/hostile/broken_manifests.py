@@ -18,7 +18,11 @@ GOOD: dict[str, Any] = {
     "stack": "vision",
     "target": "local",
     "targets": {
-        "local": {"kind": "local"},
+        "local": {
+            "kind": "local",
+            "variables": {"bucket": "${var.team}-data", "lr": 0.2},
+            "defaults": {"spec": {"resource": {"node_count": 1}}, "lifecycle": {"on_failure": None}},
+        },
         "prod": {
             "kind": "modelarts", "region": "cn-north-4", "project_id": "${env.PROJECT}",
             "workspace_id": "0", "cloud": "huawei", "profile": "basic",
@@ -26,6 +30,7 @@ GOOD: dict[str, Any] = {
         "private": {"kind": "modelarts", "endpoint": "http://127.0.0.1:1", "project_id": "p"},
     },
     "variables": {
+        "team": {"type": "string", "default": "vision", "allowed": ["vision", "speech"]},
         "bucket": {"default": "vision-data", "description": "where the data are"},
         "token": {"env": "TOKEN", "sensitive": True},
         "lr": {"default": 0.1},
@@ -33,7 +38,26 @@ GOOD: dict[str, Any] = {
     },
     "limits": {"terminations": 5, "terminations_percent": 30, "lost_time": "1h", "lost_node_hours": 24},
     "defaults": {"algorithm": {"parameters": {"seed": "1e-5"}}, "lifecycle": {"on_failure": "retry"}},
+    "templates": {
+        "base": {"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}, "auto_stop": None}},
+        "gpu": {"extends": "base", "algorithm": {"parameters": {"batch": 64}}},
+    },
     "jobs": {
+        "sweep": {
+            "extends": ["gpu", "base"],
+            "matrix": {
+                "lr": [0.3, "${var.lr}"],
+                "batch": [64, 128],
+                "include": [{"lr": 0.5, "batch": 32}],
+                "exclude": [{"lr": 0.3, "batch": 128}],
+            },
+            "name": "s-${matrix.lr}-${matrix.batch}",
+            "needs": ["train"],
+            "algorithm": {
+                "id": "0a1b2c3d-0000-4000-8000-000000000000",
+                "parameters": {"lr": "${matrix.lr}", "batch": "${matrix.batch}", "seed": None},
+            },
+        },
         "train": {
             "description": "nightly, ${job.key}",
             "annotations": {"team": "vision"},
@@ -110,6 +134,12 @@ ODD: dict[str, str] = {
     "job": "'${job.key}'",
     "mapping variable": "'${var.parameters}'",
     "matrix": "'${matrix.lr}'",
+    "output": "'${jobs.train.outputs.train_url}'",
+    "own output": "'${jobs.evaluate.outputs.x}'",
+    "no output": "'${jobs.}'",
+    "cycle of variables": "'${var.bucket}${var.team}'",
+    "axes": "{a: [1, 2], b: [x, y]}",
+    "templates": "[gpu, base, gpu, none]",
     "url": "'https://u:p@h/'",
     "path": "'../../../../etc/passwd'",
     "date": "2026-11-21",
@@ -125,6 +155,7 @@ ODD: dict[str, str] = {
 TOKENS = (
     *"{}[]:,-?|>#%&*!'\"~@` \t\n\r\0\u2028\ufdd0é",
     *("<<: ", "&a ", "*a", "!!int ", "!x ", ": ", "- ", "---\n", "...\n", "%YAML 1.1\n", "\n  ", "\r", "\t"),
+    *("matrix:", "extends: gpu", "templates:", "${matrix.lr}", "${jobs.train.outputs.train_url}"),
     *("${", "$${", "${var.token}", "${env.OS_PASSWORD}", "${job.key}", "null", ".inf", "9" * 400, "obs://"),
     *("sensitive: true", "stack: other", "jobs:", "raw:", "\ufeff", "\ud800", "\U000e0001", "\\0", "\\ud800"),
 )

@@ -103,8 +103,8 @@ def test_addresses_and_expressions_need_no_quotes_in_flow_collections(text: str,
 @pytest.mark.parametrize(
     ("text", "place", "why"),
     [
-        ("a: 1\na: 2\n", "2:1", "line 1"),
-        ("a:\n  b: 1\n  c: 2\n  b: 3\n", "4:3", "line 2"),
+        ("a: 1\na: 2\n", "2:1", "a.yaml:1:1"),
+        ("a:\n  b: 1\n  c: 2\n  b: 3\n", "4:3", "a.yaml:2:3"),
         ("a: 1\n---\nb: 2\n", "2:1", "single document"),
         ("a:\n\tb: 1\n", "2:1", "tab"),
         ("a: [1,\n", "2:1", "flow"),

@@ -286,3 +286,29 @@ def _goes_in_circles(graph: dict[str, list[str]]) -> bool:
         for key in free:
             del left[key]
     return bool(left)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "fix"),
+    [
+        ("train: {needs: [trian], state: absent}", None),
+        ("train: {needs: [trian], state: absent}\n  trial: {state: absent}", 'did you mean "trial"?'),
+        ("tests: {needs: [tets], state: absent}\n  test: {state: absent}", 'did you mean "test"?'),
+    ],
+)
+def test_key_that_is_misspelt_is_never_taken_for_the_own_one(
+    place: Place, jobs: str, fix: str | None
+) -> None:
+    place.write(f"{HEAD}jobs:\n  {jobs}\n")
+    problem = place.problem()
+    assert (problem.what, problem.fix) == ("unknown key", fix)
+
+
+def test_sweep_is_never_offered_to_its_members(place: Place) -> None:
+    place.write(f"{HEAD}jobs:\n  sweep: {{matrix: {{a: [1]}}, needs: [swep], state: absent}}\n")
+    assert place.problem().fix is None
+
+
+def test_template_is_never_offered_to_itself(place: Place) -> None:
+    place.write(f"{HEAD}templates: {{base: {{extends: bas}}}}\njobs: {{a: {{state: absent}}}}\n")
+    assert place.problem().fix is None

@@ -370,7 +370,8 @@ class _Walk:
 
     def _duplicate(self, node: Any, second: Any) -> None:
         first = next(key for key, _ in node.value if key.value == second.value)
-        why = f'"{shorten(second.value)}" is already defined in line {first.start_mark.line + 1}'
+        place = self._document.location(first.start_mark.line, first.start_mark.column)
+        why = f'"{shorten(second.value)}" is already defined at {place}'
         diagnostic = InvalidNode(second, "duplicate key", why, "keep one of them")
         if not self._in_alias:
             _report(self._document, diagnostic)
