@@ -377,21 +377,21 @@ def _without_removed(tree: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     is_same = True
     for name, value in tree.items():
-        new = value
-        if value is None:
-            if not (name == "value" and "name" in tree):
-                is_same = False
-                continue
-        elif value.__class__ is dict:
-            if name != "raw":
-                new = _without_removed(value)
-        elif value.__class__ is list:
-            items = [_without_removed(item) if item.__class__ is dict else item for item in value]
-            if any(item is not old for item, old in zip(items, value, strict=True)):
-                new = items
+        if value is None and not (name == "value" and "name" in tree):
+            is_same = False
+            continue
+        kept[name] = new = value if name == "raw" else _value_without_removed(value)
         is_same = is_same and new is value
-        kept[name] = new
     return tree if is_same else kept
+
+
+def _value_without_removed(value: Any) -> Any:
+    if value.__class__ is dict:
+        return _without_removed(value)
+    if value.__class__ is not list:
+        return value
+    items = [_value_without_removed(item) for item in value]
+    return value if all(new is old for new, old in zip(items, value, strict=True)) else items
 
 
 def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> None:

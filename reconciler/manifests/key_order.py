@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.core.declared.desired import Algorithm
+from reconciler.core.declared.algorithm import Algorithm
 from reconciler.core.declared.stack import JobEntry, Manifest, TargetEntry
 
 #: Keys that people look for first; all others follow in the order of their model.

@@ -141,7 +141,7 @@ class UpdateBody(RequestModel):
     """What is to be changed on a job; an empty description clears it. OTC knows `description` alone.
 
     Beside these fields it has all that can be declared and changed in place: `spec` and `endpoints`, as
-    mappings. Source of that list: the marks of `core.declared.desired`.
+    mappings. Source of that list: the marks in `core.declared`.
     """
 
     description: Annotated[str | None, Field(max_length=256)] = None

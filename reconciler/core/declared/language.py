@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -67,7 +67,7 @@ class NoSuchKey(LookupError):
 def language_keys() -> tuple[LanguageKey, ...]:
     """Every key: those of the manifest, of its sections, then of a job."""
     schema = manifest_schema()
-    walk = _Walk(schema["$defs"])
+    walk = _SchemaWalk(schema["$defs"])
     keys: list[LanguageKey] = []
     for name, member in schema["properties"].items():
         inherited = walk.marks(Manifest, name, _Marks(Edit.OF_DECISION, _FILES))
@@ -134,7 +134,7 @@ class _Marks:
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _SchemaWalk:
     definitions: Mapping[str, Schema]
 
     def below(
@@ -200,8 +200,7 @@ class _Walk:
 
     def _type(self, schema: Schema) -> str:
         if "enum" in schema or "const" in schema:
-            choices = [yaml_text(one) for one in schema.get("enum", [schema.get("const")])]
-            return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+            return _choices(schema.get("enum", [schema.get("const")]))
         if "allOf" in schema and "type" not in schema:
             return "mapping"  # a job, or a part of one
         if schema.get("type") == "array":
@@ -210,6 +209,11 @@ class _Walk:
         kinds = schema.get("type", [])
         names = [_TYPES[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"]
         return " or ".join(names) or "any value"
+
+
+def _choices(values: Sequence[Any]) -> str:
+    choices = [yaml_text(one) for one in values]
+    return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
 
 
 def _model_of(model: type[BaseModel] | None, name: str) -> type[BaseModel] | None:

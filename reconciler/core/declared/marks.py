@@ -1,4 +1,4 @@
-"""What can be said of a manifest field beside its type: the marks on the lines of `desired.py`.
+"""What can be said of a manifest field beside its type: the marks on the lines of the models.
 
 Normal form, digest, diff, `explain fields` and the schemas all read these marks.
 """

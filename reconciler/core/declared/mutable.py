@@ -1,6 +1,6 @@
 """What can be changed on a job that exists, for which cloud and in which phase.
 
-The table itself stands on the fields of `desired.py` (`UpdateInPlace`); here it is read.
+The table itself stands on the fields of a job (`UpdateInPlace`); here it is read.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from reconciler.core.declared.body import RAW_FORBIDDEN
-from reconciler.core.declared.desired import Choice, Strict
 from reconciler.core.declared.expression import VARIABLE_NAME
+from reconciler.core.declared.field_types import Choice, Strict
 from reconciler.core.declared.schema_annotations import annotate
 from reconciler.core.declared.stack import (
     NOT_IN_DEFAULTS,

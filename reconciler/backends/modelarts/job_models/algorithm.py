@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 
 from reconciler.backends.modelarts.job_models.declared import as_declared
 from reconciler.backends.modelarts.lenient import Lenient
-from reconciler.core.declared import desired
+from reconciler.core.declared import algorithm, tasks
 
 
 def _without_unit(value: Any) -> Any:
@@ -26,12 +26,12 @@ def _read_discrete(value: Any) -> Any:
 Seconds = Annotated[int | None, BeforeValidator(_without_unit)]
 
 
-@as_declared(desired.Parameter, without={"sensitive"})  # which is never sent
+@as_declared(algorithm.Parameter, without={"sensitive"})  # which is never sent
 class Parameter(Lenient):
     """One argument of the training script."""
 
 
-@as_declared(desired.SearchParam)
+@as_declared(algorithm.SearchParam)
 class SearchParam(Lenient):
     """A hyperparameter that a search varies."""
 
@@ -39,19 +39,19 @@ class SearchParam(Lenient):
     param_type: Annotated[str, BeforeValidator(_read_discrete)] = ""
 
 
-@as_declared(desired.Dataset)
+@as_declared(algorithm.Dataset)
 class Dataset(Lenient):
     """A data set; `obs_url` is where it lies."""
 
     obs_url: str = ""
 
 
-@as_declared(desired.InputRemote, desired.OutputRemote)
+@as_declared(algorithm.InputRemote, algorithm.OutputRemote)
 class Remote(Lenient):
     """Where data lies: in object storage, or in a data set."""
 
 
-@as_declared(desired.Output)
+@as_declared(algorithm.Output)
 class Output(Lenient):
     """Data that the job writes; it is uploaded every `period` seconds."""
 
@@ -66,7 +66,7 @@ class Label(Lenient):
     value: str = ""
 
 
-@as_declared(desired.Engine, desired.TaskEngine)
+@as_declared(algorithm.Engine, tasks.TaskEngine)
 class JobEngine(Lenient):
     """What a job, or a task, runs in."""
 
@@ -76,7 +76,7 @@ class JobEngine(Lenient):
     tags: tuple[Label, ...] = ()
 
 
-@as_declared(desired.Algorithm)
+@as_declared(algorithm.Algorithm)
 class Algorithm(Lenient):
     """What the job runs."""
 

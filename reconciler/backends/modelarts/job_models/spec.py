@@ -12,7 +12,7 @@ from pydantic import Field
 from reconciler.backends.modelarts.catalog import Billing, FlavorInfo
 from reconciler.backends.modelarts.job_models.declared import as_declared
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
-from reconciler.core.declared import desired
+from reconciler.core.declared import spec, tasks
 
 
 class FlavorDetail(Lenient):
@@ -41,7 +41,7 @@ class PoolInfo(Lenient):
     pool_resource_flavor: Any = None
 
 
-@as_declared(desired.Resource)
+@as_declared(spec.Resource)
 class Resource(Lenient):
     """Where the job runs."""
 
@@ -53,21 +53,21 @@ class Resource(Lenient):
     main_container_allocated_resources: AllocatedResources | None = None
 
 
-@as_declared(desired.NodeSelector)
+@as_declared(spec.NodeSelector)
 class NodeSelector(Lenient):
     """Nodes on which a job may run, in the words of Kubernetes."""
 
     nodeSelectorTerms: tuple[dict[str, Any], ...] = ()  # noqa: N815
 
 
-@as_declared(desired.PreferredAffinity)
+@as_declared(spec.PreferredAffinity)
 class PreferredAffinity(Lenient):
     """What the placement should obey, in the words of Kubernetes."""
 
     node_affinity: tuple[dict[str, Any], ...] = ()
 
 
-@as_declared(desired.AssetModel)
+@as_declared(spec.AssetModel)
 class AssetModel(Lenient):
     """The model as an asset of the service."""
 
@@ -75,14 +75,14 @@ class AssetModel(Lenient):
     location: str = ""
 
 
-@as_declared(desired.Spec)
+@as_declared(spec.Spec)
 class Spec(Lenient):
     """Where and how the job runs."""
 
     is_hosted_log: bool | None = None
 
 
-@as_declared(desired.TaskResource)
+@as_declared(tasks.TaskResource)
 class TaskResource(Lenient):
     """Where a task of a heterogeneous job runs."""
 
