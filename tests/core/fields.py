@@ -71,6 +71,10 @@ FRAMED: dict[str, Any] = {
     }
 }
 HETERO: dict[str, Any] = {"kind": "hetero_job", "algorithm": None, "spec": None}
+FEDERATED: dict[str, Any] = {
+    "kind": "federated_pool_job",
+    "spec": {"resource": {"pool_group_id": "g"}},
+}
 BASES = {
     "preset": PRESET,
     "image": IMAGE,
@@ -78,6 +82,7 @@ BASES = {
     "by id": BY_ID,
     "framework on image": FRAMED,
     "hetero": HETERO,
+    "federated": FEDERATED,
 }
 
 
@@ -127,7 +132,7 @@ _NAMED = {
         local_dir="/in",
         description="I",
         access_method="env",
-        remote_constraint=[{"data_type": "obs", "attributes": "x"}],
+        remote_constraint=[{"data_type": "obs", "attributes": "data_format"}],
     ),
     "outputs": _data(local_dir="/out", description="O", access_method="env"),
 }
@@ -191,7 +196,7 @@ FIELDS = (
         "preset",
         "algorithm__inputs",
         _data(remote={"dataset": _DATA_SET}),
-        _data(remote_constraint=[{"data_type": "obs", "attributes": "x"}]),
+        _data(remote_constraint=[{"data_type": "obs", "attributes": "data_format"}]),
     ),
     Field(
         "preset",
@@ -227,7 +232,7 @@ FIELDS = (
     Field("preset", "spec__resource__flavor_id", "modelarts.vm.cpu.4u", "modelarts.vm.cpu.8u"),
     Field("pool", "spec__resource__flavor_id", "modelarts.vm.cpu.4u", "modelarts.vm.cpu.8u"),
     Field("pool", "spec__resource__pool_id", "pool", "other"),
-    Field("pool", "spec__resource__pool_group_id", "g", "h"),
+    Field("federated", "spec__resource__pool_group_id", "g", "h"),
     Field(
         "pool",
         "spec__resource__main_container_customized_flavor",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from reconciler.cli.address import ADDRESS, Address, target_or_address
+from reconciler.cli.completions import keys
 from reconciler.cli.filters import FILTERS
 from reconciler.cli.options import option, with_options
 from reconciler.cli.service_session import BESIDE_JOBS
@@ -17,7 +18,7 @@ from reconciler.cli.terminal.console import console
 
 @click.command("export")
 @with_options(
-    click.argument("jobs", metavar="[JOB]...", nargs=-1),
+    click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=keys),
     option("--all", "all_jobs", is_flag=True, help="All jobs that no stack owns and that match the filters."),
     option("--match", "globs", metavar="GLOB", multiple=True, help="Only jobs with such a name; repeatable."),
     BESIDE_JOBS,

@@ -90,7 +90,7 @@ class FineTuneConfig(Strict):
     )
 
 
-#: Annotations that switch something on or off, and those that let the service show summaries.
+#: Annotations that switch something on or off, and those that count.
 _SWITCHES = frozenset(
     {
         "fault-tolerance/job-unconditional-retry",
@@ -102,7 +102,6 @@ _SWITCHES = frozenset(
         "performance_diagnosis_enabled",
     }
 )
-_VISUALIZATION = ("tensorboard/enable", "mindstudio-insight/enable")
 _RETRIES = ("fault-tolerance/job-retry-num", "fault-tolerance/pod-retry-num")
 
 
@@ -128,14 +127,6 @@ JobKind = Literal[
     "diag_job",
     "visualization_job",
 ]
-
-#: What only one kind of job may say.
-_OF_KIND = {
-    "spec.resource.pool_group_id": "federated_pool_job",
-    "algorithm.autosearch_config_path": "autosearch_job",
-    "algorithm.autosearch_framework_path": "autosearch_job",
-    "spec.retention": "job",
-}
 
 
 class JobBody(Strict):
@@ -198,30 +189,13 @@ class JobBody(Strict):
         if self.kind == "job" and self.algorithm is None and self.train_type is None:
             raise rule_error("algorithm is required: what the job runs")
         self._check_kind()
-        self._check_summaries()
         return self
 
     def _check_kind(self) -> None:
-        has_group = bool(self.spec and self.spec.resource.pool_group_id)
-        if self.kind == "federated_pool_job" and not has_group:
-            raise rule_error("kind federated_pool_job requires spec.resource.pool_group_id")
-        given_of_kind = {
-            "spec.resource.pool_group_id": has_group,
-            "algorithm.autosearch_config_path": self.algorithm and self.algorithm.autosearch_config_path,
-            "algorithm.autosearch_framework_path": self.algorithm
-            and self.algorithm.autosearch_framework_path,
-            "spec.retention": self.spec and self.spec.retention,
-        }
-        for name, kind in _OF_KIND.items():
-            if given_of_kind[name] and self.kind != kind:
-                raise rule_error(f"{name} requires kind: {kind}")
-
-    def _check_summaries(self) -> None:
+        is_federated = self.kind == "federated_pool_job"
+        if is_federated != bool(self.spec and self.spec.resource.pool_group_id):
+            one, other = "kind federated_pool_job", "spec.resource.pool_group_id"
+            raise rule_error(f"{one} requires {other}" if is_federated else f"{other} requires {one}")
         summary = self.algorithm.summary if self.algorithm else None
-        if summary and summary.data_sources:
-            return
-        switched_on = (name for name in _VISUALIZATION if (self.annotations or {}).get(name) == "true")
-        if name := next(switched_on, None):
-            raise rule_error(f"the annotation {name} requires algorithm.summary.data_sources")
-        if self.kind == "visualization_job":
+        if self.kind == "visualization_job" and not (summary and summary.data_sources):
             raise rule_error("kind visualization_job requires algorithm.summary.data_sources")

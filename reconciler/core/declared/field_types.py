@@ -97,12 +97,3 @@ def _distinct_names(items: list[Any] | None) -> list[Any] | None:
 
 
 DISTINCT_NAMES = AfterValidator(_distinct_names)
-
-
-def _of_obs(inputs: list[Any] | None) -> list[Any] | None:
-    if any(item.remote.dataset for item in inputs or ()):
-        raise rule_error("the inputs of a task must come from obs, not from a dataset")
-    return inputs
-
-
-OF_OBS = AfterValidator(_of_obs)

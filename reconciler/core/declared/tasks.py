@@ -11,7 +11,6 @@ from pydantic import (
 from reconciler.core.declared.algorithm import Environments, Input, Output, Parameter
 from reconciler.core.declared.field_types import (
     DISTINCT_NAMES,
-    OF_OBS,
     Strict,
     TaskPath,
     Text,
@@ -46,7 +45,7 @@ class TaskJobConfig(Strict):
     parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
         None, description="Arguments.", examples=[{"epochs": 90}]
     )
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES, OF_OBS] = Field(
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
         None, description="Data to read.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
     )
     outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
@@ -66,7 +65,7 @@ class TaskAlgorithm(Strict):
         None, description="The script to start.", examples=["obs://vision-data/rl/worker.py"]
     )
     engine: TaskEngine | None = Field(None, description="What the task runs in.")
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES, OF_OBS] = Field(
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
         None, description="Data to read, OBS only.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
     )
     outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
