@@ -181,6 +181,12 @@ def _rule(finding: _Finding) -> _Words:
     return _Words("missing field" if " is required" in message else "incompatible fields", message)
 
 
+def _form(finding: _Finding) -> _Words:
+    rule = str(finding.context["rule"])
+    is_scalar = not isinstance(finding.value, Mapping)
+    return _Words("value not allowed", f"{rule}, got {found(finding.value)}" if is_scalar else rule)
+
+
 def _duration(finding: _Finding) -> _Words:
     is_number = isinstance(finding.value, int | float) and not is_boolean(finding.value)
     fix = f'write it with its unit: "{scalar_text(finding.value)}s"' if is_number else None
@@ -216,6 +222,7 @@ _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     "string_too_short": _too_short,
     "string_pattern_mismatch": _pattern,
     "rule": _rule,
+    "form": _form,
     "duration": _duration,
     "credential": lambda f: _Words(CREDENTIAL, *refused_credential(f.context["name"])),
     INVALID_PATH: _obs_path,

@@ -369,11 +369,11 @@ CHECKED: list[tuple[str, str, dict[str, Any], str]] = [
         "spec.volumes[].nfs.nfs_server_path",
         "host:/path",
         a_job(spec__volumes=[volume(nfs_server_path="/x")]),
-        "nfs_server_path must be host:/path",
+        'must be host:/path, got "/x"',
     ),
     *(
         (f"spec.volumes[].{kind}.local_path", "a path other than /",
-         a_job(spec__volumes=[{kind: {"local_path": at}}]), "local_path must be an absolute path other than /")
+         a_job(spec__volumes=[{kind: {"local_path": at}}]), "must be an absolute path other than /, got ")
         for kind, at in (("nfs", "/"), ("pfs", "data"), ("obs", "//"))
     ),
     *(

@@ -38,7 +38,7 @@ jobs:
       parameters: {lr: 0.1, epochs: 3, secret: {value: x, sensitive: true}}
       inputs: [{name: data, remote: {obs: {obs_url: obs://b/}}}]
       environments: [{TOKEN: "${var.token}"}]
-    spec: {volumes: [{nfs: {nfs_server_path: a, local_path: /a}}]}
+    spec: {volumes: [{nfs: {nfs_server_path: "a:/", local_path: /a}}]}
     raw: {spec: {extra: 1}, algorithm: {parameters: {z: 1}}}
   tasks:
     <<: *d

@@ -26,6 +26,7 @@ from reconciler.core.declared.field_types import (
     Strict,
     Text,
     Unreported,
+    form_error,
     rule_error,
 )
 from reconciler.core.declared.marks import Mark
@@ -111,9 +112,9 @@ def _known_annotations(annotations: dict[str, str] | None) -> dict[str, str] | N
         if "${" in value:
             continue  # It has no value yet, or is a secret.
         if name in _SWITCHES and value not in ("true", "false"):
-            raise rule_error(f'{name} must be "true" or "false"')
+            raise form_error(f'{name} must be "true" or "false"')
         if name in _RETRIES and not (value.isdecimal() and int(value) > 0):
-            raise rule_error(f"{name} must be a whole number, at least 1")
+            raise form_error(f"{name} must be a whole number, at least 1")
     return annotations
 
 

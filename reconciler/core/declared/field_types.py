@@ -82,6 +82,11 @@ def rule_error(message: str) -> PydanticCustomError:
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
+def form_error(rule: str) -> PydanticCustomError:
+    """The error of a value that has not the form that it must have."""
+    return PydanticCustomError("form", "{rule}", {"rule": rule})
+
+
 def given(model: BaseModel, *names: str) -> list[str]:
     """Those of the fields that say something (null, "" and empty containers say nothing)."""
     return [name for name in names if getattr(model, name) not in (None, "", [], {})]

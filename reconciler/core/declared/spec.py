@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
     Field,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -21,6 +22,7 @@ from reconciler.core.declared.field_types import (
     Strict,
     Text,
     Unreported,
+    form_error,
     given,
     rule_error,
 )
@@ -81,25 +83,39 @@ class Resource(Strict):
         return self
 
 
-def _mount_path(path: str) -> str:
-    if path and (not path.startswith("/") or not path.strip("/")):
-        raise rule_error("local_path must be an absolute path other than /")
-    return path
+class _Form(NamedTuple):
+    """A form that a text must have, for the program and for an editor; "" says nothing."""
+
+    pattern: str
+    words: str
+
+    @property
+    def validator(self) -> AfterValidator:
+        """Refuses text of another form."""
+        return AfterValidator(self._check)
+
+    @property
+    def schema(self) -> WithJsonSchema:
+        """Says the same."""
+        pattern = f"^(?:|{self.pattern})$"
+        return WithJsonSchema({"type": "string", "pattern": pattern, "$comment": self.words})
+
+    def _check(self, text: str) -> str:
+        if text and not re.fullmatch(self.pattern, text):
+            raise form_error(f"must be {self.words}")
+        return text
 
 
-def _nfs_path(path: str) -> str:
-    if path and not re.fullmatch(r"[^/]+:/.*", path):
-        raise rule_error("nfs_server_path must be host:/path")
-    return path
-
-
-MountPath = Annotated[str, AfterValidator(_mount_path)]
+_MOUNT = _Form(r"/+[^/][\s\S]*", "an absolute path other than /")
+_SERVER = _Form(r"[^/]+:/[\s\S]*", "host:/path")
+MountPath = Annotated[str, _MOUNT.validator, _MOUNT.schema]
+ServerPath = Annotated[str, _SERVER.validator, _SERVER.schema]
 
 
 class NfsVolume(Strict):
     """A file server."""
 
-    nfs_server_path: Annotated[str, AfterValidator(_nfs_path)] | None = Field(
+    nfs_server_path: ServerPath | None = Field(
         None, description="host:/path of the server.", examples=["192.168.0.8:/data"]
     )
     local_path: MountPath | None = Field(
