@@ -56,6 +56,7 @@ GOOD: dict[str, Any] = {
             "algorithm": {
                 "id": "0a1b2c3d-0000-4000-8000-000000000000",
                 "parameters": {"lr": "${matrix.lr}", "batch": "${matrix.batch}", "seed": None},
+                "inputs": {"data": "${jobs.train.outputs.train_url}"},
             },
         },
         "train": {

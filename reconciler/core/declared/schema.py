@@ -146,7 +146,8 @@ def _definitions() -> dict[str, Schema]:
             "title": "Text with an expression",
             "type": "string",
             "pattern": r"(?:^|[^$])\$\{[^{}]+\}",
-            "description": "Text that contains ${var.NAME}, ${env.NAME}, ${matrix.AXIS} or ${job.key}.",
+            "description": "Text that contains ${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key} or "
+            "${jobs.KEY.outputs.NAME}.",
             "examples": ["obs://${var.bucket}/code/"],
         },
     }

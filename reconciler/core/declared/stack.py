@@ -126,6 +126,7 @@ class Lifecycle(Strict):
     on_upstream: Annotated[OnUpstream, Field(strict=False)] = Field(
         OnUpstream.KEEP,
         description="keep or rerun, when a needed job completed a newer revision after this one was created.",
+        examples=["rerun"],
     )
     replace_order: Annotated[ReplaceOrder, Field(strict=False)] = Field(
         ReplaceOrder.TERMINATE_FIRST,
