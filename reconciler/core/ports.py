@@ -413,6 +413,13 @@ class Records(Protocol):
         """Write down owned revisions as they were seen: new ones, and new phases of those known."""
         ...
 
+    def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
+        """Write down for a scope what is known of these jobs in another one; return how many were new.
+
+        What is known of the scope already stays as it is.
+        """
+        ...
+
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
         """The runs of a scope, newest first; with `key` those that did something about it."""
         ...

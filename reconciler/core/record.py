@@ -69,6 +69,8 @@ class RunKind(StrEnum):
     APPLY = "apply"
     DESTROY = "destroy"
     DRIFT = "drift"
+    ADOPT = "adopt"
+    RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,8 @@ class PastRevision:
     """A revision that was recorded: what it was, and as far as anybody looked, how it went.
 
     `phases` are the phases in which it was seen, each with the time of the first look that saw it;
-    `stopped` says that we terminated it ourselves.
+    `stopped` says that we terminated it ourselves. `released_at_s` is when its marker was taken off because
+    somebody asked for that: from then on it is no revision of ours, and only its number stays taken.
     """
 
     key: str
@@ -238,6 +241,7 @@ class PastRevision:
     declared: Declared | None = None
     phases: tuple[tuple[str, float], ...] = ()
     stopped: bool = False
+    released_at_s: float | None = None
 
     @property
     def phase(self) -> Phase | None:
@@ -309,8 +313,8 @@ class HistorySnapshot:
 
     @property
     def knows_stack(self) -> bool:
-        """Whether anything of the stack was ever recorded here."""
-        return bool(self.by_key)
+        """Whether anything of the stack was ever recorded here, and not released since."""
+        return any(past.released_at_s is None for of_key in self.by_key.values() for past in of_key)
 
     @property
     def knows_applies(self) -> bool:
@@ -332,6 +336,7 @@ class RecordedRevision(NamedTuple):
     digest: str
     phase_text: str
     stopped: bool
+    is_released: bool = False
 
 
 def is_recorded(seen: Iterable[Revision], recorded: Mapping[RevisionId, RecordedRevision] | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -85,6 +85,22 @@ class History:
             ]
             rows.sort(key=write_order)
             connection.execute(_upsert(self._database), rows)
+
+    def copy(self, from_id: int, to_id: int, jobs: Collection[str]) -> int:
+        """Copy the rows of these jobs to another scope, where it has none in their places."""
+        look = select(REVISIONS).where(REVISIONS.c.scope_id == from_id)
+        there = select(REVISIONS.c.key, REVISIONS.c.number).where(REVISIONS.c.scope_id == to_id)
+        with self._database.writing() as connection:
+            taken = {tuple(row) for row in connection.execute(there)}
+            rows = [
+                {**row._mapping, "scope_id": to_id}
+                for row in connection.execute(look)
+                if row.job in jobs and (row.key, row.number) not in taken
+            ]
+            if rows:
+                insertion = self._database.dialect.insert_missing(REVISIONS)
+                connection.execute(insertion, sorted(rows, key=write_order))
+        return len(rows)
 
     def prune(self, connection: Connection, scope_id: int, before_s: float) -> None:
         """Delete the revisions that are neither the newest of their key, nor young, nor maybe active."""
@@ -173,6 +189,7 @@ def read_revision(row: Row[Any]) -> PastRevision:
         declared=read_declared(row.declared),
         phases=phases,
         stopped=row.stopped,
+        released_at_s=row.released_at_s,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Executable, bindparam, case, func, insert, update
 
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import After, Before
+from reconciler.core.planning.plan import After, Before, Reason
 from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, Step, StepEnd
 from reconciler.records.database import Database
 from reconciler.records.group_commit import GroupCommit, PendingWrite
@@ -27,6 +27,7 @@ class Move(Enum):
     BEFORE = auto()
     AFTER = auto()
     STOPPED = auto()
+    RELEASED = auto()
     RENAMED = auto()
     REVISION = auto()
     OUTCOME = auto()
@@ -65,6 +66,7 @@ class StoredJournal:
         self._lines, self._positions = count(1), count(1)
         self._told: set[tuple[object, ...]] = set()
         self._terminations: dict[int, str] = {}
+        self._releases: dict[int, str] = {}
         self._statements = _statements(database)
         self._group_commit: GroupCommit[Rows] = GroupCommit(self._write)
 
@@ -77,6 +79,7 @@ class StoredJournal:
         """Write down what is about to be asked; return the line's number."""
         line, action, about = next(self._lines), step.action, _about(step)
         old = action.before.id if action.before and step.call is not Call.CREATE else None
+        at_s = self._database.clock.now()
         row = {
             "run_id": self._run_id,
             "line": line,
@@ -87,10 +90,15 @@ class StoredJournal:
             "call": step.call.value,
             "name": storable_text(about.name) if about else "",
             "job": _maybe(step.job or old),
-            "at_s": self._database.clock.now(),
+            "at_s": at_s,
             "declared": self._texts.declared(step.declared),
         }
-        self._group_commit.commit(Rows((Move.BEFORE, row), is_fenced=True))
+        rows = [(Move.BEFORE, row)]
+        if action.reason is Reason.RELEASED and (released := _maybe(step.job or old)) is not None:
+            # Before the call: a job without marker that the history calls ours would get it back.
+            rows.append((Move.RELEASED, self._released(released, at_s)))
+            self._releases[line] = released
+        self._group_commit.commit(Rows(*rows, is_fenced=True))
         if step.call is Call.TERMINATE and (job := _maybe(step.job or old)) is not None:
             self._terminations[line] = job
         return line
@@ -112,7 +120,13 @@ class StoredJournal:
         job = self._terminations.pop(line, None)
         if end.ok and job is not None:
             rows.append((Move.STOPPED, {"of_scope": self._scope_id, "of_job": job}))
+        kept = self._releases.pop(line, None)
+        if kept is not None and not end.ok and end.is_certain:
+            rows.append((Move.RELEASED, self._released(kept, None)))
         self._hand_in(Rows(*rows))
+
+    def _released(self, job: str, at_s: float | None) -> dict[str, Any]:
+        return {"of_scope": self._scope_id, "of_job": job, "now_released_at_s": at_s}
 
     def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
         """Write down what became of an action, and the revision that it made or changed."""
@@ -223,6 +237,9 @@ def _statements(database: Database) -> Mapping[Move, Executable]:
         Move.STOPPED: update(REVISIONS)
         .where(REVISIONS.c.scope_id == bindparam("of_scope"), REVISIONS.c.job == bindparam("of_job"))
         .values(stopped=True),
+        Move.RELEASED: update(REVISIONS)
+        .where(REVISIONS.c.scope_id == bindparam("of_scope"), REVISIONS.c.job == bindparam("of_job"))
+        .values(released_at_s=bindparam("now_released_at_s", type_=REVISIONS.c.released_at_s.type)),
         Move.REVISION: _made_or_changed(database),
         Move.OUTCOME: insert(OUTCOMES),
         Move.END: update(RUNS)
@@ -242,7 +259,7 @@ def _made_or_changed(database: Database) -> Executable:
         return {
             "declared": declared_now(new),
             **{name: case((old.job == new.job, old[name]), else_=new[name]) for name in seen},
-            **{name: new[name] for name in ("name", "job", "digest")},
+            **{name: new[name] for name in ("name", "job", "digest", "released_at_s")},
         }
 
     return database.dialect.upsert(REVISIONS, changes)

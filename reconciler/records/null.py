@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -75,6 +75,10 @@ class NoRecords:
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
         """Forget it."""
+
+    def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
+        """Nothing is known."""
+        return 0
 
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
         """No run."""

@@ -24,6 +24,7 @@ class RecordedRow(Protocol):
     phases: str
     duration_s: float | None
     seen_at_s: float | None
+    released_at_s: float | None
 
 
 class ObservationChanges(NamedTuple):
@@ -46,7 +47,10 @@ def observation_changes(
         RevisionId(one.marker.key, one.number): one
         for one in sorted(seen, key=lambda one: one.job.created_at_s or 0.0)
     }
-    place_by_job = {row.job: place for place, row in known.items() if place not in by_place}
+    # A row of a job that was released stays what it is: the job is another revision if it was adopted since.
+    place_by_job = {
+        row.job: place for place, row in known.items() if place not in by_place and row.released_at_s is None
+    }
     found = ObservationChanges([], [], set())
     for place, one in by_place.items():
         row, now = known.get(place), _now(place, one)
@@ -79,6 +83,7 @@ def _now(place: RevisionId, one: Revision) -> dict[str, Any]:
         "duration_s": job.duration_s,
         "node_count": max(0, min(job.node_count, _MOST)),
         "stopped": one.marker.stopped,
+        "released_at_s": None,
     }
 
 
@@ -86,6 +91,8 @@ def _is_change(row: RecordedRow, now: Mapping[str, Any], one: Revision, at_s: fl
     """Whether the look shows something new. That an active job runs on is nothing new."""
     if row.seen_at_s is not None and row.job == now["job"] and 0 < row.seen_at_s - at_s < _LATE_S:
         return False
+    if row.job == now["job"] and row.released_at_s is not None and at_s <= row.released_at_s:
+        return False  # the marker has been taken off since
     passed_over = {"duration_s"} if one.job.is_active else set()
     return any(getattr(row, name) != value for name, value in now.items() if name not in passed_over)
 

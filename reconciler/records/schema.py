@@ -171,6 +171,7 @@ REVISIONS = Table(
     _text("phases"),
     Column("declared", TextCell(nullable=True)),
     Column("stopped", TruthCell(), nullable=False, server_default=false()),
+    Column("released_at_s", SecondsCell(nullable=True)),
 )
 
 _COPY_OF_LOCKS = _copy("reconciler_copy_of_locks", LOCKS)
@@ -202,6 +203,16 @@ MIGRATIONS: tuple[tuple[str | Statement, ...], ...] = (
             "CREATE INDEX reconciler_copy_of_revisions ON reconciler_revisions"
             " (scope_id, key, number, name, job, digest, phase, created_at_s, started_at_s, duration_s,"
             " node_count, seen_at_s, phases, declared, stopped)",
+        ),
+    ),
+    (
+        "ALTER TABLE reconciler_revisions ADD COLUMN released_at_s DOUBLE PRECISION",
+        Statement("sqlite", "DROP INDEX reconciler_copy_of_revisions"),
+        Statement(
+            "sqlite",
+            "CREATE INDEX reconciler_copy_of_revisions ON reconciler_revisions"
+            " (scope_id, key, number, name, job, digest, phase, created_at_s, started_at_s, duration_s,"
+            " node_count, seen_at_s, phases, declared, stopped, released_at_s)",
         ),
     ),
 )

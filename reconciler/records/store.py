@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -110,6 +110,11 @@ class StoredRecords:
                 found = observation_changes(known, seen, at_s)
             if found.rows:
                 self._history.write(self._id(scope), found)
+
+    def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
+        """Write down for a scope what is known of these jobs in another one; return how many were new."""
+        known = self._find(old)
+        return 0 if known is None or not jobs else self._history.copy(known, self._id(scope), jobs)
 
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
         """The runs of a scope, newest first; with `key` those that did something about it, and only that."""

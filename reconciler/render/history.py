@@ -145,6 +145,8 @@ def _life(one: HistoryRevision) -> Iterator[str]:
         yield f"ended {one.ended_at}"
     elif one.duration_s is not None and one.seen_at:
         yield f"{_ran(one)} by {one.seen_at}"
+    if one.released_at:
+        yield f"released {one.released_at}"
 
 
 def _ran(one: HistoryRevision) -> str:

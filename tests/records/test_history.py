@@ -11,8 +11,9 @@ from sqlalchemy import event
 
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import Action
-from reconciler.core.record import Call, HistorySnapshot, Prunable, RunEnd, StepEnd
+from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.ports import Journal
+from reconciler.core.record import Call, HistorySnapshot, Prunable, RunEnd, Step, StepEnd
 from reconciler.records.store import StoredRecords
 from tests.builders import HOUR, NOW
 from tests.records.locations import (
@@ -398,3 +399,86 @@ def test_counting_what_is_old_reads_no_run(place: Place) -> None:
     with _statements(records) as sent:
         assert records.prunable(SCOPE, NOW).runs == 19
     assert len([word for word in sent if word == "SELECT"]) <= 4
+
+
+# --- released and taken over
+
+RELEASED = an_action("a", Action.UPDATE).model_copy(update={"reason": Reason.RELEASED, "after": None})
+
+
+def _release(journal: Journal, job: str, end: StepEnd | None) -> None:
+    """Take a marker off, as far as the journal sees it; without an end the process died in the call."""
+    line = journal.before(Step(RELEASED, Call.UPDATE, job))
+    if end is not None:
+        journal.after(line, end)
+
+
+@pytest.mark.parametrize(
+    ("end", "is_released"),
+    [
+        (StepEnd(ok=True), True),
+        (None, True),
+        (StepEnd(ok=False, is_certain=False), True),
+        (StepEnd(ok=False), False),
+    ],
+    ids=["answered", "killed", "no answer", "refused"],
+)
+def test_release_is_written_down_before_the_call_and_taken_back_only_by_a_refusal(
+    place: Place, end: StepEnd | None, is_released: bool
+) -> None:
+    records = place.open()
+    seen = owned(phase=Phase.RUNNING)
+    records.remember(SCOPE, [seen], NOW)
+    _release(records.begin(a_run()), seen.job.id, end)
+    memory = place.open().memory(SCOPE)
+    [revision] = memory.by_key["a"]
+    assert (revision.released_at_s is not None) == is_released
+    assert memory.knows_stack == (not is_released)
+
+
+def test_look_that_sees_the_marker_after_the_release_makes_the_job_ours_again(place: Place) -> None:
+    records = place.open()
+    seen = owned(phase=Phase.RUNNING)
+    records.remember(SCOPE, [seen], NOW)
+    _release(records.begin(a_run()), seen.job.id, None)
+    released_at_s = records.revisions(SCOPE, "a")[0].released_at_s
+    assert released_at_s is not None
+    records.remember(SCOPE, [seen], released_at_s - 1)  # it looked before, and writes late
+    assert records.revisions(SCOPE, "a")[0].released_at_s == released_at_s
+    records.remember(SCOPE, [seen], released_at_s + 1)
+    assert records.revisions(SCOPE, "a")[0].released_at_s is None
+
+
+def test_job_that_is_adopted_again_is_a_revision_of_its_own(place: Place) -> None:
+    records = place.open()
+    seen = owned(phase=Phase.RUNNING)
+    records.remember(SCOPE, [seen], NOW)
+    journal = records.begin(a_run())
+    _release(journal, seen.job.id, StepEnd(ok=True))
+    again = an_action("a", Action.UPDATE, number=2).model_copy(update={"reason": Reason.ADOPTED})
+    line = journal.before(Step(again, Call.UPDATE, seen.job.id))
+    journal.after(line, StepEnd(ok=True, job=seen.job.id))
+    records.remember(
+        SCOPE, [owned(number=2, job_id=seen.job.id, id_part=seen.job.id[:8], name="a")], NOW + HOUR
+    )
+    revisions = records.revisions(SCOPE, "a")
+    assert [(one.number, one.released_at_s is None) for one in revisions] == [(1, False), (2, True)]
+
+
+def test_what_was_declared_for_an_adopted_job_is_known_though_the_process_died(place: Place) -> None:
+    records = place.open()
+    adopted = an_action("a", Action.UPDATE).model_copy(update={"reason": Reason.ADOPTED})
+    seen = owned(phase=Phase.RUNNING)
+    records.begin(a_run()).before(Step(adopted, Call.UPDATE, seen.job.id, DECLARED))
+    records.remember(SCOPE, [seen], NOW)
+    assert records.revisions(SCOPE, "a")[0].declared == DECLARED
+
+
+def test_history_of_some_jobs_is_taken_over_by_another_scope_once(place: Place) -> None:
+    records = place.open()
+    one, other = owned(phase=Phase.COMPLETED), owned("b", phase=Phase.COMPLETED)
+    records.remember(SCOPE, [one, other], NOW)
+    assert records.take_over(OTHER_STACK, SCOPE, [one.job.id]) == 1
+    assert records.take_over(OTHER_STACK, SCOPE, [one.job.id]) == 0
+    assert records.memory(OTHER_STACK).by_key == {"a": records.memory(SCOPE).by_key["a"]}
+    assert records.take_over(SCOPE, ELSEWHERE, [one.job.id]) == 0

@@ -125,16 +125,24 @@ class KeyView:
     def remembering(self, past: Iterable[PastRevision], unmanaged: Mapping[str, ObservedJob]) -> KeyView:
         """The same view with what the history store knows of the key.
 
-        Jobs that it knows, and that have lost their marker, conflict with the key, whatever their name.
+        Jobs that it knows, and that have lost their marker, conflict with the key, whatever their name. Of
+        those that were released only the number counts: it is not given again.
         """
-        remembered = tuple(sorted(past, key=lambda revision: revision.number))
+        every = sorted(past, key=lambda revision: revision.number)
+        remembered = tuple(revision for revision in every if revision.released_at_s is None)
+        highest = max((revision.number for revision in every), default=0)
         known = {conflicting_job.job.id for conflicting_job in self.conflicting_jobs}
         lost = [
             ConflictingJob(unmanaged[r.job], r.number, OwnershipState.UNMANAGED)
             for r in remembered
             if r.job in unmanaged and r.job not in known
         ]
-        return replace(self, remembered=remembered, conflicting_jobs=[*self.conflicting_jobs, *lost])
+        return replace(
+            self,
+            remembered=remembered,
+            conflicting_jobs=[*self.conflicting_jobs, *lost],
+            highest_name=max(self.highest_name, highest),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,10 @@ class HistoryStep(Frozen):
 
 
 class HistoryRun(Frozen):
-    """One apply, destroy or drift check."""
+    """One apply, destroy, adopt, release or drift check."""
 
     id: int = Field(description="Sequence number within the store.")
-    kind: str = Field(description="apply, destroy or drift.")
+    kind: str = Field(description="apply, destroy, drift, adopt or release.")
     result: str | None = Field(
         description="complete, partial, interrupted or failed; of a drift check drift, no drift or "
         "unknown. A run without an end is running, or interrupted if its process is gone."
@@ -105,6 +105,9 @@ class HistoryRevision(Frozen):
         (), description="Oldest first; phases between observations are missing."
     )
     declared: HistoryDeclared | None = Field(None, description="null: it was not recorded.")
+    released_at: str | None = Field(
+        None, description="When its marker was taken off by release, RFC 3339 in UTC; null: it was not."
+    )
 
 
 class HistoryDiff(Frozen):
@@ -224,6 +227,7 @@ def _revision(one: PastRevision) -> HistoryRevision:
         seen_at=_maybe(one.seen_at_s),
         phases=tuple(HistoryPhase(phase=text, seen_at=timestamp(at_s)) for text, at_s in one.phases),
         declared=one.declared and HistoryDeclared.model_validate(asdict(one.declared)),
+        released_at=_maybe(one.released_at_s),
     )
 
 

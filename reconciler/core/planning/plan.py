@@ -117,6 +117,14 @@ class Reason(StrEnum):
     UNKNOWN_PHASE = "unknown_phase"
     UNKNOWN_DIGEST = "unknown_digest"
     UNREADABLE = "unreadable"
+    ADOPTED = "adopted"
+    ALREADY_OWNED = "already_owned"
+    DIFFERS = "differs"
+    KEY_IN_USE = "key_in_use"
+    NOT_ADOPTABLE = "not_adoptable"
+    WRONG_PHASE = "wrong_phase"
+    RELEASED = "released"
+    STACK_RENAMED = "stack_renamed"
 
 
 class Frozen(BaseModel):
@@ -225,6 +233,9 @@ class PlannedAction(Frozen):
     follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
     declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
     formerly: str | None = Field(None, exclude=True, description="Key that the job's marker still names.")
+    former_stack: str | None = Field(
+        None, exclude=True, description="Stack that the job's marker still names."
+    )
     former_keys: tuple[str, ...] = Field((), exclude=True, description="Former names of the key.")
     aged_out_as: str | None = Field(
         None, exclude=True, description="How the newest revision ended, if the service has forgotten it."

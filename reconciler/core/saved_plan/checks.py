@@ -157,6 +157,19 @@ SHAPES: Mapping[Action, ActionShape] = {
     ),
     Action.UNKNOWN: ActionShape(frozenset({Reason.UNREADABLE}), before=_FREE, changes=_FREE),
 }
+#: Reasons of the plans of adopt and release, which are carried out at once and never saved.
+NEVER_SAVED = frozenset(
+    {
+        Reason.ADOPTED,
+        Reason.ALREADY_OWNED,
+        Reason.DIFFERS,
+        Reason.KEY_IN_USE,
+        Reason.NOT_ADOPTABLE,
+        Reason.RELEASED,
+        Reason.STACK_RENAMED,
+        Reason.WRONG_PHASE,
+    }
+)
 #: Updates that write a marker only, behind whatever text the job has.
 _MARKER_ONLY = frozenset({Reason.PROTECTION_RELEASED, Reason.RENAMED})
 _NOT_MARKER_ONLY = SHAPES[Action.UPDATE].reasons - _MARKER_ONLY
