@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,6 +40,16 @@ class StackFiles:
     def again(self) -> StackFiles:
         """The same files, parsed again from what was read; what they say may have been forgotten."""
         return replace(self, documents=tuple(document.again() for document in self.documents))
+
+    def edited(self, texts: Mapping[Path, bytes]) -> StackFiles:
+        """The same files, parsed again, where some have another text than on disk."""
+        documents = []
+        for document in self.documents:
+            data = texts.get(document.path)
+            other = document.again() if data is None else parse(data, document.path, document.file)
+            other.relative = document.relative
+            documents.append(other)
+        return replace(self, documents=tuple(documents))
 
 
 @dataclass(frozen=True)
