@@ -51,7 +51,7 @@ class Endpoints(Strict):
 class ExperimentReference(Strict):
     """The experiment the job belongs to."""
 
-    id: str | None = Field(
+    id: Annotated[str | None, Filled] = Field(
         None,
         description="Id of an experiment that exists.",
         examples=["3f2a1b0c-0000-4000-8000-000000000000"],
@@ -173,10 +173,12 @@ class JobBody(Strict):
         examples=[{"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}}],
     )
     endpoints: Endpoints | None = Field(None, description="Access to the running job.")
-    train_type: Literal["SFT", "PRETRAIN", "LORA", "DPO", "RFT"] | None = Field(
+    train_type: Annotated[Literal["SFT", "PRETRAIN", "LORA", "DPO", "RFT"] | None, Unreported] = Field(
         None, description="Kind of fine-tuning."
     )
-    ftjob_config: FineTuneConfig | None = Field(None, description="Settings of a fine-tune job.")
+    ftjob_config: Annotated[FineTuneConfig | None, Unreported] = Field(
+        None, description="Settings of a fine-tune job."
+    )
 
     choices = (Choice(("tasks", "spec")),)
 
