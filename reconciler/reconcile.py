@@ -267,6 +267,22 @@ def observe(
     return narrow(whole, context.only, snapshot.ownership.owned_keys), snapshot
 
 
+def survey(context: Context) -> tuple[Observation, Snapshot]:
+    """Look at the whole workspace, whatever that costs, and at all that the history knows of the stack.
+
+    Raises:
+        Unauthorized: the target does not let us read at all.
+        RecordsUnavailable: the history cannot be read, and what is planned is about to be carried out.
+    """
+    reader = _SnapshotReader(context, context.plan_context(), with_details=False, reports_drift=True)
+    reader.open_history()
+    seen = context.target.backend.observe(reader.names, lambda _: True)
+    context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
+    snapshot = reader.snapshot(seen)
+    reader.record(snapshot)
+    return seen, snapshot
+
+
 class _SnapshotReader:
     """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
 

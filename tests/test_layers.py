@@ -16,7 +16,9 @@ EDGES = frozenset({"manifests", "backends", "apply", "records", "render"})
 #: The loop, and what puts edges together.
 LOOP = frozenset(
     {
+        "adoption",
         "connection",
+        "job_declaration",
         "jobs",
         "local_target",
         "reconcile",

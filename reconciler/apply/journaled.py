@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.planning.plan import PlannedAction
+from reconciler.core.planning.plan import PlannedAction, Reason
 from reconciler.core.ports import UNCERTAIN, Backend, Journal, ServiceError
 from reconciler.core.record import Call, Step, StepEnd
 
 _T = TypeVar("_T")
+#: Updates that make a job a revision of the key.
+_TAKES_IN = frozenset({Reason.ADOPTED, Reason.STACK_RENAMED})
 
 
 class Turn(Protocol):
@@ -108,9 +110,10 @@ class JournaledBackend:
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
         """Change fields of a job."""
-        self._between_lines(
-            Step(self._action, Call.UPDATE, job_id), lambda: self._backend.update(job_id, changes)
-        )
+        # A revision that is made by this call: who dies after it has told what was declared.
+        declared = self._action.declared if self._action.reason in _TAKES_IN else None
+        step = Step(self._action, Call.UPDATE, job_id, declared)
+        self._between_lines(step, lambda: self._backend.update(job_id, changes))
 
     def terminate(self, job_id: str) -> None:
         """Ask for the end of a job."""

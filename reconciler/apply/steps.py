@@ -45,6 +45,8 @@ from reconciler.core.record import RecordsUnavailable
 #: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.
 ATTEMPTS = 4
+#: Updates that put a marker where none is, or take it off, whatever flags it has.
+_WHATEVER_MARKER = frozenset({Reason.MARKER_RESTORED, Reason.ADOPTED, Reason.RELEASED})
 
 
 class ActionEnded(Exception):
@@ -249,6 +251,8 @@ class Steps:
 
     def _update(self, action: PlannedAction) -> tuple[str, str]:
         job = self._look(action)
+        if action.reason is Reason.RELEASED and job.marker is None:
+            return job.id, "its marker is gone already"
         self._check_the_flags_stand(action, job)
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:
@@ -260,10 +264,10 @@ class Steps:
         except UNCERTAIN as uncertain:
             failure = uncertain
         job = self._backend.details(job.id)
-        missing = did_not_take(body, job)
-        if missing and failure:
-            raise failure
-        if missing:
+        if missing := did_not_take(body, job):
+            self._check_nobody_was_faster(action, job)
+            if failure:
+                raise failure
             raise ActionEnded(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
         unseen = ", ".join(".".join(path) for path in unreported_paths(body, job))
         return job.id, f"{unseen} sent; the service does not report it" if unseen else ""
@@ -271,7 +275,7 @@ class Steps:
     def _check_the_flags_stand(self, action: PlannedAction, job: ObservedJob) -> None:
         """The update writes the whole marker: what somebody wrote there since the plan would be lost."""
         marker, planned = job.marker, flags_before(action)
-        if action.reason is Reason.MARKER_RESTORED:
+        if action.reason in _WHATEVER_MARKER:
             return
         if marker is None or Flags(marker.protected, marker.stopped) != planned:
             raise ActionEnded(
@@ -279,6 +283,15 @@ class Steps:
             )
         if takes_back_the_stop(action) and _has_ended(job):
             raise ActionEnded(Status.CONFLICT, f"{job.name} is now {job.phase_text}, as requested", job.id)
+
+    def _check_nobody_was_faster(self, action: PlannedAction, job: ObservedJob) -> None:
+        """A job that is to be adopted has no marker yet, or the very one that adopting gives it."""
+        marker = job.marker
+        if action.reason is Reason.ADOPTED and marker is not None and not self._is_ours(job, action):
+            whose = f"key {marker.key} of stack {marker.stack}"
+            raise ActionEnded(
+                Status.CONFLICT, f"{job.name} was adopted in the meantime: it belongs to {whose}", job.id
+            )
 
     # --- terminate
 
@@ -404,9 +417,13 @@ class Steps:
         assert before is not None
         job = self._backend.details(before.id)
         marker = job.marker
-        if action.reason is Reason.MARKER_RESTORED and marker is None:
+        if action.reason is Reason.ADOPTED:
+            self._check_nobody_was_faster(action, job)
             return job
-        if marker is None or marker.stack != self._stack or marker.key not in (action.key, action.formerly):
+        if action.reason in _WHATEVER_MARKER and marker is None:
+            return job
+        stacks, keys = (self._stack, action.former_stack), (action.key, action.formerly)
+        if marker is None or marker.stack not in stacks or marker.key not in keys:
             raise ActionEnded(Status.CONFLICT, f"{job.name} no longer carries our marker", job.id)
         if (marker.revision, marker.digest) != (before.revision, before.digest):
             raise ActionEnded(

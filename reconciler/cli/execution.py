@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from reconciler.apply.executor import EventStream
@@ -25,7 +25,7 @@ from reconciler.core.goal import Goal
 from reconciler.core.outcome import EventType, Result, WaitEnd
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import FORMAT_VERSION, Plan
-from reconciler.core.record import RunKind
+from reconciler.core.record import RunKind, Scope
 from reconciler.reconcile import Context
 from reconciler.recording import StackLock
 from reconciler.rollout import Rollout
@@ -33,7 +33,10 @@ from reconciler.version import __version__
 
 
 class ApplyRequest(NamedTuple):
-    """What the person who carries a plan out asked for. `goal` is what to wait for in the end."""
+    """What the person who carries a plan out asked for. `goal` is what to wait for in the end.
+
+    `on_confirmed` is called when nothing stands between the plan and its first call any more.
+    """
 
     question: str
     kind: RunKind
@@ -42,6 +45,7 @@ class ApplyRequest(NamedTuple):
     yes: bool
     timeout_s: float
     goal: Goal | None = None
+    on_confirmed: Callable[[], None] = lambda: None
 
     @property
     def tells_events(self) -> bool:
@@ -77,20 +81,23 @@ class HeldLock(NamedTuple):
 
 
 @contextmanager
-def hold_lock(context: Context, interrupt: Interrupt) -> Iterator[HeldLock]:
+def hold_lock(context: Context, interrupt: Interrupt, *more: Scope) -> Iterator[HeldLock]:
     """Hold the lock of the stack; losing it interrupts what is being done.
+
+    `more` are other scopes whose locks are held, too. All who hold several take them in the same order, so
+    that none waits for one who waits for it.
 
     Raises:
         LockHeld: another process holds it.
         RecordsUnavailable: the store of the lock is unavailable, and nobody said to go on without.
     """
     assert context.recording is not None
-    lock = context.recording.lock(context.scope, interrupt.lock_lost)
-    lock.take()
-    try:
-        yield HeldLock(interrupt, lock)
-    finally:
-        lock.release()
+    scopes = sorted({context.scope, *more})
+    locks = {scope: context.recording.lock(scope, interrupt.lock_lost) for scope in scopes}
+    with ExitStack() as held:
+        for lock in locks.values():
+            held.enter_context(lock)
+        yield HeldLock(interrupt, locks[context.scope])
 
 
 def carry_out(
@@ -119,6 +126,7 @@ def carry_out(
             if plan.applyable and not asked.yes:
                 _check_it_was_shown()
                 confirm(asked.question)
+            asked.on_confirmed()
             listener.begin()
             result = _execute(context, plan, asked, stream, hold, allowances)
         except ReconcilerError as error:

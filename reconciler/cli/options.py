@@ -276,10 +276,8 @@ ONLY = option(
     metavar="KEY[,KEY...]",
     help="Only these keys, or declared keys that match a glob; repeatable.",
 )
-TARGET: Sequence[Callable[[Any], Any]] = (
-    *STACK,
-    TARGET_NAME,
-    ONLY,
+#: How a target is worked on, and what is written down of it.
+_WORK: Sequence[Callable[[Any], Any]] = (
     option(
         "--parallelism",
         type=click.IntRange(1, 64),
@@ -290,6 +288,9 @@ TARGET: Sequence[Callable[[Any], Any]] = (
     RECORDS,
     WITHOUT_RECORDS,
 )
+TARGET: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME, ONLY, *_WORK)
+#: The same for a command whose first arguments are no paths.
+TARGET_OF_KEYS: Sequence[Callable[[Any], Any]] = (*VARIABLES, TARGET_NAME, *_WORK)
 
 LOCK: Sequence[Callable[[Any], Any]] = (
     option(

@@ -25,6 +25,8 @@ COMMANDS: dict[str, CommandRow] = {
     ),
     "apply": CommandRow("apply", "Make the service match the manifest."),
     "destroy": CommandRow("destroy", "Terminate the jobs that the stack owns."),
+    "adopt": CommandRow("adopt", "Make an unmanaged job the next revision of a key; nothing restarts."),
+    "release": CommandRow("release", "Take the marker off every revision of a key; what runs goes on."),
     "show": CommandRow("show", "Show a saved plan, in any format."),
     "drift": CommandRow("drift", "Show what changed on the service behind the manifest's back."),
     "status": CommandRow(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from shlex import quote
 
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Ownership, OwnershipState
 from reconciler.core.observed.phase import Phase
+from reconciler.core.planning.action_builder import adopt_command
 from reconciler.core.planning.plan import timestamp
 from reconciler.core.ports import Rejected, ServiceError, Unauthorized
 from reconciler.core.record import Holder
@@ -172,7 +174,7 @@ def _conflicting_jobs(ownership: Ownership, declared: Collection[str]) -> Iterat
 
 def _way_out(key: str, job: ObservedJob) -> str:
     """How a key and a job that is not its own get out of each other's way."""
-    rename = f"rename the key {key} in the manifest"
+    ways = f"{adopt_command(key, job.id)}; or rename the key {key} in the manifest"
     if job.is_active:
-        return f"{rename}, or wait until the job has ended, and delete its record"
-    return f"{rename}, or if its record is no longer needed: reconciler jobs delete {job.id}"
+        return ways
+    return f"{ways}; or if its record is no longer needed: reconciler jobs delete {quote(job.id)}"

@@ -518,7 +518,8 @@ def test_an_unmanaged_job_with_a_declared_name_could_be_adopted(
     assert said.code == int(is_candidate)
     if is_candidate:
         assert job.id in checks(said)["adoption"]["detail"]
-        assert checks(said)["adoption"]["fix"].startswith("rename the key a in the manifest, or ")
+        fix = checks(said)["adoption"]["fix"]
+        assert fix.startswith(f"reconciler adopt a {job.id}; or rename the key a in the manifest")
 
 
 def test_a_job_that_cannot_be_read_is_8(reconciler: Reconciler, service: Service) -> None:

@@ -26,20 +26,24 @@ def changes_between(
     `shown` is `after` with the texts that are sent and shown: what was compared may spell them as an
     earlier version did.
     """
+    found = []
+    for path in differing_paths(before, after):
+        one, other = _at(before, path), _at(after, path)
+        after_it = other if shown is None else _respelled(other, _at(shown, path))
+        found.append(_change(path, one, after_it, forces_new_job=forces_new_job))
+    return tuple(sorted(found, key=lambda change: change.path))
+
+
+def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...], ...]:
+    """The places in which two forms differ, sorted. A list that differs is one place."""
     if before == after:
         return ()
     from deepdiff import DeepDiff
 
     tree = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
-    found: dict[tuple[str, ...], Change] = {}
-    for level in (level for kind in tree.values() for level in kind):
-        path = _to_list(level.path(output_format="list"))
-        one, other = _at(before, path), _at(after, path)
-        # DeepDiff tells a secret from its name, which is all that the history has of it.
-        if one != other:
-            after_it = other if shown is None else _respelled(other, _at(shown, path))
-            found[path] = _change(path, one, after_it, forces_new_job=forces_new_job)
-    return tuple(sorted(found.values(), key=lambda change: change.path))
+    paths = {_to_list(level.path(output_format="list")) for kind in tree.values() for level in kind}
+    # DeepDiff tells a secret from its name, which is all that the history has of it.
+    return tuple(sorted(path for path in paths if _at(before, path) != _at(after, path)))
 
 
 def _to_list(path: list[Any]) -> tuple[str, ...]:

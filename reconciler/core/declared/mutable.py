@@ -101,7 +101,7 @@ def mutable_changes(
         return MutableChanges(of_marker)
     now, waiting = list(of_marker), list[Change]()
     if desired.description.strip() != job.text.strip():
-        now.append(_description_change(desired.description, job.text))
+        now.append(description_change(desired.description, job.text))
     declared = desired.body or {}
     differing = list(_differing(declared, job.body))
     unreported = []
@@ -144,7 +144,8 @@ def _form(path: tuple[str, ...], value: Any) -> Any:
     return _at(canonical(_nest(path, value)), path)
 
 
-def _description_change(wanted: str, found: str) -> Change:
+def description_change(wanted: str, found: str) -> Change:
+    """The change of a description, both texts without a marker."""
     shown = show(wanted)
     sensitive = shown != wanted
     before = REDACTED if sensitive and found else found
@@ -278,7 +279,7 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> DeclaredChanges:
     """Compare the mutable part of two declarations of the same job."""
     sent, left = list[Change](), list[Change]()
     if before.description.strip() != after.description.strip():
-        sent.append(_description_change(after.description, show(before.description)))
+        sent.append(description_change(after.description, show(before.description)))
     for path in mutable_paths():
         was, now = _at(before.body or {}, path), _at(after.body or {}, path)
         if path == DESCRIPTION or _form(path, was) == _form(path, now):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any
 
 from reconciler.core.declared.body import with_identity
@@ -108,13 +109,12 @@ class Draft:
         return self.plain(Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
 
     def name_taken(self, conflicting_job: ConflictingJob) -> PlannedAction:
-        way_out = (
-            "its stack must release it" if conflicting_job.standing is OwnershipState.FOREIGN else "adopt it"
-        )
-        detail = (
-            f"{conflicting_job.job.name} is taken by job {conflicting_job.job.id} ({conflicting_job.why}); "
-            f"{way_out}, or rename the key"
-        )
+        job, marker = conflicting_job.job, conflicting_job.job.marker
+        if conflicting_job.standing is OwnershipState.FOREIGN and marker is not None:
+            way_out = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
+        else:
+            way_out = f"adopt it ({adopt_command(self.view.key, job.id)})"
+        detail = f"{job.name} is taken by job {job.id} ({conflicting_job.why}); {way_out}, or rename the key"
         return self.plain(Action.CONFLICT, Reason.NAME_TAKEN, detail)
 
     def end(self, revision: Revision, reason: Reason, said: str) -> PlannedAction:
@@ -262,6 +262,16 @@ class Draft:
             workspace_id=self.context.workspace_id,
             description=str(Description(desired.description, marker)),
         )
+
+
+def adopt_command(key: str, job_id: str) -> str:
+    """What makes a job a revision of a key, to be pasted into a shell."""
+    return f"reconciler adopt {key} {quote(job_id)}"
+
+
+def release_command(key: str) -> str:
+    """What takes the markers of a key off its jobs, to be pasted into a shell."""
+    return f"reconciler release {key}"
 
 
 def before_of(revision: Revision | None) -> Before | None:

@@ -1,0 +1,634 @@
+"""`reconciler adopt`, as a user calls it: jobs that were started by hand, and stacks that were renamed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from reconciler.core.observed.identity import parse_description
+from reconciler.emulator import Effect, Fault, Job
+from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+
+SHOW, UPDATE, CREATE = "ShowTrainingJobDetails", "ChangeTrainingJobDescription", "CreateTrainingJob"
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(Path(__file__).parents[2]),
+    "MODELARTS_AUTH_TOKEN": "tell-nobody-1",
+}
+CHANGING = {UPDATE, CREATE, "StopTrainingJob", "DeleteTrainingJob"}
+
+
+def by_hand(service: Service, name: str = "a", description: str = "by hand", **parameters: str) -> Job:
+    """Start the job of the manifest by hand."""
+    body: dict[str, Any] = {
+        "kind": "job",
+        "metadata": {"name": name, "workspace_id": "0", "description": description},
+        "algorithm": {
+            "code_dir": "obs://b/code/",
+            "boot_file": "obs://b/code/train.py",
+            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+            "parameters": [
+                {"name": name, "value": value} for name, value in {"lr": "0.1", **parameters}.items()
+            ],
+        },
+        "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}},
+    }
+    return service.store.create("p1", body)
+
+
+def descriptions(service: Service) -> dict[str, str]:
+    """Name → description of each job."""
+    return {job.body["metadata"]["name"]: job.body["metadata"]["description"] for job in service.store.jobs()}
+
+
+def running(service: Service) -> None:
+    """Let the jobs run."""
+    service.clock.advance(seconds=60)
+
+
+def check_nothing_changes(reconciler: Reconciler, keep: int = 1) -> None:
+    """`plan` has nothing to do."""
+    said = reconciler("plan", "--detailed-exitcode")
+    assert said.code == 0, said.out
+    assert f"0 to create, 0 to update, 0 to replace, 0 to terminate, {keep} to keep." in said.out
+
+
+def changing(service: Service) -> list[str]:
+    """The requests that may have changed something."""
+    return [served.operation for served in service.app.requests if served.operation in CHANGING]
+
+
+def pasted(text: str, printed: str) -> str:
+    """The manifest with the YAML of an output merged into it, as a person would."""
+    yaml = YAML(typ="safe")
+    tree, patch = yaml.load(text), yaml.load(printed[printed.index("\njobs:") :])
+
+    def merge(under: Any, over: Any) -> Any:
+        for name, value in over.items():
+            if value is None:
+                under.pop(name, None)
+            elif isinstance(value, dict) and isinstance(under.get(name), dict):
+                merge(under[name], value)
+            else:
+                under[name] = value
+        return under
+
+    return json.dumps(merge(tree, patch))
+
+
+# --- one job
+
+
+@pytest.mark.parametrize("name", ["a", "somebodys-experiment"])
+def test_job_that_was_started_by_hand_is_adopted_and_kept(
+    reconciler: Reconciler, service: Service, name: str
+) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service, name)
+    running(service)
+    said = reconciler("adopt", "a", job.id, "--yes")
+    assert said.code == 0, said.err
+    assert 'description: "by hand" -> "a of the test"' in said.out
+    text, marker = parse_description(descriptions(service)[name])
+    assert text == "a of the test"
+    assert marker is not None
+    assert (marker.stack, marker.key, marker.revision, marker.id_part) == ("test", "a", 1, job.id[:8])
+    assert changing(service) == [UPDATE]
+    check_nothing_changes(reconciler)
+    assert "Drift: none" in reconciler("drift").out
+    history = reconciler("history", "a").out
+    assert "adopt: complete" in history
+    assert "declared:" in history
+    assert "train.py" in history
+
+
+def test_adopted_job_is_replaced_by_an_edit_as_any_other(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service, "odd")
+    running(service)
+    assert reconciler("adopt", "a", job.id, "--yes").code == 0
+    write(manifest("a", url=service.url, lr="0.2"))
+    said = reconciler("plan", "--json").document
+    [action] = said["actions"]
+    assert (action["action"], action["after"]["name"]) == ("replace", "a-r2")
+    assert [change["path"] for change in action["changes"]] == ["algorithm.parameters.lr"]
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Abnormal"])
+def test_job_that_has_ended_is_adopted_too(reconciler: Reconciler, service: Service, phase: str) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    service.store.set_phase(job.id, phase)
+    assert reconciler("adopt", "a", job.id, "--yes").code == 0
+    check_nothing_changes(reconciler)
+
+
+def test_job_that_differs_is_refused_with_the_yaml_that_makes_it_equal(
+    reconciler: Reconciler, service: Service
+) -> None:
+    path = write(manifest("a", url=service.url, more="limits: {lost_time: 1h}\n", lr="0.5, epochs: 3"))
+    job = by_hand(service, batch="64")
+    said = reconciler("adopt", "a", job.id, "--yes")
+    assert said.code == 3
+    assert 'algorithm.parameters.lr: "0.1" -> "0.5"' in said.out
+    assert (
+        "To declare the job of a as it is, merge this into its entry (null: leave the field out):" in said.out
+    )
+    assert changing(service) == []
+    path.write_text(pasted(path.read_text(), said.out))
+    assert reconciler("adopt", "a", job.id, "--yes").code == 0
+    check_nothing_changes(reconciler)
+
+
+def test_job_that_differs_is_taken_as_it_is_on_request(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url, lr="0.5"))
+    job = by_hand(service)
+    said = reconciler("adopt", "a", job.id, "--accept", "--yes")
+    assert said.code == 0
+    assert "warning: a: differs from the declaration: algorithm.parameters.lr" in said.out
+    check_nothing_changes(reconciler)
+
+
+def test_secret_of_a_job_is_not_shown(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service, hf_token="hf_abcdefghijklmnopqrstuvwxyz0123")
+    said = reconciler("adopt", "a", job.id)
+    assert said.code == 3
+    assert "hf_token: ${var.HF_TOKEN}" in said.out
+    assert "hf_abc" not in said.out + said.err
+
+
+def test_priority_of_a_queued_job_becomes_the_declared_one(reconciler: Reconciler, service: Service) -> None:
+    text = manifest("a", url=service.url)
+    write(text.replace("    spec:\n", "    spec:\n      schedule_policy: {priority: 3}\n"))
+    job = by_hand(service)
+    service.store.set_phase(job.id, "Pending")
+    service.store.hold(job.id)
+    assert reconciler("adopt", "a", job.id, "--yes").code == 0
+    assert service.store.find(job.id).body["spec"]["schedule_policy"]["priority"] == 3
+    check_nothing_changes(reconciler)
+
+
+def test_protection_that_is_declared_is_written(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url) + "    lifecycle: {protect: true}\n")
+    job = by_hand(service)
+    assert reconciler("adopt", "a", job.id, "--yes").code == 0
+    assert descriptions(service)["a"].endswith(f".id{job.id[:8]}.protected")
+
+
+HOSTILE = "\x1b[31m <b> ::error:: reconciler.test.a.r1.b000000000000 & `rm` $(x) ${var.x}"
+
+
+def test_hostile_description_steers_nothing(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    service.store.edit(job.id, lambda body: body["metadata"].update(description=HOSTILE))
+    said = reconciler("adopt", "a", job.id, "--yes")
+    assert said.code == 0
+    assert "\x1b" not in said.out + said.err
+    check_nothing_changes(reconciler)
+
+
+# --- what is refused
+
+
+def refused(said: Said, *words: str) -> None:
+    assert said.code == 3
+    for word in words:
+        assert word in said.out
+
+
+def test_key_with_an_active_revision_takes_no_second_job(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    job = by_hand(service, "other")
+    refused(reconciler("adopt", "a", job.id, "--yes"), "r1 of this key (a, ", "reconciler release a")
+
+
+def test_job_of_another_stack_is_its_own(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service, description="x reconciler.other.a.r1.b000000000000")
+    refused(reconciler("adopt", "a", job.id, "--yes"), "stack other", "reconciler release a")
+    assert "have stack other release it (there: reconciler release a)" in reconciler("plan").out
+
+
+def test_job_that_is_ours_already_is_nothing_to_do(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    job = service.store.jobs()[0]
+    own, other = job.body["metadata"]["name"], {"a": "b", "b": "a"}[job.body["metadata"]["name"]]
+    said = reconciler("adopt", own, job.id)
+    assert said.code == 0
+    assert f"nothing to do: {own} is already r1 of this key" in said.out
+    refused(reconciler("adopt", other, job.id), f"write `formerly: {own}`")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("adopt",), 64, "a key and the id of a job are needed"),
+        (("adopt", "a"), 64, "a key and the id of a job are needed"),
+        (("adopt", "aa", "ID"), 64, 'did you mean "a"?'),
+        (("adopt", "a", "NAME"), 64, "is the name of a job, whose id is ID"),
+        (("adopt", "a", "0b5e7a1e-0000-0000-0000-000000000000"), 1, "no such job"),
+        (("adopt", "--all", "--from-stack", "x"), 64, "two ways to choose jobs"),
+        (("adopt", "--match", "*", "a", "ID"), 64, "--match chooses among the jobs of --all"),
+        (("adopt", "--from-stack", "x", "--accept"), 64, "compares nothing"),
+        (("adopt", "--from-stack", "test"), 64, "is the name of this stack"),
+        (("adopt", "--from-stack", "Not A Stack"), 64, "not a stack name"),
+        (("adopt", "--write", "new", "ID"), 64, "without FILE it stands last"),
+        (("adopt", "a", "ID", "--write"), 64, "already declared"),
+        (("adopt", "new", "ID", "--write", "no.yaml"), 64, "no such manifest file"),
+        (("adopt", "not.a.key", "ID", "--write"), 64, "not a key"),
+    ],
+)
+def test_wrong_use(
+    reconciler: Reconciler, service: Service, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service, "somebodys")
+    words = [{"ID": job.id, "NAME": "somebodys"}.get(word, word) for word in arguments]
+    found = reconciler(*words)
+    assert found.code == code
+    assert said.replace("ID", job.id) in found.err
+    assert changing(service) == []
+
+
+def test_who_cannot_be_asked_has_to_say_yes(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    said = reconciler("adopt", "a", job.id)
+    assert (said.code, changing(service)) == (3, [])
+    assert "fix: add --yes" in said.err
+
+
+def test_job_that_cannot_be_read_is_8(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation=SHOW, count=None))
+    assert reconciler("adopt", "a", job.id, "--yes").code == 8
+    assert changing(service) == []
+
+
+def test_list_with_a_job_that_cannot_be_read_is_8(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=None))
+    assert reconciler("adopt", "a", job.id, "--yes").code == 8
+    assert changing(service) == []
+
+
+# --- accidents
+
+
+def test_lost_answer_is_settled_by_reading_back(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    service.app.faults.add(Fault(Effect.LOST_AFTER, operation=UPDATE))
+    said = reconciler("adopt", "a", job.id, "--yes")
+    assert said.code == 0, said.err
+    service.app.faults.clear()
+    check_nothing_changes(reconciler)
+
+
+def test_refusal_of_the_service_is_a_failed_action(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    service.app.faults.add(Fault(Effect.ANSWER, operation=UPDATE, status=400, code="ModelArts.2763"))
+    said = reconciler("adopt", "a", job.id, "--yes")
+    assert said.code == 5
+    assert "ModelArts.2763" in said.out + said.err
+    assert reconciler("adopt", "a", job.id, "--yes").code == 0
+    check_nothing_changes(reconciler)
+
+
+def test_second_adopter_is_kept_out_by_the_lock(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    codes = _beside(service, monkeypatch, UPDATE, "adopt", "a", job.id, "--yes")
+    assert reconciler("adopt", "a", job.id, "--yes").code == 0
+    assert codes == [6]
+
+
+def test_of_two_stacks_without_a_common_store_one_adopts_and_the_other_sees_that(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = manifest("a", url=service.url)
+    write(text, "mine/jobs.yaml")
+    write(text.replace("stack: test", "stack: rival"), "theirs/jobs.yaml")
+    job = by_hand(service)
+    codes = _beside(service, monkeypatch, SHOW, "adopt", "a", job.id, "theirs", "--yes", nth=2)
+    said = reconciler("adopt", "a", job.id, "mine", "--yes")
+    assert (codes, said.code) == ([0], 3)
+    assert "was adopted in the meantime: it belongs to key a of stack rival" in said.out
+    assert "reconciler.rival.a.r1" in descriptions(service)["a"]
+
+
+def _beside(
+    service: Service, monkeypatch: pytest.MonkeyPatch, operation: str, *arguments: str, nth: int = 1
+) -> list[int]:
+    """Run another process right before the nth request of an operation is served; its exit code."""
+    triggered, codes, met = service.app.faults.trigger, list[int](), list[str]()
+    here = Path.cwd()
+
+    def trigger(method: str, found: str, path: str, body: bytes = b"") -> Any:
+        if found == operation:
+            met.append(path)
+            if len(met) == nth:
+                command = [sys.executable, "-m", "reconciler", *arguments]
+                done = subprocess.run(command, cwd=here, env=ENVIRONMENT, capture_output=True, check=False)
+                codes.append(done.returncode)
+        return triggered(method, found, path, body)
+
+    monkeypatch.setattr(service.app.faults, "trigger", trigger)
+    return codes
+
+
+def test_events_are_those_of_an_apply(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    events = reconciler("adopt", "a", job.id, "--yes", "--json").events
+    assert [event["type"] for event in events] == [
+        *("version", "planned", "action_started", "action_completed", "apply_completed"),
+    ]
+    assert {event["job"] for event in events if event.get("key")} == {job.id}
+
+
+def test_refusal_as_events_keeps_the_yaml_apart(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url, lr="0.5"))
+    said = reconciler("adopt", "a", by_hand(service).id, "--json")
+    assert said.code == 3
+    assert said.events[-1]["type"] == "apply_completed"
+    assert "    algorithm:\n      parameters:\n        lr:" in said.err
+
+
+# --- many jobs
+
+
+def test_all_that_match_are_adopted_and_one_that_is_refused_hides_no_other(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(manifest("a", "b", "c", "d", url=service.url))
+    for name in ("a", "b", "d", "unrelated"):
+        by_hand(service, name)
+    by_hand(service, "c", lr="0.7")
+    said = reconciler("adopt", "--all", "--match", "[abc]", "--yes")
+    assert said.code == 3
+    assert "2 to update" in said.out
+    assert "1 in conflict" in said.out
+    assert "jobs:\n  c:\n    algorithm:\n      parameters:\n        lr:" in said.out
+    owned = {name for name, text in descriptions(service).items() if parse_description(text).marker}
+    assert owned == {"a", "b"}
+
+
+def test_of_several_jobs_of_a_key_the_newer_is_adopted(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    old = by_hand(service, "a")
+    service.store.set_phase(old.id, "Completed")
+    by_hand(service, "a-r2")
+    said = reconciler("adopt", "--all", "--yes")
+    assert said.code == 3
+    assert f"a ({old.id}) stays unmanaged: a-r2 is the newer job of this key" in said.out
+    assert "reconciler.test.a.r3" in descriptions(service)["a-r2"]
+    check_nothing_changes(reconciler)
+
+
+def test_all_without_a_match_is_nothing_to_do(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    by_hand(service, "unrelated")
+    said = reconciler("adopt", "--all")
+    assert said.code == 0
+    assert "nothing to do" in said.out
+
+
+# --- with its entry
+
+
+def test_entry_is_added_to_the_root_file_and_the_job_adopted(
+    reconciler: Reconciler, service: Service
+) -> None:
+    text = manifest("a", url=service.url) + "\n# the end\n"
+    path = write(text)
+    job = by_hand(service, "experiment-7")
+    said = reconciler("adopt", "new", job.id, "--write", "--yes")
+    assert said.code == 0, said.err
+    written = path.read_text()
+    assert written.startswith(manifest("a", url=service.url))
+    assert written.endswith("\n# the end\n")
+    assert "  new:\n    description: by hand\n    algorithm:" in written
+    assert reconciler("plan", "--json").document["summary"]["keep"] == 1
+    assert reconciler("plan", "--only", "new", "--detailed-exitcode").code == 0
+
+
+def test_entry_goes_to_the_file_that_is_named(reconciler: Reconciler, service: Service) -> None:
+    root = write(manifest("a", url=service.url))
+    other = write("# of the team\njobs: {}\n", "team/more.yaml")
+    before = root.read_text()
+    job = by_hand(service, "experiment-7")
+    assert reconciler("adopt", "new", job.id, "--write", "team/more.yaml", "--yes").code == 0
+    assert root.read_text() == before
+    assert other.read_text().startswith("# of the team\njobs:\n  new:\n")
+
+
+def test_entry_takes_away_what_the_defaults_would_add(reconciler: Reconciler, service: Service) -> None:
+    defaults = "defaults:\n  algorithm: {environments: {TEAM: x}, parameters: {lr: 9, seed: 1}}\n"
+    path = write(manifest(url=service.url, more=defaults))
+    job = by_hand(service, "experiment-7")
+    said = reconciler("adopt", "new", job.id, "--write", "--yes")
+    assert said.code == 0, said.out + said.err
+    assert "seed: null" in path.read_text()
+    assert "environments: null" in path.read_text()
+    check_nothing_changes(reconciler)
+
+
+def test_no_is_no_for_the_file_too(reconciler: Reconciler, service: Service) -> None:
+    path = write(manifest("a", url=service.url))
+    before = path.read_text()
+    job = by_hand(service, "experiment-7")
+    assert reconciler("adopt", "new", job.id, "--write").code == 3
+    assert path.read_text() == before
+
+
+def test_job_that_cannot_be_adopted_leaves_the_file_alone(reconciler: Reconciler, service: Service) -> None:
+    path = write(manifest("a", url=service.url))
+    before = path.read_text()
+    job = by_hand(service, description="reconciler.other.a.r1.b000000000000")
+    assert reconciler("adopt", "new", job.id, "--write", "--yes").code == 3
+    assert path.read_text() == before
+
+
+def test_secret_of_the_job_becomes_a_variable_of_the_file(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "hf_abcdefghijklmnopqrstuvwxyz0123"
+    path = write(manifest("a", url=service.url))
+    job = by_hand(service, "experiment-7", hf_token=secret)
+    said = reconciler("adopt", "new", job.id, "--write", "--yes")
+    assert said.code == 0, said.err
+    assert "set HF_TOKEN in the environment" in said.out
+    assert secret not in path.read_text() + said.out + said.err
+    monkeypatch.setenv("HF_TOKEN", secret)
+    assert reconciler("plan", "--only", "new", "--detailed-exitcode").code == 0
+
+
+# --- a stack that was renamed
+
+
+def renamed(text: str, new: str = "vision") -> str:
+    return text.replace("stack: test", f"stack: {new}")
+
+
+def test_renamed_stack_takes_its_jobs_along_and_nothing_restarts(
+    reconciler: Reconciler, service: Service
+) -> None:
+    text = manifest("a", "b", url=service.url)
+    write(text)
+    assert reconciler("apply", "--yes").code == 0
+    [b] = [job for job in service.store.jobs() if job.body["metadata"]["name"] == "b"]
+    service.store.set_phase(b.id, "Completed")
+    assert reconciler("plan").code == 0
+    before = descriptions(service)
+    write(renamed(text))
+    assert "2 in conflict" in reconciler("plan").out
+    service.app.requests.clear()
+    said = reconciler("adopt", "--from-stack", "test", "--yes")
+    assert said.code == 0, said.err
+    assert changing(service) == [UPDATE, UPDATE]
+    moved = {name: text.replace("reconciler.test.", "reconciler.vision.") for name, text in before.items()}
+    assert descriptions(service) == moved
+    check_nothing_changes(reconciler, keep=2)
+    assert "declared:" in reconciler("history", "a").out
+    assert "nothing to do" in reconciler("adopt", "--from-stack", "test").out
+
+
+def test_keys_that_are_not_declared_stay_with_the_old_stack(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    write(renamed(manifest("a", url=service.url)))
+    said = reconciler("adopt", "--from-stack", "test", "--yes")
+    assert said.code == 0
+    assert "not declared here, so still owned by stack test: b" in said.out
+    assert "reconciler.test.b" in descriptions(service)["b"]
+    check_nothing_changes(reconciler)
+
+
+def test_finished_work_that_only_the_history_knows_stays_finished(
+    reconciler: Reconciler, service: Service
+) -> None:
+    text = manifest("a", "b", url=service.url)
+    write(text)
+    assert reconciler("apply", "--yes").code == 0
+    [b] = [job for job in service.store.jobs() if job.body["metadata"]["name"] == "b"]
+    service.store.set_phase(b.id, "Completed")
+    assert reconciler("plan").code == 0
+    service.store.delete("p1", b.id)
+    service.clock.advance(minutes=10)
+    write(renamed(text))
+    assert reconciler("adopt", "--from-stack", "test", "--yes").code == 0
+    check_nothing_changes(reconciler, keep=2)
+
+
+def test_name_of_no_stack_is_a_typo(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    assert reconciler("apply", "--yes").code == 0
+    write(renamed(manifest("a", url=service.url)))
+    said = reconciler("adopt", "--from-stack", "tset")
+    assert said.code == 64
+    assert 'did you mean "test"?' in said.err
+
+
+def test_both_stacks_are_locked(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, store = manifest("a", url=service.url), f"sqlite:///{Path.cwd()}/shared.sqlite3"
+    write(text)
+    assert reconciler("apply", "--yes", "--records", store).code == 0
+    write(renamed(text))
+    write(text, "old/jobs.yaml")
+    codes = _beside(service, monkeypatch, UPDATE, "apply", "old", "--yes", "--records", store)
+    assert reconciler("adopt", "--from-stack", "test", "--yes", "--records", store).code == 0
+    assert codes == [6]
+
+
+# --- every kind of job that the service knows
+
+_CODE = {"code_dir": "obs://b/code/", "boot_file": "obs://b/code/train.py"}
+_ENGINE = {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"}
+_RESOURCE = {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2}}
+_POOL = {"pool_id": "pool-1", "flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
+KINDS: dict[str, dict[str, Any]] = {
+    "preset engine": {"algorithm": {**_CODE, "engine": _ENGINE}, "spec": _RESOURCE},
+    "custom image": {
+        "algorithm": {"command": "python /train.py", "engine": {"image_url": "org/image:1"}},
+        "spec": _RESOURCE,
+    },
+    "framework on an image": {
+        "algorithm": {
+            **_CODE,
+            "engine": {"engine_name": "PyTorch", "engine_version": "v", "image_url": "org/image:1"},
+        },
+        "spec": _RESOURCE,
+    },
+    "algorithm by id": {
+        "algorithm": {
+            "id": "3f5d6706-7b67-408d-8ba0-ec08048c45ed",
+            "parameters": [{"name": "lr", "value": "1"}],
+        },
+        "spec": _RESOURCE,
+    },
+    "algorithm by subscription": {
+        "algorithm": {"subscription_id": "sub", "item_version_id": "1.0.0"},
+        "spec": _RESOURCE,
+    },
+    "tasks": {
+        "kind": "hetero_job",
+        "tasks": [
+            {"role": role, "algorithm": {**_CODE, "engine": _ENGINE}, "task_resource": _POOL}
+            for role in ("learner", "worker")
+        ],
+    },
+    "volumes, notification, ssh, log export": {
+        "algorithm": {
+            **_CODE,
+            "engine": _ENGINE,
+            "environments": {"A": "1"},
+            "inputs": [{"name": "data_url", "remote": {"obs": {"obs_url": "obs://b/in/"}}}],
+            "outputs": [{"name": "train_url", "remote": {"obs": {"obs_url": "obs://b/out/"}}}],
+        },
+        "spec": {
+            "resource": _POOL,
+            "volumes": [{"nfs": {"nfs_server_path": "1.2.3.4:/", "local_path": "/mnt", "read_only": False}}],
+            "log_export_path": {"obs_url": "obs://b/log/"},
+            "notification": {"topic_urn": "urn:smn:x", "events": ["JobCompleted"]},
+            "auto_stop": {"time_unit": "HOURS", "duration": 2},
+            "schedule_policy": {"priority": 2},
+        },
+        "endpoints": {"ssh": {"key_pair_names": ["mine"]}},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_job_is_declared_adopted_and_kept(
+    reconciler: Reconciler, service: Service, kind: str
+) -> None:
+    body = {"kind": "job", **copy.deepcopy(KINDS[kind])}
+    for number in range(2):  # answers have two forms, by the last digit of the id
+        metadata = {"name": f"job-{number}", "workspace_id": "0", "description": "by hand"}
+        job = service.store.create("p1", {**copy.deepcopy(body), "metadata": metadata})
+        running(service)
+        if number == 0:
+            write(manifest(url=service.url))
+        said = reconciler("adopt", f"job-{number}", job.id, "--write", "--yes")
+        assert said.code == 0, said.out + said.err
+    check_nothing_changes(reconciler, keep=2)

@@ -1,0 +1,418 @@
+"""docs/semantics.md, "Adopting and releasing jobs": what stands against an adoption, and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.body import create_body, desugar, manifest_form, merge
+from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
+from reconciler.core.declared.entry_patch import compare_with_job, entry_patch
+from reconciler.core.declared.stack import DesiredJob, JobEntry
+from reconciler.core.observed.identity import parse_description
+from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.adoption import (
+    Adoption,
+    Candidate,
+    RenamedStack,
+    adopt,
+    release,
+    release_warnings,
+)
+from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.planning.planner import Snapshot
+from reconciler.core.record import HistorySnapshot, PastRevision
+from tests.builders import NOW, STACK, a_job, absent, seen
+from tests.core.fields import FIELDS, FORMS, Field, declared, is_accepted, reported
+
+CONTEXT = PlanContext(STACK, at_s=NOW)
+JOB_ID = "0123abcd-0000-0000-0000-000000000000"
+
+
+def unmanaged(
+    job: ObservedJob, *, name: str = "by-hand", text: str = "", job_id: str = JOB_ID
+) -> ObservedJob:
+    """A job that somebody started by hand."""
+    return replace(job, id=job_id, name=name, description=text)
+
+
+def taken(
+    desired: DesiredJob,
+    job: ObservedJob,
+    *others: ObservedJob,
+    past: tuple[PastRevision, ...] = (),
+    unreadable: tuple[Unreadable, ...] = (),
+    problem: str | None = None,
+    accept: bool = False,
+) -> Adoption:
+    """What adopt makes of a job, beside the others in the workspace."""
+    observation = Observation((job, *others), unreadable, problem=problem)
+    ownership = sort_by_key(observation, STACK, frozenset({desired.key}))
+    memory = HistorySnapshot({desired.key: past} if past else {})
+    view = Snapshot(ownership, memory=memory).view(desired.key, desired)
+    return adopt(Candidate(desired, job, view, ownership, CONTEXT, accept))
+
+
+def without_null(tree: Any) -> Any:
+    """What is left where the fields are left out for which a patch says null."""
+    if isinstance(tree, Mapping):
+        return {name: without_null(value) for name, value in tree.items() if value is not None}
+    return [without_null(item) for item in tree] if isinstance(tree, list) else tree
+
+
+def with_entry(desired: DesiredJob, patch: Mapping[str, Any]) -> DesiredJob:
+    """The same declaration with a patch pasted into its entry."""
+    merged = without_null(merge(manifest_form(desired.body or {}), desugar(patch)))
+    if "brand_new" not in merged.get("spec", {}):  # declared by `raw`, so the models do not know it
+        JobEntry.model_validate(merged)
+    body = create_body(merged)
+    return replace(desired, body=body, digest=digest_of(covered_by(CURRENT, body, None)))
+
+
+# --- compared with its details
+
+#: What the second form of an answer leaves out; a job with it is adopted with --accept only.
+LEFT_OUT = {"algorithm.engine.image_repo_id", "algorithm.parameters.a.i18n_description"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
+def test_job_equals_the_declaration_that_it_was_made_of(field: Field, form: str) -> None:
+    for value in (field.value, field.other):
+        desired = declared(field.base, {field: value})
+        if is_accepted(desired):
+            found = compare_with_job(desired, reported(desired, form))
+            left_out = LEFT_OUT if form != "first" else set()
+            assert {change.path for change in found.changes} <= left_out
+            assert found.secrets == ()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
+def test_patch_pasted_into_the_entry_leaves_no_difference(field: Field, form: str) -> None:
+    one, other = (declared(field.base, {field: value}) for value in (field.value, field.other))
+    without = declared(field.base, {})
+    for desired, running in ((one, other), (other, one), (one, without), (without, one)):
+        if not is_accepted(running):
+            continue
+        job = reported(running, form)
+        if not compare_with_job(desired, job).changes:
+            continue
+        patch = entry_patch(desired, job, STACK)
+        if not patch.variables:  # their values stand in no file
+            pasted = with_entry(desired, patch.entry)
+            assert compare_with_job(pasted, job).changes == (), patch.entry
+
+
+def test_patch_says_values_as_a_manifest_has_them_and_null_for_what_has_to_go() -> None:
+    running = a_job(algorithm__parameters={"lr": "0.2"}, algorithm__inputs={"data_url": "obs://b/in/"})
+    desired = a_job(algorithm__parameters={"lr": "0.1", "epochs": 3})
+    patch = entry_patch(desired, reported(running), STACK)
+    parameters = {"epochs": None, "lr": "0.2"}
+    assert patch.entry == {"algorithm": {"parameters": parameters, "inputs": {"data_url": "obs://b/in/"}}}
+    assert patch.says_null
+
+
+def test_secret_of_the_job_is_a_variable_in_the_patch() -> None:
+    running = a_job(algorithm__environments={"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz012345"})
+    patch = entry_patch(a_job(), reported(running), STACK)
+    assert patch.entry == {"algorithm": {"environments": {"HF_TOKEN": "${var.HF_TOKEN}"}}}
+    assert patch.variables == {"HF_TOKEN": {"env": "HF_TOKEN", "sensitive": True}}
+
+
+# --- adopted
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.TERMINATING])
+def test_equal_job_gets_the_declared_description_and_a_marker(phase: Phase) -> None:
+    desired = a_job(description="ours", lifecycle={"protect": True})
+    job = unmanaged(reported(desired, phase=phase), text="theirs")
+    action = taken(desired, job).action
+    assert (action.action, action.reason) == (Action.UPDATE, Reason.ADOPTED)
+    assert action.desired is not None
+    text, marker = parse_description(action.desired["description"])
+    assert (text, str(marker)) == ("ours", f"reconciler.{STACK}.a.r1.{desired.digest}.id0123abcd.protected")
+    assert [change.path for change in action.changes] == ["marker", "description"]
+    assert action.declared is not None
+    assert action.declared.immutable == desired.covered_by(CURRENT)
+
+
+def test_number_is_the_next_of_all_that_were_owned_recorded_or_named() -> None:
+    desired = a_job()
+    job = unmanaged(reported(desired))
+
+    def number(*others: ObservedJob, **more: Any) -> int:
+        after = taken(desired, job, *others, **more).action.after
+        assert after is not None
+        return after.revision
+
+    past = PastRevision("a", 6, "a-r6", "gone", "b" + "0" * 12, "Completed")
+    assert number() == 1
+    assert number(seen(desired, revision=3, phase=Phase.FAILED)) == 4
+    assert number(replace(seen(desired), name="a-r5", description="", id="other")) == 6
+    assert number(past=(past,)) == 7
+    assert number(past=(replace(past, released_at_s=NOW),)) == 7
+
+
+def test_job_that_differs_is_taken_as_it_is_with_the_declared_digest() -> None:
+    desired, running = a_job(), a_job(algorithm__parameters={"lr": 0.2})
+    adoption = taken(desired, unmanaged(reported(running)), accept=True)
+    assert adoption.action.reason is Reason.ADOPTED
+    assert adoption.action.after is not None
+    assert adoption.action.after.digest == desired.digest
+    assert "algorithm.parameters.lr" in {warning.why for warning in adoption.warnings}
+
+
+def test_what_the_service_does_not_report_is_said_and_taken_for_declared() -> None:
+    desired = a_job(annotations={"fault-tolerance/job-retry-num": "3"})
+    adoption = taken(desired, unmanaged(reported(desired)))
+    assert adoption.action.reason is Reason.ADOPTED
+    assert [warning.what for warning in adoption.warnings] == ["field not compared"]
+
+
+def test_rerun_is_the_manifests_own_and_no_difference() -> None:
+    desired = a_job(lifecycle={"rerun": "again"})
+    adoption = taken(desired, unmanaged(reported(desired)))
+    assert (adoption.action.reason, adoption.warnings) == (Reason.ADOPTED, ())
+
+
+# --- what stands against it
+
+A = a_job()
+FREE_JOB = unmanaged(reported(A))
+OTHER_DIGEST = "b" + "0" * 12
+
+
+@pytest.mark.parametrize(
+    ("adoption", "action", "reason", "said"),
+    [
+        (
+            lambda: taken(a_job(algorithm__parameters={"lr": 9}), FREE_JOB),
+            Action.CONFLICT,
+            Reason.DIFFERS,
+            "differs from the declaration in algorithm.parameters.lr; edit the entry, or add --accept",
+        ),
+        (lambda: taken(A, seen(A)), Action.KEEP, Reason.ALREADY_OWNED, "a is already r1 of this key"),
+        (
+            lambda: taken(A, seen(A, key="b")),
+            Action.CONFLICT,
+            Reason.ALREADY_OWNED,
+            "b is r1 of key b of this stack; to rename that key, write `formerly: b`",
+        ),
+        (
+            lambda: taken(A, seen(A, stack="other")),
+            Action.CONFLICT,
+            Reason.NAME_TAKEN,
+            "owned by key a of stack other, which must release it first (there: reconciler release a)",
+        ),
+        (lambda: taken(absent(), FREE_JOB), Action.CONFLICT, Reason.STATE_ABSENT, "state: absent"),
+        (
+            lambda: taken(A, replace(FREE_JOB, body={**FREE_JOB.body, "metadata": {"workspace_id": "7"}})),
+            Action.CONFLICT,
+            Reason.NOT_ADOPTABLE,
+            "is in workspace 7, and the target in workspace 0",
+        ),
+        (
+            lambda: taken(A, FREE_JOB, seen(A, digest=OTHER_DIGEST)),
+            Action.CONFLICT,
+            Reason.KEY_IN_USE,
+            "is Running; terminate it or release it first (reconciler release a)",
+        ),
+        (
+            lambda: taken(A, FREE_JOB, seen(A, phase=Phase.TERMINATING)),
+            Action.CONFLICT,
+            Reason.KEY_IN_USE,
+            "is Terminating",
+        ),
+        (
+            lambda: taken(A, FREE_JOB, seen(A, phase="Dreaming")),
+            Action.CONFLICT,
+            Reason.KEY_IN_USE,
+            "Dreaming",
+        ),
+        (
+            lambda: taken(A, replace(FREE_JOB, phase_text="Terminating")),
+            Action.BLOCKED,
+            Reason.WRONG_PHASE,
+            "by-hand is Terminating: wait: the job is being terminated; legal once the job has ended",
+        ),
+        (
+            lambda: taken(A, replace(FREE_JOB, phase_text="Dreaming")),
+            Action.BLOCKED,
+            Reason.UNKNOWN_PHASE,
+            "by-hand is Dreaming",
+        ),
+        (
+            lambda: taken(a_job(description="x" * 230), FREE_JOB),
+            Action.CONFLICT,
+            Reason.NOT_ADOPTABLE,
+            "leaves no room for the marker; it may have",
+        ),
+        (
+            lambda: taken(A, replace(FREE_JOB, id="not-hexadecimal")),
+            Action.CONFLICT,
+            Reason.NOT_ADOPTABLE,
+            "a marker cannot hold the beginning of the id not-hexadecimal",
+        ),
+        (lambda: taken(A, FREE_JOB, problem="gone"), Action.UNKNOWN, Reason.UNREADABLE, "could not be read"),
+        (
+            lambda: taken(A, FREE_JOB, unreadable=(Unreadable("odd", name="a-r2"),)),
+            Action.UNKNOWN,
+            Reason.UNREADABLE,
+            "odd; it may be a revision of this key",
+        ),
+        (
+            lambda: taken(A, FREE_JOB, unreadable=(Unreadable("odd"),)),
+            Action.UNKNOWN,
+            Reason.UNREADABLE,
+            "odd; it may be a revision of this key",
+        ),
+    ],
+)
+def test_refusal(adoption: Any, action: Action, reason: Reason, said: str) -> None:
+    found = adoption().action
+    assert (found.action, found.reason) == (action, reason)
+    assert said in found.detail
+    assert found.desired is None
+
+
+def test_copied_marker_is_no_owner() -> None:
+    copied = unmanaged(reported(A), name="copy", text=f"text reconciler.{STACK}.a.r1.{A.digest}")
+    action = taken(A, copied).action
+    assert action.reason is Reason.ADOPTED
+    assert action.desired is not None
+    assert action.desired["description"] == f"reconciler.{STACK}.a.r1.{A.digest}.id0123abcd"
+
+
+# --- released
+
+
+def released(*jobs: ObservedJob, desired: DesiredJob | None = A, **more: Any) -> list[Any]:
+    ownership = sort_by_key(Observation(jobs, **more), STACK, frozenset({"a"}))
+    return release(Snapshot(ownership).view("a", desired), desired, ownership, CONTEXT)
+
+
+@pytest.mark.parametrize("desired", [A, None], ids=["declared", "not declared"])
+def test_release_takes_the_marker_off_every_revision_oldest_first(desired: DesiredJob | None) -> None:
+    jobs = (
+        seen(A, revision=2, protected=True, text="their words"),
+        seen(A, phase=Phase.COMPLETED),
+        seen(A, stack="other", name="a-r3", revision=3),
+        unmanaged(seen(A), text=f"x reconciler.{STACK}.a.r1.{A.digest}"),
+    )
+    actions = released(*jobs, desired=desired)
+    assert [(a.action, a.reason, a.before.revision) for a in actions] == [
+        (Action.UPDATE, Reason.RELEASED, 1),
+        (Action.UPDATE, Reason.RELEASED, 2),
+    ]
+    assert actions[1].desired == {"description": "their words"}
+    assert all(action.after is None for action in actions)
+
+
+def test_revision_that_cannot_be_written_on_is_blocked_and_the_others_are_released() -> None:
+    actions = released(seen(A, phase=Phase.TERMINATING), seen(A, revision=2, phase=Phase.FAILED))
+    assert [(a.action, a.reason) for a in actions] == [
+        (Action.BLOCKED, Reason.WRONG_PHASE),
+        (Action.UPDATE, Reason.RELEASED),
+    ]
+
+
+def test_release_of_what_cannot_be_read_is_unknown() -> None:
+    assert [a.action for a in released(seen(A), problem="gone")] == [Action.UNKNOWN]
+    unreadable = (Unreadable("odd", name="a-r2"),)
+    assert [a.action for a in released(seen(A), unreadable=unreadable)] == [Action.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("desired", "name", "then"),
+    [
+        (A, "a", "be in conflict (name taken)"),
+        (A, "by-hand", "create a new job"),
+        (None, "a", None),
+        (absent(), "a", None),
+    ],
+)
+def test_release_of_a_declared_key_says_what_the_next_plan_makes_of_it(
+    desired: DesiredJob | None, name: str, then: str | None
+) -> None:
+    job = seen(A, name=name, id_part="0123abcd", job_id=JOB_ID)
+    warnings = release_warnings(desired, released(job, desired=desired))
+    assert [warning.why.partition("next plan will ")[2] for warning in warnings] == ([then] if then else [])
+
+
+# --- a stack that was renamed
+
+
+def moved(*jobs: ObservedJob, **more: Any) -> list[Any]:
+    observation = Observation(jobs, **more)
+    theirs, ours = (sort_by_key(observation, stack, frozenset({"a"})) for stack in ("old", STACK))
+    renamed = RenamedStack("old", theirs, HistorySnapshot(), CONTEXT)
+    return renamed.moved(Snapshot(ours).view("a"), A, "a")
+
+
+def of_old(**more: Any) -> ObservedJob:
+    return seen(A, stack="old", **more)
+
+
+def test_marker_moves_with_all_that_it_says_but_the_stack() -> None:
+    digest = "a" + "1" * 12
+    job = of_old(
+        revision=4, digest=digest, name="odd", job_id=JOB_ID, id_part="0123abcd", protected=True, text="text"
+    )
+    [action] = moved(job)
+    assert (action.action, action.reason, action.former_stack) == (Action.UPDATE, Reason.STACK_RENAMED, "old")
+    assert action.desired == {"description": f"text reconciler.{STACK}.a.r4.{digest}.id0123abcd.protected"}
+
+
+def test_stop_of_ours_stays_one() -> None:
+    [action] = moved(of_old(phase=Phase.TERMINATED, stopped=True))
+    assert action.desired["description"].endswith(".stopped")
+
+
+def test_text_that_a_longer_marker_leaves_no_room_for_is_cut_and_that_is_said() -> None:
+    [action] = moved(of_old(text="x" * 230))
+    assert len(action.desired["description"]) == 256
+    assert "its description is cut to" in action.detail
+
+
+@pytest.mark.parametrize(
+    ("jobs", "action", "said"),
+    [
+        ((of_old(phase=Phase.TERMINATING),), Action.BLOCKED, "Terminating"),
+        ((of_old(phase="Dreaming"),), Action.BLOCKED, "Dreaming"),
+        ((of_old(digest="z" + "0" * 12),), Action.BLOCKED, "needs a newer reconciler"),
+        ((of_old(), seen(A, name="a-x", id_part="0123abcd", job_id=JOB_ID)), Action.CONFLICT, "own r1"),
+        ((of_old(revision=2), seen(A)), Action.CONFLICT, "an active revision"),
+    ],
+)
+def test_revision_that_cannot_move_says_why(jobs: tuple[ObservedJob, ...], action: Action, said: str) -> None:
+    [found] = moved(*jobs)
+    assert found.action is action
+    assert said in found.detail
+
+
+def test_revisions_that_were_moved_before_are_no_clash() -> None:
+    assert [a.reason for a in moved(of_old(revision=2), seen(A, phase=Phase.COMPLETED))] == [
+        Reason.STACK_RENAMED
+    ]
+
+
+def test_keys_that_are_not_declared_stay_behind_and_are_named() -> None:
+    theirs = sort_by_key(Observation((of_old(), of_old(key="b"))), "old", frozenset())
+    renamed = RenamedStack("old", theirs, HistorySnapshot(), CONTEXT)
+    assert [warning.why for warning in renamed.left_behind(["a"])] == [
+        "not declared here, so still owned by stack old: b"
+    ]
+
+
+def test_what_only_the_history_knows_moves_with_it() -> None:
+    gone = PastRevision("a", 1, "a", "gone", A.digest, "Completed")
+    memory = HistorySnapshot({"a": (gone, replace(gone, number=2, job="there")), "b": (gone,)})
+    renamed = RenamedStack("old", sort_by_key(Observation(), "old", frozenset()), memory, CONTEXT)
+    assert renamed.aged_out(["a"], ["there"]) == ("gone",)
