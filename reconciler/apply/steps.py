@@ -11,8 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from reconciler.apply.action_end import ActionEnded
 from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.journaled import Turn
+from reconciler.apply.marker_checks import check_flags, check_marker, check_not_taken, is_marked
 from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.declared.digest import is_of_same_form
 from reconciler.core.declared.marks import Cloud
@@ -21,7 +23,6 @@ from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed.identity import MAX_DESCRIPTION, Description
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.marker_flags import Flags, flags_before, takes_back_the_stop
 from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.outcome import Outcome, Status, WaitEnd
 from reconciler.core.planning.plan import Action, PlannedAction, Reason
@@ -45,16 +46,6 @@ from reconciler.core.record import RecordsUnavailable
 #: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.
 ATTEMPTS = 4
-#: Updates that put a marker where none is, or take it off, whatever flags it has.
-_WHATEVER_MARKER = frozenset({Reason.MARKER_RESTORED, Reason.ADOPTED, Reason.RELEASED})
-
-
-class ActionEnded(Exception):
-    """The action ends here, otherwise than by success."""
-
-    def __init__(self, status: Status, detail: str, job: str | None = None) -> None:
-        super().__init__(detail)
-        self.status, self.detail, self.job = status, detail, job
 
 
 class Steps:
@@ -205,7 +196,7 @@ class Steps:
         """Look the name up: our job is there (whoever sent it), somebody else's is, or none is seen."""
         found = self._backend.find(name)
         for job in found:
-            if job.name == name and self._is_ours(job, action):
+            if job.name == name and is_marked(job, action, self._stack):
                 return job.id, "already created"
         if found:
             raise ActionEnded(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
@@ -238,22 +229,13 @@ class Steps:
         except ServiceError:
             return None
 
-    def _is_ours(self, job: ObservedJob, action: PlannedAction) -> bool:
-        marker, after = job.marker, action.after
-        return (
-            marker is not None
-            and after is not None
-            and (marker.stack, marker.key, marker.revision, marker.digest)
-            == (self._stack, action.key, after.revision, after.digest)
-        )
-
     # --- update
 
     def _update(self, action: PlannedAction) -> tuple[str, str]:
         job = self._look(action)
         if action.reason is Reason.RELEASED and job.marker is None:
             return job.id, "its marker is gone already"
-        self._check_the_flags_stand(action, job)
+        check_flags(action, job)
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:
             raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
@@ -265,33 +247,12 @@ class Steps:
             failure = uncertain
         job = self._backend.details(job.id)
         if missing := did_not_take(body, job):
-            self._check_nobody_was_faster(action, job)
+            check_not_taken(action, job, self._stack)
             if failure:
                 raise failure
             raise ActionEnded(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
         unseen = ", ".join(".".join(path) for path in unreported_paths(body, job))
         return job.id, f"{unseen} sent; the service does not report it" if unseen else ""
-
-    def _check_the_flags_stand(self, action: PlannedAction, job: ObservedJob) -> None:
-        """The update writes the whole marker: what somebody wrote there since the plan would be lost."""
-        marker, planned = job.marker, flags_before(action)
-        if action.reason in _WHATEVER_MARKER:
-            return
-        if marker is None or Flags(marker.protected, marker.stopped) != planned:
-            raise ActionEnded(
-                Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id
-            )
-        if takes_back_the_stop(action) and _has_ended(job):
-            raise ActionEnded(Status.CONFLICT, f"{job.name} is now {job.phase_text}, as requested", job.id)
-
-    def _check_nobody_was_faster(self, action: PlannedAction, job: ObservedJob) -> None:
-        """A job that is to be adopted has no marker yet, or the very one that adopting gives it."""
-        marker = job.marker
-        if action.reason is Reason.ADOPTED and marker is not None and not self._is_ours(job, action):
-            whose = f"key {marker.key} of stack {marker.stack}"
-            raise ActionEnded(
-                Status.CONFLICT, f"{job.name} was adopted in the meantime: it belongs to {whose}", job.id
-            )
 
     # --- terminate
 
@@ -416,21 +377,7 @@ class Steps:
         before = action.before
         assert before is not None
         job = self._backend.details(before.id)
-        marker = job.marker
-        if action.reason is Reason.ADOPTED:
-            self._check_nobody_was_faster(action, job)
-            return job
-        if action.reason in _WHATEVER_MARKER and marker is None:
-            return job
-        stacks, keys = (self._stack, action.former_stack), (action.key, action.formerly)
-        if marker is None or marker.stack not in stacks or marker.key not in keys:
-            raise ActionEnded(Status.CONFLICT, f"{job.name} no longer carries our marker", job.id)
-        if (marker.revision, marker.digest) != (before.revision, before.digest):
-            raise ActionEnded(
-                Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id
-            )
-        if action.traits.stops_a_job and marker.protected:
-            raise ActionEnded(Status.CONFLICT, f"{job.name} has been protected in the meantime", job.id)
+        check_marker(action, job, self._stack)
         return job
 
     def _wait(self, action: PlannedAction, job: ObservedJob, goal: Goal) -> ObservedJob:

@@ -14,6 +14,7 @@ import pytest
 
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Service, manifest, write
+from tests.cli.test_adopt import UPDATE, by_hand
 
 ROOT = Path(__file__).parents[2]
 LIST, CREATE, STOP = "ListTrainingJobs", "CreateTrainingJob", "StopTrainingJob"
@@ -91,3 +92,15 @@ def test_wait_ends_with_the_signal_and_no_job_with_it(service: Service) -> None:
     code, err = interrupted(signal.SIGTERM, lambda: len(service.store.jobs()) == 1, *arguments)
     assert code == 143, err
     assert asked(service, STOP) == 0
+
+
+@pytest.mark.parametrize("number", EXITS)
+def test_throttled_update_of_an_adoption_is_not_sent_after_the_signal(service: Service, number: int) -> None:
+    write(manifest("a", url=service.url))
+    job = by_hand(service)
+    service.app.faults.add(throttled(UPDATE))
+    code, err = interrupted(number, lambda: asked(service, UPDATE) == 1, "adopt", "a", job.id, "--yes")
+    assert code == EXITS[signal.Signals(number)], err
+    assert asked(service, UPDATE) == 1
+    assert service.store.find(job.id).body["metadata"]["description"] == "by hand"
+    assert "Traceback" not in err

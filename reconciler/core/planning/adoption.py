@@ -318,7 +318,7 @@ def release_warnings(desired: DesiredJob | None, actions: Iterable[PlannedAction
     where = f" from {desired.location.file}" if desired.location else " from the manifest"
     is_in_the_way = any(parse_remote_name(job.name).key == desired.key for job in released)
     then = "be in conflict (name taken)" if is_in_the_way else "create a new job"
-    why = f"{desired.key} is still declared; the next plan will {then}"
+    why = f"the next plan will {then}"
     return (PlanWarning(what="still declared", why=why, fix=f"remove {desired.key}{where}", key=desired.key),)
 
 
