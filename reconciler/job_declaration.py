@@ -13,10 +13,11 @@ from typing import Any
 from reconciler import reconcile
 from reconciler.adoption import AdoptionPlan, adopt_plan, read_job
 from reconciler.core.declared.manifest_entry import ManifestEntry, manifest_entry
+from reconciler.core.declared.raw_fields import NotDeclarable
 from reconciler.core.diagnostic import Diagnostic, Refused, WrongUsage
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.planning.plan import PlanWarning
-from reconciler.core.text.secret_variables import SecretVariables
+from reconciler.core.text.secret_variables import IsSecret, SecretVariables
 from reconciler.files import write_file
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.files import StackFiles
@@ -71,7 +72,13 @@ def file_to_edit(files: StackFiles, named: Path | None) -> Document:
 
 
 def declare_job(
-    context: Context, key: str, job_id: str, files: StackFiles, document: Document, load: LoadEdited
+    context: Context,
+    key: str,
+    job_id: str,
+    files: StackFiles,
+    document: Document,
+    load: LoadEdited,
+    is_secret: IsSecret = lambda _: False,
 ) -> JobDeclaration:
     """Make the entry of a job, put it into a file, and plan with that.
 
@@ -79,6 +86,7 @@ def declare_job(
 
     Raises:
         WrongUsage: the key is declared already, or cannot be a key.
+        Refused: no entry can declare the job.
         ManifestInvalid: the file has no place for the entry, or the stack is not valid with it.
     """
     stack = context.loaded.stack
@@ -90,10 +98,13 @@ def declare_job(
     seen, _ = reconcile.survey(context)
     job = read_job(context, job_id, seen)
     variables = SecretVariables(_declared_variables(files.documents))
-    entry = manifest_entry(job, stack=stack.name, key=key, variables=variables)
+    try:
+        entry = manifest_entry(job, stack=stack.name, key=key, variables=variables, is_secret=is_secret)
+    except NotDeclarable as refusal:
+        raise Refused(Diagnostic("no manifest can declare the job", f"{job.name}: {refusal.why}")) from None
     tree = entry.written()
     while True:
-        sections: dict[str, Any] = {"variables": variables.declarations(), "jobs": {key: tree}}
+        sections: dict[str, Any] = {"variables": variables.declarations([tree]), "jobs": {key: tree}}
         data = insert_members(document, {name: members for name, members in sections.items() if members})
         edited = context._replace(loaded=load({document.path: data}, variables.value_by_name))
         adoption = adopt_plan(edited, key, job_id)

@@ -46,7 +46,7 @@ def insert_members(document: Document, sections: Mapping[str, Mapping[str, Any]]
 
 def _no_place(document: Document, line: int) -> Diagnostic:
     why = "its layout leaves no place to insert an entry without changing something else"
-    fix = "name a file in block style, or write the entry by hand"
+    fix = "name a file in block style, or paste the entry that `reconciler export` prints"
     return Diagnostic("cannot be edited", why, fix, Location(document.file, line, 1))
 
 

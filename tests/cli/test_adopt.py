@@ -632,3 +632,18 @@ def test_every_kind_of_job_is_declared_adopted_and_kept(
         said = reconciler("adopt", f"job-{number}", job.id, "--write", "--yes")
         assert said.code == 0, said.out + said.err
     check_nothing_changes(reconciler, keep=2)
+
+
+def test_jobs_that_were_exported_are_adopted_and_kept(reconciler: Reconciler, service: Service) -> None:
+    write(manifest(url=service.url))
+    for kind, body in KINDS.items():
+        name = "".join(char if char.isalnum() else "-" for char in kind)
+        metadata = {"name": name, "workspace_id": "0", "description": f"{kind} by hand"}
+        service.store.create("p1", {"kind": "job", **copy.deepcopy(body), "metadata": metadata})
+    running(service)
+    said = reconciler("export", "--all", "--stack", "exported")
+    assert said.code == 0, said.err
+    write(said.out, "exported/jobs.yaml")
+    said = reconciler("adopt", "--all", "exported", "--yes")
+    assert said.code == 0, said.out + said.err
+    assert reconciler("plan", "exported", "--detailed-exitcode").code == 0

@@ -203,7 +203,6 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
             document = file_to_edit(files, request.file)
 
             def load(edited: Mapping[Path, bytes], values: Mapping[str, str]) -> LoadedStack:
-                console.redact.learn(values.values())
                 missing = {name: value for name, value in values.items() if name not in os.environ}
                 return load_files(
                     files.edited(edited),
@@ -215,7 +214,9 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
                 )
 
             hold = cleanup.enter_context(hold_lock(context, interrupt))
-            declared = declare_job(context, key, job_id, files, document, load)
+            declared = declare_job(
+                context, key, job_id, files, document, load, lambda text: console.redact(text) != text
+            )
         _show_entry(declared, asked)
         asked = asked._replace(on_confirmed=declared.write)
         return carry_out(declared.context, declared.adoption.plan, asked, hold)

@@ -90,6 +90,9 @@ def entry_patch(
     """Return what an entry has to say instead, so that it declares the job as it is.
 
     `secrets` are values that are known to be secret; others are recognized by name or look.
+
+    Raises:
+        NotDeclarable: no entry can declare the job.
     """
     variables = SecretVariables()
     entry = manifest_entry(
@@ -104,9 +107,7 @@ def entry_patch(
         paths |= {*left, *(path[:depth] for path in left)}
         patch = _at_places(paths, entry.tree, job)
     written = save(_sugared(patch))
-    declared = variables.declarations()
-    used = {name: declared[name] for name in declared if f"${{var.{name}}}" in repr(written)}
-    return EntryPatch(desired.key, written, used)
+    return EntryPatch(desired.key, written, variables.declarations([written]))
 
 
 def _patched(desired: DesiredJob, patch: Mapping[str, Any]) -> Canonical:
@@ -121,6 +122,10 @@ def _at_places(paths: Iterable[_Path], entry: Mapping[str, Any], job: ObservedJo
     for path in sorted(paths):
         is_known = _is_known(path)
         part = _part(entry, path, rules()) if is_known else _part(_reported(job), path, FieldRule())
+        raw = _part(entry.get("raw") or {}, path, FieldRule())
+        if not _ends_in_null(raw):  # the models know the field, and not the value that the job has
+            patch = _joined(patch, {"raw": raw})
+            continue
         patch = _joined(patch, part if is_known else {"raw": part})
         if is_known and len(path) > _OF_AN_OBJECT and _ends_in_null(part) and not _is_named(path[:-1]):
             # One way to say something goes, and the other one, which the job has, comes.

@@ -7,6 +7,7 @@ that is not carried out, with its reason. Source: docs/semantics.md, "Adopting a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.entry_patch import EntryPatch, JobComparison, compare_with_job, entry_patch
 from reconciler.core.declared.mutable import description_change, mutable_changes
+from reconciler.core.declared.raw_fields import NotDeclarable
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.identity import (
     MAX_DESCRIPTION,
@@ -227,7 +229,9 @@ def _differs(candidate: Candidate) -> Adoption:
     # What the plan hides of the job is hidden in the patch as well.
     shown = {change.path: change.before for change in action.changes}
     hidden = {text for one in changes if shown[one.path] != one.before for text in _texts(one.before)}
-    patch = entry_patch(candidate.desired, candidate.job, candidate.context.stack, hidden)
+    patch = None
+    with suppress(NotDeclarable):  # then only --accept is left
+        patch = entry_patch(candidate.desired, candidate.job, candidate.context.stack, hidden)
     return Adoption(action, _uncompared(candidate.desired.key, candidate.comparison), patch)
 
 
