@@ -273,7 +273,7 @@ FIELDS = (
         "pool",
         "spec__schedule_policy__required_affinity",
         {
-            "affinity_type": "cabinet",
+            "affinity_type": "networkTopology",
             "affinity_group_size": 2,
             "job_level": "hyperinstanceGroup",
             "affinity_group_level": "slice",

@@ -23,6 +23,7 @@ from reconciler.core.declared.field_types import (
     ANY_TIME,
     WHILE_ACTIVE,
     Choice,
+    Filled,
     Strict,
     Text,
     Unreported,
