@@ -635,7 +635,8 @@ class Plan:
         Raises:
             WrongUsage: there is no such format.
         """
-        return _rendered(Content.PLAN, self._core, format, self._redactor)
+        digest = self.digest if isinstance(self._made, ReadPlan) else self._digest or ""
+        return _rendered(Content.PLAN, self._core, format, View(redact=self._redactor, digest=digest))
 
 
 class Result:
@@ -649,7 +650,7 @@ class Result:
         return f"<Result: {counts or 'nothing to do'}>"
 
     def __str__(self) -> str:
-        return _rendered(Content.RESULT, self._core, "text", self._redactor).removesuffix("\n")
+        return _rendered(Content.RESULT, self._core, "text", View(redact=self._redactor)).removesuffix("\n")
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -757,11 +758,11 @@ class DriftReport:
         Raises:
             WrongUsage: there is no such format.
         """
-        return _rendered(Content.DRIFT, self._core, format, self._redactor)
+        return _rendered(Content.DRIFT, self._core, format, View(redact=self._redactor))
 
 
-def _rendered(content: Content, value: object, format_: str, redactor: Redactor) -> str:
+def _rendered(content: Content, value: object, format_: str, view: View) -> str:
     if format_ not in (known := formats_of(content)):
         raise WrongUsage(Diagnostic("unknown format", f'"{format_}" is not one of {", ".join(known)}'))
-    text = render(content, value, format_, View(redact=redactor))
-    return text if FORMATS[format_].redacts else redactor(text)
+    text = render(content, value, format_, view)
+    return text if FORMATS[format_].redacts else view.redact(text)

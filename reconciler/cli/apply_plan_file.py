@@ -45,7 +45,7 @@ def apply_saved(
             reconcile.check_target(context, plan)
             hold = cleanup.enter_context(hold_lock(context, interrupt))
             reconcile.check_preconditions(context, plan)
-        return carry_out(context, plan, asked, hold)
+        return carry_out(context, plan, asked._replace(digest=read.digest), hold)
 
 
 def _opened(

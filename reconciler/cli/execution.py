@@ -36,6 +36,7 @@ class ApplyRequest(NamedTuple):
     """What the person who carries a plan out asked for. `goal` is what to wait for in the end.
 
     `on_confirmed` is called when nothing stands between the plan and its first call any more.
+    `digest` is that of the saved plan, if it is one.
     """
 
     question: str
@@ -46,6 +47,7 @@ class ApplyRequest(NamedTuple):
     timeout_s: float
     goal: Goal | None = None
     on_confirmed: Callable[[], None] = lambda: None
+    digest: str = ""
 
     @property
     def tells_events(self) -> bool:
@@ -122,7 +124,7 @@ def carry_out(
         interrupt.in_flight = lambda: stream.in_flight.names
         interrupt.last_words = lambda: stream.complete(message=in_flight_words(stream.in_flight.names))
         try:
-            show_plan(plan, specs)
+            show_plan(plan, specs, digest=asked.digest)
             if plan.applyable and not asked.yes:
                 _check_it_was_shown()
                 confirm(asked.question)
@@ -137,14 +139,14 @@ def carry_out(
             # Readers wait for this line, also where somebody said no.
             stream.complete(result)
     if result is not None:
-        _show_what_became(context, plan, result, specs)
+        if plan.applyable or result.waits:
+            show_result(result, plan, specs, context.target.clock.now(), digest=asked.digest)
+        _show_what_became(context, result)
     return exit_code.of_result(plan, result, interrupt.exit)
 
 
-def _show_what_became(context: Context, plan: Plan, result: Result, specs: Sequence[OutputSpec]) -> None:
-    """Show the result, how the logs of jobs that ended badly end, and an internal error, if there is any."""
-    if plan.applyable or result.waits:
-        show_result(result, specs, context.target.clock.now())
+def _show_what_became(context: Context, result: Result) -> None:
+    """Show how the logs of jobs that ended badly end, and an internal error, if there is any."""
     if not result.interrupted:
         _show_ends_of_logs(context, result)
     for fault in result.faults[:1]:

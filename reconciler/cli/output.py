@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.terminal.console import console
@@ -15,9 +16,15 @@ from reconciler.render import FORMATS, Content, formats_of, render
 from reconciler.render.style import PLAIN, View
 
 
-def show_plan(plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False) -> None:
-    """Write a plan to the outputs, see `requested_outputs`, and its refusals to stderr."""
-    _write(Content.PLAN, plan, outputs, show_keep=show_keep)
+def show_plan(
+    plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False, digest: str = ""
+) -> None:
+    """Write a plan to the outputs, see `requested_outputs`, and its refusals to stderr.
+
+    `digest` is that of the plan's file, if it has one.
+    """
+    for spec in outputs:
+        _write(spec, _rendered(Content.PLAN, plan, spec, View(show_keep=show_keep, digest=digest)))
     if plan.refusals:
         console.diagnostics(plan.refusals)
 
@@ -32,21 +39,34 @@ def show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
 
 def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
     """Write a drift report to the outputs, see `requested_outputs`."""
-    _write(Content.DRIFT, report, outputs)
+    for spec in outputs:
+        _write(spec, _rendered(Content.DRIFT, report, spec, View()))
 
 
 def show_review(review: Review, outputs: Sequence[OutputSpec]) -> None:
     """Write a review to the outputs, see `requested_outputs`."""
-    _write(Content.REVIEW, review, outputs)
+    for spec in outputs:
+        _write(spec, _rendered(Content.REVIEW, review, spec, View()))
 
 
-def show_result(result: Result, outputs: Sequence[OutputSpec], at_s: float) -> None:
-    """Write to stdout what became of a plan, as of `at_s`, below the plan; files hold the plan only."""
-    known = formats_of(Content.RESULT)
-    specs = [spec for spec in outputs if spec.file is None and spec.format in known]
-    if OutputSpec("text", None) in specs:
-        console.result("\n")
-    _write(Content.RESULT, result, specs, at_s=at_s)
+def show_result(
+    result: Result, plan: Plan, outputs: Sequence[OutputSpec], at_s: float, *, digest: str = ""
+) -> None:
+    """Write to the outputs what became of a plan, as of `at_s`.
+
+    On stdout it stands below the plan. A file holds both, or the result alone, as its format says.
+    """
+    view = View(at_s=at_s, digest=digest, plan=plan)
+    for spec in outputs:
+        if spec.format not in formats_of(Content.RESULT):
+            continue
+        text = _rendered(Content.RESULT, result, spec, view)
+        if FORMATS[spec.format].is_whole:
+            _write(spec, text)
+        elif spec.file is None:
+            _write(spec, f"\n{text}")
+        else:
+            _write(spec, _rendered(Content.PLAN, plan, spec, view) + "\n" + text)
 
 
 def requested_outputs(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
@@ -59,20 +79,15 @@ def requested_outputs(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[O
     return list(dict.fromkeys(specs))
 
 
-def _write(
-    content: Content,
-    value: object,
-    specs: Sequence[OutputSpec],
-    *,
-    show_keep: bool = False,
-    at_s: float = 0.0,
-) -> None:
-    for spec in specs:
-        style = console.style(sys.stdout) if spec.file is None else PLAIN
-        view = View(style, show_keep, console.redact, console.verbosity > 0, at_s)
-        text = render(content, value, spec.format, view)
-        is_redacted = FORMATS[spec.format].redacts
-        if spec.file is None:
-            console.result(text, is_redacted=is_redacted)
-        else:
-            console.write_file(spec.file, text, is_redacted=is_redacted)
+def _rendered(content: Content, value: object, spec: OutputSpec, view: View) -> str:
+    style = console.style(sys.stdout) if spec.file is None else PLAIN
+    view = replace(view, style=style, redact=console.redact, verbose=console.verbosity > 0)
+    return render(content, value, spec.format, view)
+
+
+def _write(spec: OutputSpec, text: str) -> None:
+    is_redacted = FORMATS[spec.format].redacts
+    if spec.file is None:
+        console.result(text, is_redacted=is_redacted)
+    else:
+        console.write_file(spec.file, text, is_redacted=is_redacted)

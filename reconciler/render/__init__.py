@@ -29,17 +29,21 @@ class Format(NamedTuple):
     """A format: the module of this package that renders it, imported when it is used, and what it renders.
 
     `redacts` says that its module takes secrets out value by value: replacing them in the finished
-    text would break it.
+    text would break it. `is_whole` says that a file holds one value: of an apply the result, which takes the
+    place of the plan; of other formats it holds both.
     """
 
     module: str
     renders: frozenset[Content]
     redacts: bool = False
+    is_whole: bool = False
 
 
+_OF_JOBS = frozenset({Content.PLAN, Content.DRIFT, Content.RESULT})
 FORMATS: dict[str, Format] = {
     "text": Format("text", frozenset(Content)),
     "json": Format("json", frozenset({Content.PLAN, Content.DRIFT, Content.REVIEW}), redacts=True),
+    "markdown": Format("markdown", _OF_JOBS, redacts=True, is_whole=True),
 }
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reconciler.core.planning.plan import Plan
 
 _CODES = {"green": "32", "yellow": "33", "red": "31", "blue": "34", "magenta": "35", "dim": "2", "bold": "1"}
 
@@ -27,7 +31,7 @@ class View:
     """How a value is to be shown. `redact` takes every known secret out of one text.
 
     `verbose` shows whole bodies, and each key by itself. `at_s` is the time, in seconds since 1970, up to
-    which what goes on has lasted.
+    which what goes on has lasted. `digest` is that of a saved plan, and `plan` the one that a result is of.
     """
 
     style: Style = PLAIN
@@ -35,3 +39,5 @@ class View:
     redact: Callable[[str], str] = str
     verbose: bool = False
     at_s: float = 0.0
+    digest: str = ""
+    plan: Plan | None = None

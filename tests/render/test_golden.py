@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.observed.job import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
 from reconciler.core.planning.plan import Action, Plan, count, last_line
-from reconciler.render import Content, render
+from reconciler.render import Content, formats_of, render
 from reconciler.render.style import Style, View
-from reconciler.render.text import render_diagnostics, render_result
+from reconciler.render.text import render_diagnostics
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report
@@ -28,6 +30,15 @@ def check(name: str, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8"), "if it is meant: UPDATE_GOLDEN=1 pytest tests/render"
+
+
+def placed(stack: Stack) -> Stack:
+    """The same stack with a place in a file for each job."""
+    jobs = (
+        replace(job, location=Location("jobs.yaml", 10 * number, 3))
+        for number, job in enumerate(stack.jobs.values(), 1)
+    )
+    return replace(stack, jobs={job.key: job for job in jobs})
 
 
 def every_action() -> Plan:
@@ -47,7 +58,7 @@ def every_action() -> Plan:
         a_job("waits", spec__schedule_policy={"priority": 3}),
     )
     return plan_for(
-        stack,
+        placed(stack),
         seen(a_job("blocked", **OLD), protected=True),
         seen(a_job("conflict", **OLD), ran_s=30 * HOUR, node_count=8),
         seen(a_job("defer"), phase="Failed", ended_s_ago=30),
@@ -65,7 +76,7 @@ def drifted() -> DriftReport:
     """Several classes, and something pending."""
     stack = a_stack(a_job("done"), a_job("edited"), a_job("failed"), a_job("gone"), a_job("ahead"))
     return report(
-        stack,
+        placed(stack),
         seen(a_job("done"), phase="Completed"),
         seen(a_job("edited"), text="by hand"),
         seen(a_job("failed"), phase="Failed", ended_s_ago=HOUR),
@@ -74,11 +85,12 @@ def drifted() -> DriftReport:
     )
 
 
-@pytest.mark.parametrize("format_", ["text", "json"])
+@pytest.mark.parametrize("format_", formats_of(Content.PLAN))
 def test_plan_with_every_action(format_: str) -> None:
     plan = every_action()
     assert {action.action for action in plan.actions} == set(Action), "add a job for it to every_action"
-    check(f"plan.{format_}", render(Content.PLAN, plan, format_, View(show_keep=True)))
+    view = View(show_keep=True, digest=f"sha256:{'0' * 64}")
+    check(f"plan.{format_}", render(Content.PLAN, plan, format_, view))
 
 
 def edited_sweep() -> Plan:
@@ -100,8 +112,9 @@ def edited_sweep() -> Plan:
     )
 
 
-def test_same_change_on_five_jobs_is_shown_once_with_the_keys() -> None:
-    check("plan-folded.text", render(Content.PLAN, edited_sweep(), "text", View()))
+@pytest.mark.parametrize("format_", ["text", "markdown"])
+def test_same_change_on_five_jobs_is_shown_once_with_the_keys(format_: str) -> None:
+    check(f"plan-folded.{format_}", render(Content.PLAN, edited_sweep(), format_, View()))
 
 
 def test_verbose_plan_shows_each_key_and_the_whole_body_of_what_it_starts() -> None:
@@ -132,7 +145,7 @@ def test_plan_in_colour_is_as_in_the_golden_file() -> None:
     check("plan.ansi", render(Content.PLAN, every_action(), "text", View(Style(colour=True))))
 
 
-@pytest.mark.parametrize("format_", ["text", "json"])
+@pytest.mark.parametrize("format_", formats_of(Content.DRIFT))
 def test_drift_report_is_as_in_the_golden_file(format_: str) -> None:
     check(f"drift.{format_}", render(Content.DRIFT, drifted(), format_, View()))
 
@@ -151,8 +164,10 @@ def test_last_line_of_a_plan_is_fixed() -> None:
     assert last_line(summary, reruns=60) == f"{fixed} {again}"
 
 
-def test_result_is_as_in_the_golden_file() -> None:
-    actions = {action.key: action for action in every_action().actions}
+@pytest.mark.parametrize("format_", formats_of(Content.RESULT))
+def test_result_is_as_in_the_golden_file(format_: str) -> None:
+    plan = every_action()
+    actions = {action.key: action for action in plan.actions}
     result = Result(
         (
             Outcome(actions["create"], Status.DONE, job="id"),
@@ -166,7 +181,7 @@ def test_result_is_as_in_the_golden_file() -> None:
         ),
         interrupted=True,
     )
-    check("result.text", render_result(result, View()))
+    check(f"result.{format_}", render(Content.RESULT, result, format_, View(plan=plan)))
 
 
 def test_diagnostics() -> None:

@@ -68,5 +68,5 @@ def command(
     specs = requested_outputs(outputs, as_json=as_json)
     if saved is not None:
         show_digest(saved.digest, specs)
-    show_plan(plan, specs, show_keep=show_keep)
+    show_plan(plan, specs, show_keep=show_keep, digest=saved.digest if saved else "")
     return exit_code.of_plan(plan, detailed=detailed_exitcode)

@@ -33,7 +33,7 @@ def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep:
     specs = requested_outputs(outputs, as_json=as_json)
     _show_sources(read.plan, read.options, specs)
     show_digest(read.digest, specs)
-    show_plan(read.plan, specs, show_keep=show_keep)
+    show_plan(read.plan, specs, show_keep=show_keep, digest=read.digest)
     return 0
 
 

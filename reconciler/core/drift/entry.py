@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from reconciler.core.planning.plan import Change, Frozen
+from reconciler.core.planning.plan import Change, Frozen, Source
 
 
 class DriftClass(StrEnum):
@@ -41,6 +41,7 @@ class Drift(Frozen):
         description="For modified: each field as it was last applied, or is declared, and as it is now; "
         "omitted for other classes.",
     )
+    source: Source | None = Field(None, exclude=True, description="Location of the key in the manifest.")
 
 
 class Pending(Frozen):

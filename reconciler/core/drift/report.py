@@ -17,7 +17,14 @@ from reconciler.core.drift.entry import DriftClass as DriftClass
 from reconciler.core.drift.entry import Pending as Pending
 from reconciler.core.drift.rules import check_key, rests_on_absence
 from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.plan import Head, PlanWarning, TargetIdentity, few_of_a_kind, timestamp
+from reconciler.core.planning.plan import (
+    Head,
+    PlanWarning,
+    Source,
+    TargetIdentity,
+    few_of_a_kind,
+    timestamp,
+)
 from reconciler.core.planning.planner import Snapshot, keys_in_view, keys_owned_in_view, snapshot_warnings
 from reconciler.core.text.secret import show
 
@@ -32,6 +39,7 @@ class DriftReport(Head):
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     compared: int = Field(0, exclude=True)
+    keys: tuple[str, ...] = Field((), exclude=True, description="Every key that was looked at, sorted.")
 
     @property
     def has_drifted(self) -> bool:
@@ -74,7 +82,7 @@ def make_drift_report(
     """Look at every key in view and at what the stack owns."""
     keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
     found = [check_key(key, stack.jobs.get(key), snapshot, context) for key in keys]
-    drift = tuple(chain.from_iterable(one.drift for one in found))
+    drift = tuple(_placed(entry, stack) for entry in chain.from_iterable(one.drift for one in found))
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
     is_whole = snapshot.ownership.problem is None and not snapshot.ownership.unattributed
     summary = dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift)
@@ -91,4 +99,12 @@ def make_drift_report(
         summary=summary,
         warnings=few_of_a_kind((*snapshot_warnings(stack, snapshot), *warnings)),
         compared=0 if snapshot.ownership.problem is not None else len(keys) - unknown,
+        keys=tuple(keys),
     )
+
+
+def _placed(entry: Drift, stack: Stack) -> Drift:
+    """The same entry with where the manifest has its key."""
+    desired = stack.jobs.get(entry.key)
+    source = Source.of(desired.location) if desired else None
+    return entry.model_copy(update={"source": source})

@@ -1,0 +1,289 @@
+"""Plans, drift reports and results as Markdown for a comment on a pull request.
+
+The first line names the stack and the target, so that a workflow finds its own comment. Text from outside
+stands in code, where neither Markdown nor HTML, mentions or links are made of it, unless it is plain prose.
+Source of what is left out where there is no room: docs/cli.md, "Formats".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from reconciler.render.sheet import (
+    Field,
+    Level,
+    Note,
+    Row,
+    Sheet,
+    sheet_of_drift,
+    sheet_of_plan,
+    sheet_of_result,
+)
+from reconciler.render.style import View
+
+if TYPE_CHECKING:
+    from reconciler.core.drift.report import DriftReport
+    from reconciler.core.outcome import Result
+    from reconciler.core.planning.plan import Plan
+
+#: GitHub takes 65,536 characters; a workflow may put some of its own before and behind.
+MOST_CHARACTERS = 60_000
+#: What is kept for the lines that say what was left out.
+_ROOM_FOR_COUNTS = 600
+_LONGEST_VALUE = 1_000
+_FEW_KEYS = 20
+_MOST_NOTES = 10
+_LONGEST_NOTE = 1_000
+#: What means nothing in Markdown, HTML or GitHub's own marks, wherever in a line it stands.
+_PROSE = re.compile(r"(?:[^\W_]|[ ,;()/%+=×→'\"-]|(?<=[^\W_])_+(?=[^\W_])|[.:](?!/))*")
+_LINK = re.compile(r"www\.|[^\W\d]:[^ ]|[0-9a-f]{7,}|GH-\d", re.IGNORECASE)
+_BACKTICKS = re.compile("`+")
+
+
+def render_plan(plan: Plan, view: View) -> str:
+    """A comment about a plan; what is kept is listed with `view.show_keep` only, unless it ended badly."""
+    sheet = sheet_of_plan(plan, view)
+    return _render(sheet, [row for row in sheet.folded if view.show_keep or not row.is_quiet])
+
+
+def render_drift(report: DriftReport, view: View) -> str:
+    """A comment about a drift report."""
+    sheet = sheet_of_drift(report, view)
+    return _render(sheet, sheet.folded)
+
+
+def render_result(result: Result, view: View) -> str:
+    """A comment about an apply."""
+    sheet = sheet_of_result(result, view)
+    return _render(sheet, sheet.folded)
+
+
+def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
+    head = [
+        f"<!-- reconciler: {sheet.name.replace('>', '&gt;')} -->",
+        f"**{sheet.last_line}**",
+        "",
+        f"{sheet.title} of stack {code(sheet.stack)} on {code(sheet.target)} ({prose(sheet.where)})",
+        "",
+        *_notes(sheet.notes),
+    ]
+    tail = [f"Digest of the plan: {code(sheet.digest)}", ""] if sheet.digest else []
+    room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - sum(len(line) + 1 for line in (*head, *tail))
+    sections, left_out = _fit(_by_kind(rows), room)
+    lines = [*head, *sections]
+    if left_out:
+        counts = ", ".join(f"{count} {words}" for words, count in left_out.items())
+        lines += [f"**Left out, for want of room:** {counts}.", ""]
+    return "\n".join(_with_single_blanks([*lines, *tail])).rstrip("\n") + "\n"
+
+
+def _with_single_blanks(lines: Sequence[str]) -> Iterator[str]:
+    for before, line in zip(["", *lines], lines, strict=False):
+        if before or line:
+            yield line
+
+
+def _by_kind(rows: Iterable[Row]) -> list[list[Row]]:
+    """The rows in sections, each of one kind, in the order in which the kinds are met."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.kind, []).append(row)
+    return list(found.values())
+
+
+def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[str, int]]:
+    """Lay sections out in so many characters; what is left out is counted by its words.
+
+    What must stay goes first. If all of it does not fit, the last kinds of it are listed by key only.
+    The rest is cut by whole jobs: first what starts or edits a job and ends none.
+    """
+    left_out: dict[str, int] = {}
+    staying = [section for section in sections if section[0].must_stay]
+    shown = _fit_staying(staying, room, left_out)
+    room -= _size(shown)
+    blocks: dict[str, list[str]] = {}
+    others = [section for section in sections if not section[0].must_stay]
+    for section in sorted(others, key=lambda rows: rows[0].is_cut_first):
+        lines, missing = _cut(section, room)
+        blocks[section[0].kind] = lines
+        room -= _size(lines)
+        if missing:
+            left_out[section[0].words] = missing
+    return [*shown, *(line for section in others for line in blocks[section[0].kind])], left_out
+
+
+def _fit_staying(sections: Sequence[Sequence[Row]], room: int, left_out: dict[str, int]) -> list[str]:
+    for in_full in range(len(sections), -1, -1):
+        shown = [line for section in sections[:in_full] for line in _section(section)]
+        shown += [line for section in sections[in_full:] for line in _keys_only(section)]
+        if _size(shown) <= room:
+            return shown
+    return _cut_keys(sections, room, left_out)
+
+
+def _size(lines: Iterable[str]) -> int:
+    return sum(len(line) + 1 for line in lines)
+
+
+def _jobs(rows: Iterable[Row]) -> int:
+    return sum(len(row.keys) for row in rows)
+
+
+def _heading(rows: Sequence[Row]) -> list[str]:
+    return [f"#### {_jobs(rows)} {rows[0].words}", ""]
+
+
+def _section(rows: Sequence[Row]) -> list[str]:
+    return [*_heading(rows), *(line for row in rows for line in _row(row)), ""]
+
+
+def _cut(rows: Sequence[Row], room: int) -> tuple[list[str], int]:
+    """As many rows of a section as there is room for, and how many jobs that leaves out."""
+    lines = _heading(rows)
+    room -= _size(lines) + 1
+    for number, row in enumerate(rows):
+        block = list(_row(row))
+        if _size(block) > room:
+            missing = _jobs(rows[number:])
+            few = list(_row(row, most_keys=_FEW_KEYS))
+            if len(row.keys) > _FEW_KEYS and _size(few) <= room:
+                return [*lines, *few, ""], missing - _FEW_KEYS
+            return ([*lines, ""] if number else []), missing
+        room -= _size(block)
+        lines += block
+    return [*lines, ""], 0
+
+
+def _keys_only(rows: Sequence[Row]) -> list[str]:
+    """The section with its keys alone."""
+    keys = [key for row in rows for key in row.keys]
+    fence = _fence(" ".join(keys))
+    return [*_heading(rows), fence, *keys, fence, ""]
+
+
+def _cut_keys(sections: Sequence[Sequence[Row]], room: int, left_out: dict[str, int]) -> list[str]:
+    """As many keys as there is room for, in the order of the sections; what is missing is counted."""
+    lines: list[str] = []
+    for section in sections:
+        block = _keys_only(section)
+        missing = 0
+        while block and _size(block) > room:
+            over = _size(block) - room
+            while over > 0 and len(block) > 5:
+                over -= len(block.pop(-3)) + 1
+                missing += 1
+            if over > 0:
+                missing, block = _jobs(section), []
+        if missing:
+            left_out[section[0].words] = missing
+        lines += block
+        room -= _size(block)
+    return lines
+
+
+def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
+    """One job, or several with the same change: a line, or what unfolds to the changed fields."""
+    below = [*_below(row, most_keys)]
+    name = "" if len(row.keys) > 1 else row.key
+    if not below:
+        parts = (code(row.symbol), f"**{code(name)}**", row.revision)
+        said = " ".join(part for part in parts if part)
+        said += f": {prose(row.text)}" if row.text else ""
+        yield f"- {said}" + (f" ({code(row.starts)})" if row.starts else "")
+        return
+    about = f"<code>{escape(name)}</code>" if name else f"{len(row.keys)} jobs"
+    said = f"<code>{escape(row.symbol)}</code> <b>{about}</b> {row.revision}".rstrip()
+    said += f": {_prose_in_html(row.text)}" if row.text else ""
+    said += f" (<code>{escape(row.starts)}</code>)" if row.starts else ""
+    yield from ("", f"<details><summary>{said}</summary>", "")
+    yield from below
+    yield from ("</details>", "")
+
+
+def _below(row: Row, most_keys: int | None) -> Iterator[str]:
+    if len(row.keys) > 1:
+        more = len(row.keys) - (most_keys or len(row.keys))
+        yield from _fenced([*row.keys[:most_keys], *([f"… and {more} more"] if more else [])], "")
+    if row.changes:
+        yield from _fenced([line for field in row.changes for line in _field(field)], "diff")
+
+
+def _field(field: Field) -> Iterator[str]:
+    marks = {"forces a new job": field.forces_new_job, "sensitive": field.sensitive}
+    notes = "".join(f"  # {mark}" for mark, is_so in marks.items() if is_so)
+    before, after = field.before, field.after
+    if before is not None:
+        yield f"- {field.path}: {_short(before)}" + (notes if after is None else "")
+    if after is not None:
+        yield f"+ {field.path}: {_short(after)}{notes}"
+
+
+def _short(text: str, longest: int = _LONGEST_VALUE) -> str:
+    more = len(text) - longest
+    return f"{text[:longest]}… ({more} more characters)" if more > 0 else text
+
+
+def _notes(notes: Sequence[Note]) -> Iterator[str]:
+    """Why it is refused, then warnings; of many the first, and how many more there are."""
+    words = {Level.ERROR: "Refused", Level.WARNING: "Warning"}
+    for level, word in words.items():
+        some = [note for note in notes if note.level is level]
+        for note in some[:_MOST_NOTES]:
+            about = f"{code(note.key)}: " if note.key else ""
+            said = f"{note.what}: {note.why}" if note.why else note.what
+            fix = f"; fix: {prose(_short(note.fix, _LONGEST_NOTE))}" if note.fix else ""
+            yield f"> **{word}:** {about}{prose(_short(said, _LONGEST_NOTE))}{fix}"
+            yield ""
+        if len(some) > _MOST_NOTES:
+            yield f"> {len(some) - _MOST_NOTES} more of these"
+            yield ""
+
+
+# --- text from outside
+
+
+def code(text: str) -> str:
+    """A text as code: one backtick more than it holds stands on each side of it."""
+    if not text:
+        return ""
+    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
+    ticks = "`" * (longest + 1)
+    pad = " " if text[0] in "` " or text[-1] in "` " else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+def prose(text: str) -> str:
+    """A text as prose, as far as it is that: `code` in it stays code, and whatever may steer becomes it."""
+    return _mixed(text, code, str)
+
+
+def _prose_in_html(text: str) -> str:
+    return _mixed(text, lambda part: f"<code>{escape(part)}</code>", escape)
+
+
+def _mixed(text: str, as_code: Callable[[str], str], as_prose: Callable[[str], str]) -> str:
+    parts = text.split("`")
+    if len(parts) % 2 == 0 or not all(map(_is_prose, parts[::2])):
+        return as_code(text)
+    return "".join(as_code(part) if number % 2 else as_prose(part) for number, part in enumerate(parts))
+
+
+def _is_prose(text: str) -> bool:
+    return _PROSE.fullmatch(text) is not None and _LINK.search(text) is None
+
+
+def _fence(text: str) -> str:
+    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
+    return "`" * max(3, longest + 1)
+
+
+def _fenced(lines: Sequence[str], language: str) -> Iterator[str]:
+    """Lines as a block of code, which nothing in them ends."""
+    fence = _fence("\n".join(lines))
+    yield fence + language
+    yield from lines
+    yield fence
+    yield ""

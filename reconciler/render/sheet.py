@@ -1,0 +1,361 @@
+"""What the formats beside text and JSON show of a plan, a drift report or a result: one row per job.
+
+They are all made from this one value. Its texts hold no secret and nothing that steers a terminal or a CI
+service; each format still escapes what is special to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconciler.core.drift.entry import DriftClass
+from reconciler.core.outcome import Status, WaitEnd, spell_status
+from reconciler.core.planning.groups import fold
+from reconciler.core.planning.plan import ACTIONS, Action, Change, PlannedAction, Source, TargetIdentity
+from reconciler.core.text.sanitize import printable
+from reconciler.core.text.secret import show
+from reconciler.render.style import View
+from reconciler.render.text import render_drift as drift_text
+from reconciler.render.text import render_result as result_text
+
+if TYPE_CHECKING:
+    from reconciler.core.diagnostic import Diagnostic
+    from reconciler.core.drift.entry import Drift, Pending
+    from reconciler.core.drift.report import DriftReport
+    from reconciler.core.outcome import Outcome, Result, Waited
+    from reconciler.core.planning.plan import Plan, PlanWarning
+
+_Clean = Callable[[str], str]
+
+
+class Level(StrEnum):
+    """How much a row matters to whoever runs this in CI."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NONE = "none"
+
+
+class Field(NamedTuple):
+    """A changed field; its values as JSON, None where there was, or will be, none."""
+
+    path: str
+    before: str | None
+    after: str | None
+    sensitive: bool
+    forces_new_job: bool
+
+
+class Row(NamedTuple):
+    """One job, or several with the same change (`keys`), and what is said of it.
+
+    `kind` is the action, the class of drift or the status, `rule` the word of a closed list that says why,
+    `words` the kind as people read it. `is_finding` says that somebody has to do something about it. Where
+    there is no room, what `is_cut_first` is left out first, and what `must_stay` last.
+    """
+
+    keys: tuple[str, ...]
+    kind: str
+    words: str
+    symbol: str
+    colour: str
+    rule: str
+    revision: str
+    text: str
+    starts: str = ""
+    changes: tuple[Field, ...] = ()
+    source: Source | None = None
+    level: Level = Level.NONE
+    is_finding: bool = False
+    must_stay: bool = False
+    is_cut_first: bool = False
+    is_quiet: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key, of several the first."""
+        return self.keys[0]
+
+    @property
+    def place(self) -> str:
+        """Where the manifest has it: `jobs.yaml:23:3`; "" where it has not."""
+        source = self.source
+        return "" if source is None else f"{source.file}:{source.line}:{source.column}"
+
+
+class Note(NamedTuple):
+    """What is said of the whole: a warning, or why a guard or policy refuses."""
+
+    level: Level
+    what: str
+    why: str
+    fix: str
+    key: str = ""
+
+
+class Sheet(NamedTuple):
+    """A plan, a drift report or a result as it is shown.
+
+    `rows` has one row per job in the order of the document, `folded` the same with what is alike put
+    together, what ends work first; `keys` are all keys that were looked at, and `counts` those of the
+    summary. `last_line` is the last line of the text.
+    """
+
+    title: str
+    stack: str
+    target: str
+    where: str
+    last_line: str
+    counts: dict[str, int]
+    has_changes: bool
+    created_at: str
+    version: str
+    rows: tuple[Row, ...]
+    folded: tuple[Row, ...]
+    keys: tuple[str, ...]
+    notes: tuple[Note, ...] = ()
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the sheet is about: STACK@TARGET."""
+        return f"{self.stack}@{self.target}"
+
+
+#: The order for people: what ends work first, then what stands in the way.
+_ACTION_ORDER = (
+    Action.TERMINATE,
+    Action.REPLACE,
+    Action.CONFLICT,
+    Action.BLOCKED,
+    Action.UNKNOWN,
+    Action.UPDATE,
+    Action.CREATE,
+    Action.DEFER,
+    Action.KEEP,
+)
+_FAILED = frozenset(
+    {Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN, Status.INTERRUPTED}
+)
+
+
+def sheet_of_plan(plan: Plan, view: View) -> Sheet:
+    """What is shown of a plan."""
+    return _harmless(lambda clean: _plan_as_sheet(plan, view, clean), view.redact)
+
+
+def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
+    rows = tuple(_row_of_action((action,), action.explanation, clean) for action in plan.actions)
+    in_order = sorted(plan.actions, key=lambda action: _ACTION_ORDER.index(action.action))
+    folded = [_row_of_action(group.actions, group.explanation, clean) for group in fold(in_order)]
+    return Sheet(
+        title="Plan",
+        stack=clean(plan.stack),
+        target=clean(plan.target.name),
+        where=clean(_place(plan.target)),
+        last_line=plan.last_line,
+        counts={action.value: count for action, count in plan.summary.items()},
+        has_changes=bool(plan.to_execute),
+        created_at=clean(plan.created_at),
+        version=clean(plan.reconciler_version),
+        rows=rows,
+        folded=tuple(folded),
+        keys=tuple(dict.fromkeys(row.key for row in rows)),
+        notes=(*_refusals(plan.refusals, clean), *_warnings(plan.warnings, clean)),
+        digest=view.digest,
+    )
+
+
+def _row_of_action(actions: Sequence[PlannedAction], explanation: str, clean: _Clean) -> Row:
+    """A row for an action, or for several with the same change."""
+    action, traits = actions[0], actions[0].traits
+    shown = action.after or action.before
+    needs_help = traits.stands_in_the_way or action.action is Action.UNKNOWN
+    ends_work = traits.stops_a_job
+    return Row(
+        keys=tuple(clean(one.key) for one in actions),
+        kind=action.action.value,
+        words=traits.summary,
+        symbol=action.symbol,
+        colour=traits.colour,
+        rule=action.reason.value,
+        revision=f"r{shown.revision}" if shown and len(actions) == 1 else "",
+        text=clean(explanation),
+        starts=clean(action.starts),
+        changes=tuple(_field(change, clean) for change in action.changes),
+        source=_source(action.source, clean),
+        level=Level.ERROR if needs_help else Level.WARNING if ends_work else Level.NONE,
+        is_finding=needs_help,
+        must_stay=ends_work or traits.stands_in_the_way,
+        is_cut_first=traits.is_executed and not ends_work,
+        is_quiet=action.action is Action.KEEP and not action.ended_badly,
+    )
+
+
+def _source(source: Source | None, clean: _Clean) -> Source | None:
+    return None if source is None else source.model_copy(update={"file": clean(source.file)})
+
+
+def _field(change: Change, clean: _Clean) -> Field:
+    before, after = (
+        None if value is None else clean(json.dumps(show(value), ensure_ascii=False))
+        for value in (change.before, change.after)
+    )
+    return Field(clean(change.path), before, after, change.sensitive, change.forces_new_job)
+
+
+def _place(target: TargetIdentity) -> str:
+    if target.endpoint == target.kind:
+        return target.kind
+    return f"{target.kind}, {target.endpoint}, project {target.project_id}"
+
+
+def _refusals(refusals: Iterable[Diagnostic], clean: _Clean) -> Iterator[Note]:
+    for refusal in refusals:
+        yield Note(Level.ERROR, clean(refusal.what), clean(refusal.why), clean(refusal.fix or ""))
+
+
+def _warnings(warnings: Iterable[PlanWarning], clean: _Clean) -> Iterator[Note]:
+    for one in warnings:
+        texts = (clean(text or "") for text in (one.what, one.why, one.fix, one.key))
+        yield Note(Level.WARNING, *texts)
+
+
+def sheet_of_drift(report: DriftReport, view: View) -> Sheet:
+    """What is shown of a drift report; what is pending is listed behind, and is no finding."""
+    return _harmless(lambda clean: _drift_as_sheet(report, clean), view.redact)
+
+
+def _drift_as_sheet(report: DriftReport, clean: _Clean) -> Sheet:
+    rows = [_row_of_drift(entry, clean) for entry in report.drift]
+    rows += [_row_of_pending(entry, clean) for entry in report.pending]
+    found = (*report.keys, *(row.key for row in rows))
+    return Sheet(
+        title="Drift",
+        stack=clean(report.stack),
+        target=clean(report.target.name),
+        where=clean(_place(report.target)),
+        last_line=drift_text(report, View()).splitlines()[-1],
+        counts={name.value: count for name, count in report.summary.items()},
+        has_changes=report.has_drifted,
+        created_at=clean(report.created_at),
+        version=clean(report.reconciler_version),
+        rows=tuple(rows),
+        folded=tuple(rows),
+        keys=tuple(sorted(set(map(clean, found)))),
+        notes=tuple(_warnings(report.warnings, clean)),
+    )
+
+
+def _row_of_drift(entry: Drift, clean: _Clean) -> Row:
+    is_unknown = entry.class_ is DriftClass.UNKNOWN
+    since = f" (since {entry.since})" if entry.since else ""
+    return Row(
+        keys=(clean(entry.key),),
+        kind=entry.class_.value,
+        words=entry.class_.value,
+        symbol="?" if is_unknown else "!",
+        colour="magenta" if is_unknown else "red",
+        rule=entry.class_.value,
+        revision="",
+        text=clean(entry.detail + since),
+        changes=tuple(_field(change, clean) for change in entry.changes),
+        source=_source(entry.source, clean),
+        level=Level.ERROR if is_unknown else Level.WARNING,
+        is_finding=True,
+        must_stay=True,
+    )
+
+
+def _row_of_pending(entry: Pending, clean: _Clean) -> Row:
+    text = clean(entry.detail)
+    return Row((clean(entry.key),), "pending", "pending", ">", "blue", "pending", "", text)
+
+
+def sheet_of_result(result: Result, view: View) -> Sheet:
+    """What is shown of an apply; its plan, `view.plan`, says where it was and what else was looked at."""
+    return _harmless(lambda clean: _result_as_sheet(result, view, clean), view.redact)
+
+
+def _result_as_sheet(result: Result, view: View, clean: _Clean) -> Sheet:
+    outcomes = [_row_of_outcome(outcome, clean) for outcome in result.outcomes]
+    waits = [_row_of_wait(waited, view.at_s, clean) for waited in result.waits]
+    rows = tuple(outcomes + waits)
+    plan = view.plan
+    keys = () if plan is None else tuple(clean(action.key) for action in plan.actions)
+    return Sheet(
+        title="Apply",
+        stack=clean(plan.stack) if plan else "",
+        target=clean(plan.target.name) if plan else "",
+        where=clean(_place(plan.target)) if plan else "",
+        last_line=result_text(result, View(at_s=view.at_s)).splitlines()[-1],
+        counts=result.summary,
+        has_changes=any(outcome.status is Status.DONE for outcome in result.outcomes),
+        created_at=clean(plan.created_at) if plan else "",
+        version=clean(plan.reconciler_version) if plan else "",
+        rows=rows,
+        folded=tuple(sorted(rows, key=lambda row: (not row.is_finding, row.kind == Status.SKIPPED))),
+        keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
+        digest=view.digest,
+    )
+
+
+def _row_of_outcome(outcome: Outcome, clean: _Clean) -> Row:
+    action, status = outcome.action, outcome.status
+    is_bad = status in _FAILED or (status is Status.SKIPPED and action.traits.stands_in_the_way)
+    if action.action is Action.UNKNOWN:
+        is_bad = True
+    shown = action.after or action.before
+    became = outcome.message or outcome.detail
+    said = action.action.value + (f": {became}" if became else "")
+    return Row(
+        keys=(clean(action.key),),
+        kind=status.value,
+        words=spell_status(status),
+        symbol=action.symbol,
+        colour="red" if is_bad else ACTIONS[action.action].colour,
+        rule=action.reason.value if status is Status.SKIPPED else status.value,
+        revision=f"r{shown.revision}" if shown else "",
+        text=clean(said),
+        source=_source(action.source, clean),
+        level=Level.ERROR if is_bad else Level.NONE,
+        is_finding=is_bad,
+        must_stay=is_bad,
+    )
+
+
+def _row_of_wait(waited: Waited, at_s: float, clean: _Clean) -> Row:
+    is_bad = waited.end is not WaitEnd.REACHED
+    word = waited.end.value.replace("_", " ")
+    return Row(
+        keys=(clean(waited.key),),
+        kind=waited.end.value,
+        words=word,
+        symbol="!" if is_bad else "=",
+        colour="red" if is_bad else "green",
+        rule=waited.end.value,
+        revision="",
+        text=clean(f"waited for: {waited.describe(at_s)}".rstrip(": ")),
+        level=Level.ERROR if is_bad else Level.NONE,
+        is_finding=is_bad,
+        must_stay=is_bad,
+    )
+
+
+def _harmless(make: Callable[[_Clean], Sheet], redact: Callable[[str], str]) -> Sheet:
+    """Make a sheet in which each text is harmless, and holds no secret.
+
+    One look at all texts is quicker than one at each of ten thousand.
+    """
+    texts: list[str] = []
+
+    def collected(text: str) -> str:
+        texts.append(text)
+        return printable(text)
+
+    sheet = make(collected)
+    together = "\n".join(texts)
+    return sheet if redact(together) == together else make(lambda text: printable(redact(text)))
