@@ -106,6 +106,20 @@ def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
     _sync_directory(target.parent)
 
 
+def append_file(path: Path, data: bytes) -> None:
+    """Write lines at the end of a file, which others write as well; they begin on a line of their own.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o666)
+    with os.fdopen(descriptor, "r+b", buffering=0) as stream:
+        end = stream.seek(0, os.SEEK_END)
+        if end:
+            stream.seek(end - 1)
+        _write_all(descriptor, data if not end or stream.read(1) == b"\n" else b"\n" + data)
+
+
 def write_new_file(path: Path, data: bytes) -> bool:
     """Write a file that does not exist yet; False, and nothing is done, where anything has its name.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.terminal.console import console
@@ -12,7 +14,8 @@ from reconciler.core.drift.report import DriftReport
 from reconciler.core.outcome import Result
 from reconciler.core.planning.plan import Plan
 from reconciler.core.review.report import Review
-from reconciler.render import FORMATS, Content, formats_of, render
+from reconciler.files import append_file
+from reconciler.render import FORMATS, Content, formats_of, render, step_outputs
 from reconciler.render.style import PLAIN, View
 
 
@@ -23,8 +26,10 @@ def show_plan(
 
     `digest` is that of the plan's file, if it has one.
     """
+    view = View(show_keep=show_keep, digest=digest)
     for spec in outputs:
-        _write(spec, _rendered(Content.PLAN, plan, spec, View(show_keep=show_keep, digest=digest)))
+        _write(spec, _rendered(Content.PLAN, plan, spec, view))
+    _tell_github(Content.PLAN, plan, outputs, view)
     if plan.refusals:
         console.diagnostics(plan.refusals)
 
@@ -41,6 +46,7 @@ def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
     """Write a drift report to the outputs, see `requested_outputs`."""
     for spec in outputs:
         _write(spec, _rendered(Content.DRIFT, report, spec, View()))
+    _tell_github(Content.DRIFT, report, outputs, View())
 
 
 def show_review(review: Review, outputs: Sequence[OutputSpec]) -> None:
@@ -67,6 +73,7 @@ def show_result(
             _write(spec, f"\n{text}")
         else:
             _write(spec, _rendered(Content.PLAN, plan, spec, view) + "\n" + text)
+    _tell_github(Content.RESULT, result, outputs, view)
 
 
 def requested_outputs(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
@@ -81,8 +88,36 @@ def requested_outputs(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[O
 
 def _rendered(content: Content, value: object, spec: OutputSpec, view: View) -> str:
     style = console.style(sys.stdout) if spec.file is None else PLAIN
-    view = replace(view, style=style, redact=console.redact, verbose=console.verbosity > 0)
-    return render(content, value, spec.format, view)
+    return render(content, value, spec.format, replace(_completed(view), style=style))
+
+
+def _completed(view: View) -> View:
+    return replace(
+        view,
+        redact=console.redact,
+        verbose=console.verbosity > 0,
+        directory=_directory_in_repository(),
+    )
+
+
+def _directory_in_repository() -> str:
+    """Where the current directory is in the repository of a GitHub workflow; "" elsewhere."""
+    here = Path.cwd()
+    top = os.environ.get("GITHUB_WORKSPACE")
+    return here.relative_to(top).as_posix() if top and here.is_relative_to(top) else ""
+
+
+def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec], view: View) -> None:
+    """Write the summary and the outputs of a step of a GitHub workflow, if its format is asked for."""
+    if not any(spec.format == "github" for spec in outputs):
+        return
+    view = _completed(view)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        text = render(content, value, "markdown", view)
+        append_file(Path(summary), console.encoded(text, is_redacted=True))
+    if file := os.environ.get("GITHUB_OUTPUT"):
+        text = step_outputs(content, value, view)
+        append_file(Path(file), console.encoded(text, is_redacted=True))
 
 
 def _write(spec: OutputSpec, text: str) -> None:

@@ -44,6 +44,7 @@ FORMATS: dict[str, Format] = {
     "text": Format("text", frozenset(Content)),
     "json": Format("json", frozenset({Content.PLAN, Content.DRIFT, Content.REVIEW}), redacts=True),
     "markdown": Format("markdown", _OF_JOBS, redacts=True, is_whole=True),
+    "github": Format("github", _OF_JOBS, redacts=True, is_whole=True),
 }
 
 
@@ -54,5 +55,13 @@ def formats_of(content: Content) -> list[str]:
 
 def render(content: Content, value: Any, format_: str, view: View) -> str:
     """Show a plan, a drift report or a result in one of its formats."""
-    module = import_module(f"{__name__}.{FORMATS[format_].module}")
-    return str(getattr(module, f"render_{content}")(value, view))
+    return _called(FORMATS[format_].module, f"render_{content}", value, view)
+
+
+def step_outputs(content: Content, value: Any, view: View) -> str:
+    """What the step of a GitHub workflow hands on of it, a line each, as GITHUB_OUTPUT takes them."""
+    return _called(FORMATS["github"].module, f"{content}_outputs", value, view)
+
+
+def _called(module: str, function: str, value: Any, view: View) -> str:
+    return str(getattr(import_module(f"{__name__}.{module}"), function)(value, view))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ class View:
 
     `verbose` shows whole bodies, and each key by itself. `at_s` is the time, in seconds since 1970, up to
     which what goes on has lasted. `digest` is that of a saved plan, and `plan` the one that a result is of.
+    `directory` is where in its repository the current directory is.
     """
 
     style: Style = PLAIN
@@ -41,3 +43,8 @@ class View:
     at_s: float = 0.0
     digest: str = ""
     plan: Plan | None = None
+    directory: str = ""
+
+    def in_repository(self, file: str) -> str:
+        """The name of a file as the repository has it."""
+        return posixpath.normpath(posixpath.join(self.directory, file))

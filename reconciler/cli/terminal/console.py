@@ -53,6 +53,10 @@ class Console:
         """
         return visible(text if is_redacted else self.redact(text))
 
+    def encoded(self, text: str, *, is_redacted: bool = False) -> bytes:
+        """What of a text may be written to a file."""
+        return self.clean(text, is_redacted=is_redacted).encode("utf-8", "backslashreplace")
+
     def result(self, text: str, *, is_redacted: bool = False) -> None:
         """Write to stdout. `is_redacted`: secrets were taken out value by value already.
 
@@ -134,7 +138,7 @@ class Console:
             WrongUsage: a directory, a device, a pipe or a socket stands there.
             OSError: it cannot be written.
         """
-        data = self.clean(text, is_redacted=is_redacted).encode("utf-8", "backslashreplace")
+        data = self.encoded(text, is_redacted=is_redacted)
         try:
             write_file(path, data, mode)
         except BrokenPipeError:

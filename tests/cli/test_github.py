@@ -1,0 +1,94 @@
+"""`-o github` in a step of a workflow: annotations on stdout, the summary and the outputs in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Reconciler, manifest, write
+
+
+class Step:
+    """The files that a runner gives to a step."""
+
+    def __init__(self, directory: Path) -> None:
+        self.summary, self.output = directory / "summary.md", directory / "output"
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """What later steps see; the last line of a name counts."""
+        lines = self.output.read_text(encoding="utf-8").splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.fixture
+def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
+    """A step in the top directory of a repository."""
+    made = Step(tmp_path)
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(made.summary))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(made.output))
+    return made
+
+
+def test_plan_gives_annotations_summary_and_outputs(reconciler: Reconciler, step: Step) -> None:
+    write(manifest("a"))
+    said = reconciler("plan", "--out", "plan.json", "-o", "github")
+    last_line = "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
+    assert said.out == f"::notice title=reconciler test@there::{last_line}\n"
+    digest = said.err.strip().splitlines()[-1]
+    assert digest.startswith("sha256:")
+    outputs = step.outputs
+    assert (outputs["has_changes"], outputs["digest"], outputs["summary"]) == ("true", digest, last_line)
+    assert (outputs["create"], outputs["terminate"]) == ("1", "0")
+    summary = step.summary.read_text(encoding="utf-8")
+    assert summary.startswith("<!-- reconciler: test@there -->\n")
+    assert digest in summary
+
+
+def test_plan_that_changes_nothing_says_so(reconciler: Reconciler, step: Step) -> None:
+    write(manifest("a"))
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler("plan", "-o", "github").code == 0
+    assert (step.outputs["has_changes"], step.outputs["digest"]) == ("false", "")
+
+
+def test_what_other_commands_of_the_step_wrote_stays(reconciler: Reconciler, step: Step) -> None:
+    step.output.write_text("before=1", encoding="utf-8")
+    step.summary.write_text("# Before\n", encoding="utf-8")
+    write(manifest("a"))
+    reconciler("plan", "-o", "github")
+    assert (step.outputs["before"], step.outputs["create"]) == ("1", "1")
+    assert step.summary.read_text(encoding="utf-8").startswith("# Before\n<!-- reconciler")
+
+
+def test_apply_ends_with_the_outputs_of_its_result(reconciler: Reconciler, step: Step) -> None:
+    write(manifest("a"))
+    said = reconciler("apply", "--yes", "-o", "github")
+    assert said.out.splitlines()[-1] == "::notice title=reconciler test@there::Applied: 1 succeeded."
+    assert step.outputs["summary"] == "Applied: 1 succeeded."
+    assert step.outputs["create"] == "1"
+    summary = step.summary.read_text(encoding="utf-8")
+    assert summary.index("1 to create") < summary.index("Applied: 1 succeeded.")
+
+
+def test_file_is_named_as_the_repository_has_it(
+    reconciler: Reconciler, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(manifest("a"), "stacks/one/jobs.yaml")
+    monkeypatch.chdir("stacks/one")
+    assert reconciler("apply", "--yes").code == 0
+    write(manifest("a", lr="0.5"))
+    said = reconciler("plan", "-o", "github")
+    assert "::warning file=stacks/one/jobs.yaml,line=6,col=3,title=replace a::" in said.out
+
+
+def test_outside_of_a_workflow_there_are_only_the_commands(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("GITHUB_WORKSPACE", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
+    write(manifest("a"))
+    assert reconciler("plan", "-o", "github").out.startswith("::notice ")
+    assert {path.name for path in tmp_path.iterdir()} == {"jobs.yaml", ".reconciler"}

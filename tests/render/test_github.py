@@ -1,0 +1,101 @@
+"""Workflow commands and step outputs: a runner reads back what was meant, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import pytest
+
+from reconciler.core.planning.plan import Action
+from reconciler.render import Content, render, step_outputs
+from reconciler.render.style import View
+from tests.render.test_golden import drifted, every_action
+from tests.render.test_markdown import a_plan, an_action
+
+_COMMAND = re.compile(r"::(\w+) (.*?)::(.*)")
+
+
+class Command(NamedTuple):
+    """A workflow command as the runner reads it (actions/runner, ActionCommand.TryParseV2)."""
+
+    name: str
+    properties: dict[str, str]
+    message: str
+
+
+def runner(text: str) -> list[Command]:
+    """What a runner makes of the lines of a step."""
+    found = []
+    for line in text.splitlines():
+        match = _COMMAND.fullmatch(line)
+        assert match, line
+        properties = dict(pair.split("=", 1) for pair in match[2].split(",") if pair)
+        read = {
+            key: _unescaped(value.replace("%3A", ":").replace("%2C", ","))
+            for key, value in properties.items()
+        }
+        found.append(Command(match[1], read, _unescaped(match[3])))
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
+
+
+def test_annotation_for_each_job_that_needs_somebody() -> None:
+    commands = runner(render(Content.PLAN, every_action(), "github", View()))
+    assert [(c.name, c.properties.get("title")) for c in commands] == [
+        ("error", "blocked blocked"),
+        ("error", "conflict conflict"),
+        ("error", "unknown unknown"),
+        ("warning", "replace replace"),
+        ("warning", "replace replace-first"),
+        ("warning", "terminate terminate"),
+        ("notice", "reconciler vision@local"),
+    ]
+    assert commands[-1].message == every_action().last_line
+
+
+def test_annotation_stands_where_the_manifest_has_the_key() -> None:
+    first = runner(render(Content.PLAN, every_action(), "github", View(directory="stacks/vision")))[0]
+    assert first.properties == {
+        "file": "stacks/vision/jobs.yaml",
+        "line": "10",
+        "col": "3",
+        "title": "blocked blocked",
+    }
+
+
+def test_drift_is_a_warning() -> None:
+    commands = runner(render(Content.DRIFT, drifted(), "github", View()))
+    assert {c.name for c in commands[:-1]} == {"warning"}
+    assert [c.properties["title"].split()[0] for c in commands[:-1]] == [
+        e.class_.value for e in drifted().drift
+    ]
+    assert commands[-1].name == "notice"
+
+
+@pytest.mark.parametrize("text", ["100 % of it, a:b", "50%0A::error::x", "%25", "a::b::c"])
+def test_message_and_title_come_back(text: str) -> None:
+    action = an_action(Action.BLOCKED, 1, detail=text).model_copy(update={"key": text})
+    command = runner(render(Content.PLAN, a_plan([action]), "github", View()))[0]
+    assert command == Command("error", {"title": f"blocked {text}"}, text)
+
+
+def test_outputs_of_a_plan() -> None:
+    plan = every_action()
+    lines = step_outputs(Content.PLAN, plan, View(digest="sha256:0")).splitlines()
+    assert dict(line.split("=", 1) for line in lines) == {
+        "has_changes": "true",
+        "digest": "sha256:0",
+        "summary": plan.last_line,
+        **{action.value: str(count) for action, count in plan.summary.items()},
+    }
+
+
+def test_outputs_of_a_drift_report() -> None:
+    outputs = dict(line.split("=", 1) for line in step_outputs(Content.DRIFT, drifted(), View()).splitlines())
+    assert outputs["has_changes"] == "true"
+    assert (outputs["missing"], outputs["stuck"]) == ("1", "0")
+    assert outputs["summary"].startswith("Drift: ")
