@@ -45,6 +45,8 @@ FORMATS: dict[str, Format] = {
     "json": Format("json", frozenset({Content.PLAN, Content.DRIFT, Content.REVIEW}), redacts=True),
     "markdown": Format("markdown", _OF_JOBS, redacts=True, is_whole=True),
     "github": Format("github", _OF_JOBS, redacts=True, is_whole=True),
+    "junit": Format("junit", _OF_JOBS, redacts=True, is_whole=True),
+    "sarif": Format("sarif", _OF_JOBS, redacts=True, is_whole=True),
 }
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan, PlanWarning
 
 _Clean = Callable[[str], str]
+#: What stands for the value of a field where there is none.
+NONE = "(none)"
 
 
 class Level(StrEnum):
@@ -80,6 +82,11 @@ class Row(NamedTuple):
         return self.keys[0]
 
     @property
+    def sentence(self) -> str:
+        """What is said of it, in a line."""
+        return f"{self.kind} {self.key}: {self.text or self.rule}"
+
+    @property
     def place(self) -> str:
         """Where the manifest has it: `jobs.yaml:23:3`; "" where it has not."""
         source = self.source
@@ -123,6 +130,11 @@ class Sheet(NamedTuple):
     def name(self) -> str:
         """What the sheet is about: STACK@TARGET."""
         return f"{self.stack}@{self.target}"
+
+    @property
+    def findings(self) -> list[Row]:
+        """What somebody has to do something about."""
+        return [row for row in self.rows if row.is_finding]
 
 
 #: The order for people: what ends work first, then what stands in the way.

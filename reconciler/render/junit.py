@@ -1,0 +1,100 @@
+"""Plans, drift reports and results as JUnit XML: a testcase per key, which fails where somebody is needed.
+
+Written for the two schemas that are published, that of Ant (the stricter one) and that of the Jenkins xUnit
+plugin: one failure in a testcase at most, and no attribute that only one of them knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as Xml
+
+from reconciler.render.sheet import NONE, Level, Row, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
+from reconciler.render.style import View
+
+if TYPE_CHECKING:
+    from reconciler.core.drift.report import DriftReport
+    from reconciler.core.outcome import Result
+    from reconciler.core.planning.plan import Plan
+
+#: What XML 1.0 has no way to write, not even escaped; most of it was made visible before.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render_plan(plan: Plan, view: View) -> str:
+    """A failure for each key in conflict, blocked or unknown."""
+    return _render(sheet_of_plan(plan, view), "plan")
+
+
+def render_drift(report: DriftReport, view: View) -> str:
+    """A failure for each key that has drifted."""
+    return _render(sheet_of_drift(report, view), "drift")
+
+
+def render_result(result: Result, view: View) -> str:
+    """A failure for each key of which an action failed, or was not to be had."""
+    return _render(sheet_of_result(result, view), "apply")
+
+
+def _render(sheet: Sheet, suite: str) -> str:
+    findings: dict[str, list[Row]] = {}
+    for row in sheet.findings:
+        findings.setdefault(row.key, []).append(row)
+    about = f"{suite}.{sheet.name}"
+    attributes = {
+        "id": "0",
+        "package": "reconciler",
+        "name": about,
+        # Neither schema takes a zone.
+        "timestamp": sheet.created_at.removesuffix("Z"),
+        "hostname": "localhost",
+        "tests": str(len(sheet.keys)),
+        "failures": str(len(findings)),
+        "errors": "0",
+        "time": "0",
+    }
+    root = Xml.Element("testsuites")
+    top = Xml.SubElement(root, "testsuite", {name: _xml(value) for name, value in attributes.items()})
+    Xml.SubElement(top, "properties")
+    for key in sheet.keys:
+        case = Xml.SubElement(top, "testcase", {"name": _xml(key), "classname": _xml(about), "time": "0"})
+        if rows := findings.get(key):
+            _add_failure(case, rows)
+    Xml.SubElement(top, "system-out").text = _xml(_output(sheet))
+    Xml.SubElement(top, "system-err").text = _xml(_warnings(sheet))
+    Xml.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
+
+
+def _add_failure(case: Xml.Element, rows: Sequence[Row]) -> None:
+    """One failure of all that is wrong with a key: its reason, and where the manifest has it."""
+    kinds = dict.fromkeys(f"{row.kind}: {row.rule}" if row.rule != row.kind else row.kind for row in rows)
+    message = "; ".join(row.text or row.rule for row in rows)
+    attributes = {"type": ", ".join(kinds), "message": message}
+    failure = Xml.SubElement(case, "failure", {name: _xml(value) for name, value in attributes.items()})
+    lines = []
+    for row in rows:
+        lines.append(row.sentence)
+        lines += [f"  --> {row.place}"] if row.place else []
+        lines += [f"  {field.path}: {field.before or NONE} -> {field.after or NONE}" for field in row.changes]
+    failure.text = _xml("\n".join(lines))
+
+
+def _output(sheet: Sheet) -> str:
+    """What is said of each key, as it is in no failure, and the last line of the text."""
+    rows = sorted(sheet.rows, key=lambda row: row.key)
+    return "\n".join([*(row.sentence for row in rows), sheet.last_line])
+
+
+def _warnings(sheet: Sheet) -> str:
+    words = {Level.ERROR: "refused", Level.WARNING: "warning"}
+    return "\n".join(
+        f"{words[note.level]}: {note.key + ': ' if note.key else ''}{note.what}: {note.why}"
+        for note in sheet.notes
+    )
+
+
+def _xml(text: str) -> str:
+    return _FORBIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -1,0 +1,189 @@
+"""JUnit XML and SARIF are valid by the schemas that others publish, and say what is wrong, why and where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import jsonschema
+import pytest
+import xmlschema
+
+from reconciler.core.outcome import Outcome, Result, Status
+from reconciler.core.planning.plan import Action, Plan
+from reconciler.render import Content, render
+from reconciler.render.style import View
+from tests.render.test_golden import drifted, every_action
+from tests.render.test_markdown import a_plan, an_action
+
+SCHEMAS = Path(__file__).parent / "schemas"
+
+
+@pytest.fixture(scope="module")
+def junit_schema() -> xmlschema.XMLSchema:
+    return xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
+
+
+@pytest.fixture(scope="module")
+def sarif_schema() -> jsonschema.Draft4Validator:
+    return jsonschema.Draft4Validator(json.loads((SCHEMAS / "sarif-2.1.0-rtm.5.json").read_text()))
+
+
+def a_result() -> tuple[Result, Plan]:
+    plan = every_action()
+    actions = {action.key: action for action in plan.actions}
+    outcomes = (
+        Outcome(actions["create"], Status.DONE, job="id"),
+        Outcome(actions["update"], Status.FAILED, message="full (ModelArts.2815)"),
+        Outcome(actions["blocked"], Status.SKIPPED, actions["blocked"].detail),
+        Outcome(actions["defer"], Status.SKIPPED, actions["defer"].detail),
+    )
+    return Result(outcomes), plan
+
+
+def rendered(content: Content, format_: str) -> str:
+    if content is Content.PLAN:
+        return render(content, every_action(), format_, View())
+    if content is Content.DRIFT:
+        return render(content, drifted(), format_, View())
+    result, plan = a_result()
+    return render(content, result, format_, View(plan=plan))
+
+
+def suite_of(text: str) -> Xml.Element:
+    suite = Xml.fromstring(text.encode()).find("testsuite")
+    assert suite is not None
+    return suite
+
+
+def failures_of(text: str) -> dict[str, Xml.Element]:
+    cases = suite_of(text).iter("testcase")
+    return {case.attrib["name"]: failure for case in cases for failure in case.iter("failure")}
+
+
+@pytest.mark.parametrize("content", Content)
+def test_junit_is_valid(content: Content, junit_schema: xmlschema.XMLSchema) -> None:
+    junit_schema.validate(rendered(content, "junit"))
+
+
+@pytest.mark.parametrize("content", Content)
+def test_junit_has_what_the_stricter_schema_of_ant_asks_for(content: Content) -> None:
+    """windyroad/JUnit-Schema: one failure in a testcase, these attributes, these elements in order."""
+    suite = suite_of(rendered(content, "junit"))
+    names = [child.tag for child in suite]
+    assert names == ["properties", *["testcase"] * (len(names) - 3), "system-out", "system-err"]
+    assert suite.attrib.keys() == {
+        *("id", "package", "name", "timestamp", "hostname", "tests", "failures", "errors", "time")
+    }
+    for case in suite.iter("testcase"):
+        assert case.attrib.keys() == {"name", "classname", "time"}
+        assert len(case) <= 1
+        assert all(failure.attrib.keys() == {"type", "message"} for failure in case)
+
+
+@pytest.mark.parametrize("content", Content)
+def test_junit_counts_what_it_holds(content: Content) -> None:
+    suite = suite_of(rendered(content, "junit"))
+    assert int(suite.attrib["tests"]) == len(suite.findall("testcase"))
+    assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure"))
+
+
+def test_junit_has_a_testcase_per_key() -> None:
+    cases = suite_of(rendered(Content.PLAN, "junit")).findall("testcase")
+    assert [case.attrib["name"] for case in cases] == [action.key for action in every_action().actions]
+
+
+def test_junit_has_a_testcase_for_each_key_that_has_not_drifted() -> None:
+    cases = suite_of(rendered(Content.DRIFT, "junit")).findall("testcase")
+    assert [c.attrib["name"] for c in cases] == ["ahead", "done", "edited", "failed", "gone", "orphan"]
+
+
+def test_junit_fails_where_somebody_is_needed() -> None:
+    failures = failures_of(rendered(Content.PLAN, "junit"))
+    assert {key: failure.attrib["type"] for key, failure in failures.items()} == {
+        "blocked": "blocked: protected",
+        "conflict": "conflict: would_lose_work",
+        "unknown": "unknown: unreadable",
+    }
+    assert "jobs.yaml:10:3" in (failures["blocked"].text or "")
+
+
+def test_junit_fails_for_each_drift() -> None:
+    failures = failures_of(rendered(Content.DRIFT, "junit"))
+    assert {key: failure.attrib["type"] for key, failure in failures.items()} == {
+        "edited": "modified",
+        "failed": "failed",
+        "gone": "missing",
+        "orphan": "orphaned",
+    }
+    assert "jobs.yaml:20:3" in (failures["edited"].text or "")
+
+
+def test_junit_fails_for_each_action_that_failed() -> None:
+    failures = failures_of(rendered(Content.RESULT, "junit"))
+    assert failures.keys() == {"update", "blocked"}
+    assert "ModelArts.2815" in failures["update"].attrib["message"]
+
+
+def test_junit_has_one_testcase_for_several_actions_of_a_key() -> None:
+    twice = [an_action(Action.BLOCKED, 1), an_action(Action.BLOCKED, 1, detail="for another reason")]
+    suite = suite_of(render(Content.PLAN, a_plan(twice), "junit", View()))
+    (failure,) = suite.findall("testcase/failure")
+    assert failure.attrib["message"] == "the words that say why; for another reason"
+
+
+def results_of(text: str) -> list[dict[str, Any]]:
+    (run,) = json.loads(text)["runs"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert all(rules[result["ruleIndex"]] == result["ruleId"] for result in run["results"])
+    return list(run["results"])
+
+
+@pytest.mark.parametrize("content", Content)
+def test_sarif_is_valid(content: Content, sarif_schema: jsonschema.Draft4Validator) -> None:
+    sarif_schema.validate(json.loads(rendered(content, "sarif")))
+
+
+def test_sarif_has_a_result_where_somebody_is_needed() -> None:
+    results = results_of(rendered(Content.PLAN, "sarif"))
+    assert [(one["ruleId"], one["level"]) for one in results] == [
+        ("protected", "error"),
+        ("would_lose_work", "error"),
+        ("unreadable", "error"),
+    ]
+    assert results[0]["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "jobs.yaml"},
+        "region": {"startLine": 10, "startColumn": 3},
+    }
+
+
+def test_sarif_has_a_result_per_drift() -> None:
+    results = results_of(rendered(Content.DRIFT, "sarif"))
+    assert [one["ruleId"] for one in results] == ["modified", "failed", "missing", "orphaned"]
+    assert {one["level"] for one in results} == {"warning"}
+
+
+@pytest.mark.parametrize(
+    ("file", "uri"),
+    [
+        ("stacks/a b.yaml", "stacks/a%20b.yaml"),
+        ("a:b.yaml", "a%3Ab.yaml"),
+        ("100%.yaml", "100%25.yaml"),
+        ("/srv/jobs.yaml", "file:///srv/jobs.yaml"),
+        ("训练.yaml", "%E8%AE%AD%E7%BB%83.yaml"),
+    ],
+)
+def test_sarif_names_a_file_as_a_uri(file: str, uri: str) -> None:
+    source = {"file": file, "line": 1, "column": 1}
+    action = an_action(Action.BLOCKED, 1).model_dump() | {"source": source}
+    plan = a_plan([type(an_action(Action.BLOCKED, 1)).model_validate(action)])
+    (result,) = results_of(render(Content.PLAN, plan, "sarif", View()))
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == uri
+
+
+def test_sarif_message_makes_no_link() -> None:
+    plan = a_plan([an_action(Action.BLOCKED, 1, detail="[click](https://example.com)")])
+    (result,) = results_of(render(Content.PLAN, plan, "sarif", View()))
+    assert "](" not in result["message"]["text"]
