@@ -47,6 +47,7 @@ FORMATS: dict[str, Format] = {
     "github": Format("github", _OF_JOBS, redacts=True, is_whole=True),
     "junit": Format("junit", _OF_JOBS, redacts=True, is_whole=True),
     "sarif": Format("sarif", _OF_JOBS, redacts=True, is_whole=True),
+    "html": Format("html", _OF_JOBS, redacts=True, is_whole=True),
 }
 
 

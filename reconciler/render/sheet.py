@@ -56,7 +56,8 @@ class Row(NamedTuple):
 
     `kind` is the action, the class of drift or the status, `rule` the word of a closed list that says why,
     `words` the kind as people read it. `is_finding` says that somebody has to do something about it. Where
-    there is no room, what `is_cut_first` is left out first, and what `must_stay` last.
+    there is no room, what `is_cut_first` is left out first, and what `must_stay` last. For people, rows
+    of a low `rank` come first.
     """
 
     keys: tuple[str, ...]
@@ -75,6 +76,7 @@ class Row(NamedTuple):
     must_stay: bool = False
     is_cut_first: bool = False
     is_quiet: bool = False
+    rank: int = 0
 
     @property
     def key(self) -> str:
@@ -204,6 +206,7 @@ def _row_of_action(actions: Sequence[PlannedAction], explanation: str, clean: _C
         must_stay=ends_work or traits.stands_in_the_way,
         is_cut_first=traits.is_executed and not ends_work,
         is_quiet=action.action is Action.KEEP and not action.ended_badly,
+        rank=_ACTION_ORDER.index(action.action),
     )
 
 
@@ -284,7 +287,7 @@ def _row_of_drift(entry: Drift, clean: _Clean) -> Row:
 
 def _row_of_pending(entry: Pending, clean: _Clean) -> Row:
     text = clean(entry.detail)
-    return Row((clean(entry.key),), "pending", "pending", ">", "blue", "pending", "", text)
+    return Row((clean(entry.key),), "pending", "pending", ">", "blue", "pending", "", text, rank=1)
 
 
 def sheet_of_result(result: Result, view: View) -> Sheet:
@@ -309,7 +312,7 @@ def _result_as_sheet(result: Result, view: View, clean: _Clean) -> Sheet:
         created_at=clean(plan.created_at) if plan else "",
         version=clean(plan.reconciler_version) if plan else "",
         rows=rows,
-        folded=tuple(sorted(rows, key=lambda row: (not row.is_finding, row.kind == Status.SKIPPED))),
+        folded=tuple(sorted(rows, key=lambda row: row.rank)),
         keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
         digest=view.digest,
     )
@@ -330,6 +333,7 @@ def _row_of_outcome(outcome: Outcome, clean: _Clean) -> Row:
         symbol=action.symbol,
         colour="red" if is_bad else ACTIONS[action.action].colour,
         rule=action.reason.value if status is Status.SKIPPED else status.value,
+        rank=0 if is_bad else 2 if status is Status.SKIPPED else 1,
         revision=f"r{shown.revision}" if shown else "",
         text=clean(said),
         source=_source(action.source, clean),
@@ -349,6 +353,7 @@ def _row_of_wait(waited: Waited, at_s: float, clean: _Clean) -> Row:
         symbol="!" if is_bad else "=",
         colour="red" if is_bad else "green",
         rule=waited.end.value,
+        rank=0 if is_bad else 1,
         revision="",
         text=clean(f"waited for: {waited.describe(at_s)}".rstrip(": ")),
         level=Level.ERROR if is_bad else Level.NONE,

@@ -1,0 +1,75 @@
+"""Plans, drift reports and results as one HTML page that loads nothing.
+
+The template, the style and the script are the files in `page/`. jinja2 escapes every text; beyond that the
+page allows no script and no style but these two, by their hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from jinja2 import Environment, StrictUndefined, Template
+
+from reconciler.render.sheet import NONE, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
+from reconciler.render.style import View
+
+if TYPE_CHECKING:
+    from reconciler.core.drift.report import DriftReport
+    from reconciler.core.outcome import Result
+    from reconciler.core.planning.plan import Plan
+
+_FILES = Path(__file__).parent / "page"
+
+
+def render_plan(plan: Plan, view: View) -> str:
+    """A page with a row per action, what ends work first."""
+    return _render(sheet_of_plan(plan, view))
+
+
+def render_drift(report: DriftReport, view: View) -> str:
+    """A page with a row per drift, and per key whose manifest is ahead."""
+    return _render(sheet_of_drift(report, view))
+
+
+def render_result(result: Result, view: View) -> str:
+    """A page with a row per action and per wait, what failed first."""
+    return _render(sheet_of_result(result, view))
+
+
+class _Inline(NamedTuple):
+    """A style or a script of ours, and the hash by which the page allows it."""
+
+    text: str
+    csp: str
+
+    @classmethod
+    def of(cls, name: str) -> _Inline:
+        text = (_FILES / name).read_text(encoding="utf-8")
+        digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        return cls(text, f"sha256-{digest}")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string((_FILES / "page.html").read_text(encoding="utf-8"))
+
+
+def _render(sheet: Sheet) -> str:
+    style, script = _Inline.of("page.css"), _Inline.of("page.js")
+    page = _template().render(
+        sheet=sheet,
+        rows=sorted(sheet.rows, key=lambda row: row.rank),
+        none_word=NONE,
+        style=style.text,
+        style_hash=style.csp,
+        script=script.text,
+        script_hash=script.csp,
+    )
+    return f"{page}\n"

@@ -1,0 +1,172 @@
+"""A headless Chromium, driven over a pipe by the DevTools protocol: nothing else has to be installed.
+
+Source: https://chromedevtools.github.io/devtools-protocol/
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_SWITCHES = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--remote-debugging-pipe",
+)
+_PATIENCE_S = 30.0
+
+
+def installed() -> str | None:
+    """The program, if this machine has one."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Page:
+    """A tab; `requests` are the addresses that it asked for, `errors` what its console complains of."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser, self._session = browser, session
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol."""
+        return self._browser.call(method, parameters, self._session)
+
+    def open(self, address: str) -> None:
+        """Go there, and wait until it is loaded."""
+        self._browser.events.clear()
+        self.call("Page.navigate", url=address)
+        self._browser.wait_for("Page.loadEventFired")
+
+    def run(self, script: str) -> Any:
+        """Evaluate an expression; its value comes back as JSON."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Press a key, and let it go."""
+        about = {"key": key, "windowsVirtualKeyCode": code}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **about, **({"text": text} if text else {}))
+        self.call("Input.dispatchKeyEvent", type="keyUp", **about)
+
+    def emulate(self, scheme: str, media: str = "screen") -> None:
+        """Prefer `light` or `dark`."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", media=media, features=features)
+
+    @property
+    def requests(self) -> list[str]:
+        """What was asked for since the page was opened."""
+        self.run("0")  # what was sent before has been told by now
+        sent = (e["params"] for e in self._browser.events if e["method"] == "Network.requestWillBeSent")
+        return [one["request"]["url"] for one in sent]
+
+    @property
+    def errors(self) -> list[str]:
+        """What the console says: a script that failed, or what the page's policy refused."""
+        self.run("0")
+        return [
+            json.dumps(event["params"])
+            for event in self._browser.events
+            if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
+        ]
+
+
+class Browser:
+    """The program at the other end of two pipes."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self._reader, self._writer, self._buffer, self._number = reader, writer, b"", 0
+        self.events: list[dict[str, Any]] = []
+        os.set_blocking(reader, False)
+
+    def page(self) -> Page:
+        """Open a tab."""
+        target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
+        session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        return Page(self, session)
+
+    def call(self, method: str, parameters: dict[str, Any], session: str | None = None) -> dict[str, Any]:
+        """Send a command, and wait for its answer."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        message |= {"sessionId": session} if session else {}
+        os.write(self._writer, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer["error"]
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def wait_for(self, method: str) -> None:
+        """Wait for an event."""
+        while not any(event["method"] == method for event in self.events):
+            self._read()
+
+    def _read(self) -> dict[str, Any]:
+        """The next message; an event is kept, too."""
+        ends_at = time.monotonic() + _PATIENCE_S
+        while b"\0" not in self._buffer:
+            assert time.monotonic() < ends_at, "the browser does not answer"
+            try:
+                read = os.read(self._reader, 1 << 20)
+            except BlockingIOError:
+                time.sleep(0.002)
+                continue
+            assert read, "the browser has ended"
+            self._buffer += read
+        text, _, self._buffer = self._buffer.partition(b"\0")
+        message: dict[str, Any] = json.loads(text)
+        if "method" in message:
+            self.events.append(message)
+        return message
+
+
+@contextmanager
+def started(program: str, profile: Path) -> Iterator[Browser]:
+    """Run a browser that has a profile of its own, until the block ends."""
+    from_us, to_browser = os.pipe()
+    from_browser, to_us = os.pipe()
+    arguments = (*_SWITCHES, f"--user-data-dir={profile}", "about:blank")
+
+    def at_their_places() -> None:
+        """The protocol is spoken on the descriptors 3 and 4, whatever they are in this process."""
+        kept = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (from_us, to_us)]
+        for place, one in enumerate(kept, 3):
+            os.dup2(one, place)
+
+    process = subprocess.Popen(
+        [program, *arguments],
+        pass_fds=(3, 4),
+        preexec_fn=at_their_places,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(from_us)
+    os.close(to_us)
+    try:
+        yield Browser(from_browser, to_browser)
+    finally:
+        process.terminate()
+        process.wait(10)
+        os.close(from_browser)
+        os.close(to_browser)

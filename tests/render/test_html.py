@@ -1,0 +1,229 @@
+"""The page: what is in it, and, in a headless Chromium, what a reader can do with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.planning.plan import Action
+from reconciler.render import Content, render
+from reconciler.render.style import View
+from tests.render.browser import Page, installed, started
+from tests.render.test_golden import drifted, every_action
+from tests.render.test_markdown import a_plan, an_action
+
+PAGE = Path(__file__).parents[2] / "reconciler" / "render" / "page"
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page_text() -> str:
+    return render(Content.PLAN, every_action(), "html", View())
+
+
+def test_row_per_action_in_the_order_of_what_ends_work_first(page_text: str) -> None:
+    rows = [row for row in Elements(page_text).named("tr") if "data-key" in row]
+    assert {(row["data-key"], row["data-action"]) for row in rows} == {
+        (action.key, action.action.value) for action in every_action().actions
+    }
+    assert [row["data-action"] for row in rows[:5]] == [
+        *("terminate", "replace", "replace", "conflict", "blocked")
+    ]
+
+
+def test_row_per_drift() -> None:
+    rows = Elements(render(Content.DRIFT, drifted(), "html", View())).named("tr")
+    assert [(row["data-key"], row["data-action"]) for row in rows if "data-key" in row] == [
+        *((entry.key, entry.class_.value) for entry in drifted().drift),
+        ("ahead", "pending"),
+    ]
+
+
+def test_changes_unfold(page_text: str) -> None:
+    changed = [action for action in every_action().actions if action.changes]
+    assert len(Elements(page_text).named("details")) == len(changed)
+
+
+def test_page_refers_to_nothing_outside_of_it(page_text: str) -> None:
+    elements = Elements(page_text)
+    named = {name for _, attributes in elements.found for name in attributes}
+    assert named & {"src", "href", "srcset", "action", "style", "background", "data", "poster"} == set()
+    assert not [tag for tag, _ in elements.found if tag in ("link", "img", "iframe", "object", "base")]
+    assert "url(" not in page_text
+    assert "@import" not in page_text
+
+
+def test_page_allows_only_its_own_script_and_style(page_text: str) -> None:
+    (policy,) = (meta["content"] for meta in Elements(page_text).named("meta") if "http-equiv" in meta)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+# ── contrast, by the colours of the style ───────────────────────────────────────────────────────────
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """How much two colours differ. Source: WCAG 2.2, "contrast ratio"."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["light", "dark", "print"])
+def test_every_colour_of_text_is_readable_on_every_background(number: int) -> None:
+    style = (PAGE / "page.css").read_text(encoding="utf-8")
+    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", style.split(":root")[number + 1]))
+    assert len(colours) >= 10
+    for name, colour in colours.items():
+        if name not in ("back", "panel", "line"):
+            assert contrast(colour, colours["back"]) >= 4.5, name
+            assert contrast(colour, colours["panel"]) >= 4.5, name
+
+
+# ── in a browser ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def browser_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A tab of one browser for all of these tests."""
+    program = installed()
+    if program is None:
+        pytest.skip("needs Chromium (Debian: apt install chromium)")
+    with started(program, tmp_path_factory.mktemp("profile")) as browser:
+        yield browser.page()
+
+
+@pytest.fixture
+def opened(browser_page: Page, tmp_path: Path) -> Page:
+    """The plan of every action, opened as a file, with one key that holds markup."""
+    hostile = an_action(Action.BLOCKED, 1, detail="<img src=x onerror=window.harmed=1>")
+    hostile = hostile.model_copy(update={"key": "<script>window.harmed=1</script>"})
+    plan = a_plan([*every_action().actions, hostile])
+    file = tmp_path / "plan.html"
+    file.write_text(render(Content.PLAN, plan, "html", View()), encoding="utf-8")
+    browser_page.emulate("light")
+    browser_page.open(file.as_uri())
+    return browser_page
+
+
+_SHOWN = "[...document.querySelectorAll('tr[data-key]')].filter(r => r.offsetHeight).map(r => r.dataset.key)"
+
+
+def shown(page: Page) -> list[str]:
+    found: list[str] = page.run(_SHOWN)
+    return found
+
+
+def type_filter(page: Page, text: str) -> None:
+    script = f"f = document.getElementById('filter'); f.value = {text!r}; f.dispatchEvent(new Event('input'))"
+    page.run(script)
+
+
+def test_nothing_is_fetched_and_nothing_from_outside_runs(opened: Page) -> None:
+    assert [address.rpartition("/")[2] for address in opened.requests] == ["plan.html"]
+    assert opened.errors == []
+    assert opened.run("window.harmed") is None
+    assert len(shown(opened)) == len(every_action().actions) + 1
+
+
+def test_filter_shows_rows_that_have_all_words(opened: Page) -> None:
+    type_filter(opened, "replace discards")
+    assert shown(opened) == ["replace", "replace-first"]
+    assert opened.run("document.getElementById('shown').value") == "2 of 12"
+    type_filter(opened, "no such job")
+    assert shown(opened) == []
+    type_filter(opened, "")
+    assert len(shown(opened)) == 12
+
+
+def test_changes_fold_and_unfold(opened: Page) -> None:
+    how_many = "document.querySelectorAll('details[open]').length"
+    assert opened.run(how_many) == 0
+    opened.run("document.getElementById('unfold').click()")
+    everything = opened.run("document.querySelectorAll('details').length")
+    assert opened.run(how_many) == everything > 0
+    opened.run("document.getElementById('fold').click()")
+    assert opened.run(how_many) == 0
+
+
+def test_keyboard_reaches_the_filter_the_buttons_and_each_fold(opened: Page) -> None:
+    opened.press("/", 191, "/")
+    assert opened.run("document.activeElement.id") == "filter"
+    for letter in "terminate":
+        opened.press(letter, ord(letter.upper()), letter)
+    assert "terminate" in shown(opened)
+    assert "create" not in shown(opened)
+    opened.press("Escape", 27)
+    assert len(shown(opened)) == 12
+    reached = []
+    for _ in range(3):
+        opened.press("Tab", 9)
+        reached.append(opened.run("document.activeElement.id || document.activeElement.tagName"))
+    assert reached == ["unfold", "fold", "SUMMARY"]
+    opened.press("Enter", 13, "\r")
+    assert opened.run("document.activeElement.parentElement.open") is True
+
+
+_CONTRASTS = """
+[...document.querySelectorAll('body *')].filter(e => e.offsetHeight && [...e.childNodes].some(
+  n => n.nodeType === 3 && n.textContent.trim())).map(e => {
+    let at = e, back = 'rgba(0, 0, 0, 0)';
+    while (back === 'rgba(0, 0, 0, 0)' && at) {
+      back = getComputedStyle(at).backgroundColor;
+      at = at.parentElement;
+    }
+    return [e.tagName, getComputedStyle(e).color, back];
+})
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(opened: Page, scheme: str) -> None:
+    opened.emulate(scheme)
+    opened.run("document.getElementById('unfold').click()")
+    found: list[list[Any]] = opened.run(_CONTRASTS)
+    assert len(found) > 50
+    backs = set()
+    for tag, colour, back in found:
+        assert contrast(_hex(colour), _hex(back)) >= 4.5, (tag, colour, back)
+        backs.add(_hex(back))
+    assert ("#ffffff" in backs) is (scheme == "light")
+
+
+def _hex(colour: str) -> str:
+    red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def test_print_shows_all_changes_and_no_controls(opened: Page) -> None:
+    opened.run("window.dispatchEvent(new Event('beforeprint'))")
+    opened.emulate("light", "print")
+    assert opened.run("document.querySelectorAll('details:not([open])').length") == 0
+    assert opened.run("document.querySelector('.controls').offsetHeight") == 0
+    opened.run("window.dispatchEvent(new Event('afterprint'))")
+    assert opened.run("document.querySelectorAll('details[open]').length") == 0
