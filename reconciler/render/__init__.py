@@ -44,10 +44,10 @@ FORMATS: dict[str, Format] = {
     "text": Format("text", frozenset(Content)),
     "json": Format("json", frozenset({Content.PLAN, Content.DRIFT, Content.REVIEW}), redacts=True),
     "markdown": Format("markdown", _OF_JOBS, redacts=True, is_whole=True),
+    "html": Format("html", _OF_JOBS, redacts=True, is_whole=True),
     "github": Format("github", _OF_JOBS, redacts=True, is_whole=True),
     "junit": Format("junit", _OF_JOBS, redacts=True, is_whole=True),
     "sarif": Format("sarif", _OF_JOBS, redacts=True, is_whole=True),
-    "html": Format("html", _OF_JOBS, redacts=True, is_whole=True),
 }
 
 

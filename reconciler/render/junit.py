@@ -85,7 +85,7 @@ def _add_failure(case: Xml.Element, rows: Sequence[Row]) -> None:
 def _output(sheet: Sheet) -> str:
     """What is said of each key, as it is in no failure, and the last line of the text."""
     rows = sorted(sheet.rows, key=lambda row: row.key)
-    return "\n".join([*(row.sentence for row in rows), sheet.last_line])
+    return "\n".join([*(row.sentence for row in rows), *sheet.sums, sheet.last_line])
 
 
 def _warnings(sheet: Sheet) -> str:

@@ -65,6 +65,7 @@ def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
     head = [
         f"<!-- reconciler: {sheet.name.replace('>', '&gt;')} -->",
         f"**{sheet.last_line}**",
+        *sheet.sums,
         "",
         f"{sheet.title} of stack {code(sheet.stack)} on {code(sheet.target)} ({prose(sheet.where)})",
         "",

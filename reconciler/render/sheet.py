@@ -7,19 +7,21 @@ service; each format still escapes what is special to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.drift.entry import DriftClass
 from reconciler.core.outcome import Status, WaitEnd, spell_status
-from reconciler.core.planning.groups import fold
+from reconciler.core.planning.groups import Group, few, fold, fold_alike, without_name
 from reconciler.core.planning.plan import ACTIONS, Action, Change, PlannedAction, Source, TargetIdentity
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.style import View
 from reconciler.render.text import render_drift as drift_text
 from reconciler.render.text import render_result as result_text
+from reconciler.render.text import sums_of, what_starts
 
 if TYPE_CHECKING:
     from reconciler.core.diagnostic import Diagnostic
@@ -110,7 +112,7 @@ class Sheet(NamedTuple):
 
     `rows` has one row per job in the order of the document, `folded` the same with what is alike put
     together, what ends work first; `keys` are all keys that were looked at, and `counts` those of the
-    summary. `last_line` is the last line of the text.
+    summary. `last_line` is the last line of the text, and `sums` what a plan throws away and may cost.
     """
 
     title: str
@@ -126,6 +128,7 @@ class Sheet(NamedTuple):
     folded: tuple[Row, ...]
     keys: tuple[str, ...]
     notes: tuple[Note, ...] = ()
+    sums: tuple[str, ...] = ()
     digest: str = ""
 
     @property
@@ -162,9 +165,9 @@ def sheet_of_plan(plan: Plan, view: View) -> Sheet:
 
 
 def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
-    rows = tuple(_row_of_action((action,), action.explanation, clean) for action in plan.actions)
+    rows = tuple(_row_of_action(Group((action,)), clean) for action in plan.actions)
     in_order = sorted(plan.actions, key=lambda action: _ACTION_ORDER.index(action.action))
-    folded = [_row_of_action(group.actions, group.explanation, clean) for group in fold(in_order)]
+    folded = [_row_of_action(group, clean) for group in fold(in_order)]
     return Sheet(
         title="Plan",
         stack=clean(plan.stack),
@@ -178,14 +181,15 @@ def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
         rows=rows,
         folded=tuple(folded),
         keys=tuple(dict.fromkeys(row.key for row in rows)),
+        sums=tuple(map(clean, sums_of(plan))),
         notes=(*_refusals(plan.refusals, clean), *_warnings(plan.warnings, clean)),
         digest=view.digest,
     )
 
 
-def _row_of_action(actions: Sequence[PlannedAction], explanation: str, clean: _Clean) -> Row:
+def _row_of_action(group: Group, clean: _Clean) -> Row:
     """A row for an action, or for several with the same change."""
-    action, traits = actions[0], actions[0].traits
+    actions, action, traits = group.actions, group.first, group.first.traits
     shown = action.after or action.before
     needs_help = traits.stands_in_the_way or action.action is Action.UNKNOWN
     ends_work = traits.stops_a_job
@@ -197,8 +201,8 @@ def _row_of_action(actions: Sequence[PlannedAction], explanation: str, clean: _C
         colour=traits.colour,
         rule=action.reason.value,
         revision=f"r{shown.revision}" if shown and len(actions) == 1 else "",
-        text=clean(explanation),
-        starts=clean(action.starts),
+        text=clean(group.explanation),
+        starts=clean(_starts(actions)),
         changes=tuple(_field(change, clean) for change in action.changes),
         source=_source(action.source, clean),
         level=Level.ERROR if needs_help else Level.WARNING if ends_work else Level.NONE,
@@ -208,6 +212,14 @@ def _row_of_action(actions: Sequence[PlannedAction], explanation: str, clean: _C
         is_quiet=action.action is Action.KEEP and not action.ended_badly,
         rank=_ACTION_ORDER.index(action.action),
     )
+
+
+def _starts(actions: Sequence[PlannedAction]) -> str:
+    """What actions start, and what it costs: of several the most frequent ones."""
+    counts = Counter(filter(None, map(what_starts, actions)))
+    if len(counts) < 2:
+        return "".join(counts)
+    return few([f"{count} {'job' if count == 1 else 'jobs'}: {text}" for text, count in counts.most_common()])
 
 
 def _source(source: Source | None, clean: _Clean) -> Source | None:
@@ -259,7 +271,7 @@ def _drift_as_sheet(report: DriftReport, clean: _Clean) -> Sheet:
         created_at=clean(report.created_at),
         version=clean(report.reconciler_version),
         rows=tuple(rows),
-        folded=tuple(rows),
+        folded=_folded(rows),
         keys=tuple(sorted(set(map(clean, found)))),
         notes=tuple(_warnings(report.warnings, clean)),
     )
@@ -312,7 +324,7 @@ def _result_as_sheet(result: Result, view: View, clean: _Clean) -> Sheet:
         created_at=clean(plan.created_at) if plan else "",
         version=clean(plan.reconciler_version) if plan else "",
         rows=rows,
-        folded=tuple(sorted(rows, key=lambda row: row.rank)),
+        folded=_folded(rows),
         keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
         digest=view.digest,
     )
@@ -360,6 +372,24 @@ def _row_of_wait(waited: Waited, at_s: float, clean: _Clean) -> Row:
         is_finding=is_bad,
         must_stay=is_bad,
     )
+
+
+def _folded(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows in the order for people, with those that say the same of many jobs put together."""
+    in_order = sorted(rows, key=lambda row: row.rank)
+    return tuple(_as_one(group) for group in fold_alike(in_order, _look))
+
+
+def _look(row: Row) -> Hashable:
+    return row.kind, row.symbol, row.rule, without_name(row.text, row.key), row.changes
+
+
+def _as_one(rows: Sequence[Row]) -> Row:
+    first = rows[0]
+    if len(rows) == 1:
+        return first
+    keys = tuple(row.key for row in rows)
+    return first._replace(keys=keys, text=without_name(first.text, first.key), revision="")
 
 
 def _harmless(make: Callable[[_Clean], Sheet], redact: Callable[[str], str]) -> Sheet:

@@ -47,12 +47,12 @@ def render_plan(plan: Plan, view: View) -> str:
     if shown:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
-    lines += _sums(plan)
+    lines += sums_of(plan)
     lines.append(plan.last_line)
     return "\n".join(lines) + "\n"
 
 
-def _sums(plan: Plan) -> Iterator[str]:
+def sums_of(plan: Plan) -> Iterator[str]:
     """What the plan throws away, and what it may take."""
     if plan.lost_node_hours:
         yield f"Discards {spell_work(plan.lost_node_hours)} of work."
@@ -82,13 +82,13 @@ def _text_of(group: Group) -> GroupText:
         names=[one.key for one in group.actions],
         explanation=group.explanation,
         revisions=[_revision(one) for one in group.actions],
-        starts=[_starts(one) for one in group.actions],
+        starts=[what_starts(one) for one in group.actions],
         changes=action.changes,
         is_cut=group.is_harmless,
     )
 
 
-def _starts(action: PlannedAction) -> str:
+def what_starts(action: PlannedAction) -> str:
     """What an action starts, and what that costs."""
     cost = spell_cost(action.cost) if action.cost is not None else ""
     return "; ".join(part for part in (action.starts, cost) if part)

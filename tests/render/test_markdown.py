@@ -27,9 +27,7 @@ OTHERS = {
 REASONS = STAYING | OTHERS
 
 
-def an_action(
-    kind: Action, number: int, *, name: str = "", detail: str = "the words that say why"
-) -> PlannedAction:
+def an_action(kind: Action, number: int, *, name: str = "", detail: str = "") -> PlannedAction:
     key = f"{kind.value}-{number:04}{name}"
     # Each says something of its own, so that none is folded.
     changes = [
@@ -40,7 +38,7 @@ def an_action(
             "key": key,
             "action": kind,
             "reason": REASONS[kind],
-            "detail": detail,
+            "detail": detail or f"the words that say why {number}",
             "changes": changes if kind in (Action.REPLACE, Action.UPDATE) else [],
         }
     )
@@ -109,7 +107,7 @@ def test_what_does_not_fit_in_full_is_listed_by_key_only() -> None:
     )
     assert shown(text, Action.BLOCKED) == 300
     # What ends work is in full for longest.
-    assert "**`terminate-0199`**: the words that say why" in text
+    assert "**`terminate-0199`**: the words that say why 199" in text
     assert "\nblocked-0299\n" in text
     assert "Left out" not in text
 
