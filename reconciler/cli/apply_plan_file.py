@@ -10,6 +10,7 @@ from typing import Unpack
 from reconciler import reconcile
 from reconciler.cli.context import StackOptions, record_options, runtime
 from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
+from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.terminal.confirmation import confirm, has_terminal
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
@@ -40,6 +41,7 @@ def apply_saved(
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):
             read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
+            final_outputs.about(read.plan.stack, read.plan.target.name)
             read.check_approved(approved)
             plan, context = _opened(read, cleanup, interrupt, options, yes=asked.yes)
             reconcile.check_target(context, plan)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
 from reconciler.backends import clock
+from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.terminal import stray_output
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.reading import reading
@@ -70,7 +71,8 @@ def check_stack(
 
 
 def known(loaded: LoadedStack) -> LoadedStack:
-    """Let the console know the secrets of a stack, and show its warnings."""
+    """Let the console know the secrets of a stack, and the outputs its name; show its warnings."""
+    final_outputs.about(loaded.stack.name, loaded.target_name)
     console.redact.learn(loaded.secrets)
     if loaded.warnings:
         console.diagnostics(loaded.warnings)

@@ -13,6 +13,9 @@ from typing import NoReturn
 
 import click
 
+from reconciler.cli.final_outputs import final_outputs
+from reconciler.core.exit_code import ExitCode, first_of
+
 
 class Stopped(BaseException):
     """A signal came; like KeyboardInterrupt it is no error that anybody should catch on the way."""
@@ -60,6 +63,26 @@ def main(command: click.Command) -> NoReturn:
 
 def run(command: click.Command, args: list[str]) -> int:
     """Run a click command and return its exit code (docs/cli.md, "Exit codes"); nothing is raised."""
+    final_outputs.begin()
+    return _with_final_outputs(_exit_code(command, args), args)
+
+
+def _with_final_outputs(code: int, args: list[str]) -> int:
+    """Write what says how the run ended; where that fails the run has failed, too."""
+    if code == ExitCode.WRONG_USAGE and not final_outputs.is_asked_for:
+        final_outputs.find(args)
+    if not final_outputs.is_asked_for:
+        return code
+    try:
+        final_outputs.finish(code)
+    except (Exception, KeyboardInterrupt, Stopped) as error:
+        from reconciler.cli.exit_codes import of_exception
+
+        return first_of([ExitCode(code), of_exception(error)])
+    return code
+
+
+def _exit_code(command: click.Command, args: list[str]) -> int:
     try:
         if any(not word.startswith("-") for word in args):  # the help alone is our own words
             _learn_secrets()

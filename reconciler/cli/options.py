@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from reconciler.cli.completions import guards, keys, target_names, variable_names
+from reconciler.cli.final_outputs import OutputSpec as OutputSpec
+from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.terminal.console import console
 from reconciler.core.text.duration import parse_duration
 from reconciler.render import Content, formats_of
@@ -144,13 +146,6 @@ class GuardType(ParamType):
     ) -> list[CompletionItem]:
         """The guards."""
         return guards(ctx, incomplete)
-
-
-class OutputSpec(NamedTuple):
-    """A format, and the file that it goes to (None: stdout)."""
-
-    format: str
-    file: Path | None
 
 
 class OutputType(OnePerLine):
@@ -342,6 +337,13 @@ OUT = option(
 )
 
 
+def _note_outputs(
+    ctx: click.Context, param: click.Parameter, value: Sequence[OutputSpec]
+) -> Sequence[OutputSpec]:
+    final_outputs.ask(ctx.info_name or "", value)
+    return value
+
+
 def output(content: Content) -> Sequence[Callable[[Any], Any]]:
     """The options that say in which formats something is shown, and where."""
     return (
@@ -352,6 +354,9 @@ def output(content: Content) -> Sequence[Callable[[Any], Any]]:
             "outputs",
             multiple=True,
             type=OutputType(content),
+            # Before an option that is wrong ends the run, which metrics have to tell.
+            is_eager=True,
+            callback=_note_outputs,
             help=f"Output format ({', '.join(formats_of(content))}), and file unless stdout; repeatable.",
         ),
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reconciler.cli.options import OutputSpec
+from reconciler.cli.final_outputs import OutputSpec, final_outputs
 from reconciler.cli.terminal.console import console
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.outcome import Result
@@ -26,10 +26,8 @@ def show_plan(
 
     `digest` is that of the plan's file, if it has one.
     """
-    view = View(show_keep=show_keep, digest=digest)
-    for spec in outputs:
-        _write(spec, _rendered(Content.PLAN, plan, spec, view))
-    _tell_github(Content.PLAN, plan, outputs, view)
+    final_outputs.about(plan.stack, plan.target.name)
+    _show(Content.PLAN, plan, outputs, View(show_keep=show_keep, digest=digest))
     if plan.refusals:
         console.diagnostics(plan.refusals)
 
@@ -44,15 +42,12 @@ def show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
 
 def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
     """Write a drift report to the outputs, see `requested_outputs`."""
-    for spec in outputs:
-        _write(spec, _rendered(Content.DRIFT, report, spec, View()))
-    _tell_github(Content.DRIFT, report, outputs, View())
+    _show(Content.DRIFT, report, outputs, View())
 
 
 def show_review(review: Review, outputs: Sequence[OutputSpec]) -> None:
     """Write a review to the outputs, see `requested_outputs`."""
-    for spec in outputs:
-        _write(spec, _rendered(Content.REVIEW, review, spec, View()))
+    _show(Content.REVIEW, review, outputs, View())
 
 
 def show_result(
@@ -63,7 +58,8 @@ def show_result(
     On stdout it stands below the plan. A file holds both, or the result alone, as its format says.
     """
     view = View(at_s=at_s, digest=digest, plan=plan)
-    for spec in outputs:
+    final_outputs.show(Content.RESULT, result, view)
+    for spec in _at_once(outputs):
         if spec.format not in formats_of(Content.RESULT):
             continue
         text = _rendered(Content.RESULT, result, spec, view)
@@ -84,6 +80,18 @@ def requested_outputs(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[O
     if not any(spec.file is None for spec in specs):
         specs.insert(0, OutputSpec("text", None))
     return list(dict.fromkeys(specs))
+
+
+def _show(content: Content, value: object, outputs: Sequence[OutputSpec], view: View) -> None:
+    """Write a value to the outputs; those that say how the run ended wait for that."""
+    final_outputs.show(content, value, view)
+    for spec in _at_once(outputs):
+        _write(spec, _rendered(content, value, spec, view))
+    _tell_github(content, value, outputs, view)
+
+
+def _at_once(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
+    return [spec for spec in outputs if not FORMATS[spec.format].is_final]
 
 
 def _rendered(content: Content, value: object, spec: OutputSpec, view: View) -> str:

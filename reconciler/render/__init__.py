@@ -30,13 +30,15 @@ class Format(NamedTuple):
 
     `redacts` says that its module takes secrets out value by value: replacing them in the finished
     text would break it. `is_whole` says that a file holds one value: of an apply the result, which takes the
-    place of the plan; of other formats it holds both.
+    place of the plan; of other formats it holds both. `is_final` says that it is written when
+    the run has ended, also where that failed, and tells how; its module has `render_run`, too.
     """
 
     module: str
     renders: frozenset[Content]
     redacts: bool = False
     is_whole: bool = False
+    is_final: bool = False
 
 
 _OF_JOBS = frozenset({Content.PLAN, Content.DRIFT, Content.RESULT})
@@ -48,6 +50,7 @@ FORMATS: dict[str, Format] = {
     "github": Format("github", _OF_JOBS, redacts=True, is_whole=True),
     "junit": Format("junit", _OF_JOBS, redacts=True, is_whole=True),
     "sarif": Format("sarif", _OF_JOBS, redacts=True, is_whole=True),
+    "prometheus": Format("prometheus", _OF_JOBS, redacts=True, is_whole=True, is_final=True),
 }
 
 
@@ -59,6 +62,11 @@ def formats_of(content: Content) -> list[str]:
 def render(content: Content, value: Any, format_: str, view: View) -> str:
     """Show a plan, a drift report or a result in one of its formats."""
     return _called(FORMATS[format_].module, f"render_{content}", value, view)
+
+
+def render_run(format_: str, view: View) -> str:
+    """Show how a run went, `view.run`, that had nothing else to show."""
+    return str(import_module(f"{__name__}.{FORMATS[format_].module}").render_run(view))
 
 
 def step_outputs(content: Content, value: Any, view: View) -> str:

@@ -28,12 +28,26 @@ PLAIN = Style()
 
 
 @dataclass(frozen=True, slots=True)
+class RunReport:
+    """How a command went, and on which stack and target, as far as it got to know them."""
+
+    command: str
+    stack: str
+    target: str
+    is_success: bool
+    ended_at_s: float
+    duration_s: float
+    notifications_failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """How a value is to be shown. `redact` takes every known secret out of one text.
 
     `verbose` shows whole bodies, and each key by itself. `at_s` is the time, in seconds since 1970, up to
     which what goes on has lasted. `digest` is that of a saved plan, and `plan` the one that a result is of.
-    `directory` is where in its repository the current directory is.
+    `directory` is where in its repository the current directory is, and `run` how the run went, once it has
+    ended.
     """
 
     style: Style = PLAIN
@@ -44,6 +58,7 @@ class View:
     digest: str = ""
     plan: Plan | None = None
     directory: str = ""
+    run: RunReport | None = None
 
     def in_repository(self, file: str) -> str:
         """The name of a file as the repository has it."""
