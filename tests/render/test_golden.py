@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def placed(stack: Stack) -> Stack:
     return replace(stack, jobs={job.key: job for job in jobs})
 
 
+@cache
 def every_action() -> Plan:
     """One of each kind."""
     retry = {"on_failure": "retry"}
@@ -72,6 +74,7 @@ def every_action() -> Plan:
     )
 
 
+@cache
 def drifted() -> DriftReport:
     """Several classes, and something pending."""
     stack = a_stack(a_job("done"), a_job("edited"), a_job("failed"), a_job("gone"), a_job("ahead"))

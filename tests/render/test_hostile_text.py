@@ -1,0 +1,295 @@
+"""Text from the service or a manifest steers nothing that shows it: one corpus, every format and content."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from functools import cache
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import pytest
+from markdown_it import MarkdownIt
+from prometheus_client.parser import text_string_to_metric_families
+
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.drift.report import DriftReport
+from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
+from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.text.sanitize import INVISIBLE
+from reconciler.core.text.secret import REDACTED, Redactor
+from reconciler.render import Content, formats_of, render, render_run, step_outputs
+from reconciler.render.style import RunReport, View
+from tests.render.test_golden import drifted, every_action
+
+CORPUS = {
+    "script": "<script>alert(1)</script>",
+    "attribute": '" onload="alert(1)" \' onload=\'alert(1)',
+    "end of comment": "--> <img src=x onerror=alert(1)> <!--",
+    "end of cdata": "]]> <a/> &amp; &lt;",
+    "end of template": "{{ 7 * 7 }} {% raw %} </details></td></tr></table>",
+    "controls": "a\x00b\x07c\x08d\x0be\x0cf\x1fg\x7fh\x85i\x9bj",
+    "lines": "one\ntwo\r\nthree\rfour\u2028five\u2029six",
+    "terminal": "\x1b[2J\x1b]0;title\x07\x1b[31mred",
+    "github": "::set-output name=has_changes::false",
+    "github on a line": "\n::error::x\n::add-mask::x\n::stop-commands::x",
+    "github escapes": "%0A::error::x%0D%0A::warning::y%25%3A%2C",
+    "github file": "x\nhas_changes=false\nEOF\nghadelimiter_x",
+    "azure": "##vso[task.setvariable variable=x]y ##[error]z",
+    "teamcity": "##teamcity[buildStatus status='FAILURE']",
+    "table": "a | b || c |\n|---|---|",
+    "backticks": "` `` ``` ```` `a` ``b``` ~~~",
+    "fence": "```\n# heading\n```",
+    "emphasis": "*a* **b** _c_ __d__ ~~e~~ # f\n# g\n- h\n> i\n1. j",
+    "links": "[a](https://example.com) ![b](https://example.com/c.png) <https://example.com> www.example.com",
+    "mentions": "@everyone #1 GH-1 owner/repository#2 0123456789abcdef :+1: $x$",
+    "reference": "[a]: https://example.com\n[a][a] \\",
+    "direction": "a\u202eb\u2066c\u200fd\u200be\ufefff\u061c",
+    "tags": "a\U000e0041\U000e007f\u00adb\u3164c",
+    "surrogates": "a\ud800b\udfffc",
+    "noncharacters": "a\ufffeb\uffffc\U0001ffffd",
+    "metrics": '"} 1\nreconciler_run_success{stack="x"} 1 \\',
+    "placeholders": "{0} {} %s %(a)s ${x} $(x)",
+    "paths": "../../etc/passwd:1:2 C:\\x file:///etc/passwd",
+    "long": "x" * 3_000,
+    "empty": "",
+}
+HARMLESS = "word"
+
+
+@cache
+def plan_with(text: str) -> Plan:
+    """The plan of every action, in which each text from outside is this one."""
+    plan = every_action()
+    actions = []
+    # What is compared is known to be Unicode: jobs and manifests that hold anything else are refused.
+    value = text.encode("utf-8", "replace").decode()
+    for number, action in enumerate(plan.actions):
+        changes = [
+            change.model_copy(update={"path": f"a.{value}", "before": {value: value}, "after": [value, 1]})
+            for change in action.changes
+        ]
+        source = action.source and action.source.model_copy(update={"file": f"{text}.yaml"})
+        changed: dict[str, Any] = {"key": f"{number}{text}", "detail": text, "changes": tuple(changes)}
+        if action.desired is not None:
+            changed["desired"] = {"spec": {"resource": {"flavor_id": text}}}
+        for name in ("before", "after"):
+            shown = getattr(action, name)
+            changed[name] = shown and shown.model_copy(update={"name": text})
+        actions.append(action.model_copy(update={**changed, "source": source}))
+    warnings = [
+        one.model_copy(update={"what": f"a{text}", "why": text, "fix": text, "key": text})
+        for one in plan.warnings
+    ]
+    target = {"name": f"t{text}", "endpoint": f"https://{text}", "project_id": text}
+    return plan.model_copy(
+        update={
+            "actions": tuple(actions),
+            "warnings": tuple(warnings),
+            "target": plan.target.model_copy(update=target),
+            "refusals": (Diagnostic(f"refused{text}", text, text),),
+        }
+    )
+
+
+@cache
+def drift_with(text: str) -> DriftReport:
+    report = drifted()
+    drift = []
+    value = text.encode("utf-8", "replace").decode()
+    for number, entry in enumerate(report.drift):
+        changes = [
+            change.model_copy(update={"path": f"a.{value}", "before": value, "after": value})
+            for change in entry.changes
+        ]
+        source = entry.source and entry.source.model_copy(update={"file": f"{text}.yaml"})
+        changed = {"key": f"{number}{text}", "detail": text, "since": text, "changes": tuple(changes)}
+        drift.append(entry.model_copy(update={**changed, "source": source}))
+    pending = [one.model_copy(update={"key": f"p{text}", "detail": text}) for one in report.pending]
+    target = report.target.model_copy(update={"name": f"t{text}"})
+    changed_report = {"drift": tuple(drift), "pending": tuple(pending), "target": target}
+    return report.model_copy(update={**changed_report, "keys": tuple(entry.key for entry in drift)})
+
+
+@cache
+def result_with(text: str) -> Result:
+    actions = plan_with(text).actions
+    outcomes = tuple(
+        Outcome(action, status, text, message=text, code=text, request_id=text)
+        for action, status in zip(actions, Status, strict=False)
+    )
+    return Result(outcomes, waits=(Waited(f"w{text}", Action.CREATE, WaitEnd.BLOCKED, text),))
+
+
+def rendered(content: Content, format_: str, text: str, redact: Any = str) -> str:
+    values = {Content.PLAN: plan_with, Content.DRIFT: drift_with, Content.RESULT: result_with}
+    view = View(show_keep=True, redact=redact, plan=plan_with(text), digest="sha256:0")
+    return render(content, values[content](text), format_, view)
+
+
+@cache
+def harmless(content: Content, format_: str) -> str:
+    return rendered(content, format_, HARMLESS)
+
+
+CONTENTS = (Content.PLAN, Content.DRIFT, Content.RESULT)
+CASES = [(content, format_) for content in CONTENTS for format_ in formats_of(content)]
+_CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f{INVISIBLE}]")
+_OBEYED = re.compile(r"^\s*::|##\[|##vso\[|##teamcity\[", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+@pytest.mark.parametrize(("content", "format_"), CASES)
+def test_nothing_of_it_is_obeyed(content: Content, format_: str, name: str) -> None:
+    hostile = CORPUS[name]
+    if format_ == "json":  # documents are Unicode, as the models that they are made of
+        hostile = hostile.encode("utf-8", "replace").decode()
+    text = rendered(content, format_, hostile)
+    assert _CONTROLS.findall(text) == []
+    text.encode("utf-8")
+    if format_ != "github":
+        assert _OBEYED.findall(text) == []
+    if check := _CHECKS.get(format_):
+        check(text, harmless(content, format_))
+
+
+# ── each format, as what reads it takes it ──────────────────────────────────────────────────────────
+
+
+class Markup(HTMLParser):
+    """How many elements of a kind a page has, and which attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+
+
+def check_html(text: str, plain: str) -> None:
+    found, expected = Markup(text), Markup(plain)
+    assert found.tags.keys() <= expected.tags.keys()
+    for tag in ("script", "style", "tr", "table", "details", "meta"):
+        assert found.tags[tag] == expected.tags[tag], tag
+    assert found.attributes <= expected.attributes
+
+
+_MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+_STRANGE = {
+    *("link_open", "image", "em_open", "s_open", "table_open", "hr", "ordered_list_open", "html_inline")
+}
+_OURS = {"details", "summary", "code", "b"}
+
+
+def check_markdown(text: str, plain: str) -> None:
+    assert len(text) <= 60_000
+    tokens = [token for block in _MARKDOWN.parse(text) for token in (block, *(block.children or ()))]
+    kinds = Counter(token.type for token in tokens)
+    expected = Counter(t.type for b in _MARKDOWN.parse(plain) for t in (b, *(b.children or ())))
+    strange = {
+        "link_open",
+        "image",
+        "em_open",
+        "s_open",
+        "table_open",
+        "hr",
+        "ordered_list_open",
+        "html_inline",
+    }
+    assert kinds.keys() & strange == set()
+    assert kinds["heading_open"] <= expected["heading_open"]
+    assert kinds["fence"] <= expected["fence"]
+    for token in tokens:
+        if token.type == "html_block" and token.content.startswith("<!--"):
+            assert token.content.find("-->") == len(token.content) - len("-->\n")
+        elif token.type == "html_block":
+            markup = Markup(token.content)
+            assert set(markup.tags) <= _OURS, token.content
+            assert markup.attributes == set()
+            # Where no code is, no mention and no link is made either.
+            prose = re.sub(r"<code>.*?</code>", "", token.content)
+            assert not re.search(r"@|#\d|https?:|www\.", prose), token.content
+        elif token.type == "text":
+            assert not re.search(r"@|#\d|https?:|www\.", token.content), token.content
+
+
+def check_github(text: str, plain: str) -> None:
+    commands = [re.match(r"::(\w+) ", line) for line in text.splitlines()]
+    assert all(commands)
+    names = [command[1] for command in commands if command]
+    assert names == [line[2:].partition(" ")[0] for line in plain.splitlines()]
+
+
+def check_json(text: str, plain: str) -> None:
+    assert _shape(json.loads(text)) == _shape(json.loads(plain))
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, dict):
+        # The names of fields that are data are as hostile as their values.
+        return sorted((k if re.fullmatch(r"[$a-zA-Z_/0-9]+", k) else "*") for k in value if k != HARMLESS)
+    return [_shape(one) for one in value] if isinstance(value, list) else type(value)
+
+
+def check_junit(text: str, plain: str) -> None:
+    counts, expected = (Counter(e.tag for e in Xml.fromstring(t.encode()).iter()) for t in (text, plain))
+    assert counts == expected
+
+
+def check_prometheus(text: str, plain: str) -> None:
+    found, expected = (
+        [(s.name, s.value) for family in text_string_to_metric_families(one) for s in family.samples]
+        for one in (text, plain)
+    )
+    assert found == expected
+
+
+_CHECKS = {
+    "html": check_html,
+    "markdown": check_markdown,
+    "github": check_github,
+    "json": check_json,
+    "sarif": check_json,
+    "junit": check_junit,
+    "prometheus": check_prometheus,
+}
+
+
+@pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS)
+def test_no_output_of_a_step_is_added(text: str) -> None:
+    for content, value in ((Content.PLAN, plan_with(text)), (Content.DRIFT, drift_with(text))):
+        expected = plan_with(HARMLESS) if content is Content.PLAN else drift_with(HARMLESS)
+        assert step_outputs(content, value, View()) == step_outputs(content, expected, View())
+
+
+@pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS)
+def test_no_metric_of_a_run_is_added(text: str) -> None:
+    run = RunReport("plan", text, text, is_success=False, ended_at_s=0, duration_s=0)
+    check_prometheus(
+        render_run("prometheus", View(run=run)),
+        render_run(
+            "prometheus", View(run=RunReport("plan", "a", "b", is_success=False, ended_at_s=0, duration_s=0))
+        ),
+    )
+
+
+# ── secrets, also those that escaping would hide from a search in the finished text ─────────────────
+
+SECRETS = ["tell-nobody-1", "<tell>&'nobody'\"1", "tell%0Anobody:1,2", "tell`nobody`|1*_", "tell\\nobody]1"]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize(("content", "format_"), CASES)
+def test_no_secret_is_shown(content: Content, format_: str, secret: str) -> None:
+    redact = Redactor([secret])
+    text = rendered(content, format_, f"it is {secret}.", redact)
+    if format_ == "text":
+        text = redact(text)
+    assert "nobody" not in text
+    assert REDACTED in text or format_ == "prometheus"
