@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.drift.entry import DriftClass
@@ -405,4 +406,7 @@ def _harmless(make: Callable[[_Clean], Sheet], redact: Callable[[str], str]) -> 
 
     sheet = make(collected)
     together = "\n".join(texts)
-    return sheet if redact(together) == together else make(lambda text: printable(redact(text)))
+    if redact(together) == together:
+        return sheet
+    # Many rows say the same, and each row is shown both by itself and folded.
+    return make(cache(lambda text: printable(redact(text))))
