@@ -36,6 +36,7 @@ from reconciler.cli.entrypoint import run
 from reconciler.core.outcome import EventType
 from reconciler.core.planning.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
+from reconciler.render import Content, formats_of
 from tests.api.conftest import ENVIRON, Service, job, manifest
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,26 @@ def test_plan_is_the_plan_of_the_command_line(tmp_path: Path, capsys: pytest.Cap
     _, document = command_line(capsys, "plan", str(tmp_path), "--json")
     assert without_time(plan.to_dict()) == without_time(json.loads(document))
     assert without_time(json.loads(plan.render("json"))) == without_time(json.loads(document))
+
+
+@pytest.mark.parametrize("format_", formats_of(Content.PLAN))
+def test_plan_and_drift_are_rendered_in_every_format(service: Service, format_: str) -> None:
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        plan, report = session.plan(), session.drift()
+    assert "create" in plan.render(format_).lower() or format_ in ("sarif", "prometheus", "github")
+    assert "missing" in report.render(format_)
+    with pytest.raises(WrongUsage):
+        plan.render(f"{format_}x")
+
+
+def test_plan_that_was_saved_is_rendered_with_its_digest(service: Service) -> None:
+    file = service.root / "plan.json"
+    with service.stack("a").connect(environ=ENVIRON) as session:
+        plan = session.plan()
+        assert "sha256:" not in plan.render("markdown")
+        plan.save(file)
+    assert plan.digest in plan.render("markdown")
+    assert plan.digest in load_plan(file).render("html")
 
 
 def test_drift_is_the_drift_of_the_command_line(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -99,3 +101,39 @@ def test_format_that_cannot_render_a_content_is_not_offered_for_it(
     assert said.code == 64
     known = ", ".join(formats_of(ARGUMENTS[command][1][0]))
     assert f"'counts' is not one of {known}" in said.err
+
+
+@pytest.mark.usefixtures("stack")
+def test_all_formats_from_one_run_and_from_the_saved_plan(reconciler: Reconciler, tmp_path: Path) -> None:
+    names = formats_of(Content.PLAN)
+    for command in (("plan", "--out", "plan.json"), ("show", "plan.json")):
+        asked = [word for name in names for word in ("-o", f"{name}=out.{name}")]
+        assert reconciler(*command, *asked).code == 0
+        shown = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in names}
+        assert shown["markdown"].startswith("<!-- reconciler: test@there -->\n")
+        assert 'data-key="b" data-action="create"' in shown["html"]
+        assert all("sha256:" in shown[name] for name in ("markdown", "html"))
+        assert shown["github"].startswith("::notice ")
+        assert '<testcase name="b"' in shown["junit"]
+        assert json.loads(shown["sarif"])["version"] == "2.1.0"
+        assert (
+            'reconciler_plan_actions{stack="test",target="there",action="create"} 1.0' in shown["prometheus"]
+        )
+
+
+@pytest.mark.usefixtures("stack")
+def test_file_of_apply_holds_the_result(reconciler: Reconciler, tmp_path: Path) -> None:
+    names = formats_of(Content.RESULT)
+    asked = [word for name in names for word in ("-o", f"{name}=out.{name}")]
+    assert reconciler("apply", "--yes", *asked).code == 0
+    shown = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in names}
+    assert shown["text"].index("Plan: 1 to create") < shown["text"].index("Applied: 1 succeeded.")
+    for name in ("markdown", "html", "github", "junit"):
+        assert "Applied: 1 succeeded." in shown[name]
+        assert "Plan: " not in shown[name]
+
+
+@pytest.mark.usefixtures("stack")
+def test_file_of_apply_that_was_refused_holds_the_plan(reconciler: Reconciler, tmp_path: Path) -> None:
+    assert reconciler("apply", "-o", "markdown=out.md").code == 3
+    assert "Plan: 1 to create" in (tmp_path / "out.md").read_text(encoding="utf-8")
