@@ -92,7 +92,7 @@ def test_members_of_a_sweep_are_offered_in_place_of_its_entry(tmp_path: Path, re
         (["plan", "--var"], "bucket=", []),
         (["plan", "--allow"], "lost", ["lost-work"]),
         (["plan", "--allow"], "lost-work=tr", ["lost-work=train"]),
-        (["plan", "-o"], "j", ["json"]),
+        (["plan", "-o"], "j", ["json", "junit"]),
         (["apply", "--wait"], "", ["completed", "running"]),
         (["jobs", "list", "-t"], "th", ["there"]),
     ],
