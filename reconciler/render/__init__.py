@@ -45,9 +45,9 @@ _OF_JOBS = frozenset({Content.PLAN, Content.DRIFT, Content.RESULT})
 FORMATS: dict[str, Format] = {
     "text": Format("text", frozenset(Content)),
     "json": Format("json", frozenset({Content.PLAN, Content.DRIFT, Content.REVIEW}), redacts=True),
-    "markdown": Format("markdown", _OF_JOBS, redacts=True, is_whole=True),
-    "html": Format("html", _OF_JOBS, redacts=True, is_whole=True),
-    "github": Format("github", _OF_JOBS, redacts=True, is_whole=True),
+    "markdown": Format("markdown", frozenset(Content), redacts=True, is_whole=True),
+    "html": Format("html", frozenset(Content), redacts=True, is_whole=True),
+    "github": Format("github", frozenset(Content), redacts=True, is_whole=True),
     "junit": Format("junit", _OF_JOBS, redacts=True, is_whole=True),
     "sarif": Format("sarif", _OF_JOBS, redacts=True, is_whole=True),
     "prometheus": Format("prometheus", _OF_JOBS, redacts=True, is_whole=True, is_final=True),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.core.text.sanitize import printable
+from reconciler.render.review_sheet import sheet_of_review
 from reconciler.render.sheet import Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
 from reconciler.render.style import View
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.review.report import Review
 
 
 def render_plan(plan: Plan, view: View) -> str:
@@ -34,6 +36,11 @@ def render_result(result: Result, view: View) -> str:
     return _commands(sheet_of_result(result, view), view)
 
 
+def render_review(review: Review, view: View) -> str:
+    """Workflow commands about a change of the manifests."""
+    return _commands(sheet_of_review(review, view), view)
+
+
 def plan_outputs(plan: Plan, view: View) -> str:
     """The outputs of a step that makes a plan, as GITHUB_OUTPUT takes them."""
     return _outputs(_outputs_of(sheet_of_plan(plan, view)))
@@ -42,6 +49,11 @@ def plan_outputs(plan: Plan, view: View) -> str:
 def drift_outputs(report: DriftReport, view: View) -> str:
     """The outputs of a step that checks for drift."""
     return _outputs(_outputs_of(sheet_of_drift(report, view)))
+
+
+def review_outputs(review: Review, view: View) -> str:
+    """The outputs of a step that reviews a change."""
+    return _outputs(_outputs_of(sheet_of_review(review, view)))
 
 
 def result_outputs(result: Result, view: View) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from reconciler.render.review_sheet import sheet_of_review
 from reconciler.render.sheet import NONE, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
 from reconciler.render.style import View
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.review.report import Review
 
 _FILES = Path(__file__).parent / "page"
 
@@ -38,6 +40,11 @@ def render_drift(report: DriftReport, view: View) -> str:
 def render_result(result: Result, view: View) -> str:
     """A page with a row per action and per wait, what failed first."""
     return _render(sheet_of_result(result, view))
+
+
+def render_review(review: Review, view: View) -> str:
+    """A page with a row per job that differs."""
+    return _render(sheet_of_review(review, view))
 
 
 class _Inline(NamedTuple):

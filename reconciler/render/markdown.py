@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from reconciler.render.review_sheet import sheet_of_review
 from reconciler.render.sheet import (
     Field,
     Level,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.review.report import Review
 
 #: GitHub takes 65,536 characters; a workflow may put some of its own before and behind.
 MOST_CHARACTERS = 60_000
@@ -36,9 +38,11 @@ _ROOM_FOR_COUNTS = 600
 _LONGEST_VALUE = 1_000
 _FEW_KEYS = 20
 _MOST_NOTES = 10
-_LONGEST_NOTE = 1_000
+_LONGEST_NOTE = 500
+_MOST_SUMS = 20
+_LONGEST_KEY = 100
 #: What means nothing in Markdown, HTML or GitHub's own marks, wherever in a line it stands.
-_PROSE = re.compile(r"(?:[^\W_]|[ ,;()/%+=×→'\"-]|(?<=[^\W_])_+(?=[^\W_])|[.:](?!/))*")
+_PROSE = re.compile(r"(?:[^\W_]|->|[ ,;()/%+=×→'\"-]|(?<=[^\W_])_+(?=[^\W_])|[.:](?!/))*")
 _LINK = re.compile(r"www\.|[^\W\d]:[^ ]|[0-9a-f]{7,}|GH-\d", re.IGNORECASE)
 _BACKTICKS = re.compile("`+")
 
@@ -61,13 +65,19 @@ def render_result(result: Result, view: View) -> str:
     return _render(sheet, sheet.folded)
 
 
+def render_review(review: Review, view: View) -> str:
+    """A comment about a change of the manifests."""
+    sheet = sheet_of_review(review, view)
+    return _render(sheet, sheet.folded)
+
+
 def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
     head = [
-        f"<!-- reconciler: {sheet.name.replace('>', '&gt;')} -->",
+        f"<!-- reconciler: {_short(sheet.name.replace('>', '&gt;'))} -->",
         f"**{sheet.last_line}**",
-        *sheet.sums,
+        *_sums(sheet.sums),
         "",
-        f"{sheet.title} of stack {code(sheet.stack)} on {code(sheet.target)} ({prose(sheet.where)})",
+        _about(sheet),
         "",
         *_notes(sheet.notes),
     ]
@@ -85,6 +95,19 @@ def _with_single_blanks(lines: Sequence[str]) -> Iterator[str]:
     for before, line in zip(["", *lines], lines, strict=False):
         if before or line:
             yield line
+
+
+def _about(sheet: Sheet) -> str:
+    stack, target, where = (_short(text, _LONGEST_NOTE) for text in (sheet.stack, sheet.target, sheet.where))
+    on = f" on {code(target)}" if target else ""
+    return f"{sheet.title} of stack {code(stack)}{on} ({prose(where)})"
+
+
+def _sums(lines: Sequence[str]) -> Iterator[str]:
+    for line in lines[:_MOST_SUMS]:
+        yield prose(_short(line.strip(), _LONGEST_NOTE))
+    if len(lines) > _MOST_SUMS:
+        yield f"and {len(lines) - _MOST_SUMS} more lines"
 
 
 def _by_kind(rows: Iterable[Row]) -> list[list[Row]]:
@@ -233,7 +256,7 @@ def _notes(notes: Sequence[Note]) -> Iterator[str]:
     for level, word in words.items():
         some = [note for note in notes if note.level is level]
         for note in some[:_MOST_NOTES]:
-            about = f"{code(note.key)}: " if note.key else ""
+            about = f"{code(_short(note.key, _LONGEST_KEY))}: " if note.key else ""
             said = f"{note.what}: {note.why}" if note.why else note.what
             fix = f"; fix: {prose(_short(note.fix, _LONGEST_NOTE))}" if note.fix else ""
             yield f"> **{word}:** {about}{prose(_short(said, _LONGEST_NOTE))}{fix}"

@@ -26,8 +26,8 @@ def review_text(review: Review, view: View) -> str:
         lines += render_group(text, style, width)
     if texts:
         lines.append("")
-    lines += _settings(review)
-    lines += _nodes(review)
+    lines += settings_lines(review)
+    lines += nodes_lines(review)
     lines += render_warnings(review.warnings, style)
     lines.append(review.last_line)
     return "\n".join(lines) + "\n"
@@ -35,10 +35,13 @@ def review_text(review: Review, view: View) -> str:
 
 def _head(review: Review) -> str:
     target = f" on {review.target}" if review.target else ""
-    return printable(f"Stack {review.stack}{target}: {_name(review.base)} -> {_name(review.head)}")
+    return printable(
+        f"Stack {review.stack}{target}: {name_of_side(review.base)} -> {name_of_side(review.head)}"
+    )
 
 
-def _name(side: ReviewedSide) -> str:
+def name_of_side(side: ReviewedSide) -> str:
+    """The directory or revision, with the commit that it is."""
     return side.name if side.commit is None else f"{side.name} ({side.commit[:10]})"
 
 
@@ -74,7 +77,8 @@ def _renamed(job: ReviewedJob, *, is_one: bool) -> str:
     return job.key if is_one or job.formerly is None else f"{job.formerly} -> {job.key}"
 
 
-def _settings(review: Review) -> Iterator[str]:
+def settings_lines(review: Review) -> Iterator[str]:
+    """What changed outside of jobs."""
     if not review.settings:
         return
     yield "Settings:"
@@ -83,7 +87,7 @@ def _settings(review: Review) -> Iterator[str]:
     yield ""
 
 
-def _nodes(review: Review) -> Iterator[str]:
+def nodes_lines(review: Review) -> Iterator[str]:
     """The nodes of all jobs together, before and after, where a flavor's number differs."""
     nodes = review.nodes
     changed = {name: count for name, count in nodes.flavors.items() if count.before != count.after}

@@ -144,7 +144,7 @@ class Sheet(NamedTuple):
 
 
 #: The order for people: what ends work first, then what stands in the way.
-_ACTION_ORDER = (
+ACTION_ORDER = (
     Action.TERMINATE,
     Action.REPLACE,
     Action.CONFLICT,
@@ -162,13 +162,13 @@ _FAILED = frozenset(
 
 def sheet_of_plan(plan: Plan, view: View) -> Sheet:
     """What is shown of a plan."""
-    return _harmless(lambda clean: _plan_as_sheet(plan, view, clean), view.redact)
+    return harmless(lambda clean: _plan_as_sheet(plan, view, clean), view.redact)
 
 
 def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
     rows = tuple(_row_of_action(Group((action,)), clean) for action in plan.actions)
-    in_order = sorted(plan.actions, key=lambda action: _ACTION_ORDER.index(action.action))
-    folded = [_row_of_action(group, clean) for group in fold(in_order)]
+    in_order = sorted(plan.actions, key=lambda action: ACTION_ORDER.index(action.action))
+    groups = tuple(_row_of_action(group, clean) for group in fold(in_order))
     return Sheet(
         title="Plan",
         stack=clean(plan.stack),
@@ -180,10 +180,10 @@ def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
         created_at=clean(plan.created_at),
         version=clean(plan.reconciler_version),
         rows=rows,
-        folded=tuple(folded),
+        folded=groups,
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         sums=tuple(map(clean, sums_of(plan))),
-        notes=(*_refusals(plan.refusals, clean), *_warnings(plan.warnings, clean)),
+        notes=(*_refusals(plan.refusals, clean), *warning_notes(plan.warnings, clean)),
         digest=view.digest,
     )
 
@@ -204,14 +204,14 @@ def _row_of_action(group: Group, clean: _Clean) -> Row:
         revision=f"r{shown.revision}" if shown and len(actions) == 1 else "",
         text=clean(group.explanation),
         starts=clean(_starts(actions)),
-        changes=tuple(_field(change, clean) for change in action.changes),
-        source=_source(action.source, clean),
+        changes=tuple(field_of(change, clean) for change in action.changes),
+        source=place_of(action.source, clean),
         level=Level.ERROR if needs_help else Level.WARNING if ends_work else Level.NONE,
         is_finding=needs_help,
         must_stay=ends_work or traits.stands_in_the_way,
         is_cut_first=traits.is_executed and not ends_work,
         is_quiet=action.action is Action.KEEP and not action.ended_badly,
-        rank=_ACTION_ORDER.index(action.action),
+        rank=ACTION_ORDER.index(action.action),
     )
 
 
@@ -223,11 +223,13 @@ def _starts(actions: Sequence[PlannedAction]) -> str:
     return few([f"{count} {'job' if count == 1 else 'jobs'}: {text}" for text, count in counts.most_common()])
 
 
-def _source(source: Source | None, clean: _Clean) -> Source | None:
+def place_of(source: Source | None, clean: _Clean) -> Source | None:
+    """Where the manifest has a key."""
     return None if source is None else source.model_copy(update={"file": clean(source.file)})
 
 
-def _field(change: Change, clean: _Clean) -> Field:
+def field_of(change: Change, clean: _Clean) -> Field:
+    """A changed field as it is shown."""
     before, after = (
         None if value is None else clean(json.dumps(show(value), ensure_ascii=False))
         for value in (change.before, change.after)
@@ -246,7 +248,8 @@ def _refusals(refusals: Iterable[Diagnostic], clean: _Clean) -> Iterator[Note]:
         yield Note(Level.ERROR, clean(refusal.what), clean(refusal.why), clean(refusal.fix or ""))
 
 
-def _warnings(warnings: Iterable[PlanWarning], clean: _Clean) -> Iterator[Note]:
+def warning_notes(warnings: Iterable[PlanWarning], clean: _Clean) -> Iterator[Note]:
+    """Warnings as they are shown."""
     for one in warnings:
         texts = (clean(text or "") for text in (one.what, one.why, one.fix, one.key))
         yield Note(Level.WARNING, *texts)
@@ -254,7 +257,7 @@ def _warnings(warnings: Iterable[PlanWarning], clean: _Clean) -> Iterator[Note]:
 
 def sheet_of_drift(report: DriftReport, view: View) -> Sheet:
     """What is shown of a drift report; what is pending is listed behind, and is no finding."""
-    return _harmless(lambda clean: _drift_as_sheet(report, clean), view.redact)
+    return harmless(lambda clean: _drift_as_sheet(report, clean), view.redact)
 
 
 def _drift_as_sheet(report: DriftReport, clean: _Clean) -> Sheet:
@@ -272,9 +275,9 @@ def _drift_as_sheet(report: DriftReport, clean: _Clean) -> Sheet:
         created_at=clean(report.created_at),
         version=clean(report.reconciler_version),
         rows=tuple(rows),
-        folded=_folded(rows),
+        folded=folded(rows),
         keys=tuple(sorted(set(map(clean, found)))),
-        notes=tuple(_warnings(report.warnings, clean)),
+        notes=tuple(warning_notes(report.warnings, clean)),
     )
 
 
@@ -290,8 +293,8 @@ def _row_of_drift(entry: Drift, clean: _Clean) -> Row:
         rule=entry.class_.value,
         revision="",
         text=clean(entry.detail + since),
-        changes=tuple(_field(change, clean) for change in entry.changes),
-        source=_source(entry.source, clean),
+        changes=tuple(field_of(change, clean) for change in entry.changes),
+        source=place_of(entry.source, clean),
         level=Level.ERROR if is_unknown else Level.WARNING,
         is_finding=True,
         must_stay=True,
@@ -305,7 +308,7 @@ def _row_of_pending(entry: Pending, clean: _Clean) -> Row:
 
 def sheet_of_result(result: Result, view: View) -> Sheet:
     """What is shown of an apply; its plan, `view.plan`, says where it was and what else was looked at."""
-    return _harmless(lambda clean: _result_as_sheet(result, view, clean), view.redact)
+    return harmless(lambda clean: _result_as_sheet(result, view, clean), view.redact)
 
 
 def _result_as_sheet(result: Result, view: View, clean: _Clean) -> Sheet:
@@ -325,7 +328,7 @@ def _result_as_sheet(result: Result, view: View, clean: _Clean) -> Sheet:
         created_at=clean(plan.created_at) if plan else "",
         version=clean(plan.reconciler_version) if plan else "",
         rows=rows,
-        folded=_folded(rows),
+        folded=folded(rows),
         keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
         digest=view.digest,
     )
@@ -349,7 +352,7 @@ def _row_of_outcome(outcome: Outcome, clean: _Clean) -> Row:
         rank=0 if is_bad else 2 if status is Status.SKIPPED else 1,
         revision=f"r{shown.revision}" if shown else "",
         text=clean(said),
-        source=_source(action.source, clean),
+        source=place_of(action.source, clean),
         level=Level.ERROR if is_bad else Level.NONE,
         is_finding=is_bad,
         must_stay=is_bad,
@@ -375,7 +378,7 @@ def _row_of_wait(waited: Waited, at_s: float, clean: _Clean) -> Row:
     )
 
 
-def _folded(rows: Sequence[Row]) -> tuple[Row, ...]:
+def folded(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows in the order for people, with those that say the same of many jobs put together."""
     in_order = sorted(rows, key=lambda row: row.rank)
     return tuple(_as_one(group) for group in fold_alike(in_order, _look))
@@ -393,7 +396,7 @@ def _as_one(rows: Sequence[Row]) -> Row:
     return first._replace(keys=keys, text=without_name(first.text, first.key), revision="")
 
 
-def _harmless(make: Callable[[_Clean], Sheet], redact: Callable[[str], str]) -> Sheet:
+def harmless(make: Callable[[_Clean], Sheet], redact: Callable[[str], str]) -> Sheet:
     """Make a sheet in which each text is harmless, and holds no secret.
 
     One look at all texts is quicker than one at each of ten thousand.

@@ -18,11 +18,14 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.review.report import NodeCount, Review
 from reconciler.core.text.sanitize import INVISIBLE
 from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
+from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.render.style import RunReport, View
 from tests.render.test_golden import drifted, every_action
+from tests.render.test_review import every_change
 
 CORPUS = {
     "script": "<script>alert(1)</script>",
@@ -123,8 +126,38 @@ def result_with(text: str) -> Result:
     return Result(outcomes, waits=(Waited(f"w{text}", Action.CREATE, WaitEnd.BLOCKED, text),))
 
 
+@cache
+def review_with(text: str) -> Review:
+    review = every_change()
+    value = text.encode("utf-8", "replace").decode()
+    jobs = []
+    for number, job in enumerate(review.jobs):
+        changes = [
+            change.model_copy(update={"path": f"a.{value}", "before": value, "after": {value: value}})
+            for change in job.changes
+        ]
+        source = job.source and job.source.model_copy(update={"file": f"{text}.yaml"})
+        # Each says something of its own, so that the same ones are folded whatever the text.
+        said = {"key": f"{number}{text}", "detail": f"{number}{text}", "starts": text and job.starts and text}
+        jobs.append(job.model_copy(update={**said, "changes": tuple(changes), "source": source}))
+    setting = review.settings[0].model_copy(update={"path": value, "before": value, "after": [value]})
+    nodes = review.nodes.model_copy(update={"flavors": {text: NodeCount(before=1, after=2)}})
+    sides = {
+        name: getattr(review, name).model_copy(update={"name": f"s{text}", "commit": None})
+        for name in ("base", "head")
+    }
+    warnings = [one.model_copy(update={"what": text, "why": text, "fix": text}) for one in review.warnings]
+    more = {"jobs": tuple(jobs), "settings": (setting,), "nodes": nodes, "warnings": tuple(warnings)}
+    return review.model_copy(update={**more, **sides, "target": f"t{text}"})
+
+
 def rendered(content: Content, format_: str, text: str, redact: Any = str) -> str:
-    values = {Content.PLAN: plan_with, Content.DRIFT: drift_with, Content.RESULT: result_with}
+    values = {
+        Content.PLAN: plan_with,
+        Content.DRIFT: drift_with,
+        Content.RESULT: result_with,
+        Content.REVIEW: review_with,
+    }
     view = View(show_keep=True, redact=redact, plan=plan_with(text), digest="sha256:0")
     return render(content, values[content](text), format_, view)
 
@@ -134,8 +167,7 @@ def harmless(content: Content, format_: str) -> str:
     return rendered(content, format_, HARMLESS)
 
 
-CONTENTS = (Content.PLAN, Content.DRIFT, Content.RESULT)
-CASES = [(content, format_) for content in CONTENTS for format_ in formats_of(content)]
+CASES = [(content, format_) for content in Content for format_ in formats_of(content)]
 _CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f{INVISIBLE}]")
 _OBEYED = re.compile(r"^\s*::|##\[|##vso\[|##teamcity\[", re.MULTILINE)
 
@@ -277,6 +309,13 @@ def test_no_metric_of_a_run_is_added(text: str) -> None:
             "prometheus", View(run=RunReport("plan", "a", "b", is_success=False, ended_at_s=0, duration_s=0))
         ),
     )
+
+
+@pytest.mark.parametrize("content", Content)
+def test_comment_is_never_too_long(content: Content) -> None:
+    shown = rendered(content, "markdown", "x<````" * 2_000)
+    assert len(shown) <= MOST_CHARACTERS
+    assert shown.startswith("<!-- reconciler: vision@")
 
 
 # ── secrets, also those that escaping would hide from a search in the finished text ─────────────────

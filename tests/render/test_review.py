@@ -13,7 +13,7 @@ from reconciler.core.planning.plan import Change
 from reconciler.core.review.comparison import make_review
 from reconciler.core.review.report import Review, ReviewedSide
 from reconciler.core.review.side import Side
-from reconciler.render import Content, render
+from reconciler.render import Content, formats_of, render
 from reconciler.render.style import Style, View
 from tests.builders import a_job, a_stack, absent
 from tests.render.test_golden import check
@@ -79,7 +79,7 @@ def every_change() -> Review:
     )
 
 
-@pytest.mark.parametrize("format_", ["text", "json"])
+@pytest.mark.parametrize("format_", formats_of(Content.REVIEW))
 def test_review_with_every_change(format_: str) -> None:
     check(f"review.{format_}", render(Content.REVIEW, every_change(), format_, View()))
 
