@@ -54,6 +54,8 @@ def _fresh_console(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(console, "redact", Redactor())
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("GITHUB_WORKSPACE", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("MODELARTS_AUTH_TOKEN", "OS_AUTH_TOKEN", "OS_TOKEN", "HUAWEICLOUD_SDK_AK", "HW_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

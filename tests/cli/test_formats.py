@@ -35,6 +35,8 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "show": (("plan.json",), [Content.PLAN]),
     "drift": ((), [Content.DRIFT]),
     "review": ((".", "."), [Content.REVIEW]),
+    "adopt": (("--all", "--yes"), [Content.PLAN]),
+    "release": (("a", "--yes"), [Content.PLAN, Content.RESULT]),
 }
 
 
