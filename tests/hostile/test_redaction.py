@@ -30,6 +30,7 @@ from reconciler.cli.terminal import stray_output, wait_table
 from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.observed.logtail import last_lines, unseen
+from reconciler.core.planning.plan import Action, Change
 from reconciler.core.text.decoding import INVISIBLE_BYTES
 from reconciler.core.text.sanitize import INVISIBLE, printable, visible
 from reconciler.core.text.secret import REDACTED, Redactor
@@ -38,10 +39,13 @@ from reconciler.manifests.yaml.document import shorten
 from reconciler.records.dialect import dialect_of
 from reconciler.records.errors import Damaged, unavailable
 from reconciler.records.serialization import Texts
+from reconciler.render import Content, formats_of, render
 from reconciler.render.json import dump, redacted
 from reconciler.render.listing import render_lines, render_table
+from reconciler.render.style import View
 from tests.hostile.sizes import RecordProperty, count_tried, some
 from tests.hostile.spellings_of_secrets import SECRETS, leak_of, spellings
+from tests.render.test_markdown import a_plan, an_action
 
 SPELLINGS = dict(spellings())
 
@@ -135,7 +139,23 @@ def _failed_thread(text: str) -> str:
     return _on("stderr", lambda: threading.excepthook(failed))
 
 
+def _plan_as(format_: str) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        action = an_action(Action.BLOCKED, 1, detail=f"said {text} twice")
+        # What is compared is known to be Unicode: jobs and manifests that hold anything else are refused.
+        value = text.encode("utf-8", "replace").decode()
+        changes = (Change(path="a", before=[value], after={value: f"x{value}"}),)
+        plan = a_plan([action.model_copy(update={"key": f"a{text}", "changes": changes})])
+        shown = render(Content.PLAN, plan, format_, View(redact=console.redact))
+        return console.clean(shown, is_redacted=True)
+
+    return write
+
+
+#: Formats that go through what other writers go through.
+_AS_ABOVE = ("text", "json", "prometheus")
 WRITERS: dict[str, Callable[[str], str]] = {
+    **{f"a plan as {name}": _plan_as(name) for name in formats_of(Content.PLAN) if name not in _AS_ABOVE},
     "stdout": lambda text: _on("stdout", lambda: console.result(f"token={text}\n")),
     "stdout, a cell of a table": lambda text: _on(
         "stdout", lambda: console.result(render_table(("NAME", "MESSAGE"), [("a", f"said {text} twice")]))
