@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from reconciler.core.observed.identity import stack_problem
 
@@ -12,6 +13,7 @@ WORKFLOW_FILE = ".github/workflows/reconciler.yml"
 IGNORE_FILE = ".gitignore"
 
 _DEFAULT_STACK = "training"
+_DEFAULT_TARGET = "prod"
 
 _MANIFEST = """\
 # The training jobs of one team or project. Check this file with `reconciler validate`, see what would be done
@@ -48,71 +50,14 @@ jobs:
       on_failure: keep      # retry starts a failed job again
 """
 
-_WORKFLOW = """\
-# Checks the manifest on each pull request, applies it once it is merged, and looks for drift every hour.
-name: reconciler
-on:
-  pull_request:
-  push:
-    branches: [main]
-  schedule:
-    - cron: "17 * * * *"
-permissions:
-  contents: read
-env:
-  # What `pip install` takes, e.g. git+https://…@TAG: set it as a variable of the repository. There is no
-  # default, because an index may have another project of that name, which would get your credentials.
-  RECONCILER: ${{ vars.RECONCILER }}
-  # The target to plan, apply and check, as the manifest names it.
-  TARGET: ${{ vars.RECONCILER_TARGET || 'prod' }}
-jobs:
-  check:
-    if: github.event_name == 'pull_request'
-    runs-on: ubuntu-latest
-    steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
-        with: {python-version: "3.12"}
-      - run: python -m pip install "$RECONCILER"
-      - run: reconciler fmt --check
-      - run: reconciler validate
-  apply:
-    if: github.event_name == 'push'
-    runs-on: ubuntu-latest
-    environment: production
-    concurrency: reconciler-apply    # one at a time
-    env:
-      HUAWEICLOUD_SDK_AK: ${{ secrets.HUAWEICLOUD_SDK_AK }}
-      HUAWEICLOUD_SDK_SK: ${{ secrets.HUAWEICLOUD_SDK_SK }}
-      HUAWEICLOUD_SDK_PROJECT_ID: ${{ secrets.HUAWEICLOUD_SDK_PROJECT_ID }}
-      RECONCILER_RECORDS: ${{ secrets.RECONCILER_RECORDS }}
-    steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
-        with: {python-version: "3.12"}
-      - run: python -m pip install "$RECONCILER"
-      - run: reconciler apply --yes --target "$TARGET"
-  drift:
-    if: github.event_name == 'schedule'
-    runs-on: ubuntu-latest
-    env:
-      HUAWEICLOUD_SDK_AK: ${{ secrets.HUAWEICLOUD_SDK_AK }}
-      HUAWEICLOUD_SDK_SK: ${{ secrets.HUAWEICLOUD_SDK_SK }}
-      HUAWEICLOUD_SDK_PROJECT_ID: ${{ secrets.HUAWEICLOUD_SDK_PROJECT_ID }}
-      RECONCILER_RECORDS: ${{ secrets.RECONCILER_RECORDS }}
-    steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
-        with: {python-version: "3.12"}
-      - run: python -m pip install "$RECONCILER"
-      - run: reconciler drift --target "$TARGET"
-"""
-
 _IGNORE = """\
 # Records, lock and the jobs of local targets: they belong to this checkout.
 .reconciler/
-# Saved plans may hold what a manifest does not.
+# Saved plans, which may hold what a manifest does not, and what is shown of them.
 *.plan.json
+/plan.md
+/drift.md
+/drift.xml
 """
 
 
@@ -120,13 +65,17 @@ def starting_files(directory: str) -> Mapping[str, str]:
     """The files to start from, by their name in the directory; the stack is named after the `directory`."""
     stack = stack_name(directory)
     manifest = _MANIFEST.format(stack=stack, space=" " * max(1, 19 - len(stack)))
-    return {MANIFEST_FILE: manifest, WORKFLOW_FILE: _WORKFLOW, IGNORE_FILE: _IGNORE}
+    return {MANIFEST_FILE: manifest, WORKFLOW_FILE: workflow_for(_DEFAULT_TARGET), IGNORE_FILE: _IGNORE}
 
 
 def workflow_for(target: str) -> str:
-    """The CI workflow for a manifest whose target has that name."""
-    is_plain = re.fullmatch(r"[A-Za-z0-9_.-]+", target)
-    return _WORKFLOW.replace("'prod'", f"'{target}'") if is_plain else _WORKFLOW
+    """The CI workflow for a manifest whose target has that name: that of examples/ci/github."""
+    workflow = (Path(__file__).parent / "workflow.yml").read_text(encoding="utf-8")
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", target):
+        return workflow
+    return workflow.replace(f"'{_DEFAULT_TARGET}'", f"'{target}'").replace(
+        f"left out: {_DEFAULT_TARGET}\n", f"left out: {target}\n"
+    )
 
 
 def head_of_export(target: str) -> tuple[str, ...]:

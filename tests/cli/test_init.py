@@ -64,8 +64,9 @@ def test_workflow_is_yaml_and_runs_commands_that_exist(reconciler: Reconciler, t
     workflow = YAML(typ="safe").load(tmp_path / ".github/workflows/reconciler.yml")
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     assert workflow["env"]["RECONCILER"] == "${{ vars.RECONCILER }}", "no default that an index may answer"
-    commands = [step["run"].split()[1:] for step in steps if step.get("run", "").startswith("reconciler ")]
-    assert {words[0] for words in commands} == {"fmt", "validate", "apply", "drift"}
+    scripts = [line.split() for step in steps for line in step.get("run", "").splitlines()]
+    commands = [words[1:] for words in scripts if words and words[0] == "reconciler"]
+    assert {words[0] for words in commands} == {"fmt", "validate", "review", "plan", "apply", "drift"}
     for words in commands:
         text = reconciler(words[0], "--help").out
         assert all(word in text for word in words if word.startswith("--"))

@@ -1,0 +1,52 @@
+"""The expressions of GitHub Actions, as far as the workflows use them: `a.b == 'c' && !cancelled()`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>'[^']*')|(?P<operator>&&|\|\||==|!=|!|[()])|(?P<function>\w+)\(\)|(?P<name>[\w.-]+))"
+)
+_OPERATORS = {"&&": "and", "||": "or", "!": "not"}
+_STATUS = re.compile(r"\b(success|failure|cancelled|always)\(\)")
+
+
+def evaluate(expression: str, context: Mapping[str, Any], *, failed: bool = False) -> Any:
+    """The value of an expression; what is not there is an empty text. `failed`: a step before it failed."""
+    status = {"success": not failed, "failure": failed, "cancelled": False, "always": True}
+    source, at = [], 0
+    while at < len(expression.rstrip()):
+        found = _TOKEN.match(expression, at)
+        assert found, f"not understood: {expression[at:]!r}"
+        at = found.end()
+        if found["text"]:
+            source.append(repr(found["text"][1:-1]))
+        elif found["operator"]:
+            source.append(_OPERATORS.get(found["operator"], found["operator"]))
+        elif found["function"]:
+            source.append(repr(status[found["function"]]))
+        else:
+            source.append(repr(_look_up(found["name"], context)))
+    return eval(" ".join(source))
+
+
+def holds(condition: str | None, context: Mapping[str, Any], *, failed: bool = False) -> bool:
+    """Whether an `if` holds; where it asks for no status, nothing before it may have failed."""
+    condition = (condition or "success()").strip().removeprefix("${{").removesuffix("}}")
+    if not _STATUS.search(condition):
+        condition = f"success() && ({condition})"
+    return bool(evaluate(condition, context, failed=failed))
+
+
+def filled_in(text: object, context: Mapping[str, Any]) -> str:
+    """A text with the values of the expressions in it."""
+    return re.sub(r"\$\{\{(.*?)\}\}", lambda found: str(evaluate(found[1], context)), str(text))
+
+
+def _look_up(name: str, context: Mapping[str, Any]) -> Any:
+    value: Any = context
+    for part in name.split("."):
+        value = value.get(part, "") if isinstance(value, Mapping) else ""
+    return value

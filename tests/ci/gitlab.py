@@ -1,0 +1,198 @@
+"""A pretend GitLab: its API on a port of this machine, and runners that run the jobs of a pipeline."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from ruamel.yaml import YAML
+
+from tests.ci.shell import RECONCILER, Shell
+
+PROJECT_ID, TOKEN, ME = "42", "glpat-tell-nobody", 900
+PER_PAGE = 2
+_TERM = re.compile(r'\s*(?:\$(?P<name>\w+)|(?P<text>"[^"]*")|(?P<operator>==|!=|&&|\|\|))')
+_OPERATORS = {"&&": "and", "||": "or"}
+
+
+def rule_holds(rule: str, variables: Mapping[str, str]) -> bool:
+    """Whether the `if` of a rule holds."""
+    source, at = [], 0
+    while at < len(rule.rstrip()):
+        found = _TERM.match(rule, at)
+        assert found, f"not understood: {rule[at:]!r}"
+        at = found.end()
+        value = found["text"] or (repr(variables.get(found["name"])) if found["name"] else None)
+        source.append(value or _OPERATORS.get(found["operator"], found["operator"]))
+    return bool(eval(" ".join(source)))
+
+
+@dataclass
+class JobRun:
+    """How a job of a pipeline ended, what it said, and the variables that it hands on."""
+
+    id: str
+    code: int
+    log: str
+    handed_on: dict[str, str] = field(default_factory=dict)
+
+
+class GitLab:
+    """A project on GitLab: its git repository, variables by environment, notes and artifacts."""
+
+    def __init__(self, directory: Path, repository: Path, credentials: Mapping[str, str]) -> None:
+        self._directory, self._repository, self._credentials = directory, repository, credentials
+        self._shell = Shell(directory / "shell")
+        self._jobs = count(5_001)
+        self.notes: list[dict[str, Any]] = []
+        self.merge_requests: list[dict[str, Any]] = []
+        self.logs: list[str] = []
+        self.url = ""
+
+    def note(self, author: int, body: str, iid: str = "3") -> None:
+        """Somebody writes a note on a merge request."""
+        self.notes.append({"id": len(self.notes) + 1, "iid": iid, "author": {"id": author}, "body": body})
+
+    @contextmanager
+    def serving(self) -> Iterator[GitLab]:
+        """Serve the API."""
+        gitlab = self
+
+        class Handler(_Handler):
+            project = gitlab
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        self.url = f"http://127.0.0.1:{server.server_port}/api/v4"
+        try:
+            yield self
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def run(self, file: Path, commit: str, predefined: Mapping[str, str], *only: str) -> dict[str, JobRun]:
+        """Run the jobs of a pipeline whose rules hold, or only those that are named."""
+        pipeline = YAML(typ="safe").load(file)
+        variables = {
+            "CI_COMMIT_SHA": commit,
+            "CI_DEFAULT_BRANCH": "main",
+            "CI_PROJECT_ID": PROJECT_ID,
+            "CI_API_V4_URL": self.url,
+            "RECONCILER": RECONCILER,
+            **predefined,
+        }
+        assert any(rule_holds(rule["if"], variables) for rule in pipeline["workflow"]["rules"])
+        done: dict[str, JobRun] = {}
+        for name, job in pipeline.items():
+            if not isinstance(job, dict) or "script" not in job or (only and name not in only):
+                continue
+            if any(rule_holds(rule["if"], variables) for rule in job["rules"]):
+                done[name] = self._job(pipeline, job, variables, [done[one] for one in job.get("needs", [])])
+        return done
+
+    def _job(
+        self,
+        pipeline: Mapping[str, Any],
+        job: Mapping[str, Any],
+        variables: Mapping[str, str],
+        needed: list[JobRun],
+    ) -> JobRun:
+        number = str(next(self._jobs))
+        checkout = self._directory / "jobs" / number / "checkout"
+        self._check_out(checkout, variables["CI_COMMIT_SHA"])
+        environ = {**pipeline["variables"], **variables, "CI_JOB_ID": number}
+        if "environment" in job:
+            # They are variables of these environments only, as the head of the file asks for.
+            environ |= {**self._credentials, "GITLAB_TOKEN": TOKEN}
+        for one in needed:
+            environ |= one.handed_on
+            shutil.copytree(self._artifacts(one.id), checkout, dirs_exist_ok=True)
+        script = "\n".join([*pipeline["default"]["before_script"], *job["script"]])
+        ended = self._shell.run(script, checkout, environ)
+        self.logs.append(ended.log)
+        done = JobRun(number, ended.code, ended.log)
+        self._keep(done, job.get("artifacts", {}), checkout)
+        return done
+
+    def _artifacts(self, number: str) -> Path:
+        return self._directory / "jobs" / number / "artifacts"
+
+    def _keep(self, done: JobRun, artifacts: Mapping[str, Any], checkout: Path) -> None:
+        kept = self._artifacts(done.id)
+        kept.mkdir()
+        reports = artifacts.get("reports", {})
+        for name in [*artifacts.get("paths", []), *reports.values()]:
+            if (file := checkout / name).exists():
+                shutil.copyfile(file, kept / name)
+        if (handed_on := checkout / reports.get("dotenv", "-")).is_file():
+            lines = handed_on.read_text(encoding="utf-8").splitlines()
+            done.handed_on = dict(line.split("=", 1) for line in lines)
+
+    def _check_out(self, checkout: Path, commit: str) -> None:
+        command = ["git", "clone", "--quiet", "--no-checkout", str(self._repository), str(checkout)]
+        subprocess.run(command, check=True, capture_output=True)
+        command = ["git", "checkout", "--quiet", commit]
+        subprocess.run(command, check=True, capture_output=True, cwd=checkout)
+
+    def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Any) -> Any:
+        """What the API says: a value, a page of a list, or the bytes of a file."""
+        if path == "/user":
+            return {"id": ME}
+        path = path.removeprefix(f"/projects/{PROJECT_ID}")
+        if re.fullmatch(r"/repository/commits/[0-9a-f]{40}/merge_requests", path):
+            return self.merge_requests
+        if found := re.fullmatch(r"/jobs/(\d+)/artifacts/(.+)", path):
+            return (self._artifacts(found[1]) / unquote(found[2])).read_bytes()
+        found = re.fullmatch(r"/merge_requests/(\d+)/notes(?:/(\d+))?", path)
+        assert found, path
+        if method == "GET":
+            assert query["sort"] == ["asc"]
+            return [note for note in self.notes if note["iid"] == found[1]]
+        if method == "POST":
+            self.note(ME, body["body"], found[1])
+        else:
+            assert method == "PUT"
+            [note] = [note for note in self.notes if str(note["id"]) == found[2]]
+            note["body"] = body["body"]
+        return {}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    project: GitLab
+
+    def do_GET(self) -> None:
+        assert self.headers["PRIVATE-TOKEN"] == TOKEN
+        address = urlsplit(self.path)
+        query = parse_qs(address.query)
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        answer = self.project.answer(self.command, address.path.removeprefix("/api/v4"), query, body)
+        next_page = ""
+        if isinstance(answer, list) and "page" in query:
+            page = int(query["page"][0])
+            next_page = str(page + 1) if len(answer) > page * PER_PAGE else ""
+            answer = answer[(page - 1) * PER_PAGE : page * PER_PAGE]
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("X-Next-Page", next_page)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_POST = do_PUT = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""

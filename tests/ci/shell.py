@@ -1,0 +1,66 @@
+"""What runs the scripts of the workflows: bash, with the commands that a CI machine has."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+#: What `pip install` is told; it is here already, and nothing is fetched.
+RECONCILER = "git+https://example.org/reconciler@v1"
+
+_PYTHON = """\
+#!/bin/sh
+if [ "$1 $2 $3" = "-m pip install" ]; then
+  shift 3
+  [ "$1" = --quiet ] && shift
+  [ "$*" = {package} ]
+  exit
+fi
+exec {python} "$@"
+"""
+
+
+class Script(NamedTuple):
+    """How a script ended, and what it said."""
+
+    code: int
+    log: str
+
+
+class Shell:
+    """bash with `reconciler`, `python` and such commands of its own."""
+
+    def __init__(self, directory: Path, commands: Mapping[str, str] | None = None) -> None:
+        self._bin, self._home = directory / "bin", directory / "home"
+        self._bin.mkdir(parents=True)
+        self._home.mkdir()
+        python, root = shlex.quote(sys.executable), shlex.quote(str(ROOT))
+        own = {
+            "python": _PYTHON.format(package=shlex.quote(RECONCILER), python=python),
+            "reconciler": f'#!/bin/sh\nPYTHONPATH={root} exec {python} -m reconciler "$@"\n',
+        }
+        for name, text in {**own, **(commands or {})}.items():
+            file = self._bin / name
+            file.write_text(text, encoding="utf-8")
+            file.chmod(0o755)
+
+    def run(self, script: str, directory: Path, environ: Mapping[str, str]) -> Script:
+        """Run a script as a CI machine does: the first command that fails ends it."""
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        path = f"{self._bin}:/usr/bin:/bin"
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env={"PATH": path, "HOME": str(self._home), "LANG": "C.UTF-8", **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+        return Script(done.returncode, done.stdout)

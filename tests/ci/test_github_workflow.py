@@ -1,0 +1,316 @@
+"""The workflow for GitHub Actions: valid by the published schema, safe, and each of its steps is run.
+
+It is the one of `examples/ci/github`, which `reconciler init` writes, too. The steps run against an emulated
+service in a real git repository; `tests/ci/fake_gh.py` answers what they ask of GitHub.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+from reconciler.manifests.scaffold import WORKFLOW_FILE, starting_files
+from tests.ci.conftest import needs_bash
+from tests.ci.github import REPOSITORY, GitHub, Run
+from tests.ci.repository import SECRET_KEY, SECRETS, Repository
+from tests.ci.shell import ROOT, Shell
+
+FILE = ROOT / "examples/ci/github/reconciler.yml"
+TEXT = FILE.read_text(encoding="utf-8")
+WORKFLOW: dict[str, Any] = YAML(typ="safe").load(TEXT)
+STEPS = [(job, step) for job, body in WORKFLOW["jobs"].items() for step in body["steps"]]
+SCHEMA = Path(__file__).parent / "schemas/github-workflow.json"
+#: The marker of a comment that is not ours, and a plan that nobody made.
+FORGED = (
+    "<!-- reconciler: vision@prod -->\n\n"
+    f"A merge applies this plan of . on prod: run 1, commit 0, digest sha256:{'0' * 64}"
+)
+
+needs_jq = pytest.mark.skipif(
+    shutil.which("jq") is None, reason="jq is not installed, which the fake gh needs"
+)
+
+
+# ── what it says ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_is_valid_by_the_published_schema() -> None:
+    jsonschema.Draft7Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(WORKFLOW)
+
+
+def test_actionlint_finds_nothing() -> None:
+    lint = shutil.which("actionlint")
+    if lint is None:
+        pytest.skip("actionlint is not installed")
+    done = subprocess.run([lint, str(FILE)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_init_writes_the_same_workflow() -> None:
+    assert starting_files("models")[WORKFLOW_FILE] == TEXT
+
+
+def test_no_script_holds_an_expression() -> None:
+    """What stands in a script is a part of it: the title of a pull request could be a command."""
+    scripts = [step["run"] for _, step in STEPS if "run" in step]
+    assert len(scripts) > 15
+    assert [script for script in scripts if "${{" in script] == []
+
+
+def test_no_code_of_a_pull_request_runs_with_the_rights_of_the_repository() -> None:
+    assert not {"pull_request_target", "workflow_run"} & set(WORKFLOW["on"])
+    for job, step in STEPS:
+        uses_secrets = "secrets." in str(step.get("env"))
+        is_program = str(step.get("run", "")).startswith(("reconciler ", "code=0\nreconciler "))
+        assert not uses_secrets or (is_program and job != "check")
+    assert all("secrets." not in str(job.get("env")) for job in [WORKFLOW, *WORKFLOW["jobs"].values()])
+
+
+def test_each_job_has_the_least_permissions_and_a_limit_of_time() -> None:
+    assert WORKFLOW["permissions"] == {}
+    written = {
+        name: {what for what, level in job["permissions"].items() if level == "write"}
+        for name, job in WORKFLOW["jobs"].items()
+    }
+    assert written == {
+        "check": set(),
+        "plan": {"pull-requests"},
+        "apply": set(),
+        "apply-by-hand": set(),
+        "drift": set(),
+    }
+    assert all(job["timeout-minutes"] <= 60 for job in WORKFLOW["jobs"].values())
+
+
+def test_each_action_is_pinned_to_a_commit_with_its_version() -> None:
+    lines = [line for line in TEXT.splitlines() if "uses:" in line]
+    assert len(lines) > 10
+    for line in lines:
+        assert re.search(r"uses: actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+
+
+def test_what_applies_is_one_at_a_time_and_never_cancelled() -> None:
+    for name in ("apply", "apply-by-hand"):
+        job = WORKFLOW["jobs"][name]
+        assert job["environment"] == "production"
+        assert job["concurrency"] == {"group": "reconciler-apply", "queue": "max"}
+
+
+# ── what it does ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Story(NamedTuple):
+    """A pull request that is planned twice, merged and applied; what came of each step."""
+
+    github: GitHub
+    repository: Repository
+    first: Run
+    first_comment: str
+    second: Run
+    merge: str
+    head: str
+    applied: Run
+    jobs: Mapping[str, str]
+
+
+def _pull_request(base: str, head: str, source: str = REPOSITORY) -> dict[str, Any]:
+    return {
+        "number": 7,
+        "pull_request": {
+            "number": 7,
+            "base": {"sha": base},
+            "head": {"sha": head, "repo": {"full_name": source}},
+        },
+    }
+
+
+def _planned(github: GitHub, repository: Repository, base: str, head: str, *jobs: str) -> Run:
+    """Run the workflow on the commit that GitHub makes of a pull request."""
+    git = repository.git
+    git("checkout", "--quiet", "--detach", base)
+    merged = repository.merge(head)
+    git("checkout", "--quiet", "change")
+    return github.run(FILE, "pull_request", merged, _pull_request(base, head), only=jobs)
+
+
+@pytest.fixture(scope="module")
+def story(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Tell it once; the tests look at its parts."""
+    git = repository.git
+    github = GitHub(tmp_path_factory.mktemp("github"), repository.path, SECRETS)
+    base = repository.commit(starting_files("models"), a=0.1)
+    git("checkout", "--quiet", "-b", "change")
+    github.comment("somebody", FORGED)
+    github.comment("somebody", "looks good")
+    first = _planned(github, repository, base, repository.commit(a=0.1, b=0.1))
+    first_comment = github.comments[-1]["body"]
+    head = repository.commit(a=0.1, b=0.5)
+    second = _planned(github, repository, base, head, "plan")
+    git("checkout", "--quiet", "main")
+    merge = repository.merge("change")
+    github.merged(head, merge)
+    applied = github.run(FILE, "push", merge)
+    return Story(github, repository, first, first_comment, second, merge, head, applied, repository.running)
+
+
+@needs_bash
+@needs_jq
+def test_pull_request_is_checked_without_credentials(story: Story) -> None:
+    check = story.first["check"]
+    assert not check.failed, check.log
+    assert "Valid: stack vision, 2 jobs" in check.log
+    assert "1 added" in check.logs['reconciler review "$BASE" HEAD "$STACK" --target "$TARGET"']
+
+
+@needs_bash
+@needs_jq
+def test_plan_is_one_comment_that_updates_itself(story: Story) -> None:
+    assert not story.first.failed, story.first.text
+    ours = [one for one in story.github.comments if one["user"]["login"] == "github-actions[bot]"]
+    assert len(story.github.comments) == 3
+    [comment] = ours
+    for body, run in ((story.first_comment, story.first), (comment["body"], story.second)):
+        assert body.startswith("<!-- reconciler: vision@prod -->\n**Plan: 2 to create")
+        digest = run["plan"].outputs["digest"]
+        assert body.count(digest) == 2
+        assert re.search(f"run {run.number}, commit [0-9a-f]{{40}}, digest {digest}$", body.rstrip())
+    assert story.first["plan"].outputs != story.second["plan"].outputs
+    assert "::notice title=reconciler vision@prod::Plan: 2 to create" in story.second["plan"].log
+    assert "Digest of the plan" in story.second["plan"].summary
+
+
+@needs_bash
+@needs_jq
+def test_merge_applies_the_plan_that_was_shown_last(story: Story) -> None:
+    assert list(story.applied) == ["apply"]
+    assert not story.applied.failed, story.applied.text
+    assert story.jobs == {"a": "0.1", "b": "0.5"}
+    assert "Applied: 2 succeeded." in story.applied["apply"].summary
+
+
+@needs_bash
+@needs_jq
+def test_plan_that_was_applied_before_is_stale(story: Story) -> None:
+    again = story.github.run(FILE, "push", story.merge)
+    assert again["apply"].logs["Apply"].endswith("exit code 4\n")
+    assert story.repository.running == story.jobs
+
+
+@needs_bash
+@needs_jq
+def test_other_digest_than_the_shown_one_is_refused(story: Story) -> None:
+    before = story.github.comments
+    edited = [
+        {**one, "body": re.sub(r"sha256:[0-9a-f]{64}$", f"sha256:{'0' * 64}", one["body"].rstrip())}
+        for one in before
+    ]
+    story.github.save("comments", edited)
+    try:
+        refused = story.github.run(FILE, "push", story.merge)
+    finally:
+        story.github.save("comments", before)
+    assert refused["apply"].logs["Apply"].endswith("exit code 4\n")
+    assert "approve" in refused["apply"].log
+
+
+@needs_bash
+@needs_jq
+@pytest.mark.parametrize(
+    ("merged", "said"),
+    [
+        (False, "is not the merge of a pull request"),
+        (True, "the plan on pull request 7 is not that of its last commit"),
+    ],
+    ids=["pushed without a pull request", "pushed to the branch after the plan"],
+)
+def test_without_an_approved_plan_nothing_is_applied(story: Story, merged: bool, said: str) -> None:
+    commit = "1" * 40 if merged else "2" * 40
+    story.github.merged("3" * 40, "1" * 40)
+    run = story.github.run(FILE, "push", story.merge, sha=commit)
+    assert run.failed
+    assert "::error title=no approved plan::" in run.text
+    assert said in run.text
+    assert "Apply" not in run["apply"].logs
+
+
+@needs_bash
+@needs_jq
+def test_refused_plan_is_shown_and_not_offered_for_a_merge(story: Story) -> None:
+    story.repository.git("checkout", "--quiet", "-B", "change", "main")
+    head = story.repository.commit({"empty.yaml": "jobs: {}\n"})
+    run = _planned(story.github, story.repository, story.merge, head, "plan")
+    assert run["plan"].logs["Plan"].endswith("exit code 3\n")
+    comment = story.github.comments[-1]["body"]
+    assert "2 to terminate" in comment
+    assert "A merge applies" not in comment
+    story.github.merged(head, "4" * 40)
+    pushed = story.github.run(FILE, "push", story.merge, sha="4" * 40)
+    assert "has no comment with a plan that can be applied" in pushed.text
+
+
+@needs_bash
+@needs_jq
+def test_started_by_hand_it_plans_anew_and_applies_that(story: Story) -> None:
+    story.repository.git("checkout", "--quiet", "main")
+    story.github.variables["RECONCILER_STACK"] = "jobs.yaml"
+    run = story.github.run(FILE, "workflow_dispatch", story.repository.commit(a=0.1, b=0.5, c=0.1))
+    del story.github.variables["RECONCILER_STACK"]
+    assert list(run) == ["plan", "apply-by-hand"]
+    assert not run.failed, run.text
+    assert story.repository.running == {"a": "0.1", "b": "0.5", "c": "0.1"}
+    assert "Comment" not in run["plan"].logs
+
+
+@needs_bash
+@needs_jq
+def test_drift_fails_the_run_and_is_shown(story: Story) -> None:
+    [job] = [job for job in story.repository.store.jobs() if job.name == "a"]
+    story.repository.store.set_phase(job.id, "Failed")
+    run = story.github.run(FILE, "schedule", story.repository.git("rev-parse", "main"))
+    assert list(run) == ["drift"]
+    assert run["drift"].logs["Look for drift"].endswith("exit code 2\n")
+    assert "::error title=drift::" in run.text
+    assert {file.name for file in story.github.artifact(run, "reconciler-drift")} == {"drift.md", "drift.xml"}
+
+
+@needs_bash
+@needs_jq
+def test_neither_logs_nor_comments_nor_artifacts_hold_a_secret(story: Story) -> None:
+    shown = story.github.everything
+    assert "Applied: 2 succeeded." in shown
+    assert SECRET_KEY not in shown
+    assert not [token for token in story.github.tokens if token in shown]
+
+
+def test_fork_gets_no_plan(tmp_path: Path) -> None:
+    github = GitHub(tmp_path / "github", tmp_path, SECRETS)
+    payload = _pull_request("0", "1", source="somebody/jobs")
+    assert github.jobs_of(FILE, "pull_request", payload) == ["check"]
+    assert github.jobs_of(FILE, "pull_request", _pull_request("0", "1")) == ["check", "plan"]
+
+
+@needs_bash
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (0, ""),
+        (2, "title=drift::"),
+        (8, "title=drift unknown::"),
+        (7, "title=drift check failed::exit code 7"),
+    ],
+)
+def test_exit_codes_of_a_drift_check_are_told_apart(tmp_path: Path, code: int, said: str) -> None:
+    shell = Shell(tmp_path / "shell", {"reconciler": f"#!/bin/sh\nexit {code}\n"})
+    [script] = [step["run"] for job, step in STEPS if job == "drift" and step.get("name") == "Look for drift"]
+    done = shell.run(script, tmp_path, {"STACK": ".", "TARGET": "prod"})
+    assert done.code == code
+    assert done.log == "" if not said else said in done.log
