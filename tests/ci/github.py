@@ -78,19 +78,15 @@ class GitHub:
         commit: str,
         payload: Mapping[str, Any] | None = None,
         *,
-        sha: str = "",
         only: Sequence[str] = (),
     ) -> Run:
-        """Run the jobs of a workflow whose conditions hold, or only those that are named.
-
-        `sha` is what the steps are told of the commit that is checked out.
-        """
-        event_ = Event(event, commit, sha or commit, payload or {})
-        return Run(self, YAML(typ="safe").load(workflow), event_).run(only)
+        """Run the jobs of a workflow whose conditions hold, or only those that are named."""
+        started = Event(event, commit, payload or {})
+        return Run(self, YAML(typ="safe").load(workflow), started).run(only)
 
     def jobs_of(self, workflow: Path, event: str, payload: Mapping[str, Any]) -> list[str]:
         """The names of the jobs that an event starts."""
-        return Run(self, YAML(typ="safe").load(workflow), Event(event, "", "", payload)).starting()
+        return Run(self, YAML(typ="safe").load(workflow), Event(event, "", payload)).starting()
 
     def artifact(self, run: Run, name: str) -> list[Path]:
         """The files of an artifact."""
@@ -109,11 +105,10 @@ class GitHub:
 
 
 class Event(NamedTuple):
-    """What starts a run. `commit` is checked out, and `sha` is what its steps are told of it."""
+    """What starts a run, and on which commit."""
 
     name: str
     commit: str
-    sha: str
     payload: Mapping[str, Any]
 
 
@@ -123,13 +118,13 @@ class Run(dict[str, JobRun]):
     def __init__(self, github: GitHub, workflow: Mapping[str, Any], event: Event) -> None:
         super().__init__()
         assert event.name in workflow["on"]
-        self._github, self._workflow, self._commit = github, workflow, event.commit
+        self._github, self._workflow = github, workflow
         self.number = str(next(github._runs))
         self._event: dict[str, Any] = {
             "event_name": event.name,
             "event": event.payload,
             "repository": REPOSITORY,
-            "sha": event.sha,
+            "sha": event.commit,
             "run_id": self.number,
         }
         self._directory = github._directory / "runs" / self.number
@@ -239,7 +234,7 @@ class Run(dict[str, JobRun]):
 
         git("init", "--quiet")
         limit = [f"--depth={depth}"] if depth else []
-        git("fetch", "--quiet", *limit, f"file://{self._github._repository}", self._commit)
+        git("fetch", "--quiet", *limit, f"file://{self._github._repository}", self._event["sha"])
         git("checkout", "--quiet", "FETCH_HEAD")
 
 

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from reconciler.manifests.scaffold import WORKFLOW_FILE, starting_files
+from reconciler.render.markdown import MOST_CHARACTERS
 from tests.ci.conftest import needs_bash
 from tests.ci.github import REPOSITORY, GitHub, Run
 from tests.ci.repository import SECRET_KEY, SECRETS, Repository
@@ -120,6 +121,13 @@ class Story(NamedTuple):
     head: str
     applied: Run
     jobs: Mapping[str, str]
+    comments: Sequence[Mapping[str, Any]]
+
+    def pushed(self, head: str, merge: str) -> Run:
+        """Run the workflow as after the merge of that pull request, with the comments of the story."""
+        self.github.save("comments", self.comments)
+        self.github.merged(head, merge)
+        return self.github.run(FILE, "push", self.merge)
 
 
 def _pull_request(base: str, head: str, source: str = REPOSITORY) -> dict[str, Any]:
@@ -159,7 +167,18 @@ def story(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> S
     merge = repository.merge("change")
     github.merged(head, merge)
     applied = github.run(FILE, "push", merge)
-    return Story(github, repository, first, first_comment, second, merge, head, applied, repository.running)
+    return Story(
+        github,
+        repository,
+        first,
+        first_comment,
+        second,
+        merge,
+        head,
+        applied,
+        repository.running,
+        github.comments,
+    )
 
 
 @needs_bash
@@ -168,20 +187,22 @@ def test_pull_request_is_checked_without_credentials(story: Story) -> None:
     check = story.first["check"]
     assert not check.failed, check.log
     assert "Valid: stack vision, 2 jobs" in check.log
-    assert "1 added" in check.logs['reconciler review "$BASE" HEAD "$STACK" --target "$TARGET"']
+    assert "1 added" in check.logs["Review"]
+    assert "::notice title=reconciler vision@prod::Review: 1 added" in check.log
+    assert "1 added" in check.summary
 
 
 @needs_bash
 @needs_jq
 def test_plan_is_one_comment_that_updates_itself(story: Story) -> None:
     assert not story.first.failed, story.first.text
-    ours = [one for one in story.github.comments if one["user"]["login"] == "github-actions[bot]"]
-    assert len(story.github.comments) == 3
-    [comment] = ours
+    assert len(story.comments) == 3
+    [comment] = [one for one in story.comments if one["user"]["login"] == "github-actions[bot]"]
     for body, run in ((story.first_comment, story.first), (comment["body"], story.second)):
         assert body.startswith("<!-- reconciler: vision@prod -->\n**Plan: 2 to create")
         digest = run["plan"].outputs["digest"]
         assert body.count(digest) == 2
+        assert MOST_CHARACTERS + len(body.rstrip().splitlines()[-1]) < 65_536, "what GitHub takes"
         assert re.search(f"run {run.number}, commit [0-9a-f]{{40}}, digest {digest}$", body.rstrip())
     assert story.first["plan"].outputs != story.second["plan"].outputs
     assert "::notice title=reconciler vision@prod::Plan: 2 to create" in story.second["plan"].log
@@ -200,24 +221,18 @@ def test_merge_applies_the_plan_that_was_shown_last(story: Story) -> None:
 @needs_bash
 @needs_jq
 def test_plan_that_was_applied_before_is_stale(story: Story) -> None:
-    again = story.github.run(FILE, "push", story.merge)
+    before = story.repository.running
+    again = story.pushed(story.head, story.merge)
     assert again["apply"].logs["Apply"].endswith("exit code 4\n")
-    assert story.repository.running == story.jobs
+    assert story.repository.running == before
 
 
 @needs_bash
 @needs_jq
 def test_other_digest_than_the_shown_one_is_refused(story: Story) -> None:
-    before = story.github.comments
-    edited = [
-        {**one, "body": re.sub(r"sha256:[0-9a-f]{64}$", f"sha256:{'0' * 64}", one["body"].rstrip())}
-        for one in before
-    ]
-    story.github.save("comments", edited)
-    try:
-        refused = story.github.run(FILE, "push", story.merge)
-    finally:
-        story.github.save("comments", before)
+    body = story.comments[-1]["body"].rstrip()
+    edited = {**story.comments[-1], "body": re.sub(r"sha256:[0-9a-f]{64}$", f"sha256:{'0' * 64}", body)}
+    refused = story._replace(comments=[edited]).pushed(story.head, story.merge)
     assert refused["apply"].logs["Apply"].endswith("exit code 4\n")
     assert "approve" in refused["apply"].log
 
@@ -225,17 +240,15 @@ def test_other_digest_than_the_shown_one_is_refused(story: Story) -> None:
 @needs_bash
 @needs_jq
 @pytest.mark.parametrize(
-    ("merged", "said"),
+    ("is_merge", "said"),
     [
         (False, "is not the merge of a pull request"),
         (True, "the plan on pull request 7 is not that of its last commit"),
     ],
     ids=["pushed without a pull request", "pushed to the branch after the plan"],
 )
-def test_without_an_approved_plan_nothing_is_applied(story: Story, merged: bool, said: str) -> None:
-    commit = "1" * 40 if merged else "2" * 40
-    story.github.merged("3" * 40, "1" * 40)
-    run = story.github.run(FILE, "push", story.merge, sha=commit)
+def test_without_an_approved_plan_nothing_is_applied(story: Story, is_merge: bool, said: str) -> None:
+    run = story.pushed("3" * 40, story.merge if is_merge else "2" * 40)
     assert run.failed
     assert "::error title=no approved plan::" in run.text
     assert said in run.text
@@ -245,28 +258,27 @@ def test_without_an_approved_plan_nothing_is_applied(story: Story, merged: bool,
 @needs_bash
 @needs_jq
 def test_refused_plan_is_shown_and_not_offered_for_a_merge(story: Story) -> None:
-    story.repository.git("checkout", "--quiet", "-B", "change", "main")
+    story.repository.git("checkout", "--quiet", "-B", "change", story.merge)
     head = story.repository.commit({"empty.yaml": "jobs: {}\n"})
     run = _planned(story.github, story.repository, story.merge, head, "plan")
+    story.repository.git("checkout", "--quiet", "main")
     assert run["plan"].logs["Plan"].endswith("exit code 3\n")
-    comment = story.github.comments[-1]["body"]
-    assert "2 to terminate" in comment
-    assert "A merge applies" not in comment
-    story.github.merged(head, "4" * 40)
-    pushed = story.github.run(FILE, "push", story.merge, sha="4" * 40)
+    comments = story.github.comments
+    assert "**Plan: 0 to create, 0 to update, 0 to replace, " in comments[-1]["body"]
+    assert "A merge applies" not in comments[-1]["body"]
+    pushed = story._replace(comments=comments).pushed(head, story.merge)
     assert "has no comment with a plan that can be applied" in pushed.text
 
 
 @needs_bash
 @needs_jq
 def test_started_by_hand_it_plans_anew_and_applies_that(story: Story) -> None:
-    story.repository.git("checkout", "--quiet", "main")
     story.github.variables["RECONCILER_STACK"] = "jobs.yaml"
     run = story.github.run(FILE, "workflow_dispatch", story.repository.commit(a=0.1, b=0.5, c=0.1))
     del story.github.variables["RECONCILER_STACK"]
     assert list(run) == ["plan", "apply-by-hand"]
     assert not run.failed, run.text
-    assert story.repository.running == {"a": "0.1", "b": "0.5", "c": "0.1"}
+    assert story.repository.running == {**story.jobs, "c": "0.1"}
     assert "Comment" not in run["plan"].logs
 
 
