@@ -21,6 +21,7 @@ LOOP = frozenset(
         "job_declaration",
         "jobs",
         "local_target",
+        "policy_checks",
         "reconcile",
         "record_directory",
         "recording",
@@ -53,6 +54,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 
 #: Library → where it may be imported, as the beginning of a path below the package.
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
+    "cel": ("core/policies/expression.py",),
     "click": ("cli/",),
     "deepdiff": ("core/declared/diff.py",),
     "huaweicloudsdkcore": ("backends/",),

@@ -1,0 +1,1 @@
+"""What policies say of a plan: values in, verdicts out."""
