@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from reconciler.backends.auth.known_secrets import known_secrets
 from reconciler.backends.target import Connected, Runtime
 from reconciler.core.declared.stack import Target
+from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.planning.plan import TargetIdentity
 
 
@@ -63,3 +64,17 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
         ManifestInvalid: the target says too little to find the service.
     """
     return _module_of(target).identity_of(name, target, environ)
+
+
+def known_values(name: str, target: Target | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a plan would say of a target, as far as it is known without credentials and the service."""
+    if target is None:
+        return {"name": name}
+    try:
+        identity = identity_of(name, target, environ)
+    except ManifestInvalid:
+        identity = None
+    if identity is not None:
+        return identity.model_dump(mode="json")
+    known = {"name": name, "kind": target.kind, "workspace_id": str(target.workspace_id)}
+    return known if target.project_id is None else {**known, "project_id": target.project_id}

@@ -29,6 +29,7 @@ def test_examples_are_these() -> None:
     assert [path.name for path in EXAMPLES] == [
         "first-job",
         "pipeline",
+        "policies",
         "protect",
         "replace-a-running-job",
         "retry-on-failure",

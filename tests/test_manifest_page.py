@@ -24,7 +24,6 @@ VALIDATOR = Draft202012Validator(manifest_schema())
 #: Keys that have no example there, and why.
 WITHOUT_EXAMPLE = {
     "records": "docs/records.md has it",
-    "policies": "there are no rules yet",
     "targets.NAME.workspace_id": "few need it",
     "targets.NAME.profile": "docs/cli.md has it",
     "targets.NAME.insecure": "nobody should need it",
@@ -66,6 +65,9 @@ def paths_of(manifest: dict[str, Any]) -> Iterator[str]:
         elif name in ("targets", "variables"):
             for entry in value.values():
                 yield from below(entry, f"{name}.NAME.")
+        elif name == "policies":
+            for entry in value:
+                yield from below(entry, f"{name}[].")
         else:
             yield from below(value, f"{name}.")
 

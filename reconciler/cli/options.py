@@ -371,15 +371,15 @@ TIMEOUT = option(
     help="How long to wait for each job.",
 )
 YES = option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-FORCE = option("--force", is_flag=True, help="Override safety guards.")
+FORCE = option("--force", is_flag=True, help="Override safety guards; not policies.")
 GUARDS: Sequence[Callable[[Any], Any]] = (
     option(
         "--allow",
         multiple=True,
         metavar="GUARD",
         type=GuardType(),
-        help="Override one guard: lost-work (or lost-work=KEY), terminations, reruns, found-nothing, empty; "
-        "repeatable. budget is accepted but has no effect yet.",
+        help="Override one guard: lost-work (or lost-work=KEY), terminations, reruns, found-nothing, empty, "
+        "budget; repeatable. Policies cannot be overridden.",
     ),
     FORCE,
     option("--allow-empty", is_flag=True, help="Allow a manifest with no jobs; same as --allow empty."),

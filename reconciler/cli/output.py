@@ -13,6 +13,8 @@ from reconciler.cli.terminal.console import console
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.outcome import Result
 from reconciler.core.planning.plan import Plan
+from reconciler.core.policies.cases import CasesReport
+from reconciler.core.policies.verdict import refusals_of
 from reconciler.core.review.report import Review
 from reconciler.files import append_file
 from reconciler.render import FORMATS, Content, formats_of, render, step_outputs
@@ -46,8 +48,15 @@ def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
 
 
 def show_review(review: Review, outputs: Sequence[OutputSpec]) -> None:
-    """Write a review to the outputs, see `requested_outputs`."""
+    """Write a review to the outputs, see `requested_outputs`, and what policies deny to stderr."""
     _show(Content.REVIEW, review, outputs, View())
+    if review.denied:
+        console.diagnostics(refusals_of(review.denied))
+
+
+def show_cases(report: CasesReport, outputs: Sequence[OutputSpec]) -> None:
+    """Write what became of the cases of policies to the outputs, see `requested_outputs`."""
+    _show(Content.CASES, report, outputs, View())
 
 
 def show_result(

@@ -23,6 +23,7 @@ COMMANDS: dict[str, CommandRow] = {
     "review": CommandRow(
         "review", "Show what a change of the manifests means, between two directories or git revisions."
     ),
+    "policies": CommandRow("policies", "Test the policies of a stack against small cases."),
     "apply": CommandRow("apply", "Make the service match the manifest."),
     "destroy": CommandRow("destroy", "Terminate the jobs that the stack owns."),
     "adopt": CommandRow("adopt", "Make an unmanaged job the next revision of a key; nothing restarts."),

@@ -16,6 +16,7 @@ from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, Wr
 from reconciler.manifests.root_candidates import MOST_SHOWN, no_root_file
 from reconciler.manifests.yaml.document import UTF_16, Document, parse, unreadable_document
 from reconciler.manifests.yaml.file_content import read_manifest_file
+from reconciler.manifests.yaml.recognition import is_case_text, is_case_tree
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -251,13 +252,31 @@ def manifest_files(paths: Sequence[Path]) -> Iterator[Document]:
     Raises:
         WrongUsage: a path does not exist.
     """
+    return _files_at(paths, lambda document: document.shows_lines)
+
+
+def case_files(paths: Sequence[Path]) -> Iterator[Document]:
+    """Yield the files with cases for policies in the same way.
+
+    Raises:
+        WrongUsage: a path does not exist.
+    """
+    return _files_at(paths, is_case)
+
+
+def is_case(document: Document) -> bool:
+    """Whether a file is a case for policies: by its keys, or by its look if it cannot be parsed."""
+    return is_case_text(document.text) if document.is_broken else is_case_tree(document.tree)
+
+
+def _files_at(paths: Sequence[Path], counts: Callable[[Document], bool]) -> Iterator[Document]:
     reader = _FileReader(frozenset(), Path.cwd())
     met: set[Path] = set()
     for path in paths or [Path()]:
         real = _existing(path)
         if real.is_dir():
             inside = [file for _, files in reader.below(real) for file in files if not file.is_symlink()]
-            found = [file for file in inside if reader.document(file).shows_lines]
+            found = [file for file in inside if counts(reader.document(file))]
         else:
             found = [real]
         for file in found:
@@ -325,6 +344,8 @@ def _documents(root: Path, reader: _FileReader, named: frozenset[Path]) -> tuple
     documents = []
     for path in sorted(paths, key=lambda path: path.parts):
         document = reader.document(path)
+        if is_case(document) and path not in named:
+            continue
         document.relative = "/".join(path.parts[below:])
         documents.append(document)
     # What cannot be listed may hold jobs of the stack: they must not count as absent.

@@ -119,7 +119,7 @@ class JobReader:
             JobEntry.model_validate(tree)
         except ValidationError as error:
             self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _ECHOES)
-        self.problems += _raw_problems(tree.get("raw"), origin)
+        self.problems += raw_problems(tree.get("raw"), origin)
 
     def _read(self, entry: MergedEntry) -> DesiredJob | None:
         merged = self._merged(entry)
@@ -271,9 +271,9 @@ class JobReader:
         body: dict[str, Any] | None = None
         digest = ""
         if has_body:
-            raw_problems = list(_raw_problems(merged.get("raw"), origin))
-            self.problems += raw_problems
-            if raw_problems:
+            problems = list(raw_problems(merged.get("raw"), origin))
+            self.problems += problems
+            if problems:
                 return None
             body = create_body(merged)
             if holds_odd_number(body):
@@ -417,7 +417,7 @@ def _number_problems(
             yield origin.diagnose(steps_of(steps, merged), "number out of range", why, fix)
 
 
-def _raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
+def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
     """What `raw` must not hold, and members whose type would break the body."""
     if not isinstance(raw, dict):
         return

@@ -39,6 +39,7 @@ from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.matrix import Sweeps
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
 from reconciler.manifests.outputs import UNKNOWN_OUTPUT
+from reconciler.manifests.policies import read_policies
 from reconciler.manifests.problems import Origin, validated
 from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.shown_problems import distinct, shown
@@ -144,7 +145,9 @@ def _check_each(
         problems += next(iter(skipped.values())).diagnostics
     if problems:
         raise ManifestInvalid(*distinct(in_file_order(problems)))
-    return loaded[0], tuple(_skipped(name, invalid) for name, invalid in skipped.items())
+    return replace(loaded[0], checked=tuple(loaded)), tuple(
+        _skipped(name, invalid) for name, invalid in skipped.items()
+    )
 
 
 def _is_unset_on(name: str, problem: Diagnostic) -> bool:
@@ -275,6 +278,8 @@ class _Loading:
         records = self._records(values)
         self._problems += records.check()
         limits, prices = self._setting("limits", Limits()), self._setting("prices", NO_PRICES)
+        policies, problems = read_policies(merged.policies)
+        self._problems += problems
         expander = Expander(values, environ)
         sweeps = Sweeps(expander)
         entries = sweeps.expand(merged.jobs)
@@ -299,7 +304,9 @@ class _Loading:
         assert jobs.keys() == entries.keys()
         warnings = shown(few_warnings(distinct(in_file_order(variables.warnings))), Redactor(secrets))
         return LoadedStack(
-            stack=replace(self._stack(jobs, entries, warnings), limits=limits, prices=prices),
+            stack=replace(
+                self._stack(jobs, entries, warnings), limits=limits, prices=prices, policies=policies
+            ),
             root=self._files.root,
             targets=readable,
             target_name=target_name,

@@ -24,7 +24,8 @@ class LoadedStack:
     `on` gives the stack there. `secrets` every sensitive value that is known, used or not, and `sources`
     says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
     record store without what is secret or comes from the environment; `records_url` gives it whole.
-    `origins` says where the values of the job come from that `load` was asked to trace.
+    `checked` are the same files as `check` read them on each target, where these differ. `origins` says
+    where the values of the job come from that `load` was asked to trace.
     """
 
     stack: Stack
@@ -40,6 +41,7 @@ class LoadedStack:
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
     origins: tuple[ValueOrigin, ...] = field(default=(), repr=False)
     differs: bool = False
+    checked: tuple[LoadedStack, ...] = field(default=(), repr=False, compare=False)
     _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
     _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)
     _on: Callable[[str | None, bool], LoadedStack] | None = field(default=None, repr=False, compare=False)

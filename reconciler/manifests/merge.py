@@ -17,6 +17,7 @@ from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, location_of_key
 
 _MAPPINGS = ("targets", "variables", "limits", "prices", "defaults", "templates", "jobs")
+_LISTS = ("policies",)
 _TEXTS = ("apiVersion", "stack", "target", "records")
 #: Sections that all files may add to.
 SETTINGS = ("limits", "prices")
@@ -49,6 +50,19 @@ class MergedEntry:
         return (self.section, self.name if self.entry is None else self.entry)
 
 
+class MergedPolicy(NamedTuple):
+    """What one file says in an item of `policies`."""
+
+    document: Document
+    position: int
+    value: Any
+
+    @property
+    def steps(self) -> tuple[PathStep, ...]:
+        """Its path in the file."""
+        return ("policies", self.position)
+
+
 class DefaultsPart(NamedTuple):
     """What one file says of every job, for the whole stack or for one target; `steps` is where it says it."""
 
@@ -79,6 +93,7 @@ class MergedManifest:
     templates: dict[str, MergedEntry] = field(default_factory=dict)
     jobs: dict[str, MergedEntry] = field(default_factory=dict)
     settings: dict[str, MergedSection] = field(default_factory=dict)
+    policies: tuple[MergedPolicy, ...] = ()
     defaults: tuple[DefaultsPart, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
 
@@ -103,8 +118,16 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
             merged.problems += _unite(
                 setting.value, document.tree[name], document, (name,), setting.documents
             )
+    merged.policies = tuple(_policies(documents))
     _take_defaults(merged, documents)
     return merged
+
+
+def _policies(documents: Iterable[Document]) -> Iterator[MergedPolicy]:
+    for document in documents:
+        items = document.tree.get("policies")
+        for position, value in enumerate(items if isinstance(items, list) else ()):
+            yield MergedPolicy(document, position, value)
 
 
 def _having(documents: Iterable[Document], section: str) -> list[Document]:
@@ -128,7 +151,10 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
             if not isinstance(value, str | None):
                 why = f"expected text, got {found(value)}"
                 yield diagnose(document, (name,), "wrong type", why, show_line=name != "records")
-        elif name != "policies" or value not in ([], None):
+        elif name in _LISTS:
+            if not isinstance(value, list | None):
+                yield diagnose(document, (name,), "wrong type", f"expected a list, got {found(value)}")
+        else:
             why, nearest = f'"{shorten(name)}" is not one of {", ".join(known)}', did_you_mean(name, known)
             # What is no slip may stand in a file that has nothing to do with us, beside a secret.
             is_slip = nearest is not None

@@ -23,6 +23,7 @@ class Content(StrEnum):
     DRIFT = "drift"
     RESULT = "result"
     REVIEW = "review"
+    CASES = "cases"
 
 
 class Format(NamedTuple):
@@ -42,13 +43,14 @@ class Format(NamedTuple):
 
 
 _OF_JOBS = frozenset({Content.PLAN, Content.DRIFT, Content.RESULT})
+_SHOWN = frozenset(Content) - {Content.CASES}
 FORMATS: dict[str, Format] = {
     "text": Format("text", frozenset(Content)),
-    "json": Format("json", frozenset({Content.PLAN, Content.DRIFT, Content.REVIEW}), redacts=True),
-    "markdown": Format("markdown", frozenset(Content), redacts=True, is_whole=True),
-    "html": Format("html", frozenset(Content), redacts=True, is_whole=True),
-    "github": Format("github", frozenset(Content), redacts=True, is_whole=True),
-    "junit": Format("junit", _OF_JOBS, redacts=True, is_whole=True),
+    "json": Format("json", frozenset(Content) - {Content.RESULT}, redacts=True),
+    "markdown": Format("markdown", _SHOWN, redacts=True, is_whole=True),
+    "html": Format("html", _SHOWN, redacts=True, is_whole=True),
+    "github": Format("github", _SHOWN, redacts=True, is_whole=True),
+    "junit": Format("junit", _OF_JOBS | {Content.CASES}, redacts=True, is_whole=True),
     "sarif": Format("sarif", _OF_JOBS, redacts=True, is_whole=True),
     "prometheus": Format("prometheus", _OF_JOBS, redacts=True, is_whole=True, is_final=True),
 }

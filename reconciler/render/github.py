@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from reconciler.core.policies.verdict import DENIED_BY_A_POLICY
 from reconciler.core.text.sanitize import printable
 from reconciler.render.review_sheet import sheet_of_review
 from reconciler.render.sheet import Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
@@ -63,12 +64,18 @@ def result_outputs(result: Result, view: View) -> str:
 
 def _commands(sheet: Sheet, view: View) -> str:
     lines = [
-        *(_note(note) for note in sheet.notes if note.level is Level.ERROR),
+        *(_note(note) for note in sheet.notes if _is_told_once(note)),
         *_rows(sheet.rows, Level.ERROR, view),
+        *_rows(sheet.denied, Level.ERROR, view),
         *_rows(sheet.rows, Level.WARNING, view),
         _command("notice", {"title": f"reconciler {sheet.name}"}, sheet.last_line),
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _is_told_once(note: Note) -> bool:
+    """Whether a note is an error of the whole; what a policy denies is told at each job."""
+    return note.level is Level.ERROR and note.what != DENIED_BY_A_POLICY
 
 
 def _rows(rows: Iterable[Row], level: Level, view: View) -> Iterator[str]:

@@ -18,6 +18,7 @@ from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
+    from reconciler.core.policies.cases import CasesReport
     from reconciler.core.review.report import Review
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
@@ -99,6 +100,11 @@ def render_plan(plan: Plan, view: View) -> str:
 
 def render_drift(report: DriftReport, view: View) -> str:
     """The document of `drift --json`."""
+    return dump(redacted(report.document(), view.redact)) + "\n"
+
+
+def render_cases(report: CasesReport, view: View) -> str:
+    """The document of `policies test --json`."""
     return dump(redacted(report.document(), view.redact)) + "\n"
 
 

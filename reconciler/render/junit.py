@@ -11,13 +11,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
-from reconciler.render.sheet import NONE, Level, Row, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
+from reconciler.core.text.sanitize import printable
+from reconciler.render.sheet import (
+    NONE,
+    Level,
+    Row,
+    Sheet,
+    sheet_of_drift,
+    sheet_of_plan,
+    sheet_of_result,
+)
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.policies.cases import CasesReport
 
 #: What XML 1.0 has no way to write, not even escaped; most of it was made visible before.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -38,32 +48,64 @@ def render_result(result: Result, view: View) -> str:
     return _render(sheet_of_result(result, view), "apply")
 
 
+def render_cases(report: CasesReport, view: View) -> str:
+    """A testcase for each case of policies; a failure where they said something else than expected."""
+
+    def clean(text: str) -> str:
+        return printable(view.redact(text))
+
+    about = clean(f"policies.{report.stack}")
+    # Nothing of it depends on the time.
+    root, top = _suite(about, "1970-01-01T00:00:00", len(report.results), len(report.failed))
+    for result in report.results:
+        case = _add_case(top, clean(result.name), about)
+        if not result.has_passed:
+            message = _xml("; ".join(map(clean, result.problems)))
+            Xml.SubElement(case, "failure", {"type": "expectation", "message": message}).text = message
+    return _finished(root, top, "", "")
+
+
 def _render(sheet: Sheet, suite: str) -> str:
     findings: dict[str, list[Row]] = {}
     for row in sheet.findings:
         findings.setdefault(row.key, []).append(row)
     about = f"{suite}.{sheet.name}"
+    # Neither schema takes a zone.
+    root, top = _suite(about, sheet.created_at.removesuffix("Z"), len(sheet.keys), len(findings))
+    for key in sheet.keys:
+        case = _add_case(top, key, about)
+        if rows := findings.get(key):
+            _add_failure(case, rows)
+    return _finished(root, top, _output(sheet), _warnings(sheet))
+
+
+def _suite(name: str, timestamp: str, tests: int, failures: int) -> tuple[Xml.Element, Xml.Element]:
+    """The document with its one suite."""
     attributes = {
         "id": "0",
         "package": "reconciler",
-        "name": about,
-        # Neither schema takes a zone.
-        "timestamp": sheet.created_at.removesuffix("Z"),
+        "name": name,
+        "timestamp": timestamp,
         "hostname": "localhost",
-        "tests": str(len(sheet.keys)),
-        "failures": str(len(findings)),
+        "tests": str(tests),
+        "failures": str(failures),
         "errors": "0",
         "time": "0",
     }
     root = Xml.Element("testsuites")
     top = Xml.SubElement(root, "testsuite", {name: _xml(value) for name, value in attributes.items()})
     Xml.SubElement(top, "properties")
-    for key in sheet.keys:
-        case = Xml.SubElement(top, "testcase", {"name": _xml(key), "classname": _xml(about), "time": "0"})
-        if rows := findings.get(key):
-            _add_failure(case, rows)
-    Xml.SubElement(top, "system-out").text = _xml(_output(sheet))
-    Xml.SubElement(top, "system-err").text = _xml(_warnings(sheet))
+    return root, top
+
+
+def _add_case(top: Xml.Element, name: str, suite: str) -> Xml.Element:
+    return Xml.SubElement(top, "testcase", {"name": _xml(name), "classname": _xml(suite), "time": "0"})
+
+
+def _finished(root: Xml.Element, top: Xml.Element, out: str, err: str) -> str:
+    """The text of the document, with what was printed."""
+    Xml.SubElement(top, "system-out").text = _xml(out)
+    Xml.SubElement(top, "system-err").text = _xml(err)
     Xml.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
 

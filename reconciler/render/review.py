@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from reconciler.core.planning.groups import fold_alike, is_harmless, look_of_changes, without_name
 from reconciler.core.review.report import NodeCount, Review, ReviewedJob, ReviewedSide
 from reconciler.core.text.sanitize import printable
+from reconciler.render.denials import render_denials
 from reconciler.render.groups import GroupText, render_change, render_group
 from reconciler.render.style import View
 from reconciler.render.warnings import render_warnings
@@ -29,6 +30,7 @@ def review_text(review: Review, view: View) -> str:
     lines += settings_lines(review)
     lines += nodes_lines(review)
     lines += render_warnings(review.warnings, style)
+    lines += render_denials(review.denied, style)
     lines.append(review.last_line)
     return "\n".join(lines) + "\n"
 

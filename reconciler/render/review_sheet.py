@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from reconciler.core.policies.verdict import refusals_of
 from reconciler.render.review import name_of_side, nodes_lines, settings_lines
 from reconciler.render.sheet import (
     ACTION_ORDER,
@@ -15,6 +16,8 @@ from reconciler.render.sheet import (
     folded,
     harmless,
     place_of,
+    refusal_notes,
+    row_of_denial,
     warning_notes,
 )
 from reconciler.render.style import View
@@ -30,6 +33,7 @@ def sheet_of_review(review: Review, view: View) -> Sheet:
 
 def _sheet(review: Review, clean: Callable[[str], str]) -> Sheet:
     rows = tuple(_row(job, clean) for job in review.jobs)
+    sources = {job.key: job.source for job in review.jobs}
     return Sheet(
         title="Review",
         stack=clean(review.stack),
@@ -43,7 +47,11 @@ def _sheet(review: Review, clean: Callable[[str], str]) -> Sheet:
         rows=rows,
         folded=folded(rows),
         keys=tuple(row.key for row in rows),
-        notes=tuple(warning_notes(review.warnings, clean)),
+        notes=(
+            *refusal_notes(refusals_of(review.denied), clean),
+            *warning_notes(review.warnings, clean),
+        ),
+        denied=tuple(row_of_denial(one, sources.get(one.key), clean) for one in review.denied),
         sums=tuple(clean(line) for line in (*settings_lines(review), *nodes_lines(review)) if line),
     )
 

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.core.drift.entry import DriftClass
 from reconciler.core.outcome import Status, WaitEnd, spell_status
 from reconciler.core.planning.groups import Group, few, fold, fold_alike, without_name
-from reconciler.core.planning.plan import ACTIONS, Action, Change, PlannedAction, Source, TargetIdentity
+from reconciler.core.planning.plan import (
+    ACTIONS,
+    Action,
+    Change,
+    Denial,
+    PlannedAction,
+    Source,
+    TargetIdentity,
+)
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.style import View
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan, PlanWarning
 
 _Clean = Callable[[str], str]
+#: The kind of a row that says what a policy denies.
+DENIED = "denied"
 #: What stands for the value of a field where there is none.
 NONE = "(none)"
 
@@ -113,7 +123,8 @@ class Sheet(NamedTuple):
 
     `rows` has one row per job in the order of the document, `folded` the same with what is alike put
     together, what ends work first; `keys` are all keys that were looked at, and `counts` those of the
-    summary. `last_line` is the last line of the text, and `sums` what a plan throws away and may cost.
+    summary. `denied` has a row for each job and policy that denies it; `notes` say that once for each policy.
+    `last_line` is the last line of the text, and `sums` what a plan throws away and may cost.
     """
 
     title: str
@@ -129,6 +140,7 @@ class Sheet(NamedTuple):
     folded: tuple[Row, ...]
     keys: tuple[str, ...]
     notes: tuple[Note, ...] = ()
+    denied: tuple[Row, ...] = ()
     sums: tuple[str, ...] = ()
     digest: str = ""
 
@@ -139,8 +151,8 @@ class Sheet(NamedTuple):
 
     @property
     def findings(self) -> list[Row]:
-        """What somebody has to do something about."""
-        return [row for row in self.rows if row.is_finding]
+        """What somebody has to do something about, what policies deny included."""
+        return [*(row for row in self.rows if row.is_finding), *self.denied]
 
 
 #: The order for people: what ends work first, then what stands in the way.
@@ -167,6 +179,7 @@ def sheet_of_plan(plan: Plan, view: View) -> Sheet:
 
 def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
     rows = tuple(_row_of_action(Group((action,)), clean) for action in plan.actions)
+    sources = {action.key: action.source for action in plan.actions}
     in_order = sorted(plan.actions, key=lambda action: ACTION_ORDER.index(action.action))
     groups = tuple(_row_of_action(group, clean) for group in fold(in_order))
     return Sheet(
@@ -183,7 +196,8 @@ def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
         folded=groups,
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         sums=tuple(map(clean, sums_of(plan))),
-        notes=(*_refusals(plan.refusals, clean), *warning_notes(plan.warnings, clean)),
+        notes=(*refusal_notes(plan.refusals, clean), *warning_notes(plan.warnings, clean)),
+        denied=tuple(row_of_denial(one, sources.get(one.key), clean) for one in plan.denied),
         digest=view.digest,
     )
 
@@ -215,6 +229,24 @@ def _row_of_action(group: Group, clean: _Clean) -> Row:
     )
 
 
+def row_of_denial(denial: Denial, source: Source | None, clean: _Clean) -> Row:
+    """A row for a job that a policy denies, at the job's place: `rule` is the name of the policy."""
+    return Row(
+        keys=(clean(denial.key),),
+        kind=DENIED,
+        words=DENIED,
+        symbol="!",
+        colour="red",
+        rule=clean(denial.policy),
+        revision="",
+        text=clean(f"policy {denial.policy}: {denial.explanation}"),
+        source=place_of(source or denial.source, clean),
+        level=Level.ERROR,
+        is_finding=True,
+        must_stay=True,
+    )
+
+
 def _starts(actions: Sequence[PlannedAction]) -> str:
     """What actions start, and what it costs: of several the most frequent ones."""
     counts = Counter(filter(None, map(what_starts, actions)))
@@ -243,7 +275,7 @@ def _place(target: TargetIdentity) -> str:
     return f"{target.kind}, {target.endpoint}, project {target.project_id}"
 
 
-def _refusals(refusals: Iterable[Diagnostic], clean: _Clean) -> Iterator[Note]:
+def refusal_notes(refusals: Iterable[Diagnostic], clean: _Clean) -> Iterator[Note]:
     for refusal in refusals:
         yield Note(Level.ERROR, clean(refusal.what), clean(refusal.why), clean(refusal.fix or ""))
 

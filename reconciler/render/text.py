@@ -22,13 +22,16 @@ from reconciler.core.planning.groups import (
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, TargetIdentity
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
+from reconciler.render.denials import render_denials
 from reconciler.render.groups import INDENT, GroupText, printable_line, render_group, render_keys
+from reconciler.render.policy_cases import cases_text
 from reconciler.render.review import review_text
 from reconciler.render.style import PLAIN, Style, View
 from reconciler.render.warnings import render_warnings
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import Drift, DriftReport, Pending
+    from reconciler.core.policies.cases import CasesReport
     from reconciler.core.review.report import Review
 
 
@@ -47,6 +50,7 @@ def render_plan(plan: Plan, view: View) -> str:
     if shown:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
+    lines += render_denials(plan.denied, style)
     lines += sums_of(plan)
     lines.append(plan.last_line)
     return "\n".join(lines) + "\n"
@@ -171,6 +175,11 @@ def _name(keys: Sequence[str]) -> str:
 def render_review(review: Review, view: View) -> str:
     """Show a review; the last line is fixed: docs/cli.md, "Review"."""
     return review_text(review, view)
+
+
+def render_cases(report: CasesReport, view: View) -> str:
+    """Show what became of the cases of policies."""
+    return cases_text(report, view)
 
 
 def render_result(result: Result, view: View) -> str:

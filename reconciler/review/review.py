@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.planning.plan import PlanWarning
@@ -15,6 +16,7 @@ from reconciler.core.review.side import Side
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.files import StackFiles
 from reconciler.review.sources import ManifestSource, opened
+from reconciler.targets import known_values
 from reconciler.version import __version__
 
 
@@ -54,7 +56,7 @@ def review(request: ReviewRequest) -> Review:
         if request.target is not None and request.target not in _names(found[0], "targets"):
             found[0] = None  # What BASE declares is for other targets.
         loaded = _loaded(found, known, request)
-        sides = [_side(source, one) for source, one in zip(sources, loaded, strict=True)]
+        sides = [_side(source, one, request.environ) for source, one in zip(sources, loaded, strict=True)]
     return make_review(*sides, target=request.target, version=__version__)
 
 
@@ -95,7 +97,7 @@ def _names(files: StackFiles | None, section: str) -> set[str]:
     return {name for names in found if isinstance(names, dict) for name in names}
 
 
-def _side(source: ManifestSource, loaded: LoadedStack | None) -> Side:
+def _side(source: ManifestSource, loaded: LoadedStack | None, environ: Mapping[str, str]) -> Side:
     head = ReviewedSide(name=source.name, commit=source.copy.commit if source.copy else None)
     if loaded is None:
         return Side(head)
@@ -106,12 +108,21 @@ def _side(source: ManifestSource, loaded: LoadedStack | None) -> Side:
         loaded.targets,
         loaded.target_name,
         loaded.records_reference,
+        _policy_target(loaded, environ),
         source.file_prefix,
         (
             *(PlanWarning(what="not read", why=f"{name}: {why}") for name, why in left_out.items()),
             *(_warning(one) for one in loaded.warnings),
         ),
     )
+
+
+def _policy_target(loaded: LoadedStack, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What policies see of the target that a side was read for."""
+    name = loaded.target_name
+    if name is None or not loaded.stack.policies:
+        return {}
+    return known_values(name, loaded.targets.get(name), environ)
 
 
 def _warning(diagnostic: Diagnostic) -> PlanWarning:

@@ -13,6 +13,8 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.core.declared.policy import Effect as PolicyEffect
+from reconciler.core.declared.policy import Policy
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.goal import Goal
 from reconciler.core.observed.job import Observation
@@ -72,10 +74,11 @@ def rollout(
     plan: Plan | None = None,
     recording: Recording | None = None,
     lock: StackLock | None = None,
+    stack: Stack | None = None,
 ) -> Told:
     """Apply jobs and wait; with a plan, as a saved one: no manifest is there."""
-    stack = a_stack(*jobs)
-    stack = replace(stack, whole=stack.jobs) if jobs else saved(plan)
+    if stack is None:
+        stack = replace(a_stack(*jobs), whole=a_stack(*jobs).jobs) if jobs else saved(plan)
     context = service.context(stack, only=only)._replace(recording=recording)
     began_s, told = service.time.now(), Told(service, Result(), 0.0)
     stream = EventStream(service.time, told.events.append)
@@ -358,6 +361,17 @@ def test_job_that_ends_after_its_upstream_ran_again_has_reached_the_goal(service
     told = rollout(service, a_job("a", **NEW), needing("a", key="b", **runs_long, **RERUN))
     assert told.done == [("a", Action.CREATE)]
     assert told.ends == {"a": "reached", "b": "reached"}
+
+
+def test_stage_that_a_policy_denies_when_its_turn_comes_ends_its_wait(service: Service) -> None:
+    policy = Policy("not-b", PolicyEffect.DENY, 'job.key == "b"', "not now")
+    stack = a_stack(*PIPELINE, policies=(policy,))
+    told = rollout(service, stack=replace(stack, whole=stack.jobs))
+    assert told.ends == {"a": "reached", "b": "blocked", "c": "blocked"}
+    assert told.done == [("a", Action.CREATE)]
+    assert told.took_s < 60
+    waited = next(one for one in told.result.waits if one.key == "b")
+    assert waited.detail == "denied by policy not-b: not now"
 
 
 def test_without_a_wait_a_pipeline_begins_and_the_rest_is_listed(service: Service) -> None:

@@ -53,6 +53,7 @@ REPORTS = "show logs, events and metrics of jobs"
 WALKS = (
     works("validate"),
     works("review", ".", ".", says="1 unchanged"),
+    Walk(("policies", "test"), ExitCode.WRONG_USAGE, "no policy cases"),
     works("plan", says="1 to keep"),
     works("plan", "--out", "plan.json", says="sha256:"),
     works("apply", "--yes", says="1 to keep"),

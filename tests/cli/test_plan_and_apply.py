@@ -53,6 +53,7 @@ def test_plan_document_has_its_fields_in_order(reconciler: Reconciler) -> None:
         "lost_node_hours",
         "cost",
         "actions",
+        "denied",
         "warnings",
     ]
     assert list(document["summary"].items()) == [

@@ -39,6 +39,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
         *(("plan", 0), ("plan --json", 0), ("plan --detailed-exitcode", 2)),
         *(("plan nowhere", 64), ("plan refused", 3), ("plan -v --out other.plan", 0)),
     ],
+    "policies": [("policies test cases", 0), ("policies test", 0), ("policies test broken", 64)],
     "apply": [("apply", 3), ("apply --json", 3), ("apply refused", 3), ("apply --plan old.plan", 4)],
     "destroy": [("destroy", 3), ("destroy --json", 3)],
     "adopt": [
@@ -93,6 +94,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             store.change("p1", job.id, _reword)
             write(manifest("a", "b", url=url))
             assert run(cli, ["plan", "--out", "saved.plan"]) == 0
+            write("job: {}\nexpect: {}\n", "cases/one.yaml")
             write("stack: broken\njobs: []\n", "broken/jobs.yaml")
             write(manifest(url=url).replace("stack: test", "stack: empty"), "refused/jobs.yaml")
             yield home

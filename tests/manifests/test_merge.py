@@ -111,7 +111,8 @@ def test_name_that_no_stack_can_have(place: Place, name: str) -> None:
     [
         ("job: {}", "unknown field", "2:1", 'did you mean "jobs"?'),
         ("needs: []", "unknown field", "2:1", None),
-        ("policies: [{when: x}]", "unknown field", "2:1", None),
+        ("policies: {deny: x}", "wrong type", "2:1", None),
+        ("policy: []", "unknown field", "2:1", 'did you mean "policies"?'),
         ("jobs: [a]", "wrong type", "2:1", None),
         ("targets: local", "wrong type", "2:10", None),
         ("apiVersion: 1", "wrong type", "2:13", None),

@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
-from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.planning.plan import Action, Denial, Plan, Source
+from reconciler.core.policies.cases import CaseResult, CasesReport
 from reconciler.core.review.report import NodeCount, Review
 from reconciler.core.text.sanitize import INVISIBLE
 from reconciler.core.text.secret import REDACTED, Redactor
@@ -92,6 +93,7 @@ def plan_with(text: str) -> Plan:
             "actions": tuple(actions),
             "warnings": tuple(warnings),
             "target": plan.target.model_copy(update=target),
+            "denied": denied_with(text, actions[0].key),
             "refusals": (Diagnostic(f"refused{text}", text, text),),
         }
     )
@@ -148,7 +150,21 @@ def review_with(text: str) -> Review:
     }
     warnings = [one.model_copy(update={"what": text, "why": text, "fix": text}) for one in review.warnings]
     more = {"jobs": tuple(jobs), "settings": (setting,), "nodes": nodes, "warnings": tuple(warnings)}
-    return review.model_copy(update={**more, **sides, "target": f"t{text}"})
+    denied = denied_with(text, jobs[0].key)
+    return review.model_copy(update={**more, **sides, "target": f"t{text}", "denied": denied})
+
+
+def denied_with(text: str, key: str) -> tuple[Denial, ...]:
+    source = Source(file=f"{text}.yaml", line=1, column=1)
+    return (
+        Denial(key=key, policy=f"p{text}", message=text, source=source),
+        Denial(key=key, policy=f"q{text}", problem=text),
+    )
+
+
+@cache
+def cases_with(text: str) -> CasesReport:
+    return CasesReport("stack", (CaseResult(text), CaseResult(f"{text}.yaml", (text, text))))
 
 
 def rendered(content: Content, format_: str, text: str, redact: Any = str) -> str:
@@ -157,6 +173,7 @@ def rendered(content: Content, format_: str, text: str, redact: Any = str) -> st
         Content.DRIFT: drift_with,
         Content.RESULT: result_with,
         Content.REVIEW: review_with,
+        Content.CASES: cases_with,
     }
     view = View(show_keep=True, redact=redact, plan=plan_with(text), digest="sha256:0")
     return render(content, values[content](text), format_, view)
@@ -311,7 +328,7 @@ def test_no_metric_of_a_run_is_added(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("content", Content)
+@pytest.mark.parametrize("content", [one for one in Content if "markdown" in formats_of(one)])
 def test_comment_is_never_too_long(content: Content) -> None:
     shown = rendered(content, "markdown", "x<````" * 2_000)
     assert len(shown) <= MOST_CHARACTERS

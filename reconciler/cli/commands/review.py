@@ -53,4 +53,4 @@ def command(
         )
     )
     show_review(found, requested_outputs(outputs, as_json=as_json))
-    return ExitCode.DONE
+    return ExitCode.REFUSED if found.denied else ExitCode.DONE

@@ -17,15 +17,17 @@ from pydantic import BaseModel
 
 from reconciler.core.declared.canonical import FieldRule, mutable_paths, rule_at
 from reconciler.core.declared.marks import Edit, SeeAlso
+from reconciler.core.declared.policy import PolicyEntry
 from reconciler.core.declared.schema import manifest_schema
 from reconciler.core.declared.stack import JobEntry, Limits, Manifest, Prices, TargetEntry, Variable
 from reconciler.core.observed.phase import Operation
 
 Schema = Mapping[str, Any]
 
-#: Where the keys of a section stand: below a name of the user's own, or right below the section.
+#: Where the keys of a section stand: below a name of the user's own, right below the section, or in a list.
 _BELOW_A_NAME: Mapping[str, type[BaseModel]] = {"targets": TargetEntry, "variables": Variable}
 _RIGHT_BELOW: Mapping[str, type[BaseModel]] = {"limits": Limits, "prices": Prices}
+_IN_A_LIST: Mapping[str, type[BaseModel]] = {"policies": PolicyEntry}
 _NAME = "NAME"
 #: What leads to a job, whose keys are named without it.
 _JOBS = ("jobs", "templates")
@@ -76,6 +78,8 @@ def language_keys() -> tuple[LanguageKey, ...]:
             keys += walk.below((name, _NAME), _BELOW_A_NAME[name], inherited)
         elif name in _RIGHT_BELOW:
             keys += walk.below((name,), _RIGHT_BELOW[name], inherited)
+        elif name in _IN_A_LIST:
+            keys += walk.below((name, "[]"), _IN_A_LIST[name], inherited)
     keys += walk.below((), JobEntry, _Marks())
     return tuple(keys)
 

@@ -18,6 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from reconciler.core.declared.body import RAW_FORBIDDEN
 from reconciler.core.declared.expression import VARIABLE_NAME
 from reconciler.core.declared.field_types import Choice, Strict
+from reconciler.core.declared.policy import PolicyEntry
 from reconciler.core.declared.schema_annotations import annotate
 from reconciler.core.declared.stack import (
     NOT_IN_DEFAULTS,
@@ -77,6 +78,7 @@ def manifest_schema() -> dict[str, Any]:
         "variables": _section({"$ref": "#/$defs/Variable"}, {"pattern": _whole(VARIABLE_NAME)}),
         "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, _NULL]},
         "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, _NULL]},
+        "policies": {"type": ["array", "null"], "items": {"$ref": "#/$defs/PolicyEntry"}},
         "records": {
             "type": ["string", "null"],
             "pattern": _RECORDS,
@@ -92,13 +94,7 @@ def manifest_schema() -> dict[str, Any]:
     }
     for name in ("targets", "variables", "limits", "prices", "defaults", "templates", "jobs"):
         properties[name]["default"] = {}
-    properties["policies"] = {
-        "type": ["array", "null"],
-        "maxItems": 0,
-        "description": "Rules for plans.",
-        "default": [],
-        "examples": [[]],
-    }
+    properties["policies"]["default"] = []
     return annotate(
         {
             "$schema": DIALECT,
@@ -155,12 +151,12 @@ def _definitions() -> dict[str, Schema]:
     for model in expanded:
         for name, schema in _models(model).items():
             definitions[name] = _with_expressions(schema)
-    definitions |= _models(Variable) | _models(Limits) | _models(Prices)
+    definitions |= _models(Variable) | _models(Limits) | _models(Prices) | _models(PolicyEntry)
     entry = definitions["JobEntry"]["properties"]
     whole = _relax_required(definitions)
     for name in _reachable("JobEntry", definitions, through_lists=True) | {"JobEntry"}:
         _take_nulls(definitions[name])
-    _add_choices(definitions, whole)
+    _add_choices(definitions, whole | {PolicyEntry.__name__})
     _add_mapping_forms(definitions)
     _add_target_rules(definitions["TargetEntry"])
     entry["description"] = _limited(entry["description"], maxLength=room_for_description("a", "a"))

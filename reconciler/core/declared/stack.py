@@ -23,6 +23,7 @@ from reconciler.core.declared.desired import JobBody
 from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.declared.field_types import Flag, Strict, Text
 from reconciler.core.declared.marks import Cloud, Edit, SeeAlso
+from reconciler.core.declared.policy import Policy, PolicyEntry
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.declared.target_kind import TARGET_KINDS, KindName, TargetKind
 from reconciler.core.diagnostic import Diagnostic, Location
@@ -378,7 +379,8 @@ class Prices(Strict):
     @model_validator(mode="after")
     def _has_currency(self) -> Self:
         if self.node_hour and self.currency is None:
-            raise PydanticCustomError("rule", "currency is required where node_hour has prices")
+            message = "currency is required where node_hour has prices"
+            raise PydanticCustomError("rule", "{message}", {"message": message})
         return self
 
 
@@ -429,6 +431,11 @@ class Manifest(Strict):
         default_factory=lambda: Prices(),
         description="What compute costs, for the costs that a plan shows.",
         examples=[{"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}}],
+    )
+    policies: Annotated[list[PolicyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Policies"')] = Field(
+        default_factory=list,
+        description="Rules that deny what a plan would do, or warn of it.",
+        examples=[[{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}]],
     )
     defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Defaults"')] = Field(
         default_factory=dict,
@@ -527,6 +534,7 @@ class Stack:
     declared_keys: frozenset[str]
     limits: Limits = field(default_factory=Limits)
     prices: Prices = NO_PRICES
+    policies: tuple[Policy, ...] = ()
     is_partial: bool = False
     left_out: int = 0
     chosen: frozenset[str] | None = None

@@ -314,6 +314,26 @@ class PlanWarning(Frozen):
     key: str | None = None
 
 
+class Denial(Frozen):
+    """What a policy does not let pass: one action of a plan."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    policy: str = Field(description="Name of the policy.")
+    message: str = Field("", description="Message of the policy.")
+    problem: str | None = Field(
+        None, description="Why the expression could not be evaluated; null: it is true."
+    )
+    source: Source | None = Field(None, description="Location of the expression in the manifest.")
+
+    @property
+    def explanation(self) -> str:
+        """Why, for people."""
+        if self.problem is None:
+            return self.message or "its expression is true"
+        about = f" ({self.message})" if self.message else ""
+        return f"the expression could not be evaluated: {self.problem}{about}"
+
+
 #: The reasons for which a key is kept although its job ended badly.
 BAD_ENDS = frozenset({Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.TERMINATED_OUTSIDE})
 
@@ -343,12 +363,15 @@ class Head(Frozen):
 class Plan(Head):
     """The actions for one stack on one target, sorted by key, then revision."""
 
-    applyable: bool = Field(description="At least one action would be executed and no guard refuses.")
+    applyable: bool = Field(
+        description="At least one action would be executed, no guard refuses and no policy denies."
+    )
     complete: bool = Field(description="False when something could not be read.")
     summary: Summary
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the actions discard.")
     cost: Cost | None = Field(None, description="Sums of the costs; null in a sum: one of them is unknown.")
     actions: tuple[PlannedAction, ...] = Field(description="Sorted by key, then revision.")
+    denied: tuple[Denial, ...] = Field((), description="Actions that policies deny, sorted by key.")
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     refusals: tuple[Diagnostic, ...] = Field((), exclude=True)

@@ -33,6 +33,7 @@ from reconciler.core.planning.plan import (
     timestamp,
 )
 from reconciler.core.planning.renames import rename_hints
+from reconciler.core.policies.verdict import judge_plan, refusals_of
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
 
 
@@ -181,7 +182,8 @@ def make_plan(
         owns_nothing=snapshot.ownership.problem is None and not snapshot.ownership.owned_keys,
         memory=snapshot.memory,
     )
-    refused = refusals(proposal, context.allowances)
+    verdicts = judge_plan(stack, target, actions)
+    refused = (*refusals(proposal, context.allowances), *refusals_of(verdicts.denied))
     return Plan(
         reconciler_version=version,
         created_at=timestamp(context.at_s),
@@ -194,11 +196,13 @@ def make_plan(
         lost_node_hours=lost_sum(actions),
         cost=cost,
         actions=tuple(actions),
+        denied=verdicts.denied,
         warnings=few_of_a_kind(
             (
                 *snapshot_warnings(stack, snapshot),
                 *guard_warnings(proposal),
                 *rename_hints(stack, snapshot.ownership),
+                *verdicts.warnings,
                 *warnings,
             )
         ),
@@ -311,6 +315,7 @@ def make_destroy_plan(
         whole=absent,
         declared_keys=stack.declared_keys | set(absent),
         is_partial=True,
+        policies=(),
         warnings=(),
     )
     plan = make_plan(

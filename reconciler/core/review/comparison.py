@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from reconciler.core.declared.body_summary import nodes_by_place
 from reconciler.core.declared.stack import DesiredJob, Limits, Stack
-from reconciler.core.planning.plan import Action, PlanWarning, Source, few_of_a_kind
+from reconciler.core.planning.plan import Action, Denial, PlanWarning, Source, few_of_a_kind
+from reconciler.core.policies.subject import Surroundings, declared
+from reconciler.core.policies.verdict import Verdicts, judge
 from reconciler.core.review.consequence import added, changed, clash, is_present, removed, renamed
 from reconciler.core.review.renames import hints, likely_renames
 from reconciler.core.review.report import (
@@ -28,12 +30,14 @@ def make_review(base: Side, head: Side, *, target: str | None, version: str) -> 
     comparison = _Comparison.of(base, head)
     found = sorted(comparison.jobs(), key=lambda job: job.key)
     counts = Counter(job.change.value for job in found)
+    verdicts = _judged(found, head, comparison)
     warnings = (
         *base.warnings,
         *head.warnings,
         *settings_warnings(base, head, target),
         *_warnings(base, head, comparison),
         *hints(likely_renames(*comparison.removed_and_added(found))),
+        *verdicts.warnings,
     )
     actions = Counter(job.action for job in found if not _is_quiet(job))
     stack = head.stack or base.stack
@@ -48,8 +52,31 @@ def make_review(base: Side, head: Side, *, target: str | None, version: str) -> 
         jobs=tuple(found),
         settings=settings_changes(base, head),
         nodes=_nodes(comparison),
+        denied=tuple(_without_prefix(one, head.file_prefix) for one in verdicts.denied),
         warnings=few_of_a_kind(warnings),
     )
+
+
+def _judged(found: Iterable[ReviewedJob], head: Side, comparison: _Comparison) -> Verdicts:
+    """Ask the policies of HEAD about what starts or changes a job, if every job is active."""
+    if head.stack is None or not head.stack.policies:
+        return Verdicts()
+    prices, after = head.stack.prices, comparison.after
+    subjects = [
+        subject
+        for job in found
+        if job.key in after and (job.traits.starts_a_job or job.action is Action.UPDATE)
+        if (subject := declared(after[job.key], prices, kind=job.action, reason=job.reason))
+    ]
+    return judge(head.stack.policies, subjects, Surroundings(head.stack.name, head.policy_target))
+
+
+def _without_prefix(denial: Denial, prefix: str) -> Denial:
+    source = denial.source
+    if source is None:
+        return denial
+    place = source.model_copy(update={"file": source.file.removeprefix(prefix)})
+    return denial.model_copy(update={"source": place})
 
 
 def _is_quiet(job: ReviewedJob) -> bool:

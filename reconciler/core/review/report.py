@@ -20,6 +20,7 @@ from reconciler.core.planning.plan import (
     Action,
     ActionTraits,
     Change,
+    Denial,
     Frozen,
     PlanWarning,
     Reason,
@@ -116,6 +117,7 @@ class Review(Frozen):
     jobs: tuple[ReviewedJob, ...] = Field(description="Keys that differ, sorted.")
     settings: tuple[Change, ...] = Field((), description="Changes outside of jobs: targets, limits, …")
     nodes: Nodes
+    denied: tuple[Denial, ...] = Field((), description="Changes that policies of HEAD deny.")
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     def document(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What differs outside of the jobs: stack, targets, limits and where the records lie."""
+"""What differs outside of the jobs: stack, targets, limits, policies and where the records lie."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ def _settings(side: Side) -> Iterator[tuple[str, Any]]:
     yield "records", side.records
     for name, value in _members(side.stack.limits, Limits):
         yield f"limits.{name}", format_duration(value) if name in _SPANS else value
+    for policy in side.stack.policies:
+        yield f"policies.{policy.name}.{policy.effect}", policy.expression
+        yield f"policies.{policy.name}.message", policy.message or None
+        yield f"policies.{policy.name}.only", list(policy.only)
     for target_name, target in side.targets.items():
         for name, value in _members(target, Target):
             if name not in _OF_JOBS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from reconciler.core.declared.stack import Stack, Target
 from reconciler.core.planning.plan import PlanWarning
@@ -15,7 +16,8 @@ class Side:
     """A manifest as far as a review compares it; `stack` is None where there is none at all.
 
     `file_prefix` is what the names of its files begin with in messages; in a document they are without it.
-    `records` is the address of the record store as it may be shown.
+    `records` is the address of the record store as it may be shown; `policy_target` is what policies see of
+    the target that it was read for, as far as it is known without the service.
     """
 
     head: ReviewedSide
@@ -23,5 +25,6 @@ class Side:
     targets: Mapping[str, Target] = field(default_factory=dict)
     default_target: str | None = None
     records: str | None = None
+    policy_target: Mapping[str, Any] = field(default_factory=dict)
     file_prefix: str = ""
     warnings: tuple[PlanWarning, ...] = ()

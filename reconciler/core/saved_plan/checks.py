@@ -207,8 +207,7 @@ def _of_the_head(plan: Plan, options: SavedOptions) -> Iterator[str]:
         if not pattern.fullmatch(getattr(plan, name)):
             yield f"{name}: cannot be parsed"
     yield from miscounted(plan)
-    if plan.applyable != (bool(plan.to_execute) and not options.refusals):
-        yield "applyable: contradicts the actions and the refusals"
+    yield from _refused_or_not(plan, options)
     if plan.complete and plan.unknown:
         yield "complete: something is unknown"
     if [_order_of(a) for a in plan.actions] != sorted(_order_of(a) for a in plan.actions):
@@ -217,6 +216,13 @@ def _of_the_head(plan: Plan, options: SavedOptions) -> Iterator[str]:
     # Another project or workspace is another target, for which the plan is stale.
     if options.target.kind != plan.target.kind:
         yield "target: differs in kind from options.target"
+
+
+def _refused_or_not(plan: Plan, options: SavedOptions) -> Iterator[str]:
+    if plan.applyable != (bool(plan.to_execute) and not options.refusals):
+        yield "applyable: contradicts the actions and the refusals"
+    if plan.denied and not options.refusals:
+        yield "denied: contradicts the refusals"
 
 
 def _unreadable_places(plan: Plan, options: SavedOptions) -> Iterator[str]:

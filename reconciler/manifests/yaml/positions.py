@@ -183,3 +183,45 @@ def location_of_key(document: Document, steps: Steps) -> Location:
     """Where a key stands."""
     line, column, _ = token_at(find(document, steps), at_key=True, document=document)
     return document.location(line, column)
+
+
+def diagnose_inside(
+    document: Document, steps: Steps, place: tuple[int, int], what: str, why: str, fix: str | None = None
+) -> Diagnostic:
+    """A problem with a place inside of a text: its line and column there, from 1.
+
+    However the file spells the text, on one line or folded over several, the same characters stand there.
+    """
+    node = find(document, steps).value
+    line, column, length = _token_of(node, document)
+    if node.start_mark.index < node.end_mark.index:
+        line, column, length = _at_offset(document, node, _offset_inside(document, node, place), 1)
+    snippet = document.snippet(line, column, length)
+    return Diagnostic(what, why, fix, document.location(line, column), format_path(steps), snippet)
+
+
+def _offset_inside(document: Document, node: Any, place: tuple[int, int]) -> int:
+    """Where in the file a place of a scalar's value stands: folding changes blanks, and nothing else."""
+    lines = node.value.split("\n")
+    line, column = place
+    seen = "".join([*lines[: line - 1], "".join(lines[line - 1 : line])[: column - 1]])
+    left = sum(not char.isspace() for char in seen)
+    start, end = node.start_mark.index, node.end_mark.index
+    source = document.text[start:end]
+    offset = 0
+    if node.style in ("|", ">"):
+        header = LINE_BREAK.search(source)
+        offset = header.end() if header else len(source)
+    elif node.style in ("'", '"'):
+        offset, source = 1, source[:-1]
+        if node.style == '"' and "\\" in source:
+            return int(start)  # an escape stands for characters that the file does not have
+    last = offset
+    while offset < len(source):
+        width = 2 if node.style == "'" and source.startswith("''", offset) else 1
+        if not source[offset].isspace():
+            if left == 0:
+                return int(start + offset)
+            left, last = left - 1, offset + width
+        offset += width
+    return int(start + last)

@@ -27,6 +27,13 @@ _SAYS_KEY = re.compile(
 _SAYS_SENSITIVE = re.compile(r"\bsensitive\b")
 
 
+#: What a case for policies says on its first level, see `manifests.policy_cases`.
+_CASE_KEYS = frozenset(("job", "expect"))
+#: What it does not say: jobs that are left out of the stack would count as absent.
+_NOT_IN_CASE = (_KEYS | {"apiVersion", "templates"}) - {"target"}
+_SAYS_EXPECT = re.compile(r"^expect[ \t]*:", re.MULTILINE)
+
+
 def says_stack(text: str) -> bool:
     """Whether a text that cannot be parsed is a root file, as far as it looks."""
     return _SAYS_STACK.search(text) is not None
@@ -45,3 +52,13 @@ def is_manifest_text(text: str) -> bool:
 def is_manifest_tree(tree: Mapping[str, Any]) -> bool:
     """Whether a mapping is a manifest: one of its keys is."""
     return not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
+
+
+def is_case_tree(tree: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a case for policies, which is no manifest although it may lie among them."""
+    return tree.keys() >= _CASE_KEYS and tree.keys().isdisjoint(_NOT_IN_CASE)
+
+
+def is_case_text(text: str) -> bool:
+    """Whether a text that cannot be parsed is a case for policies, as far as it looks."""
+    return _SAYS_EXPECT.search(text) is not None and not is_manifest_text(text)

@@ -1,0 +1,22 @@
+"""What policies deny, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from reconciler.core.planning.plan import Denial
+from reconciler.render.groups import printable_line, render_keys
+from reconciler.render.style import Style
+
+
+def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:
+    """Each policy with what it says and where it stands, and all keys that it denies."""
+    keys_by_reason: dict[Denial, list[str]] = {}
+    for one in denied:
+        keys_by_reason.setdefault(one.model_copy(update={"key": ""}), []).append(one.key)
+    for reason, keys in keys_by_reason.items():
+        source = reason.source
+        place = "" if source is None else f" ({source.file}:{source.line}:{source.column})"
+        said = f"policy {reason.policy}: {reason.explanation}{place}"
+        yield printable_line(style.paint("denied: ", "red"), said)
+        yield from render_keys(keys, is_cut=False)

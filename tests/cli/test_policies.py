@@ -1,0 +1,427 @@
+"""Policies as a user meets them: in plan, apply, saved plans, validate, review and `policies test`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import jsonschema
+import pytest
+
+from reconciler.cli.commands.schema import schema
+from reconciler.core.exit_code import ExitCode
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+EXAMPLE = Path(__file__).parents[2] / "examples/policies"
+TWO_NODES = "{flavor_id: modelarts.vm.cpu.2u, node_count: 2}"
+ONE_NODE = "{flavor_id: modelarts.vm.cpu.2u}"
+DENY = "policies: [{name: one-node, deny: job.spec.resource.node_count > 1, message: one is enough}]\n"
+
+
+def stack(*keys: str, two_nodes: str = "", more: str = DENY, url: str | None = None, lr: str = "0.1") -> str:
+    """A manifest with these jobs; one of them may take two nodes."""
+    text = manifest(*keys, more=more, url=url, lr=lr)
+    head, found, tail = text.partition(f"  {two_nodes}:\n" if two_nodes else text)
+    return head + found + tail.replace(ONE_NODE, TWO_NODES, 1)
+
+
+def started(service: Service) -> list[str]:
+    return [job.name for job in service.store.jobs()]
+
+
+# ── plan and apply ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_denied_plan_is_shown_with_policy_message_place_and_keys(reconciler: Reconciler) -> None:
+    write(stack("a", "b", two_nodes="b"))
+    said = reconciler("plan", "--detailed-exitcode")
+    assert said.code == ExitCode.REFUSED
+    assert "denied: policy one-node: one is enough (jobs.yaml:5:29)\n        b\n" in said.out
+    assert said.out.endswith("Plan: 2 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep.\n")
+    assert "error: denied by a policy\n  --> jobs.yaml:5:29  policies.one-node\n" in said.err
+    assert "one-node denies b: one is enough" in said.err
+
+
+def test_document_of_a_denied_plan_names_them_and_is_not_applyable(reconciler: Reconciler) -> None:
+    write(stack("a", "b", two_nodes="b"))
+    said = reconciler("plan", "--json")
+    jsonschema.validate(said.document, schema("plan"))
+    assert said.document["applyable"] is False
+    [denial] = said.document["denied"]
+    assert (denial["key"], denial["policy"], denial["message"]) == ("b", "one-node", "one is enough")
+    assert denial["source"] == {"file": "jobs.yaml", "line": 5, "column": 29}
+
+
+@pytest.mark.parametrize("options", [(), ("--force",), ("--allow", "budget"), ("--allow", "lost-work")])
+def test_apply_of_a_denied_plan_starts_nothing_whatever_is_allowed(
+    reconciler: Reconciler, service: Service, options: tuple[str, ...]
+) -> None:
+    write(stack("a", "b", two_nodes="b", url=service.url))
+    said = reconciler("apply", "--yes", *options)
+    assert said.code == ExitCode.REFUSED
+    assert started(service) == []
+    assert "skipped, the plan is denied by a policy" in said.err
+
+
+def test_events_of_a_denied_apply_say_that_all_was_skipped(reconciler: Reconciler) -> None:
+    write(stack("a", two_nodes="a"))
+    said = reconciler("apply", "--yes", "--json")
+    assert said.code == ExitCode.REFUSED
+    assert [event["type"] for event in said.events] == [
+        "version",
+        "planned",
+        "action_skipped",
+        "apply_completed",
+    ]
+    assert said.events[1]["applyable"] is False
+
+
+def test_kept_job_is_not_asked_about(reconciler: Reconciler, service: Service) -> None:
+    write(stack("a", two_nodes="a", more="", url=service.url))
+    assert reconciler("apply", "--yes").code == ExitCode.DONE
+    write(stack("a", two_nodes="a", url=service.url))
+    assert reconciler("plan", "--detailed-exitcode").code == ExitCode.DONE
+
+
+def test_destroy_is_not_asked_about(reconciler: Reconciler, service: Service) -> None:
+    write(stack("a", more="", url=service.url))
+    reconciler("apply", "--yes")
+    write(stack("a", more="policies: [{name: never, deny: 'true'}]\n", url=service.url))
+    assert reconciler("destroy", "--yes").code == ExitCode.DONE
+
+
+def test_warning_does_not_stop_apply(reconciler: Reconciler, service: Service) -> None:
+    more = "policies: [{name: hint, warn: 'true', message: think twice}]\n"
+    write(stack("a", more=more, url=service.url))
+    said = reconciler("apply", "--yes")
+    assert said.code == ExitCode.DONE
+    assert "warning: a: policy hint: think twice" in said.out
+    assert started(service) == ["a"]
+
+
+def test_policies_are_asked_again_under_the_lock(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was planned before counts for nothing: the plan that apply makes is the one that is judged."""
+    more = 'policies: [{name: no-replace, deny: action.kind == "replace"}]\n'
+    write(stack("a", more=more, url=service.url))
+    assert reconciler("plan").code == ExitCode.DONE
+    assert reconciler("apply", "--yes").code == ExitCode.DONE
+    write(stack("a", more=more, url=service.url, lr="0.2"))
+    assert reconciler("apply", "--yes").code == ExitCode.REFUSED
+    assert started(service) == ["a"]
+
+
+# ── formats ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("command", [("plan", "head"), ("review", "base", "head")])
+def test_github_annotates_each_denied_job_at_its_place(
+    reconciler: Reconciler, command: tuple[str, ...]
+) -> None:
+    write(stack("a"), "base/jobs.yaml")
+    write(stack("a", "b", two_nodes="b"), "head/jobs.yaml")
+    said = reconciler(*command, "-o", "github")
+    assert said.code == ExitCode.REFUSED
+    errors = [line for line in said.out.splitlines() if line.startswith("::error ")]
+    assert errors == [
+        "::error file=head/jobs.yaml,line=16,col=3,title=denied b::policy one-node: one is enough"
+    ]
+
+
+def test_sarif_has_a_result_with_the_name_of_the_policy(reconciler: Reconciler) -> None:
+    write(stack("a", "b", two_nodes="b"))
+    [run] = reconciler("plan", "-o", "sarif").document["runs"]
+    [result] = run["results"]
+    assert (result["ruleId"], result["level"]) == ("one-node", "error")
+    region = result["locations"][0]["physicalLocation"]
+    assert (region["artifactLocation"]["uri"], region["region"]["startLine"]) == ("jobs.yaml", 16)
+
+
+def test_junit_of_a_plan_fails_the_denied_job(reconciler: Reconciler) -> None:
+    write(stack("a", "b", two_nodes="b"))
+    suite = Xml.fromstring(reconciler("plan", "-o", "junit").out)[0]
+    assert suite.get("failures") == "1"
+    [failure] = suite.iter("failure")
+    assert failure.get("type") == "denied: one-node"
+
+
+@pytest.mark.parametrize("format_", ["markdown", "html"])
+def test_page_and_comment_say_what_is_denied(reconciler: Reconciler, format_: str) -> None:
+    write(stack("a", "b", two_nodes="b"))
+    said = reconciler("plan", "-o", format_)
+    assert "one-node denies b: one is enough" in said.out
+
+
+# ── saved plans ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_saved_plan_that_was_denied_cannot_be_applied(reconciler: Reconciler, service: Service) -> None:
+    write(stack("a", two_nodes="a", url=service.url))
+    assert reconciler("plan", "--out", "saved.plan").code == ExitCode.REFUSED
+    Path("jobs.yaml").unlink()
+    shown = reconciler("show", "saved.plan")
+    assert "denied: policy one-node: one is enough" in shown.out
+    assert reconciler("apply", "--plan", "saved.plan", "--yes").code == ExitCode.REFUSED
+    assert started(service) == []
+
+
+def test_saved_plan_is_judged_by_the_policies_of_its_time(reconciler: Reconciler, service: Service) -> None:
+    write(stack("a", two_nodes="a", more="", url=service.url))
+    assert reconciler("plan", "--out", "saved.plan").code == ExitCode.DONE
+    write(stack("a", two_nodes="a", url=service.url))
+    assert reconciler("apply", "--plan", "saved.plan", "--yes").code == ExitCode.DONE
+    assert started(service) == ["a"]
+
+
+def without_refusals(document: dict[str, Any]) -> None:
+    document["options"]["refusals"] = []
+
+
+def without_denials(document: dict[str, Any]) -> None:
+    document["denied"] = []
+
+
+@pytest.mark.parametrize("edit", [without_refusals, without_denials])
+def test_saved_plan_whose_denials_were_edited_is_invalid(
+    reconciler: Reconciler, service: Service, edit: Any
+) -> None:
+    write(stack("a", two_nodes="a", url=service.url))
+    reconciler("plan", "--out", "saved.plan")
+    plan = Path("saved.plan")
+    document = json.loads(plan.read_text(encoding="utf-8"))
+    edit(document)
+    plan.write_text(json.dumps(document), encoding="utf-8")
+    assert reconciler("apply", "--plan", "saved.plan", "--yes").code == ExitCode.INVALID
+
+
+# ── validate and review ────────────────────────────────────────────────────────────────────────────
+
+
+def test_validate_asks_about_every_job_as_a_create(reconciler: Reconciler) -> None:
+    write(stack("a", "b", two_nodes="b"))
+    said = reconciler("validate")
+    assert said.code == ExitCode.REFUSED
+    assert said.out == "Valid: stack test, 2 jobs in view, 1 file. 1 job is denied by a policy.\n"
+    assert "one-node denies b: one is enough" in said.err
+    document = reconciler("validate", "--json").document
+    assert (document["valid"], [one["key"] for one in document["denied"]]) == (True, ["b"])
+
+
+def test_validate_of_an_expression_that_does_not_compile_is_invalid(reconciler: Reconciler) -> None:
+    write(stack("a", more="policies: [{name: p, deny: job.key ==}]\n"))
+    said = reconciler("validate")
+    assert said.code == ExitCode.INVALID
+    assert "jobs.yaml:5:38" in said.err
+
+
+TARGETS = """\
+targets:
+  dev: {kind: local}
+  prod: {kind: local, defaults: {spec: {resource: {node_count: 2}}}}
+"""
+
+
+def test_validate_asks_on_every_target_and_names_those_that_are_meant(reconciler: Reconciler) -> None:
+    text = stack("a").replace("targets:\n  there: {kind: local}\n", TARGETS)
+    write(text)
+    said = reconciler("validate")
+    assert said.code == ExitCode.REFUSED
+    assert "one-node denies a: one is enough (target prod)" in said.err
+    assert reconciler("validate", "-t", "dev").code == ExitCode.DONE
+    assert reconciler("validate", "-t", "prod").code == ExitCode.REFUSED
+
+
+def test_validate_knows_the_target_without_credentials(reconciler: Reconciler) -> None:
+    more = "policies: [{name: p, deny: target.project_id == 'p1', message: not there}]\n"
+    write(stack("a", more=more, url="https://modelarts.example.com"))
+    assert reconciler("validate").code == ExitCode.REFUSED
+
+
+def test_validate_says_what_only_a_plan_can_ask(reconciler: Reconciler) -> None:
+    more = "policies: [{name: p, deny: target.project_id == 'p1'}]\n"
+    text = stack("a", more=more, url="https://modelarts.example.com").replace(", project_id: p1", "")
+    write(text)
+    said = reconciler("validate")
+    assert said.code == ExitCode.DONE
+    assert "only a plan can ask it: it needs project_id" in said.err
+
+
+def test_warning_of_validate_names_the_job(reconciler: Reconciler) -> None:
+    write(stack("a", more="policies: [{name: hint, warn: 'true', message: think twice}]\n"))
+    said = reconciler("validate")
+    assert said.code == ExitCode.DONE
+    assert "warning: policy hint\n  --> jobs.a\n  why: think twice" in said.err
+
+
+def test_review_asks_about_what_changes_and_refuses(reconciler: Reconciler) -> None:
+    write(stack("a", "old", two_nodes="old"), "base/jobs.yaml")
+    write(stack("a", "b", "old", two_nodes="old"), "head/jobs.yaml")
+    assert reconciler("review", "base", "head").code == ExitCode.DONE
+    write(stack("a", "b", "old", two_nodes="b"), "head/jobs.yaml")
+    said = reconciler("review", "base", "head")
+    assert said.code == ExitCode.REFUSED
+    assert "denied: policy one-node: one is enough (head/jobs.yaml:5:29)\n        b\n" in said.out
+    document = reconciler("review", "base", "head", "--json").document
+    jsonschema.validate(document, schema("review"))
+    assert [(one["key"], one["policy"]) for one in document["denied"]] == [("b", "one-node")]
+
+
+def test_review_asks_by_the_policies_of_head_and_shows_that_they_changed(reconciler: Reconciler) -> None:
+    write(stack("a"), "base/jobs.yaml")
+    write(stack("a", "b", two_nodes="b", more=DENY.replace("> 1", "> 2")), "head/jobs.yaml")
+    said = reconciler("review", "base", "head")
+    assert said.code == ExitCode.DONE
+    assert 'policies.one-node.deny: "job.spec.resource.node_count > 1" -> ' in said.out
+
+
+def test_review_does_not_guess_what_a_replace_throws_away(reconciler: Reconciler) -> None:
+    more = 'policies: [{name: p, deny: action.kind == "replace" && action.lost_node_hours > 1}]\n'
+    write(stack("a", more=more), "base/jobs.yaml")
+    write(stack("a", more=more, lr="0.2"), "head/jobs.yaml")
+    said = reconciler("review", "base", "head")
+    assert said.code == ExitCode.DONE
+    assert "only a plan can ask it: it needs lost_node_hours" in said.out
+
+
+# ── hostile ────────────────────────────────────────────────────────────────────────────────────────
+
+HOSTILE = r"\e[31mred\e]0;title\a ::error::x ##vso[task] <script>&\u202e"
+
+
+@pytest.mark.parametrize("command", [("plan",), ("plan", "--json"), ("validate",), ("validate", "--json")])
+def test_name_and_message_of_a_policy_steer_no_terminal_and_no_ci(
+    reconciler: Reconciler, command: tuple[str, ...]
+) -> None:
+    more = f'policies: [{{name: "{HOSTILE}", deny: "true", message: "{HOSTILE}"}}]\n'
+    write(stack("a", more=more))
+    said = reconciler(*command)
+    assert said.code == ExitCode.REFUSED
+    for text in (said.out, said.err):
+        assert not set("\x1b\a\u202e") & set(text)
+        assert "##vso[" not in text
+
+
+def test_secret_is_in_no_output_of_a_policy(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TOKEN", "hunter2-hunter2")
+    more = (
+        "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
+        "policies: [{name: p, deny: 'job.algorithm.parameters.exists(p, p.value.contains(\"hunter2\"))'}]\n"
+    )
+    write(stack("a", more=more, lr="'${var.token}'"))
+    assert reconciler("plan").code == ExitCode.DONE
+
+
+# ── policies test ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The stack with the four examples, and their cases."""
+    shutil.copytree(EXAMPLE, tmp_path / "policies", ignore=shutil.ignore_patterns(".reconciler"))
+    return tmp_path / "policies"
+
+
+def test_cases_of_the_example_pass(reconciler: Reconciler, example: Path) -> None:
+    said = reconciler("policies", "test", "policies")
+    assert said.code == ExitCode.DONE, said.out
+    assert "  passed policies/cases/nine-nodes.yaml\n" in said.out
+    assert said.out.endswith("Policies of policies: 6 passed, 0 failed.\n")
+
+
+def test_each_policy_of_the_example_has_a_case_that_it_denies(example: Path) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in (example / "cases").iterdir())
+    for name in ("flavors", "eight-nodes-at-most", "description", "no-replace-of-long-runs"):
+        assert f"deny: [{name}]" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("deny: [flavors]", "deny: []", "flavors denies, which is not expected"),
+        ("deny: [flavors]", "deny: [flavors, description]", "description is expected to deny, and does not"),
+        ("deny: [flavors]", "warn: [flavors]", "flavors is expected to warn, and does not"),
+        ("deny: [flavors]", "deny: [flavours]", "expects flavours, which is not a policy of the stack"),
+        ("flavor_id: modelarts.p3.large.public, ", "", 'there is no field "flavor_id"'),
+    ],
+)
+def test_case_that_fails_says_why(
+    reconciler: Reconciler, example: Path, old: str, new: str, problem: str
+) -> None:
+    case = example / "cases/expensive-flavor.yaml"
+    case.write_text(case.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    said = reconciler("policies", "test", "policies/cases")
+    assert said.code == ExitCode.FAILED
+    assert "  failed policies/cases/expensive-flavor.yaml\n" in said.out
+    assert problem in said.out
+
+
+def test_junit_of_cases_has_a_failure_where_one_failed(reconciler: Reconciler, example: Path) -> None:
+    case = example / "cases/expensive-flavor.yaml"
+    case.write_text(case.read_text(encoding="utf-8").replace("[flavors]", "[]"), encoding="utf-8")
+    said = reconciler("policies", "test", "policies", "-o", "junit=report.xml")
+    assert said.code == ExitCode.FAILED
+    suite = Xml.parse("report.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("6", "1")
+    failures = {case.get("name"): case.find("failure") for case in suite.iter("testcase")}
+    failed = [name for name, failure in failures.items() if failure is not None]
+    assert failed == ["policies/cases/expensive-flavor.yaml"]
+
+
+def test_document_of_cases(reconciler: Reconciler, example: Path) -> None:
+    document = reconciler("policies", "test", "policies", "--json").document
+    assert (document["stack"], document["passed"], document["failed"]) == ("policies", 6, 0)
+    assert document["cases"][0] == {
+        "name": "policies/cases/expensive-flavor.yaml",
+        "passed": True,
+        "problems": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "what"),
+    [
+        ("job: {spec: {resource: {node_cuont: 1}}}\nexpect: {}\n", "1:25", "unknown field"),
+        ("job: {state: absent}\nexpect: {}\n", "1:7", "not allowed in a case"),
+        ("job: {matrix: {a: [1]}}\nexpect: {}\n", "1:7", "not allowed in a case"),
+        ("job: {lifecycle: {on_failure: never}}\nexpect: {}\n", "1:31", "value not allowed"),
+        ("job: {}\nexpect: {denny: []}\n", "2:10", "unknown field"),
+        ("job: {}\nexpect: {}\naction: {kind: keep}\n", "3:16", "value not allowed"),
+        ("job: {}\nexpect: {}\naction: {reason: because}\n", "3:18", "value not allowed"),
+        ("job: []\nexpect: {}\n", "1:1", "wrong type"),
+        ("job: {raw: {status: {}}}\nexpect: {}\n", "1:13", "not allowed in raw"),
+        ("job: {}\nexpect: {}\nexpect: {}\n", "3:1", "duplicate key"),
+    ],
+)
+def test_case_that_is_invalid_says_where(
+    reconciler: Reconciler, example: Path, text: str, at: str, what: str
+) -> None:
+    write(text, "policies/cases/wrong.yaml")
+    said = reconciler("policies", "test", "policies")
+    assert said.code == ExitCode.INVALID, said.out
+    assert f"error: {what}\n  --> policies/cases/wrong.yaml:{at}" in said.err
+
+
+def test_case_may_say_action_target_and_key(reconciler: Reconciler) -> None:
+    conditions = (
+        'job.key == "given" && action.node_hours == null && action.cost == 5 && target.name == "prod" '
+        '&& action.reason == "retry" && target.project_id == ""'
+    )
+    write(stack("a", more=f"policies: [{{name: p, deny: '{conditions}'}}]\n"))
+    write(
+        "key: given\njob: {}\ntarget: {name: prod}\n"
+        "action: {kind: create, reason: retry, node_hours: null, cost: 5}\nexpect: {deny: [p]}\n",
+        "cases/one.yaml",
+    )
+    said = reconciler("policies", "test")
+    assert said.code == ExitCode.DONE, said.out
+
+
+def test_folder_without_cases_is_wrong_use(reconciler: Reconciler) -> None:
+    write(stack("a"))
+    said = reconciler("policies", "test")
+    assert said.code == ExitCode.WRONG_USAGE
+    assert "no policy cases" in said.err

@@ -1,0 +1,220 @@
+"""docs/policies.md: which actions policies are asked about, what they see, and what follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.policy import POLICY_ACTIONS, Effect, Policy
+from reconciler.core.declared.stack import Prices
+from reconciler.core.diagnostic import Location
+from reconciler.core.planning.plan import Action, Plan, Reason
+from reconciler.core.policies.subject import Surroundings, declared, job_values
+from reconciler.core.policies.verdict import judge, judge_declared
+from reconciler.core.text.secret import SecretText
+from tests.builders import HOUR, a_job, a_stack, absent, seen
+from tests.core.test_cost import bounded
+from tests.core.test_decision_table import plan_for
+
+PLACE = Location("jobs.yaml", 5, 7)
+
+
+def a_policy(expression: str = "true", effect: str = "deny", **more: Any) -> Policy:
+    return Policy(more.pop("name", "p"), Effect(effect), expression, location=PLACE, **more)
+
+
+def planned(*jobs: Any, policies: Any, observed: Any = (), **more: Any) -> Plan:
+    return plan_for(a_stack(*jobs, policies=tuple(policies), **more), *observed)
+
+
+def denied(plan: Plan) -> list[tuple[str, str]]:
+    return [(one.key, one.policy) for one in plan.denied]
+
+
+# ── what follows ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_denied_plan_is_not_applyable_and_says_which_policy_denies_what() -> None:
+    policy = a_policy("job.spec.resource.node_count > 8", message="too large")
+    big = a_job("big", spec={"resource": {"flavor_id": "gpu", "node_count": 9}})
+    plan = planned(big, a_job("small"), policies=[policy])
+    assert denied(plan) == [("big", "p")]
+    assert not plan.applyable
+    [refusal] = plan.refusals
+    assert (refusal.what, refusal.why) == ("denied by a policy", "p denies big: too large")
+    assert (refusal.location, refusal.path) == (PLACE, "policies.p")
+    assert plan.document()["denied"] == [
+        {
+            "key": "big",
+            "policy": "p",
+            "message": "too large",
+            "problem": None,
+            "source": {"file": "jobs.yaml", "line": 5, "column": 7},
+        }
+    ]
+
+
+def test_policy_that_warns_is_a_warning_with_its_name_and_the_key() -> None:
+    plan = planned(a_job(), policies=[a_policy(effect="warn", message="think twice")])
+    assert [(one.what, one.why, one.key) for one in plan.warnings] == [("policy p", "think twice", "a")]
+    assert plan.applyable
+    assert plan.denied == ()
+
+
+@pytest.mark.parametrize("effect", ["deny", "warn"])
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("job.spec.nonsense == 1", 'there is no field "nonsense"'),
+        ("job.key", "its value is text, not true or false"),
+    ],
+)
+def test_expression_that_fails_on_a_job_denies_it(expression: str, problem: str, effect: str) -> None:
+    [denial] = planned(a_job(), policies=[a_policy(expression, effect)]).denied
+    assert (denial.problem, denial.explanation) == (
+        problem,
+        f"the expression could not be evaluated: {problem}",
+    )
+
+
+def test_no_guard_that_is_allowed_lets_a_denied_plan_pass() -> None:
+    plan = plan_for(a_stack(a_job(), policies=(a_policy(),)), force=True)
+    assert not plan.applyable
+
+
+def test_refusal_names_a_few_keys_and_counts_the_others() -> None:
+    plan = planned(*(a_job(f"j{number}") for number in range(8)), policies=[a_policy()])
+    [refusal] = plan.refusals
+    assert refusal.why == "p denies j0, j1, j2, j3, j4 and 3 more: its expression is true"
+
+
+# ── which actions ──────────────────────────────────────────────────────────────────────────────────
+
+OLD = a_job(algorithm__parameters={"lr": 9})
+RENAMED = a_job(description="another text")
+
+
+@pytest.mark.parametrize(
+    ("job", "observed", "kind"),
+    [
+        (a_job(), [], "create"),
+        (a_job(), [seen(OLD)], "replace"),
+        (RENAMED, [seen(a_job())], "update"),
+        (a_job(), [seen(a_job())], None),
+        (absent(), [seen(a_job())], None),
+        (a_job(), [seen(a_job(), phase="Completed")], None),
+    ],
+    ids=["create", "replace", "update", "keep", "terminate", "completed"],
+)
+@pytest.mark.parametrize("only", [POLICY_ACTIONS, ("create",), ("update", "replace")])
+def test_policy_is_asked_about_creates_updates_and_replaces_or_those_it_is_for(
+    job: Any, observed: Any, kind: str | None, only: tuple[str, ...]
+) -> None:
+    plan = planned(job, observed=observed, policies=[a_policy(only=only)])
+    assert bool(plan.denied) is (kind in only)
+
+
+def test_release_of_the_protection_of_an_absent_job_is_not_asked_about() -> None:
+    observed = [seen(a_job(), protected=True)]
+    plan = planned(absent(protect=False), observed=observed, policies=[a_policy()])
+    assert [action.action for action in plan.actions] == [Action.UPDATE]
+    assert plan.denied == ()
+
+
+# ── what an expression sees ────────────────────────────────────────────────────────────────────────
+
+
+def test_job_has_the_names_of_the_manifest_and_lists_of_name_and_value() -> None:
+    job = a_job(
+        description="what for",
+        annotations={"team": "vision"},
+        algorithm__inputs={"data": "obs://b/in/"},
+        algorithm__outputs={"out": "obs://b/out/"},
+        algorithm__environments={"N": 4},
+        lifecycle={"on_failure": "retry", "retry_delay": "5m"},
+    )
+    values = job_values(job)
+    assert (values["key"], values["description"], values["annotations"]) == (
+        "a",
+        "what for",
+        {"team": "vision"},
+    )
+    algorithm = values["algorithm"]
+    assert algorithm["parameters"] == [{"name": "lr", "value": "0.1"}]
+    assert [(one["name"], one["value"]) for one in algorithm["inputs"]] == [("data", "obs://b/in/")]
+    assert [(one["name"], one["value"]) for one in algorithm["outputs"]] == [("out", "obs://b/out/")]
+    assert algorithm["environments"] == [{"name": "N", "value": "4"}]
+    assert values["spec"]["resource"] == {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
+    assert (values["lifecycle"]["on_failure"], values["lifecycle"]["retry_delay"]) == ("retry", "300s")
+
+
+def test_secret_is_seen_by_its_name_only() -> None:
+    secret = SecretText("hunter2-hunter2", "${var.token}")
+    job = a_job(algorithm__environments={"TOKEN": secret}, algorithm__parameters={"t": secret})
+    assert "hunter2" not in str(job_values(job))
+    sees = a_policy('job.algorithm.environments.exists(e, e.value.contains("hunter2"))')
+    names = a_policy("job.algorithm.environments[0].value == '${var.token}'", "warn", name="named")
+    plan = planned(job, policies=[sees, names])
+    assert plan.denied == ()
+    assert [one.what for one in plan.warnings] == ["policy named"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'action.kind == "create" && action.reason == "not_found"',
+        "action.node_hours == 384.0",
+        "action.cost == 960.0",
+        "action.lost_node_hours == 0",
+        'stack == "vision"',
+        'target.name == "local" && target.kind == "local" && target.workspace_id == "0"',
+    ],
+)
+def test_action_stack_and_target_of_a_create(expression: str) -> None:
+    prices = Prices.model_validate({"currency": "CNY", "node_hour": {"modelarts.vm.cpu.2u": 2.5}})
+    assert denied(planned(bounded(), policies=[a_policy(expression)], prices=prices)) == [("a", "p")]
+
+
+def test_node_hours_of_an_unbounded_job_are_null() -> None:
+    plan = planned(a_job(), policies=[a_policy("action.node_hours == null && action.cost == null")])
+    assert denied(plan) == [("a", "p")]
+
+
+def test_update_starts_nothing() -> None:
+    policy = a_policy("action.node_hours == 0 && action.cost == 0")
+    assert denied(planned(RENAMED, observed=[seen(a_job())], policies=[policy])) == [("a", "p")]
+
+
+def test_replace_says_what_it_throws_away() -> None:
+    policy = a_policy('action.kind == "replace" && action.lost_node_hours > 1')
+    running = seen(OLD, ran_s=HOUR / 2, node_count=4)
+    assert denied(planned(a_job(), observed=[running], policies=[policy])) == [("a", "p")]
+
+
+# ── without the service ────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_job_in_view_is_asked_about_as_a_create() -> None:
+    stack = a_stack(a_job(), absent("gone"), policies=(a_policy('action.reason == "not_found"'),))
+    assert [one.key for one in judge_declared(stack, {}).denied] == ["a"]
+
+
+@pytest.mark.parametrize("expression", ['target.project_id == "p1"', "action.lost_node_hours > 24"])
+def test_policy_that_needs_the_service_is_not_asked_and_said_so(expression: str) -> None:
+    subject = declared(a_job(), kind=Action.REPLACE, reason=Reason.IMMUTABLE_CHANGED)
+    assert subject is not None
+    verdicts = judge([a_policy(expression)], [subject], Surroundings("vision", {"name": "prod"}))
+    assert verdicts.denied == ()
+    assert [one.what for one in verdicts.warnings] == ["policy p"]
+    assert "only a plan can ask it" in verdicts.warnings[0].why
+
+
+def test_policy_that_names_what_nothing_has_is_denied_without_the_service_too() -> None:
+    verdicts = judge_declared(a_stack(a_job(), policies=(a_policy("target.nme == ''"),)), {"name": "x"})
+    assert [one.problem for one in verdicts.denied] == ['there is no field "nme"']
+
+
+def test_stack_without_policies_asks_nothing() -> None:
+    plan = planned(a_job(), policies=[])
+    assert (plan.denied, plan.refusals, plan.applyable) == ((), (), True)
