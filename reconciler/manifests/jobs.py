@@ -23,6 +23,7 @@ from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.matrix import MATRIX
 from reconciler.manifests.member_names import with_member_keys
 from reconciler.manifests.merge import DefaultsPart, MergedEntry
+from reconciler.manifests.named_items import check_items
 from reconciler.manifests.origins import ValueOrigin, implied_needs, origins_of
 from reconciler.manifests.outputs import MergedJob, Outputs
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
@@ -239,7 +240,18 @@ class JobReader:
     def _expanded(
         self, tree: dict[str, Any], expander: Expander, origin: Origin
     ) -> tuple[dict[str, Any], bool]:
-        """The tree with its expressions replaced, and whether all of them could be."""
+        """The tree with its expressions replaced, and whether all of them could be.
+
+        What is wrong with its lists of names is told here: merged by name, an item may hide another.
+        """
+        expanded, is_whole = self._replaced(tree, expander, origin)
+        expanded, problems = check_items(expanded, origin)
+        self.problems += problems
+        return expanded, is_whole and not problems
+
+    def _replaced(
+        self, tree: dict[str, Any], expander: Expander, origin: Origin
+    ) -> tuple[dict[str, Any], bool]:
         try:
             return expander.tree(tree), True
         except NotExpanded:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.core.declared.algorithm import Algorithm
+from reconciler.core.declared.algorithm import Algorithm, EnvironmentItem
 from reconciler.core.declared.stack import JobEntry, Manifest, TargetEntry
+from reconciler.core.declared.tasks import TaskAlgorithm
 
 #: Keys that people look for first; all others follow in the order of their model.
 _FIRST: Mapping[type[BaseModel], tuple[str, ...]] = {
@@ -36,6 +37,8 @@ _READ_AS: Mapping[tuple[type[BaseModel], str], Any] = {
     (Manifest, "defaults"): JobEntry,
     (Manifest, "templates"): dict[str, JobEntry],
     (TargetEntry, "defaults"): JobEntry,
+    (Algorithm, "environments"): dict[str, EnvironmentItem],
+    (TaskAlgorithm, "environments"): dict[str, EnvironmentItem],
 }
 
 

@@ -144,3 +144,26 @@ jobs:
     assert "${jobs.make.outputs.model}" in value
     assert "jobs.make.outputs.model: more.yaml:10" in value
     assert need.split()[:3] == ["needs", '"make"', "more.yaml:5"]
+
+
+def test_variable_in_list_form_is_shown_at_its_item(
+    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "hunter2-hunter2")
+    items = """environments:
+      - {name: MODE, value: "m-${matrix.lr}"}
+      - name: API_KEY
+        value: ${var.key}
+        sensitive: true
+      - {OTHER: 1}
+"""
+    text = JOBS.replace('environments: {API_KEY: "${var.key}"}\n', items)
+    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    said = reconciler("explain", "origin", "sweep-lr-0_1")
+    found = origins(said.out)
+    assert found["algorithm.environments.MODE"] == [
+        '"m-0.1"', "jobs.yaml:15", "m-${matrix.lr}", "(matrix.lr:", "jobs.yaml:9)"
+    ]  # fmt: skip
+    assert found["algorithm.environments.API_KEY"][1] == "jobs.yaml:17"
+    assert found["algorithm.environments.OTHER"] == ["1", "jobs.yaml:19"]
+    assert "hunter2" not in said.out

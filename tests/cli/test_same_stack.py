@@ -41,7 +41,7 @@ LISTS = {
     "outputs": "[{name: data, remote: {obs: {obs_url: 'obs://${var.bucket}/data/'}}}]",
     "parameters": "[{name: epochs, value: 0123}, {value: 1.10, name: lr}]",
     "inputs": "[{name: data, remote: {obs: {obs_url: '${jobs.prepare.outputs.data}'}}}]",
-    "environments": "[{A: 1}, {B: x}]",
+    "environments": "[{name: A, value: 1}, {name: B, value: x}]",
     "swept": "[{name: lr, value: '${matrix.lr}'}]",
 }
 
@@ -69,7 +69,7 @@ jobs:
   train:
     extends: [base, model]
     description: the model
-    algorithm: {{environments: {{Z: null, B: x}}, inputs: {SUGAR["inputs"]}}}
+    algorithm: {{environments: [{{name: Z, value: null}}, {{B: x}}], inputs: {SUGAR["inputs"]}}}
   sweep:
     extends: base
     matrix: {{lr: [0.10, 1e-2]}}

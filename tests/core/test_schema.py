@@ -177,6 +177,9 @@ def test_defaults_are_spelled_as_people_write_them() -> None:
             an_entry(algorithm={"environments": {"A": 1, "B": {"value": "x", "sensitive": True}, "C": None}})
         ),
         a_manifest(an_entry(algorithm={"environments": [{"A": 1}, {"B": "b"}]})),
+        a_manifest(an_entry(algorithm={"environments": [{"name": "A", "value": 1, "sensitive": True}]})),
+        a_manifest(an_entry(algorithm={"environments": [{"name": "A", "value": None}, {"B": 1}]})),
+        a_manifest(an_entry(algorithm={"environments": [{"name": "A"}]})),
         a_manifest(
             an_entry(spec={"resource": {"node_count": "${var.nodes}"}, "runtime_type": "${var.kind}"})
         ),
@@ -238,6 +241,10 @@ def test_what_loads_is_valid(manifest: dict[str, Any]) -> None:
         a_manifest(an_entry(algorithm={"inputs": {"a": 3}})),
         a_manifest(an_entry(algorithm={"environments": {"A-B": "x"}})),
         a_manifest(an_entry(algorithm={"environments": {"A": {"value": "x", "secret": True}}})),
+        a_manifest(an_entry(algorithm={"environments": [{"name": "A", "value": "x", "secret": True}]})),
+        a_manifest(an_entry(algorithm={"environments": [{"name": "A", "sensitive": True}]})),
+        a_manifest(an_entry(algorithm={"environments": [{"name": "A-B", "value": "x"}]})),
+        a_manifest(an_entry(algorithm={"environments": [{f"A{n}": 1} for n in range(101)]})),
         a_manifest(an_entry(tasks=[{"task_resource": {"flavor_id": "g"}}])),
         a_manifest(an_entry(raw={"status": {}})),
         a_manifest({"spec": "x"}),

@@ -201,7 +201,12 @@ class _Manifest:
         found: dict[str, Node] = {name: self.value() for name in self.rng.sample("ABC", 1)}
         if self.some(0.3):
             found["SECRET"] = {"value": Raw("hunter2-hunter2"), "sensitive": Raw("true")}
-        return found
+        if self.some(0.5):
+            return found
+        return [
+            self.shuffled({"name": Raw(name), **(one if isinstance(one, dict) else {"value": one})})
+            for name, one in found.items()
+        ]
 
     def named(self, members: Mapping[str, Node], value: str) -> Node:
         """Named values in the mapping form, or in one of the list forms."""

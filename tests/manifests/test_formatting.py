@@ -53,6 +53,43 @@ def test_known_keys_stand_in_the_order_of_the_language_and_chosen_names_as_they_
         """)
 
 
+def test_keys_of_an_environment_stand_in_order_in_each_form() -> None:
+    text = """\
+        jobs:
+          a:
+            algorithm:
+              environments:
+                - value: x  # the value
+                  name: A
+                - sensitive: true
+                  value: y
+                  name: B
+          b:
+            algorithm:
+              environments:
+                A:
+                  sensitive: true
+                  value: x
+        """
+    assert formatted(text) == dedent("""\
+        jobs:
+          a:
+            algorithm:
+              environments:
+                - name: A
+                  value: x  # the value
+                - name: B
+                  value: y
+                  sensitive: true
+          b:
+            algorithm:
+              environments:
+                A:
+                  value: x
+                  sensitive: true
+        """)
+
+
 def test_defaults_of_a_target_stand_in_the_order_of_a_job() -> None:
     text = """\
         targets:

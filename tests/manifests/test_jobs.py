@@ -44,6 +44,7 @@ def with_algorithm(text: str) -> str:
         ("outputs: {out: obs://b/x/}", "outputs: {out: {remote: {obs: {obs_url: obs://b/x/}}}}"),
         ("environments: {A: 1, B: b}", "environments: [{B: b}, {A: '1'}]"),
         ("environments: {A: 1}", "environments: {A: {value: 1}}"),
+        ("environments: {A: 1, B: b}", "environments: [{name: B, value: b}, {name: A, value: '1'}]"),
         ("working_dir: null", "environments: {}"),
     ],
 )

@@ -176,7 +176,10 @@ def as_lists(entry: Mapping[str, Any]) -> dict[str, Any]:
         "algorithm": {
             **algorithm,
             "parameters": [{"name": name, "value": value} for name, value in algorithm["parameters"].items()],
-            "environments": [{name: str(value)} for name, value in algorithm["environments"].items()],
+            "environments": [
+                {name: str(value)} if value % 2 else {"name": name, "value": value}
+                for name, value in algorithm["environments"].items()
+            ],
         },
     }
 

@@ -350,6 +350,15 @@ EnvironmentName = Annotated[
 EnvironmentValue = Annotated[Text, StringConstraints(max_length=4096)]
 Environments = Annotated[dict[EnvironmentName, EnvironmentValue], Field(max_length=100)]
 
+
+class EnvironmentItem(Strict):
+    """One environment variable in list form."""
+
+    name: EnvironmentName
+    value: EnvironmentValue | None
+    sensitive: Flag = False
+
+
 _NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
 
 
@@ -418,7 +427,7 @@ class Algorithm(Strict):
     )
     environments: Annotated[Environments | None, Mark.FREE_MEMBERS, Filled] = Field(
         None,
-        description="Environment variables, as a mapping of names to values; at most 100.",
+        description="Environment variables, as a mapping of names to values or as a list; at most 100.",
         examples=[{"NCCL_DEBUG": "INFO"}],
     )
     summary: Summary | None = Field(None, description="Summaries for visualisation.")

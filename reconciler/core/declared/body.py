@@ -56,9 +56,8 @@ def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, list):
             result[kind] = [_hide_sensitive(item) for item in value] if kind == "parameters" else value
     environments = result.get("environments")
-    if isinstance(environments, list) and all(map(_is_map_of_values, environments)):
-        # Some of the service's documents have a list of maps here.
-        environments = {name: value for part in environments for name, value in part.items()}
+    if isinstance(environments, list) and all(map(_is_environment_item, environments)):
+        environments = {name: value for item in environments for name, value in _variables(item).items()}
     if isinstance(environments, Mapping):
         result["environments"] = {
             name: _environment_value(name, value) for name, value in environments.items()
@@ -66,12 +65,24 @@ def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _is_map_of_values(part: Any) -> bool:
-    """Whether it is a map of variables to values, and no `{name: …, value: …, sensitive: …}`.
+def is_named_environment(item: Mapping[str, Any]) -> bool:
+    """Whether an item of a list of environments is one variable, `{name: …, value: …, sensitive: …}`.
 
-    The latter is for the models to refuse: taken for three variables, it would show the secret.
+    Else it is a map of variables to values, as some of the service's documents have it.
     """
-    return isinstance(part, Mapping) and not {"name", "value", "sensitive"} <= part.keys()
+    return "name" in item and ("value" in item or "sensitive" in item)
+
+
+def _is_environment_item(item: Any) -> bool:
+    """Whether an item can be read; any other is for the models to refuse."""
+    return isinstance(item, Mapping) and (not is_named_environment(item) or isinstance(item["name"], str))
+
+
+def _variables(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The variables of one item by their names, each as in the mapping form."""
+    if not is_named_environment(item):
+        return item
+    return {item["name"]: {name: value for name, value in item.items() if name != "name"}}
 
 
 def _named(kind: str, name: str, item: Any) -> Any:

@@ -285,9 +285,11 @@ def mutable_paths() -> tuple[tuple[str, ...], ...]:
 
 
 def rule_at(path: tuple[str, ...]) -> FieldRule:
-    """The rule of the field at a path that `walk_rules` gave."""
+    """The rule of the field at a path that `walk_rules` gave; of an item of environments that of all."""
     rule = rules()
     for name in path:
+        if Mark.FREE_MEMBERS in rule.marks:
+            return rule
         rule = (rule.item or _UNKNOWN) if name == "[]" else rule.members[name]
     return rule
 

@@ -376,24 +376,43 @@ def _pattern(schema: Schema) -> str | None:
 
 
 def _environments(schema: Schema) -> None:
-    """Values may say that they are sensitive, or be null to take one of `defaults` away."""
+    """Values may say that they are sensitive, or be null to take one of `defaults` away.
+
+    An item of the list is one variable with its name, or a mapping of variables.
+    """
     mapping = next(option for option in schema["anyOf"] if option.get("type") == "object")
     pattern, value = next(iter(mapping["patternProperties"].items()))
     value = {**_SCALAR, **{name: limit for name, limit in value.items() if name != "anyOf"}}
-    secret: Schema = {
-        "type": "object",
-        "properties": {
-            "value": {**value, "description": "The value.", "examples": ["INFO"]},
-            "sensitive": {"type": "boolean", "default": False, "description": "Never show the value."},
+    said: Schema = {
+        "value": {
+            "anyOf": [value, _TEXT_WITH_EXPRESSION, _NULL],
+            "description": "The value.",
+            "examples": ["INFO"],
         },
-        "required": ["value"],
-        "additionalProperties": False,
+        "sensitive": {
+            "anyOf": [{"type": "boolean"}, _EXPRESSION],
+            "default": False,
+            "description": "Never show the value.",
+            "examples": [True],
+        },
     }
-    mapping["patternProperties"] = {
-        pattern: {"anyOf": [value, _TEXT_WITH_EXPRESSION, secret, {"type": "null"}]}
+    name: Schema = {
+        "anyOf": [{"type": "string", "pattern": pattern, **_limit_of_names(mapping)}, _TEXT_WITH_EXPRESSION],
+        "description": "Name of the variable.",
+        "examples": ["NCCL_DEBUG"],
     }
+    member: Schema = {"type": "object", "additionalProperties": False}
+    secret = member | {"properties": said, "required": ["value"]}
+    item = member | {"properties": {"name": name, **said}, "required": ["name", "value"]}
+    mapping["patternProperties"] = {pattern: {"anyOf": [value, _TEXT_WITH_EXPRESSION, secret, _NULL]}}
     mapping["additionalProperties"] = False
-    schema["anyOf"].insert(1, {"type": "array", "items": dict(mapping)})
+    is_item = {"required": ["name"], "anyOf": [{"required": ["value"]}, {"required": ["sensitive"]}]}
+    items: Schema = {"anyOf": [item, mapping | {"not": is_item}]}
+    schema["anyOf"].insert(1, {"type": "array", "maxItems": mapping["maxProperties"], "items": items})
+
+
+def _limit_of_names(mapping: Schema) -> Schema:
+    return {name: limit for name, limit in mapping["propertyNames"].items() if name == "maxLength"}
 
 
 def _add_target_rules(target: Schema) -> None:

@@ -67,14 +67,24 @@ def _child(document: Document, node: Any, step: PathStep) -> tuple[Any, Any] | N
     if _is_mapping(node):
         return _member(document, node, step.name if isinstance(step, Member) else str(step))
     if isinstance(step, str):
-        # Environments may be a list of mappings.
-        parts = (_child(document, item, step) for item in node.value if not _is_scalar(item))
+        # Environments may be a list of variables, or of mappings of variables.
+        parts = (_variable(document, item, step) for item in node.value if not _is_scalar(item))
         return next((found for found in parts if found), None)
     if isinstance(step, Member) and step.name is not None:
         item = _named(document, node).get(step.name)
         return None if item is None else (item, item)
     index = step.position if isinstance(step, Member) else step
     return (node.value[index], node.value[index]) if index < len(node.value) else None
+
+
+def _variable(document: Document, item: Any, name: str) -> tuple[Any, Any] | None:
+    """The nodes of a variable's name and value in an item of a list of environments."""
+    named = _member(document, item, "name") if _is_mapping(item) else None
+    value = _member(document, item, "value") if named else None
+    if named is None or (value is None and _member(document, item, "sensitive") is None):
+        return _child(document, item, name)
+    is_this = _is_scalar(named[1]) and named[1].value == name
+    return (named[1], item if value is None else value[1]) if is_this else None
 
 
 def _member(document: Document, node: Any, name: str | None) -> tuple[Any, Any] | None:
