@@ -288,6 +288,8 @@ class JobReader:
             if problems:
                 return None
             body = create_body(merged)
+            if "raw" in merged:
+                self._secrets_in(body)  # `raw` may give a sensitive value another one
             if holds_odd_number(body):
                 self.problems += _number_problems(merged, body, origin)
                 return None

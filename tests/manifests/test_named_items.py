@@ -192,3 +192,62 @@ def test_name_twice_where_it_is_inherited_is_told_once_and_there(place: Place, w
     problem = place.problem()
     assert problem.what == "duplicate name"
     assert problem.path.startswith(within)
+
+
+# --- what is sensitive stays so when it is merged
+
+
+def _argument(place: Place, inherited: str, own: str, kind: str = "parameters") -> Any:
+    place.write(
+        f"{HEAD}templates: {{t: {{algorithm: {{{kind}: {inherited}}}}}}}\n"
+        f"jobs:\n  a:\n    extends: t{with_algorithm(f'{kind}: {own}')}"
+    )
+    body = place.load().stack.jobs["a"].body
+    assert body is not None
+    listed = body["algorithm"][kind]
+    return listed["P"] if kind == "environments" else listed[0].get("value")
+
+
+@pytest.mark.parametrize("kind", ["parameters", "environments"])
+@pytest.mark.parametrize(
+    "inherited",
+    ["{P: {value: one-hunter2, sensitive: true}}", "[{name: P, value: one-hunter2, sensitive: true}]"],
+)
+@pytest.mark.parametrize("own", ["{P: hunter2!}", "[{name: P, value: hunter2!}]", "{P: {value: hunter2!}}"])
+def test_value_that_replaces_a_sensitive_one_is_sensitive(
+    place: Place, kind: str, inherited: str, own: str
+) -> None:
+    value = _argument(place, inherited, own, kind)
+    assert isinstance(value, SecretText)
+    assert str.__str__(value) == "hunter2!"
+    assert value.reference == f"${{{kind.removesuffix('s')}.P}}"
+    assert "hunter2!" in place.load().secrets
+
+
+@pytest.mark.parametrize("own", ["{P: {sensitive: true}}", "[{name: P, sensitive: true}]"])
+def test_inherited_value_can_be_made_sensitive(place: Place, own: str) -> None:
+    value = _argument(place, "{P: hunter2!}", own)
+    assert isinstance(value, SecretText)
+    assert str.__str__(value) == "hunter2!"
+
+
+@pytest.mark.parametrize("kind", ["parameters", "environments"])
+def test_raw_value_of_a_sensitive_one_is_sensitive(place: Place, kind: str) -> None:
+    text = with_algorithm(f"{kind}: {{P: {{value: one-hunter2, sensitive: true}}}}")
+    job = place.job(f"{text}    raw: {{algorithm: {{{kind}: {{P: hunter2!}}}}}}\n")
+    assert job.body is not None
+    listed = job.body["algorithm"][kind]
+    value = listed["P"] if kind == "environments" else listed[0]["value"]
+    assert isinstance(value, SecretText)
+
+
+def test_removed_and_given_again_it_is_what_is_given(place: Place) -> None:
+    place.write(
+        f"{HEAD}templates:\n"
+        "  t: {algorithm: {environments: {P: {value: one-hunter2, sensitive: true}}}}\n"
+        "  u: {extends: t, algorithm: {environments: {P: null}}}\n"
+        f"jobs:\n  a:\n    extends: u{with_algorithm('environments: {P: plain}')}"
+    )
+    body = place.load().stack.jobs["a"].body
+    assert body is not None
+    assert type(body["algorithm"]["environments"]["P"]) is str

@@ -96,9 +96,12 @@ def _named(kind: str, name: str, item: Any) -> Any:
 
 
 def _hide_sensitive(parameter: Any) -> Any:
+    """A parameter with its value hidden, if it says so and has one; the value may be inherited."""
     if not isinstance(parameter, Mapping) or plain(parameter.get("sensitive")) is not True:
         return parameter
-    return {**parameter, "value": _secret(parameter.get("value"), f"parameter.{parameter.get('name')}")}
+    if "value" not in parameter:
+        return parameter
+    return {**parameter, "value": _secret(parameter["value"], f"parameter.{parameter.get('name')}")}
 
 
 def _environment_value(name: str, value: Any) -> Any:
@@ -122,13 +125,13 @@ def _secret(value: Any, name: str) -> Any:
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two desugared trees: mappings member by member, named lists by name, the rest is `over`'s.
 
-    A null in `over` takes the value away.
+    A null in `over` takes the value away. What replaces a sensitive value is sensitive.
     """
     result = dict(under)
     for key, value in over.items():
         below = result.get(key)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
-            result[key] = merge(below, value)
+            result[key] = merge(below, _hidden_as(below, value) if key == "environments" else value)
         elif key in _NAMED_LISTS and _is_named(below) and _is_named(value):
             named = {item["name"]: item for item in below}
             for item in value:
@@ -136,9 +139,23 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
                     del named[item["name"]]
                 else:
                     named[item["name"]] = merge(named.get(item["name"], {}), item)
-            result[key] = list(named.values())
+            items = list(named.values())
+            result[key] = [_hide_sensitive(item) for item in items] if key == "parameters" else items
         else:
             result[key] = value
+    return result
+
+
+def _hidden_as(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables, each hidden that says so below; the mark itself is no longer there."""
+    result = dict(environments)
+    for name in environments.keys() & below.keys():
+        old, new, reference = below[name], environments[name], f"${{environment.{name}}}"
+        is_hidden = (isinstance(old, SecretText) and old.reference == reference) or (
+            isinstance(old, UnresolvedText) and old.secret == reference
+        )
+        if is_hidden and new is not None:
+            result[name] = _secret(new, f"environment.{name}")
     return result
 
 
