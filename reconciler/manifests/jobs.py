@@ -47,9 +47,13 @@ _Secrets = list[tuple[tuple[str | int, ...], SecretText]]
 
 
 class _Inherited(NamedTuple):
-    """What a job is merged over, whether all of it has a value, and whether other jobs have the very same."""
+    """What a job is merged over, whether all of it has a value, and whether other jobs have the very same.
+
+    `parts` are those that it is merged from, the ones that are overridden first.
+    """
 
     tree: dict[str, Any]
+    parts: tuple[dict[str, Any], ...]
     is_whole: bool
     is_shared: bool
 
@@ -72,7 +76,7 @@ class JobReader:
     skip: frozenset[str] = frozenset()
     problems: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
-    _shared: tuple[dict[str, Any], bool] | None = None
+    _shared: _Inherited | None = None
     _defaults_are_checked: bool = False
     _parts: dict[str, tuple[dict[str, Any], bool]] = field(default_factory=dict)
     _chains: dict[tuple[str, ...], _Inherited] = field(default_factory=dict)
@@ -94,7 +98,7 @@ class JobReader:
         """Look at `defaults` on their own, if no job was there to be read with them."""
         if self._defaults_are_checked or not self.defaults:
             return
-        tree, _ = self._defaults(self.expander.for_job(_ANY_KEY))
+        tree = self._defaults(self.expander.for_job(_ANY_KEY)).tree
         self._secrets_in(tree)
         self._check_part(tree, Origin(self._defaults_places()))
 
@@ -153,9 +157,11 @@ class JobReader:
         self._defaults_are_checked |= has_body
         if under and not self._is_affordable(under, own, is_shared=inherited.is_shared):
             return None
-        merged = _without_removed(merge(under, desugar(_without_templates(value))))
+        own_part = desugar(_without_templates(value))
+        merged = _without_removed(merge(under, own_part))
         is_whole &= inherited.is_whole
-        return MergedJob(merged, self._origin(entry, templates), expander, has_body, is_whole)
+        origin = replace(self._origin(entry, templates), parts=(own_part, *reversed(inherited.parts)))
+        return MergedJob(merged, origin, expander, has_body, is_whole)
 
     def _sources_for(self, entry: MergedEntry, job: MergedJob) -> Callable[[Reference], str | None]:
         """What gave the values of the expressions in an entry."""
@@ -192,12 +198,13 @@ class JobReader:
         chain = tuple(template.name for template in templates)
         if chain in self._chains:
             return self._chains[chain]
-        under, is_whole = self._defaults(expander)
+        under, parts, is_whole, _ = self._defaults(expander)
         for template in templates:
             part, part_is_whole = self._part(template, expander)
             under, is_whole = merge(under, part), is_whole and part_is_whole
+            parts = (*parts, part)
         is_shared = not self._depends_on_job and self._parts.keys() >= set(chain)
-        inherited = _Inherited(under, is_whole, is_shared)
+        inherited = _Inherited(under, parts, is_whole, is_shared)
         if is_shared:
             self._chains[chain] = inherited
         return inherited
@@ -226,15 +233,17 @@ class JobReader:
         """Where `defaults` stand, the place that overrides the others first."""
         return tuple((part.document, part.steps) for part in reversed(self.defaults))
 
-    def _defaults(self, expander: Expander) -> tuple[dict[str, Any], bool]:
+    def _defaults(self, expander: Expander) -> _Inherited:
         if self._shared is None or self._depends_on_job:
             under: dict[str, Any] = {}
+            parts: list[dict[str, Any]] = []
             are_whole = True
             for document, steps, tree in self.defaults:
                 part, is_whole = self._expanded(tree, expander, Origin(((document, steps),)))
-                under = merge(under, desugar(part))
+                parts.append(desugar(part))
+                under = merge(under, parts[-1])
                 are_whole = are_whole and is_whole
-            self._shared = under, are_whole
+            self._shared = _Inherited(under, tuple(parts), are_whole, not self._depends_on_job)
         return self._shared
 
     def _expanded(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from reconciler.core.declared.expression import UnresolvedText
 from reconciler.core.declared.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.declared.scalar import is_boolean, scalar_text
 from reconciler.core.diagnostic import Diagnostic
@@ -29,9 +31,14 @@ class Unexpanded(str):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a merged value may come from: files with the path in each, the winning one first."""
+    """Where a merged value may come from: files with the path in each, the winning one first.
+
+    `parts` are the values there, desugared, as far as they are known: what an expression stands for cannot be
+    seen in the file.
+    """
 
     places: tuple[tuple[Document, tuple[PathStep, ...]], ...]
+    parts: tuple[Mapping[str, Any], ...] = ()
 
     def diagnose(
         self, steps: Steps, what: str, why: str = "", fix: str | None = None, **more: Any
@@ -53,11 +60,24 @@ class Origin:
         return text if isinstance(text, str) and "${" in text else None
 
     def _of(self, steps: Steps) -> tuple[Document, tuple[PathStep, ...]]:
-        for document, prefix in self.places:
+        for (document, prefix), part in zip_longest(self.places, self.parts):
             path = (*prefix, *steps)
-            if find(document, path).found == len(path):
+            if find(document, path).found == len(path) and (part is None or _holds(part, steps)):
                 return document, prefix
         return self.places[0]
+
+
+def _holds(part: Any, steps: Steps) -> bool:
+    """Whether a part has a value at a path; of an expression without a value it may be."""
+    for step in steps:
+        if isinstance(step, Member) and isinstance(part, list) and step.name is not None:
+            named = (one for one in part if isinstance(one, Mapping) and one.get("name") == step.name)
+            part = next(named, None)
+        elif isinstance(part, Mapping | list):
+            part = _below(part, step.position if isinstance(step, Member) else step)
+        else:
+            return isinstance(part, Unexpanded | UnresolvedText)
+    return part is not None
 
 
 class _Words(NamedTuple):

@@ -167,3 +167,39 @@ def test_variable_in_list_form_is_shown_at_its_item(
     assert found["algorithm.environments.API_KEY"][1] == "jobs.yaml:17"
     assert found["algorithm.environments.OTHER"] == ["1", "jobs.yaml:19"]
     assert "hunter2" not in said.out
+
+
+def test_what_is_inherited_beside_an_expression_for_all_members_is_shown_where_it_stands(
+    reconciler: Reconciler, tmp_path: Path
+) -> None:
+    (tmp_path / "shared.yaml").unlink()
+    (tmp_path / "jobs.yaml").write_text(
+        """\
+stack: test
+targets: {local: {kind: local}}
+variables:
+  more: {default: {alpha: 1}}
+  labels: {default: {team: vision}}
+defaults:
+  algorithm: {environments: {A: 1}}
+  annotations: {cost: high}
+templates:
+  base:
+    algorithm:
+      parameters: [{name: lr, value: 0.1}]
+jobs:
+  train:
+    extends: base
+    algorithm: {id: a, parameters: "${var.more}", environments: "${var.more}"}
+    annotations: ${var.labels}
+    spec: {resource: {flavor_id: gpu}}
+""",
+        encoding="utf-8",
+    )
+    found = origins(reconciler("explain", "origin", "train").out)
+    assert found["algorithm.parameters.lr.value"] == ["0.1", "jobs.yaml:12"]
+    assert found["algorithm.parameters.alpha.value"][:3] == ["1", "jobs.yaml:16", "${var.more}"]
+    assert found["algorithm.environments.A"] == ["1", "jobs.yaml:7"]
+    assert found["algorithm.environments.alpha"][1] == "jobs.yaml:16"
+    assert found["annotations.cost"] == ['"high"', "jobs.yaml:8"]
+    assert found["annotations.team"][1] == "jobs.yaml:17"

@@ -91,3 +91,16 @@ def test_both_places_of_a_key_that_stands_twice_in_one_file_are_named(place: Pla
     problem = place.problem()
     assert (problem.what, place_of(problem)) == ("duplicate key", "main.yaml:4:1")
     assert "main.yaml:3:1" in problem.why
+
+
+def test_wrong_inherited_member_is_told_at_its_text_beside_an_expression_for_all_members(
+    place: Place,
+) -> None:
+    place.write(
+        f"""{HEAD}variables: {{more: {{default: {{alpha: 1}}}}}}
+defaults: {{algorithm: {{parameters: {{"a b": 1}}}}}}
+jobs: {{a: {{{ALGORITHM.replace("engine:", 'parameters: "${var.more}", engine:')}, {RIGHT}}}}}
+"""
+    )
+    problem = place.problem()
+    assert (place_of(problem), marked(problem)) == ("main.yaml:4:37", '"a b"')
