@@ -37,7 +37,7 @@ from reconciler.manifests.value_problems import (
     not_utf8,
 )
 from reconciler.manifests.variable_types import typed, typed_text
-from reconciler.manifests.yaml.document import Document, read, shorten
+from reconciler.manifests.yaml.document import MANIFEST_MAPPING, Document, read, shorten
 from reconciler.manifests.yaml.positions import PathStep, diagnose
 
 NAME = re.compile(VARIABLE_NAME)
@@ -389,9 +389,18 @@ def read_value_files(paths: Sequence[Path]) -> list[Document]:
     return [read(path, path.as_posix()) for path in paths]
 
 
+_VALUES_MAPPING = "a mapping of names to values"
+
+
 def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
     """What is wrong with files of values; a line that cannot be read may hold a secret."""
-    return [replace(problem, snippet=None) for document in files for problem in document.problems]
+    return [
+        replace(
+            problem, why=problem.why.replace(MANIFEST_MAPPING, "a mapping of names to values"), snippet=None
+        )
+        for document in files
+        for problem in document.problems
+    ]
 
 
 def unknown_variable(name: str, declared: Names) -> tuple[str, str, str | None]:

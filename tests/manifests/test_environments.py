@@ -497,3 +497,9 @@ def test_secret_whose_environment_is_not_set_needs_no_value_offline(place: Place
     assert value_on(place, None, offline=True) == "${var.v}"
     problem = place.problem()
     assert (problem.what, problem.path) == ("environment variable not set", "targets.dev.variables.v")
+
+
+def test_file_of_values_that_is_no_mapping_is_told_what_it_must_be(place: Place) -> None:
+    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\njobs:\n  a:{JOB}")
+    problem = place.problem(var_files=[place.write("- a\n", "values.txt")])
+    assert problem.why == "expected a mapping of names to values, got a list"

@@ -286,6 +286,10 @@ def _walk(document: Document, root: Any) -> None:
         document.is_broken = True
 
 
+#: What a manifest file is, in the words of a problem.
+MANIFEST_MAPPING = "a mapping with keys such as stack, targets, defaults and jobs"
+
+
 def _no_mapping(document: Document, root: Any, tree: Any) -> Diagnostic:
     place = document.location(root.start_mark.line, root.start_mark.column)
     if document.data.startswith(_LFS_POINTER):
@@ -293,7 +297,7 @@ def _no_mapping(document: Document, root: Any, tree: Any) -> Diagnostic:
         fix = "keep manifests out of Git LFS, or run git lfs pull where they are checked out"
         return Diagnostic("Git LFS pointer", why, fix, place)
     kind = "a list" if isinstance(tree, list) else "a single value"
-    why = f"expected a mapping with keys such as stack, targets, defaults and jobs, got {kind}"
+    why = f"expected {MANIFEST_MAPPING}, got {kind}"
     return Diagnostic("wrong type", why, location=place)
 
 
