@@ -327,7 +327,7 @@ def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
     else:
         ways.append("env: NAME and that environment variable")
     if not variable.sensitive:
-        ways.append(f"default: under variables.{name}")
+        ways += [f"variables.{name} of the target", f"default: under variables.{name}"]
     return f'"{name}" has no value', "set it with " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
 
 

@@ -503,3 +503,11 @@ def test_file_of_values_that_is_no_mapping_is_told_what_it_must_be(place: Place)
     place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\njobs:\n  a:{JOB}")
     problem = place.problem(var_files=[place.write("- a\n", "values.txt")])
     assert problem.why == "expected a mapping of names to values, got a list"
+
+
+def test_variable_without_a_value_is_told_every_source_that_may_give_it(place: Place) -> None:
+    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{v: {{}}}}\njobs:\n  a:{JOB}")
+    assert place.problem().fix == (
+        "set it with --var v=VALUE, a line v: VALUE in a --var-file, env: NAME and that environment "
+        "variable, variables.v of the target or default: under variables.v"
+    )
