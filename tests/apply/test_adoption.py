@@ -33,7 +33,7 @@ def carried_out(service: Service, plan: Plan) -> Outcome:
     return the_only(service.carry_out(plan))
 
 
-def test_job_is_read_written_once_and_read_back(either: Service) -> None:
+def test_adopted_job_is_read_written_once_and_read_back(either: Service) -> None:
     job = by_hand(either)
     plan = adoption(either, job)
     either.forget_requests()
@@ -44,7 +44,7 @@ def test_job_is_read_written_once_and_read_back(either: Service) -> None:
 
 
 @pytest.mark.parametrize("effect", [Effect.LOST_AFTER, Effect.ANSWER_AFTER, Effect.UNREADABLE])
-def test_answer_that_never_comes_is_settled_by_reading_back(service: Service, effect: Effect) -> None:
+def test_lost_answer_to_adoption_is_settled_by_reading_back(service: Service, effect: Effect) -> None:
     job = by_hand(service)
     plan = adoption(service, job)
     service.fail(Fault(effect, operation=UPDATE, count=None))
@@ -52,7 +52,7 @@ def test_answer_that_never_comes_is_settled_by_reading_back(service: Service, ef
     assert service.description("by-hand") == ours(job)
 
 
-def test_request_that_never_arrives_fails_and_the_next_try_adopts(service: Service) -> None:
+def test_adoption_request_lost_on_the_way_fails_and_next_apply_adopts(service: Service) -> None:
     job = by_hand(service)
     plan = adoption(service, job)
     service.fail(Fault(Effect.LOST_BEFORE, operation=UPDATE, count=None))
@@ -61,7 +61,7 @@ def test_request_that_never_arrives_fails_and_the_next_try_adopts(service: Servi
     assert carried_out(service, adoption(service, job)).status is Status.DONE
 
 
-def test_what_did_not_take_fails_the_action(service: Service) -> None:
+def test_update_without_effect_fails_the_adoption(service: Service) -> None:
     plan = adoption(service, by_hand(service))
     service.gate.after(UPDATE, lambda: service.describe("by-hand", "their text"))
     outcome = carried_out(service, plan)
@@ -69,7 +69,7 @@ def test_what_did_not_take_fails_the_action(service: Service) -> None:
 
 
 @pytest.mark.parametrize("operation", [SHOW, UPDATE])
-def test_job_that_another_stack_adopts_meanwhile_is_its_own(service: Service, operation: str) -> None:
+def test_job_adopted_by_another_stack_since_the_plan_is_a_conflict(service: Service, operation: str) -> None:
     plan = adoption(service, by_hand(service))
     theirs = marker("x", 1, A.digest, f"id{service.job('by-hand').id[:8]}", stack="rival")
     do: Any = service.gate.before if operation == SHOW else service.gate.after
@@ -80,7 +80,7 @@ def test_job_that_another_stack_adopts_meanwhile_is_its_own(service: Service, op
     assert service.description("by-hand") == theirs
 
 
-def test_job_that_begins_to_terminate_meanwhile_is_not_written_on(service: Service) -> None:
+def test_job_terminating_since_the_plan_is_not_updated(service: Service) -> None:
     job = by_hand(service)
     plan = adoption(service, job)
     service.store.set_phase(job.id, "Terminating")
@@ -89,7 +89,7 @@ def test_job_that_begins_to_terminate_meanwhile_is_not_written_on(service: Servi
     assert service.asked(UPDATE) == 0
 
 
-def test_stop_before_the_call_changes_nothing(service: Service) -> None:
+def test_interrupt_before_the_adoption_sends_no_update(service: Service) -> None:
     plan = adoption(service, by_hand(service))
     service.stop.set()
     result = service.carry_out(plan)
@@ -97,7 +97,7 @@ def test_stop_before_the_call_changes_nothing(service: Service) -> None:
     assert service.asked(UPDATE) == 0
 
 
-def test_plan_that_was_carried_out_is_done_when_it_is_carried_out_again(service: Service) -> None:
+def test_adoption_applied_twice_is_done_both_times(service: Service) -> None:
     job = by_hand(service)
     plan = adoption(service, job)
     assert carried_out(service, plan).status is Status.DONE
@@ -108,7 +108,7 @@ def test_plan_that_was_carried_out_is_done_when_it_is_carried_out_again(service:
 # --- release
 
 
-def test_release_leaves_the_text_and_done_twice_it_is_done(either: Service) -> None:
+def test_release_keeps_the_description_and_is_idempotent(either: Service) -> None:
     either.run(A)
     plan = release_plan(either.context(a_stack(A)), "a")
     assert carried_out(either, plan).status is Status.DONE
@@ -116,7 +116,7 @@ def test_release_leaves_the_text_and_done_twice_it_is_done(either: Service) -> N
     assert carried_out(either, plan).detail == "its marker is gone already"
 
 
-def test_job_that_moved_to_another_stack_meanwhile_is_not_released(service: Service) -> None:
+def test_job_moved_to_another_stack_since_the_plan_is_not_released(service: Service) -> None:
     service.run(A)
     plan = release_plan(service.context(a_stack(A)), "a")
     theirs = f"a text {marker('a', 1, A.digest, stack='rival')}"
@@ -128,7 +128,7 @@ def test_job_that_moved_to_another_stack_meanwhile_is_not_released(service: Serv
 # --- a stack that was renamed
 
 
-def test_renamed_stack_writes_markers_and_nothing_else(either: Service) -> None:
+def test_stack_rename_writes_markers_only(either: Service) -> None:
     either.run(A)
     old = either.description("a").replace(f".{STACK}.", ".old.")
     either.describe("a", old)
@@ -140,7 +140,7 @@ def test_renamed_stack_writes_markers_and_nothing_else(either: Service) -> None:
     assert not either.plan(A).to_execute
 
 
-def test_marker_that_changed_meanwhile_is_left_alone(service: Service) -> None:
+def test_marker_changed_since_the_plan_is_not_overwritten(service: Service) -> None:
     service.run(A)
     old = service.description("a").replace(f".{STACK}.", ".old.")
     service.describe("a", old)

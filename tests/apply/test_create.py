@@ -18,7 +18,7 @@ REFUSED_CHECKS = [400, 401, 403, 404, 500, 503]
 LOOK_UP_FAILS = Fault(Effect.ANSWER, operation=FIND, nth=2, count=None, status=503)
 
 
-def test_job_is_created_with_its_marker_after_one_look(service: Service) -> None:
+def test_job_is_created_with_its_marker_after_one_lookup(service: Service) -> None:
     plan = service.plan(a_job())
     service.forget_requests()
     outcome = the_only(service.carry_out(plan))
@@ -37,7 +37,7 @@ def test_lost_answer_to_create_makes_one_job(either: Service, effect: Effect) ->
     assert either.plan(a_job()).actions[0].action is Action.KEEP
 
 
-def test_second_post_waits_for_the_proof_that_the_first_had_no_effect(either: Service) -> None:
+def test_second_post_is_sent_only_after_proof_that_the_first_had_no_effect(either: Service) -> None:
     either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE))
     either.apply(a_job())
     asked = [served.operation for served in either.app.requests]
@@ -47,7 +47,7 @@ def test_second_post_waits_for_the_proof_that_the_first_had_no_effect(either: Se
     assert asked[second - 1] == proof
 
 
-def test_create_is_asked_again_until_its_attempts_are_used_up_each_after_a_proof(either: Service) -> None:
+def test_lost_create_is_retried_up_to_the_attempt_limit_after_proof_of_absence(either: Service) -> None:
     plan = either.plan(a_job())
     either.forget_requests()
     either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE, count=None))
@@ -62,14 +62,14 @@ def test_create_is_asked_again_until_its_attempts_are_used_up_each_after_a_proof
     assert [asked[place - 1] for place in again] == [proof] * (ATTEMPTS - 1)
 
 
-def test_create_that_is_lost_all_but_the_last_time_is_done(either: Service) -> None:
+def test_create_lost_on_all_but_the_last_attempt_is_done(either: Service) -> None:
     either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE, count=ATTEMPTS - 1))
     outcome = the_only(either.apply(a_job()))
     assert (outcome.status, outcome.job) == (Status.DONE, either.job("a").id)
     assert either.asked(CREATE) == ATTEMPTS
 
 
-def test_absence_that_is_not_proven_after_a_later_attempt_ends_the_asking(otc: Service) -> None:
+def test_create_is_not_retried_when_absence_cannot_be_proven(otc: Service) -> None:
     plan = otc.plan(a_job())
     otc.fail(Fault(Effect.LOST_BEFORE, operation=CREATE, count=None))
     asked: list[str] = []
@@ -84,7 +84,7 @@ def test_absence_that_is_not_proven_after_a_later_attempt_ends_the_asking(otc: S
     assert otc.asked(CREATE) == 2
 
 
-def test_create_that_takes_effect_after_its_answer_was_lost_is_found(either: Service) -> None:
+def test_create_taking_effect_after_its_answer_was_lost_is_found(either: Service) -> None:
     plan = either.plan(a_job())
     either.fail(Fault(Effect.LOST_BEFORE, operation=CREATE))
     either.time.at(0.9, lambda: either.put_job("a", marker("a", 1, a_job().digest)))
@@ -94,7 +94,7 @@ def test_create_that_takes_effect_after_its_answer_was_lost_is_found(either: Ser
 
 
 @pytest.mark.parametrize("status", REFUSED_CHECKS)
-def test_without_a_name_check_that_works_the_whole_list_proves_absence(service: Service, status: int) -> None:
+def test_full_list_proves_absence_when_the_name_check_fails(service: Service, status: int) -> None:
     service.fail(
         Fault(Effect.LOST_BEFORE, operation=CREATE),
         Fault(Effect.ANSWER, operation=CHECK_NAME, count=None, status=status, code="ModelArts.0010"),
@@ -103,7 +103,7 @@ def test_without_a_name_check_that_works_the_whole_list_proves_absence(service: 
     assert service.asked(CREATE) == 2
 
 
-def test_create_that_is_lost_before_and_then_after_its_effect_is_found(either: Service) -> None:
+def test_create_lost_before_and_then_after_its_effect_is_found(either: Service) -> None:
     either.fail(
         Fault(Effect.LOST_BEFORE, operation=CREATE), Fault(Effect.LOST_AFTER, operation=CREATE, nth=2)
     )
@@ -112,7 +112,7 @@ def test_create_that_is_lost_before_and_then_after_its_effect_is_found(either: S
 
 
 @pytest.mark.parametrize("effect", NO_ANSWER)
-def test_what_cannot_be_looked_up_after_a_lost_answer_is_unknown_and_said_so(
+def test_create_with_lost_answer_and_failed_lookup_is_reported_as_unknown(
     either: Service, effect: Effect
 ) -> None:
     plan = either.plan(a_job())
@@ -124,7 +124,7 @@ def test_what_cannot_be_looked_up_after_a_lost_answer_is_unknown_and_said_so(
     assert either.asked(CREATE) == 1
 
 
-def test_taken_name_that_cannot_be_looked_up_is_unknown(service: Service) -> None:
+def test_create_refused_for_a_taken_name_is_unknown_when_the_lookup_fails(service: Service) -> None:
     plan = service.plan(a_job())
     service.gate.before(CREATE, lambda: service.put_job("a"))
     service.fail(LOOK_UP_FAILS)
@@ -132,7 +132,7 @@ def test_taken_name_that_cannot_be_looked_up_is_unknown(service: Service) -> Non
     assert service.asked(CREATE) == 1
 
 
-def test_list_that_cannot_prove_absence_permits_no_second_post(otc: Service) -> None:
+def test_incomplete_list_permits_no_second_post(otc: Service) -> None:
     plan = otc.plan(a_job())
     # The second look by name works, the scan of the workspace that follows does not.
     otc.fail(
@@ -143,7 +143,7 @@ def test_list_that_cannot_prove_absence_permits_no_second_post(otc: Service) -> 
     assert otc.asked(CREATE) == 1
 
 
-def test_look_up_that_fails_before_anything_is_sent_is_a_failure(service: Service) -> None:
+def test_failed_lookup_before_the_create_fails_the_action(service: Service) -> None:
     plan = service.plan(a_job())
     service.fail(Fault(Effect.ANSWER, operation=FIND, count=None, status=503, code="ModelArts.4302"))
     outcome = the_only(service.carry_out(plan))
@@ -156,7 +156,7 @@ def test_look_up_that_fails_before_anything_is_sent_is_a_failure(service: Servic
 
 
 @pytest.mark.parametrize("when", ["before the look", "between look and create"])
-def test_name_that_our_own_job_has_by_now_is_done_whoever_sent_it(service: Service, when: str) -> None:
+def test_name_taken_by_an_identical_job_of_ours_counts_as_created(service: Service, when: str) -> None:
     plan = service.plan(a_job())
     if when == "before the look":
         service.apply(a_job())
@@ -181,7 +181,7 @@ def test_name_that_our_own_job_has_by_now_is_done_whoever_sent_it(service: Servi
     ids=["unmanaged", "other stack", "copied marker", "other revision", "other declaration"],
 )
 @pytest.mark.parametrize("when", ["before the look", "between look and create", "after a lost answer"])
-def test_name_held_by_a_stranger_is_a_conflict(service: Service, when: str, description: str) -> None:
+def test_name_taken_by_a_foreign_job_is_a_conflict(service: Service, when: str, description: str) -> None:
     plan = service.plan(a_job())
     if when == "before the look":
         service.put_job("a", description)
@@ -196,14 +196,14 @@ def test_name_held_by_a_stranger_is_a_conflict(service: Service, when: str, desc
     assert service.asked(CREATE) == (0 if when == "before the look" else 1)
 
 
-def test_name_that_differs_in_case_only_is_taken(service: Service) -> None:
+def test_name_differing_in_case_only_is_taken(service: Service) -> None:
     plan = service.plan(a_job())
     service.put_job("A", "by hand")
     assert the_only(service.carry_out(plan)).status is Status.CONFLICT
 
 
 @pytest.mark.parametrize("effect", [None, *NO_ANSWER])
-def test_name_held_by_a_job_that_cannot_be_seen_is_a_conflict_in_those_words(
+def test_name_taken_by_an_invisible_job_is_a_conflict_that_says_so(
     service: Service, effect: Effect | None
 ) -> None:
     service.put_hidden_job("a")
@@ -215,7 +215,7 @@ def test_name_held_by_a_job_that_cannot_be_seen_is_a_conflict_in_those_words(
     assert service.asked(CREATE) == 1
 
 
-def test_without_a_name_check_the_refusal_says_that_the_name_is_held(otc: Service) -> None:
+def test_name_taken_by_an_invisible_job_is_a_conflict_without_name_check(otc: Service) -> None:
     otc.put_hidden_job("a")
     outcome = the_only(otc.apply(a_job()))
     assert outcome.status is Status.CONFLICT
@@ -224,7 +224,7 @@ def test_without_a_name_check_the_refusal_says_that_the_name_is_held(otc: Servic
     assert outcome.request_id
 
 
-def test_conflict_found_after_a_refusal_keeps_what_the_service_said(service: Service) -> None:
+def test_conflict_after_a_refused_create_keeps_code_and_request_id(service: Service) -> None:
     plan = service.plan(a_job())
     service.gate.before(CREATE, lambda: service.put_job("a", "by hand"))
     outcome = the_only(service.carry_out(plan))
@@ -238,7 +238,7 @@ def test_conflict_found_after_a_refusal_keeps_what_the_service_said(service: Ser
 # --- refusals
 
 
-def test_throttled_create_is_asked_again_when_the_service_says(service: Service) -> None:
+def test_throttled_create_is_retried_after_retry_after(service: Service) -> None:
     service.fail(
         Fault(Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", retry_after_s=7),
         Fault(Effect.ANSWER, operation=CREATE, status=429, code="ModelArts.4206"),
@@ -248,19 +248,19 @@ def test_throttled_create_is_asked_again_when_the_service_says(service: Service)
     assert 7 in service.time.slept
 
 
-def test_create_waits_no_longer_than_an_action_may(service: Service) -> None:
+def test_retry_after_longer_than_the_action_timeout_is_capped(service: Service) -> None:
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", retry_after_s=3000))
     assert the_only(service.apply(a_job(), timeout_s=60)).status is Status.DONE
     assert max(service.time.slept) <= 60
 
 
-def test_create_that_is_throttled_for_ever_fails_in_the_end(service: Service) -> None:
+def test_create_throttled_on_every_attempt_fails(service: Service) -> None:
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", count=None))
     outcome = the_only(service.apply(a_job()))
     assert (outcome.status, outcome.code) == (Status.FAILED, "APIGW.0308")
 
 
-def test_create_that_was_never_sent_is_sent_again_without_a_look(service: Service) -> None:
+def test_unsent_create_is_retried_without_a_name_check(service: Service) -> None:
     def nobody_listens() -> None:
         raise Unreachable("Connection refused")
 
@@ -269,7 +269,7 @@ def test_create_that_was_never_sent_is_sent_again_without_a_look(service: Servic
     assert service.asked(CHECK_NAME) == 0
 
 
-def test_create_that_cannot_be_sent_is_known_to_have_had_no_effect(service: Service) -> None:
+def test_create_with_unreachable_service_fails_without_effect(service: Service) -> None:
     def nobody_listens() -> None:
         raise Unreachable("Connection refused")
 
@@ -279,7 +279,7 @@ def test_create_that_cannot_be_sent_is_known_to_have_had_no_effect(service: Serv
     assert "cannot be reached" in outcome.detail
 
 
-def test_refused_create_keeps_code_and_request(service: Service) -> None:
+def test_refused_create_keeps_error_code_and_request_id(service: Service) -> None:
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", message="quota"))
     outcome = the_only(service.apply(a_job()))
     assert (outcome.status, outcome.code, outcome.message) == (Status.FAILED, "ModelArts.2815", "quota")
@@ -287,7 +287,7 @@ def test_refused_create_keeps_code_and_request(service: Service) -> None:
     assert service.asked(CREATE) == 1
 
 
-def test_create_that_is_not_permitted_is_denied(service: Service) -> None:
+def test_forbidden_create_is_denied(service: Service) -> None:
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=403, code="ModelArts.2771"))
     assert the_only(service.apply(a_job())).status is Status.DENIED
 
@@ -295,7 +295,7 @@ def test_create_that_is_not_permitted_is_denied(service: Service) -> None:
 # --- a further revision
 
 
-def test_failed_job_that_the_service_restarted_since_the_plan_gets_no_second_one(
+def test_failed_job_restarted_since_the_plan_is_not_duplicated(
     service: Service,
 ) -> None:
     job = a_job(lifecycle={"on_failure": "retry"})
@@ -312,7 +312,7 @@ def test_failed_job_that_the_service_restarted_since_the_plan_gets_no_second_one
     assert service.changes == []
 
 
-def test_what_was_restarted_and_completed_since_the_plan_is_not_run_again(service: Service) -> None:
+def test_failed_job_completed_since_the_plan_is_not_retried(service: Service) -> None:
     job = a_job(lifecycle={"on_failure": "retry"})
     first = service.run(job)
     service.store.set_phase(first.id, "Failed")
@@ -325,7 +325,7 @@ def test_what_was_restarted_and_completed_since_the_plan_is_not_run_again(servic
     assert service.phases() == {"a": "Completed"}
 
 
-def test_next_revision_follows_where_the_record_of_the_last_one_is_gone(service: Service) -> None:
+def test_next_revision_is_created_after_the_last_one_was_deleted(service: Service) -> None:
     first = service.run(a_job())
     service.store.set_phase(first.id, "Completed")
     changed = a_job(algorithm__parameters={"lr": 0.5})
@@ -335,7 +335,7 @@ def test_next_revision_follows_where_the_record_of_the_last_one_is_gone(service:
     assert set(service.phases()) == {"a-r2"}
 
 
-def test_create_waits_for_a_termination_that_is_under_way(service: Service) -> None:
+def test_create_waits_for_the_terminating_revision(service: Service) -> None:
     first = service.run(a_job())
     service.apply(absent())
     plan = service.plan(a_job())
@@ -345,7 +345,7 @@ def test_create_waits_for_a_termination_that_is_under_way(service: Service) -> N
     assert service.store.find(first.id).life.ended_ms <= service.job("a-r2").create_ms
 
 
-def test_create_does_not_wait_for_ever(service: Service) -> None:
+def test_create_times_out_while_the_old_revision_is_terminating(service: Service) -> None:
     first = service.run(a_job())
     service.apply(absent())
     service.store.hold(first.id)
@@ -382,7 +382,7 @@ def test_job_that_was_stopped_long_before_its_auto_stop_is_followed(service: Ser
     assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
 
 
-def test_what_is_declared_otherwise_is_run_though_the_last_was_stopped_by_auto_stop(service: Service) -> None:
+def test_edited_job_is_created_after_the_last_one_was_stopped_by_auto_stop(service: Service) -> None:
     plan = plan_while_terminating(service, auto_stop_h=1, lr=0.5)
     assert the_only(service.carry_out(plan)).status is Status.DONE
     assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}

@@ -104,7 +104,7 @@ TYPOS = [
 
 
 @pytest.mark.parametrize(("edited", "path", "value", "nearest"), TYPOS, ids=lambda value: str(value)[:30])
-def test_typo_in_replace_leaves_the_running_job(
+def test_replace_with_a_typo_leaves_the_running_job(
     either: Target, edited: DesiredJob, path: str, value: str, nearest: str
 ) -> None:
     service = either.service
@@ -126,7 +126,7 @@ def test_typo_in_replace_leaves_the_running_job(
         ({"pool_id": POOL, "flavor_id": "modelarts.pool.visual.huge"}, "ModelArts.2781", "visual.huge"),
     ],
 )
-def test_pool_that_the_service_refuses_leaves_the_running_job(
+def test_replace_with_a_refused_pool_leaves_the_running_job(
     target: Target, fields: dict[str, str], code: str, path: str
 ) -> None:
     old = target.service.run(good())
@@ -136,7 +136,7 @@ def test_pool_that_the_service_refuses_leaves_the_running_job(
     assert target.service.changes == []
 
 
-def test_place_in_the_manifest_is_named(target: Target) -> None:
+def test_failed_check_names_the_manifest_position(target: Target) -> None:
     from reconciler.core.planning.plan import Source
 
     target.service.run(good())
@@ -148,7 +148,7 @@ def test_place_in_the_manifest_is_named(target: Target) -> None:
     assert "(jobs.yaml:7:3); a was left unchanged" in the_only(target.carry_out(plan)).detail
 
 
-def test_credentials_that_do_not_hold_leave_the_running_job(target: Target) -> None:
+def test_replace_with_rejected_credentials_leaves_the_running_job(target: Target) -> None:
     target.service.run(good())
     plan = target.service.plan(good(algorithm__parameters={"lr": 0.5}))
     target.service.fail(Fault(Effect.ANSWER, count=None, status=401, code="APIGW.0301"))
@@ -174,7 +174,7 @@ FINE = [
 
 
 @pytest.mark.parametrize("edited", FINE, ids=range(len(FINE)))
-def test_offered_replace_goes_on(either: Target, edited: DesiredJob) -> None:
+def test_replace_within_the_catalog_is_carried_out(either: Target, edited: DesiredJob) -> None:
     either.service.run(good())
     assert the_only(either.replace(edited)).status is Status.DONE
     assert either.service.changes == [UPDATE, STOP, CREATE]
@@ -182,7 +182,7 @@ def test_offered_replace_goes_on(either: Target, edited: DesiredJob) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 500])
-def test_catalog_that_cannot_be_asked_says_nothing_and_is_warned_of_once(target: Target, status: int) -> None:
+def test_unavailable_catalogs_let_replaces_pass_with_one_warning_each(target: Target, status: int) -> None:
     service = target.service
     service.run(good("a"), good("b"))
     plan = service.plan(*(good(key, algorithm__parameters={"lr": 0.5}) for key in "ab"))
@@ -196,7 +196,9 @@ def test_catalog_that_cannot_be_asked_says_nothing_and_is_warned_of_once(target:
 
 
 @pytest.mark.parametrize("text", ['{"flavors": []}', '{"total_count": 99, "flavors": [{"flavor_id": "x"}]}'])
-def test_list_with_gaps_proves_nothing(target: Target, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_catalog_lets_the_replace_pass(
+    target: Target, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pydantic import TypeAdapter
 
     from reconciler.backends.modelarts.catalog import Catalog, Flavors
@@ -207,7 +209,7 @@ def test_list_with_gaps_proves_nothing(target: Target, text: str, monkeypatch: p
     assert the_only(target.replace(resource(flavor_id="modelarts.vm.cpu.8u"))).status is Status.DONE
 
 
-def test_several_replaces_ask_the_catalog_once(target: Target) -> None:
+def test_several_replaces_read_the_catalog_once(target: Target) -> None:
     keys = "abcd"
     target.service.run(*(good(key) for key in keys))
     result = target.replace(*(good(key, algorithm__parameters={"lr": 0.5}) for key in keys))
@@ -215,7 +217,7 @@ def test_several_replaces_ask_the_catalog_once(target: Target) -> None:
     assert (target.service.asked(FLAVORS), target.service.asked(ENGINES)) == (1, 1)
 
 
-def test_one_typo_stops_no_other_replace(target: Target) -> None:
+def test_replace_with_a_typo_does_not_stop_another_replace(target: Target) -> None:
     target.service.run(good("a"), good("b"))
     wrong = a_job("b", algorithm__engine={"engine_id": ENGINE}, spec__resource={"flavor_id": "no-such"})
     result = target.replace(good("a", algorithm__parameters={"lr": 0.5}), wrong)
@@ -223,7 +225,7 @@ def test_one_typo_stops_no_other_replace(target: Target) -> None:
     assert target.service.phases()["b"] == "Running"
 
 
-def test_create_first_asks_no_catalog(target: Target) -> None:
+def test_create_first_replace_reads_no_catalog(target: Target) -> None:
     target.service.run(good())
     wrong = a_job(
         algorithm__engine={"engine_id": ENGINE},
@@ -235,7 +237,7 @@ def test_create_first_asks_no_catalog(target: Target) -> None:
     assert target.service.phases() == {"a": "Running"}
 
 
-def test_plain_create_and_terminate_ask_no_catalog(target: Target) -> None:
+def test_create_and_terminate_read_no_catalog(target: Target) -> None:
     assert the_only(target.replace(good())).status is Status.DONE
     assert the_only(target.carry_out(target.service.plan())).status is Status.DONE
     assert target.service.asked(FLAVORS) + target.service.asked(ENGINES) == 0
@@ -251,7 +253,7 @@ def test_plain_create_and_terminate_ask_no_catalog(target: Target) -> None:
         (Fault(Effect.ANSWER, operation=CREATE, status=403, code="ModelArts.0112"), Status.DENIED, "0112"),
     ],
 )
-def test_create_refused_after_the_end_says_what_was_ended_and_what_is_missing(
+def test_replace_refused_after_the_terminate_names_old_and_missing_revision(
     either: Target, fault: Fault, status: Status, said: str
 ) -> None:
     service = either.service
@@ -269,7 +271,7 @@ def test_create_refused_after_the_end_says_what_was_ended_and_what_is_missing(
     assert the_only(service.apply(good(algorithm__parameters={"lr": 0.5}))).status is Status.DONE
 
 
-def test_quota_that_is_used_up_says_what_was_ended(target: Target) -> None:
+def test_replace_over_quota_names_the_terminated_revision(target: Target) -> None:
     old = target.service.run(good())
     target.service.store.quota = 1
     outcome = the_only(target.replace(good(algorithm__parameters={"lr": 0.5})))
@@ -280,7 +282,7 @@ def test_quota_that_is_used_up_says_what_was_ended(target: Target) -> None:
     )
 
 
-def test_name_taken_after_the_end_names_the_old_job(target: Target) -> None:
+def test_replace_with_name_taken_after_the_terminate_names_the_old_job(target: Target) -> None:
     service = target.service
     old = service.run(good())
     service.gate.after(STOP, lambda: service.put_job("a-r2"))
@@ -292,7 +294,7 @@ def test_name_taken_after_the_end_names_the_old_job(target: Target) -> None:
 @pytest.mark.parametrize(
     ("phase", "words"), [("Completed", "r1 is Completed; "), ("Failed", "r1 is Failed; ")]
 )
-def test_job_that_ended_by_itself_is_not_said_to_have_been_ended(
+def test_job_ended_by_itself_is_not_reported_as_ended_by_the_replace(
     target: Target, phase: str, words: str
 ) -> None:
     service = target.service
@@ -323,7 +325,7 @@ OFFERS = Offers(
         ({"algorithm": {"subscription_id": "s", "engine": {"engine_id": "x"}}}, []),
     ],
 )
-def test_what_is_missing(body: dict[str, Any], paths: Any) -> None:
+def test_values_missing_from_the_catalog_are_found(body: dict[str, Any], paths: Any) -> None:
     found = missing(body, OFFERS)
     assert len(found) == (paths or 0)
     assert missing(body, Offers()) == []
@@ -338,7 +340,9 @@ def test_what_is_missing(body: dict[str, Any], paths: Any) -> None:
         (needs_engines, {"algorithm": {"id": "x", "engine": {"engine_id": "y"}}}),
     ],
 )
-def test_nothing_is_asked_that_cannot_matter(needs: Callable[[Any], bool], body: dict[str, Any]) -> None:
+def test_body_without_checkable_values_needs_no_catalog(
+    needs: Callable[[Any], bool], body: dict[str, Any]
+) -> None:
     assert not needs(body)
 
 

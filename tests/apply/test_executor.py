@@ -47,7 +47,7 @@ def everything(service: Service) -> dict[str, Action]:
 # --- order
 
 
-def test_what_frees_capacity_comes_first_and_what_starts_comes_last(service: Service) -> None:
+def test_actions_that_free_capacity_run_before_actions_that_need_it(service: Service) -> None:
     assert everything(service) == {
         "created": Action.CREATE,
         "edited": Action.UPDATE,
@@ -67,9 +67,7 @@ def hung(service: Service, name: str) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 8])
-def test_termination_that_hangs_holds_back_only_its_own_replacement(
-    service: Service, parallelism: int
-) -> None:
+def test_hanging_termination_delays_only_its_own_replacement(service: Service, parallelism: int) -> None:
     """It hangs until all the others are done, however long that takes."""
     service.run(a_job("a"), a_job("b"), a_job("c"))
     first = service.job("a").id
@@ -88,7 +86,7 @@ def test_termination_that_hangs_holds_back_only_its_own_replacement(
     assert service.job("a-r2").create_ms >= service.job("d").create_ms
 
 
-def test_many_terminations_that_hang_hold_back_nobody_else(service: Service) -> None:
+def test_hanging_terminations_do_not_block_other_creates(service: Service) -> None:
     """More of them than threads for the calls."""
     keys = [f"hung{n}" for n in range(8)]
     service.run(*map(a_job, keys))
@@ -101,7 +99,7 @@ def test_many_terminations_that_hang_hold_back_nobody_else(service: Service) -> 
     assert {o.action.key for o in result.outcomes if o.status is Status.DONE} == {"z"}
 
 
-def test_actions_of_one_key_are_done_one_after_the_other(service: Service) -> None:
+def test_actions_of_the_same_key_run_sequentially(service: Service) -> None:
     service.run(a_job("old"))
     service.put_job("old-r2", marker("old", 2, a_job("old").digest))
     service.store.set_phase(service.job("old-r2").id, "Running")
@@ -113,7 +111,7 @@ def test_actions_of_one_key_are_done_one_after_the_other(service: Service) -> No
     assert [e.action for e in service.events if e.type is EventType.ACTION_STARTED] == kinds
 
 
-def test_outcomes_stand_in_the_order_of_the_plan(service: Service) -> None:
+def test_outcomes_are_in_the_order_of_the_plan(service: Service) -> None:
     jobs = [a_job("c"), a_job("b"), a_job("a")]
     service.put_job("b")
     result = service.apply(*jobs)
@@ -122,7 +120,7 @@ def test_outcomes_stand_in_the_order_of_the_plan(service: Service) -> None:
     assert result.summary == {status.value: 0 for status in Status} | {"done": 2, "skipped": 1}
 
 
-def test_key_that_is_kept_is_neither_done_nor_told(service: Service) -> None:
+def test_kept_key_has_no_outcome_and_no_event(service: Service) -> None:
     service.run(a_job())
     result = service.apply(a_job(), a_job("b"))
     assert [outcome.action.key for outcome in result.outcomes] == ["b"]
@@ -132,7 +130,7 @@ def test_key_that_is_kept_is_neither_done_nor_told(service: Service) -> None:
 # --- one failure stops no other
 
 
-def test_failed_action_stops_no_independent_one(service: Service) -> None:
+def test_failed_action_does_not_stop_independent_actions(service: Service) -> None:
     service.run(a_job("old"))
     service.fail(
         Fault(Effect.ANSWER, operation=STOP, status=400, code="ModelArts.2796", count=None),
@@ -153,7 +151,7 @@ def test_failed_action_stops_no_independent_one(service: Service) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_so_many_at_once_and_no_more(service: Service, parallelism: int) -> None:
+def test_parallelism_limits_concurrent_creates(service: Service, parallelism: int) -> None:
     together = threading.Barrier(parallelism)
     counting = threading.Lock()
     inside = most = 0
@@ -176,7 +174,7 @@ def test_so_many_at_once_and_no_more(service: Service, parallelism: int) -> None
 # --- interrupted
 
 
-def test_after_an_interrupt_no_new_action_begins_and_the_rest_is_listed(service: Service) -> None:
+def test_interrupt_skips_and_lists_actions_not_yet_started(service: Service) -> None:
     service.gate.before(CREATE, service.stop.set)
     result = service.apply(*[a_job(key) for key in "abc"], parallelism=1)
     assert [(o.action.key, o.status) for o in result.outcomes] == [
@@ -212,7 +210,7 @@ CUT_SHORT = [
 
 
 @pytest.mark.parametrize(("how", "operation", "sent", "said"), CUT_SHORT)
-def test_interrupted_replace_sends_nothing_more_and_says_how_far_it_came(
+def test_interrupted_replace_sends_no_further_call_and_reports_its_progress(
     service: Service, how: dict[str, Any], operation: str, sent: list[str], said: str
 ) -> None:
     service.run(a_job())
@@ -232,7 +230,7 @@ def test_interrupted_replace_sends_nothing_more_and_says_how_far_it_came(
 
 
 @pytest.mark.parametrize(("how", "operation"), [(how, operation) for how, operation, *_ in CUT_SHORT])
-def test_next_apply_does_the_rest_of_an_interrupted_replace(
+def test_interrupted_replace_is_completed_by_the_next_apply(
     service: Service, how: dict[str, Any], operation: str
 ) -> None:
     service.run(a_job())
@@ -279,7 +277,7 @@ def test_wait_for_a_termination_ends_with_the_interrupt(service: Service) -> Non
 
 
 @pytest.mark.parametrize(("effect", "status"), [(Effect.LOST_AFTER, "done"), (Effect.LOST_BEFORE, "skipped")])
-def test_create_without_an_answer_is_settled_by_a_look_and_never_sent_again(
+def test_interrupted_create_without_answer_is_looked_up_and_not_resent(
     service: Service, effect: Effect, status: str
 ) -> None:
     plan = service.plan(a_job())
@@ -302,7 +300,7 @@ def test_interrupt_before_the_first_action_changes_nothing(service: Service) -> 
     assert not service.app.requests
 
 
-def test_what_an_interrupt_left_is_done_by_the_next_apply(service: Service) -> None:
+def test_actions_skipped_by_an_interrupt_are_done_by_the_next_apply(service: Service) -> None:
     service.gate.before(CREATE, service.stop.set)
     jobs = [a_job(key) for key in "abc"]
     service.apply(*jobs, parallelism=1)
@@ -319,7 +317,7 @@ def of(service: Service, key: str) -> list[ApplyEvent]:
     return [event for event in service.events if event.key == key]
 
 
-def test_events_are_counted_and_stand_in_order(service: Service) -> None:
+def test_events_have_consecutive_numbers_and_ascending_times(service: Service) -> None:
     everything(service)
     assert [event.sequence for event in service.events] == list(range(1, len(service.events) + 1))
     times = [datetime.fromisoformat(event.ts) for event in service.events]
@@ -333,7 +331,7 @@ def test_events_are_counted_and_stand_in_order(service: Service) -> None:
     assert "adopt it" in (of(service, "taken")[0].detail or "")
 
 
-def test_stream_knows_at_any_time_what_became_of_the_actions(service: Service) -> None:
+def test_event_stream_has_a_summary_at_any_time(service: Service) -> None:
     """Who has to stop at once says at least that."""
     service.run(a_job("edited", description="old"))
     service.put_job("taken", "by hand")
@@ -346,7 +344,7 @@ def test_stream_knows_at_any_time_what_became_of_the_actions(service: Service) -
     assert sorted(set(seen)) == [0, 1, 2]
 
 
-def test_nothing_is_told_after_the_last_word(service: Service) -> None:
+def test_events_after_completion_are_dropped(service: Service) -> None:
     create = service.plan(a_job("a")).actions[0]
     stream = EventStream(service.time, service.events.append)
     stream.outcome(Outcome(create, Status.DONE))
@@ -360,7 +358,7 @@ def test_nothing_is_told_after_the_last_word(service: Service) -> None:
     assert service.events[-1].summary == {**NOTHING, "done": 1}
 
 
-def test_what_was_put_off_and_then_done_counts_once(service: Service) -> None:
+def test_deferred_and_then_done_action_counts_once(service: Service) -> None:
     create = service.plan(a_job("a")).actions[0]
     later = create.model_copy(update={"action": Action.DEFER})
     stream = EventStream(service.time, lambda _: None)
@@ -370,7 +368,7 @@ def test_what_was_put_off_and_then_done_counts_once(service: Service) -> None:
     assert stream.so_far.summary == {**NOTHING, "done": 1}
 
 
-def test_events_of_an_action_name_its_job_and_null_where_there_is_none(service: Service) -> None:
+def test_action_events_name_their_job_or_null(service: Service) -> None:
     everything(service)
     started, completed = (event.document() for event in of(service, "created"))
     assert started == {
@@ -391,7 +389,7 @@ def test_events_of_an_action_name_its_job_and_null_where_there_is_none(service: 
     assert skipped.document()["job"] is None
 
 
-def test_failure_is_told_with_code_message_and_request(service: Service) -> None:
+def test_action_failed_event_has_code_message_and_request_id(service: Service) -> None:
     service.fail(
         Fault(
             Effect.ANSWER,
@@ -412,7 +410,7 @@ def test_failure_is_told_with_code_message_and_request(service: Service) -> None
     assert told["job"] is None
 
 
-def test_conflict_is_told_as_a_failure_of_the_action(service: Service) -> None:
+def test_conflict_during_apply_is_an_action_failed_event(service: Service) -> None:
     plan = service.plan(a_job())
     stranger = service.put_job("a", marker("b", 1, a_job().digest))
     service.carry_out(plan)
@@ -435,7 +433,7 @@ class BrokenLater(NoJournal):
         return super().before(step)
 
 
-def test_call_that_had_to_wait_for_its_turn_is_not_made_once_the_lock_is_lost(service: Service) -> None:
+def test_queued_call_is_not_sent_after_the_lock_is_lost(service: Service) -> None:
     """Its line was written while the lock was held; its turn comes when it is not any more."""
     service.run(a_job("a"), a_job("b"))
     plan = service.plan(absent("a"), absent("b"))

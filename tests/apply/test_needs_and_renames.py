@@ -88,7 +88,7 @@ def three_revisions_of_old(service: Service) -> None:
 # --- formerly
 
 
-def test_renaming_touches_no_run(service: Service) -> None:
+def test_key_rename_updates_markers_and_leaves_jobs_running(service: Service) -> None:
     three_revisions_of_old(service)
     before = service.phases()
     assert statuses(applied(service, renamed())) == {"new": Status.DONE}
@@ -99,21 +99,21 @@ def test_renaming_touches_no_run(service: Service) -> None:
     assert not planned(service, a_job("new")).to_execute
 
 
-def test_next_revision_of_a_renamed_key_has_its_new_name(service: Service) -> None:
+def test_next_revision_of_a_renamed_key_has_the_new_name(service: Service) -> None:
     service.run(a_job("old"))
     applied(service, renamed(**NEW))
     assert service.phases() == {"old": "Terminated", "new-r2": "Creating"}
     assert owners(service) == {"old": "new", "new-r2": "new"}
 
 
-def test_renaming_is_no_reason_to_end_what_is_protected(service: Service) -> None:
+def test_protected_job_is_not_terminated_by_a_key_rename(service: Service) -> None:
     service.run(a_job("old", lifecycle={"protect": True}))
     applied(service, renamed())
     assert service.phases() == {"old": "Running"}
     assert ".protected" in service.description("old")
 
 
-def test_run_of_an_old_key_ends_with_state_absent(service: Service) -> None:
+def test_job_of_the_former_key_is_terminated_by_state_absent(service: Service) -> None:
     service.run(a_job("old"))
     applied(service, replace(absent("new"), formerly=("old",)))
     service.time.sleep(60)
@@ -138,7 +138,7 @@ def test_renamed_job_is_remembered_under_its_new_key(service: Service, recording
 @pytest.mark.parametrize("has_effect", [False, True])
 @pytest.mark.parametrize("lifecycle", [{}, {"replace_order": "create_first"}], ids=["", "create first"])
 @pytest.mark.parametrize("said", [{}, NEW], ids=["renamed", "renamed and changed"])
-def test_renaming_that_dies_at_any_request_is_finished_by_the_next_apply(
+def test_key_rename_killed_at_any_request_is_finished_by_the_next_apply(
     said: dict[str, Any], lifecycle: dict[str, Any], has_effect: bool
 ) -> None:
     desired = renamed(**said, lifecycle={"on_change": "replace", **lifecycle})
@@ -168,7 +168,7 @@ def test_renaming_that_dies_at_any_request_is_finished_by_the_next_apply(
 PIPELINE = (a_job("a"), needing("a", key="b"), needing("b", key="c"))
 
 
-def test_each_apply_starts_what_has_become_possible_and_nothing_twice(service: Service) -> None:
+def test_successive_applies_start_each_pipeline_job_once(service: Service) -> None:
     seen = []
     for _ in range(4):
         applied(service, *PIPELINE)
@@ -179,7 +179,7 @@ def test_each_apply_starts_what_has_become_possible_and_nothing_twice(service: S
     assert seen == [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]
 
 
-def test_upstream_that_runs_again_touches_nothing_that_follows(service: Service) -> None:
+def test_upstream_rerun_leaves_downstream_jobs_alone(service: Service) -> None:
     for _ in range(3):
         applied(service, *PIPELINE)
         service.time.sleep(30)
@@ -192,14 +192,14 @@ def test_upstream_that_runs_again_touches_nothing_that_follows(service: Service)
     assert service.phases() == {"a": "Completed", "b": "Completed", "c": "Running", "a-r2": "Creating"}
 
 
-def test_replace_that_is_held_back_leaves_the_old_job_running(service: Service) -> None:
+def test_deferred_replace_leaves_the_old_job_running(service: Service) -> None:
     service.run(a_job("a"), a_job("b"))
     result = applied(service, a_job("a"), needing("a", key="b", **NEW))
     assert statuses(result) == {"b": Status.SKIPPED}
     assert service.phases() == {"a": "Running", "b": "Running"}
 
 
-def test_upstream_that_changed_is_compared_although_it_is_out_of_view(service: Service) -> None:
+def test_changed_upstream_out_of_view_is_compared(service: Service) -> None:
     service.run(a_job("a"))
     service.store.set_phase(service.job("a").id, "Completed")
     jobs = a_job("a", lifecycle={"rerun": "again"}), needing("a", key="b")
@@ -210,9 +210,7 @@ def test_upstream_that_changed_is_compared_although_it_is_out_of_view(service: S
 # --- the history
 
 
-def test_finished_work_stays_finished_after_its_record_is_gone(
-    service: Service, recording: Recording
-) -> None:
+def test_completed_job_is_not_recreated_after_its_deletion(service: Service, recording: Recording) -> None:
     applied(service, a_job(), recording=recording)
     service.store.set_phase(service.job("a").id, "Completed")
     planned(service, a_job(), recording=recording)
@@ -221,7 +219,7 @@ def test_finished_work_stays_finished_after_its_record_is_gone(
     assert decisions(planned(service, a_job())) == {"a": (Action.CREATE, Reason.NOT_FOUND)}
 
 
-def test_job_that_aged_out_before_anybody_saw_it_end_counts_as_terminated_outside(
+def test_job_deleted_before_its_end_was_seen_counts_as_terminated_outside(
     service: Service, recording: Recording
 ) -> None:
     applied(service, a_job(), recording=recording)
@@ -232,7 +230,7 @@ def test_job_that_aged_out_before_anybody_saw_it_end_counts_as_terminated_outsid
     assert set(service.phases()) == {"a-r2"}
 
 
-def test_job_that_we_terminated_and_that_aged_out_is_declared_again(
+def test_terminated_and_deleted_job_is_created_when_declared_again(
     service: Service, recording: Recording
 ) -> None:
     applied(service, a_job(), recording=recording)
@@ -244,7 +242,7 @@ def test_job_that_we_terminated_and_that_aged_out_is_declared_again(
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed", "Failed"])
-def test_wiped_marker_is_restored_and_then_nothing_is_left_to_do(
+def test_wiped_marker_is_restored_and_the_next_plan_is_empty(
     service: Service, recording: Recording, phase: str
 ) -> None:
     applied(service, a_job(description="a text"), recording=recording)
@@ -270,9 +268,7 @@ def test_wiped_marker_of_a_renamed_job_is_restored(service: Service, recording: 
     assert not planned(service, a_job("new"), recording=recording).to_execute
 
 
-def test_marker_that_came_back_meanwhile_is_left_to_the_next_plan(
-    service: Service, recording: Recording
-) -> None:
+def test_marker_put_back_since_the_plan_is_not_overwritten(service: Service, recording: Recording) -> None:
     applied(service, a_job(), recording=recording)
     whole = service.description("a")
     service.describe("a", "mine now")
@@ -295,7 +291,7 @@ def test_restored_job_of_another_declaration_is_replaced_by_the_next_apply(
     assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
 
 
-def test_what_changed_is_known_from_the_history_without_asking_for_details(
+def test_changed_fields_come_from_the_history_without_details_requests(
     service: Service, recording: Recording
 ) -> None:
     from tests.apply.service import SHOW
@@ -311,7 +307,7 @@ def test_what_changed_is_known_from_the_history_without_asking_for_details(
 # --- a saved plan
 
 
-def test_saved_plan_that_still_holds_is_carried_out_and_then_holds_no_more(service: Service) -> None:
+def test_saved_plan_is_stale_after_it_was_applied(service: Service) -> None:
     service.run(a_job("old"))
     context = in_context(service, renamed(**NEW), needing("new", key="b"))
     plan = reconcile.plan(context, EVERY_GUARD)

@@ -30,7 +30,7 @@ def new_first(**lifecycle: Any) -> DesiredJob:
 # --- the old one first
 
 
-def test_new_job_comes_when_the_old_one_has_ended(either: Service) -> None:
+def test_replacement_is_created_after_the_old_job_has_ended(either: Service) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     assert plan.actions[0].action is Action.REPLACE
@@ -44,7 +44,7 @@ def test_new_job_comes_when_the_old_one_has_ended(either: Service) -> None:
     assert either.plan(changed()).actions[0].action is Action.KEEP
 
 
-def test_wait_that_runs_out_creates_nothing_beside_the_old_job(either: Service) -> None:
+def test_replace_timeout_creates_no_job_beside_the_old_one(either: Service) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     either.store.hold(old.id)
@@ -60,7 +60,7 @@ def test_wait_that_runs_out_creates_nothing_beside_the_old_job(either: Service) 
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Terminating"])
-def test_old_job_that_ended_by_itself_is_not_terminated(either: Service, phase: str) -> None:
+def test_old_job_ended_by_itself_is_not_terminated(either: Service, phase: str) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     either.store.set_phase(old.id, phase)
@@ -70,7 +70,7 @@ def test_old_job_that_ended_by_itself_is_not_terminated(either: Service, phase: 
 
 
 @pytest.mark.parametrize("at", [SHOW, UPDATE, STOP])
-def test_old_job_whose_record_is_gone_makes_way(either: Service, at: str) -> None:
+def test_replace_continues_when_the_old_job_was_deleted(either: Service, at: str) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     either.gate.before(at, lambda: either.store.delete(PROJECT, old.id))
@@ -78,7 +78,7 @@ def test_old_job_whose_record_is_gone_makes_way(either: Service, at: str) -> Non
     assert either.phases() == {"a-r2": "Creating"}
 
 
-def test_old_job_whose_record_goes_while_we_wait_makes_way(either: Service) -> None:
+def test_replace_continues_when_the_old_job_is_deleted_while_waiting(either: Service) -> None:
     old = either.run(a_job())
     plan = either.plan(changed())
     either.store.hold(old.id)
@@ -88,7 +88,7 @@ def test_old_job_whose_record_goes_while_we_wait_makes_way(either: Service) -> N
 
 
 @pytest.mark.parametrize("who", ["stranger", "hidden"])
-def test_old_job_goes_on_where_the_next_name_is_taken(service: Service, who: str) -> None:
+def test_old_job_keeps_running_when_the_next_name_is_taken(service: Service, who: str) -> None:
     service.run(a_job())
     plan = service.plan(changed())
     put = service.put_job if who == "stranger" else service.put_hidden_job
@@ -110,7 +110,7 @@ def test_replace_needs_no_right_to_check_names(service: Service, status: int) ->
     assert service.phases()["a"] == "Terminated"
 
 
-def test_new_job_that_somebody_sent_already_is_taken_and_the_old_one_ends(either: Service) -> None:
+def test_replacement_already_created_is_used_and_the_old_job_ends(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(changed())
     sent = either.put_job("a-r2", marker("a", 2, changed().digest))
@@ -119,7 +119,7 @@ def test_new_job_that_somebody_sent_already_is_taken_and_the_old_one_ends(either
     assert either.phases()["a"] in ("Terminating", "Terminated")
 
 
-def test_old_job_that_was_protected_since_the_plan_stays(either: Service) -> None:
+def test_old_job_protected_since_the_plan_stays(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(changed())
     either.describe("a", marker("a", 1, a_job().digest, "protected"))
@@ -128,7 +128,7 @@ def test_old_job_that_was_protected_since_the_plan_stays(either: Service) -> Non
     assert either.changes == []
 
 
-def test_old_job_whose_marker_was_brought_up_to_date_since_the_plan_stays(either: Service) -> None:
+def test_old_job_with_marker_updated_since_the_plan_stays(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(changed())
     either.describe("a", marker("a", 1, changed().digest))
@@ -137,14 +137,14 @@ def test_old_job_whose_marker_was_brought_up_to_date_since_the_plan_stays(either
     assert either.changes == []
 
 
-def test_reading_the_old_job_may_fail_for_a_while(either: Service) -> None:
+def test_temporary_failure_to_read_the_old_job_does_not_fail_the_replace(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(changed())
     either.fail(Fault(Effect.ANSWER, operation=SHOW, nth=3, count=8, status=503))
     assert the_only(either.carry_out(plan)).status is Status.DONE
 
 
-def test_waiting_is_told_every_ten_seconds(service: Service) -> None:
+def test_replace_reports_progress_every_ten_seconds(service: Service) -> None:
     old = service.run(a_job())
     plan = service.plan(changed())
     service.store.hold(old.id)
@@ -162,7 +162,7 @@ def test_waiting_is_told_every_ten_seconds(service: Service) -> None:
 # --- the new one first
 
 
-def test_with_create_first_the_old_job_ends_when_the_new_one_runs(either: Service) -> None:
+def test_create_first_terminates_the_old_job_when_the_new_one_runs(either: Service) -> None:
     old = either.run(a_job())
     plan = either.plan(new_first())
     either.forget_requests()
@@ -175,7 +175,7 @@ def test_with_create_first_the_old_job_ends_when_the_new_one_runs(either: Servic
     assert either.phases() == {"a": "Terminated", "a-r2": "Running"}
 
 
-def test_with_create_first_a_new_job_that_completes_at_once_stands(either: Service) -> None:
+def test_create_first_with_a_new_job_completed_at_once_is_done(either: Service) -> None:
     either.run(a_job())
     quick = a_job(
         algorithm__environments={"EMULATOR_RUN_SECONDS": "0"}, lifecycle={"replace_order": "create_first"}
@@ -185,9 +185,7 @@ def test_with_create_first_a_new_job_that_completes_at_once_stands(either: Servi
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Abnormal", "Terminated"])
-def test_with_create_first_the_old_job_stays_where_the_new_one_ends_badly(
-    either: Service, phase: str
-) -> None:
+def test_create_first_keeps_the_old_job_when_the_new_one_ends_badly(either: Service, phase: str) -> None:
     either.run(a_job())
     plan = either.plan(new_first())
     either.time.at(1, lambda: either.store.set_phase(either.job("a-r2").id, phase))
@@ -201,7 +199,7 @@ def test_with_create_first_the_old_job_stays_where_the_new_one_ends_badly(
     ], "on_failure: keep"
 
 
-def test_with_create_first_a_wait_that_runs_out_leaves_the_old_job(either: Service) -> None:
+def test_create_first_that_times_out_leaves_the_old_job_running(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(new_first())
     either.gate.after(CREATE, lambda: either.store.hold(either.job("a-r2").id))
@@ -210,7 +208,7 @@ def test_with_create_first_a_wait_that_runs_out_leaves_the_old_job(either: Servi
     assert either.phases() == {"a": "Running", "a-r2": "Creating"}
 
 
-def test_with_create_first_a_job_protected_meanwhile_stays_beside_the_new_one(either: Service) -> None:
+def test_create_first_keeps_a_job_protected_since_the_plan_beside_the_new_one(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(new_first())
     either.time.at(1, lambda: either.describe("a", marker("a", 1, a_job().digest, "protected")))
@@ -218,14 +216,14 @@ def test_with_create_first_a_job_protected_meanwhile_stays_beside_the_new_one(ei
     assert either.phases() == {"a": "Running", "a-r2": "Running"}
 
 
-def test_with_create_first_a_lost_answer_makes_one_new_job(either: Service) -> None:
+def test_create_first_with_a_lost_answer_makes_one_new_job(either: Service) -> None:
     either.run(a_job())
     either.fail(Fault(Effect.LOST_AFTER, operation=CREATE))
     assert the_only(either.apply(new_first())).status is Status.DONE
     assert set(either.phases()) == {"a", "a-r2"}
 
 
-def test_with_create_first_nothing_is_created_for_a_job_that_is_gone(either: Service) -> None:
+def test_create_first_of_a_deleted_job_creates_the_next_revision(either: Service) -> None:
     old = either.run(a_job())
     plan = either.plan(new_first())
     either.store.delete(PROJECT, old.id)
@@ -233,7 +231,7 @@ def test_with_create_first_nothing_is_created_for_a_job_that_is_gone(either: Ser
     assert set(either.phases()) == {"a-r2"}
 
 
-def test_going_back_is_a_further_revision(service: Service) -> None:
+def test_reverted_declaration_creates_a_further_revision(service: Service) -> None:
     service.run(a_job())
     service.apply(changed())
     service.time.sleep(10)

@@ -117,7 +117,7 @@ def failing(service: Service, name: str) -> Callable[[], object]:
         (Goal.ENDED, "Completed", 23, 35),
     ],
 )
-def test_an_apply_waits_for_its_goal(
+def test_apply_waits_for_its_goal(
     service: Service, goal: Goal | None, phase: str, at_least_s: float, at_most_s: float
 ) -> None:
     told = rollout(service, a_job(), goal=goal)
@@ -127,33 +127,33 @@ def test_an_apply_waits_for_its_goal(
     assert told.done == [("a", Action.CREATE)]
 
 
-def test_what_was_kept_is_waited_for_too(service: Service) -> None:
+def test_kept_job_is_waited_for(service: Service) -> None:
     service.run(a_job())
     told = rollout(service, a_job())
     assert (told.ends, told.done) == ({"a": "reached"}, [])
     assert service.phases() == {"a": "Completed"}
 
 
-def test_what_has_reached_the_goal_is_not_waited_for(service: Service) -> None:
+def test_job_at_its_goal_is_not_waited_for(service: Service) -> None:
     service.run(a_job())
     service.time.sleep(RUNS_S)
     told = rollout(service, a_job())
     assert (told.ends, told.took_s) == ({"a": "reached"}, 0)
 
 
-def test_what_ends_is_not_waited_for(service: Service) -> None:
+def test_terminated_key_is_not_waited_for(service: Service) -> None:
     service.run(a_job(), a_job("b"))
     told = rollout(service, absent(), a_job("b"), goal=Goal.RUNNING)
     assert told.ends == {"b": "reached"}
 
 
-def test_a_release_of_a_protection_is_not_waited_for(service: Service) -> None:
+def test_removal_of_protection_is_not_waited_for(service: Service) -> None:
     service.run(a_job(lifecycle={"protect": True}), a_job("b"))
     told = rollout(service, absent(protect=False), a_job("b"), goal=Goal.RUNNING)
     assert told.ends == {"b": "reached"}
 
 
-def test_of_several_revisions_the_newest_is_waited_for(service: Service) -> None:
+def test_newest_of_several_revisions_is_waited_for(service: Service) -> None:
     """A renamed key has an old revision that failed; it says nothing of the new one."""
     service.run(a_job("old"))
     service.store.set_phase(service.job("old").id, "Failed")
@@ -171,7 +171,7 @@ def test_of_several_revisions_the_newest_is_waited_for(service: Service) -> None
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Abnormal", "Terminated"])
-def test_a_job_that_ends_badly_ends_the_wait(service: Service, phase: str) -> None:
+def test_job_that_ends_badly_ends_its_wait(service: Service, phase: str) -> None:
     service.time.at(8, lambda: service.store.set_phase(service.job("a").id, phase))
     told = rollout(service, a_job(), a_job("b"))
     assert told.ends == {"a": "ended_badly", "b": "reached"}
@@ -180,33 +180,33 @@ def test_a_job_that_ends_badly_ends_the_wait(service: Service, phase: str) -> No
     assert bad.job.phase_text == phase
 
 
-def test_a_failed_job_that_is_kept_has_ended_badly_at_once(service: Service) -> None:
+def test_kept_failed_job_ends_badly_without_waiting(service: Service) -> None:
     service.run(a_job())
     service.store.set_phase(service.job("a").id, "Failed")
     told = rollout(service, a_job())
     assert (told.ends, told.took_s) == ({"a": "ended_badly"}, 0)
 
 
-def test_a_wait_that_runs_out_has_timed_out_and_ends_on_time(service: Service) -> None:
+def test_wait_ends_with_timed_out_at_its_timeout(service: Service) -> None:
     told = rollout(service, a_job(), timeout_s=12)
     assert told.ends == {"a": "timed_out"}
     assert 12 <= told.took_s <= 13
     assert service.phases() == {"a": "Running"}
 
 
-def test_one_wait_that_runs_out_does_not_end_the_others(service: Service) -> None:
+def test_timed_out_wait_does_not_end_other_waits(service: Service) -> None:
     slow = a_job("slow", algorithm__environments={"EMULATOR_RUN_SECONDS": "500"})
     told = rollout(service, slow, a_job("quick"), timeout_s=24)
     assert told.ends == {"quick": "reached", "slow": "timed_out"}
 
 
-def test_a_conflict_is_not_waited_for(service: Service) -> None:
+def test_key_in_conflict_is_not_waited_for(service: Service) -> None:
     service.put_job("a", "by hand")
     told = rollout(service, a_job(), a_job("b"))
     assert told.ends == {"a": "blocked", "b": "reached"}
 
 
-def test_a_plan_that_a_guard_refuses_does_nothing_and_waits_for_nothing(service: Service) -> None:
+def test_plan_refused_by_a_guard_does_nothing_and_waits_for_nothing(service: Service) -> None:
     plan = service.plan(a_job(), allowances=EVERY_GUARD).model_copy(update={"refusals": rollout_refusal()})
     told = rollout(service, a_job(), plan=plan)
     assert (told.ends, told.took_s) == ({}, 0)
@@ -219,7 +219,7 @@ def rollout_refusal() -> tuple[Any, ...]:
     return (Diagnostic("too many terminations", "9 of 9"),)
 
 
-def test_an_action_that_failed_is_not_tried_again_and_not_waited_for(service: Service) -> None:
+def test_failed_create_is_not_retried_and_not_waited_for(service: Service) -> None:
     refusal = Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", count=1)
     service.fail(refusal)
     told = rollout(service, a_job(), timeout_s=3600)
@@ -228,7 +228,7 @@ def test_an_action_that_failed_is_not_tried_again_and_not_waited_for(service: Se
     assert told.result.word == "partial"
 
 
-def test_an_update_that_failed_is_told_and_its_job_is_waited_for_all_the_same(service: Service) -> None:
+def test_failed_update_makes_the_apply_partial_and_its_job_is_waited_for(service: Service) -> None:
     service.run(a_job())
     service.fail(Fault(Effect.ANSWER, operation=UPDATE, status=400, code="ModelArts.1", count=None))
     told = rollout(service, a_job(description="new"))
@@ -241,7 +241,7 @@ def test_an_update_that_failed_is_told_and_its_job_is_waited_for_all_the_same(se
 
 
 @pytest.mark.parametrize("at_s", [2, 10])
-def test_an_interrupt_ends_the_wait_and_no_job(service: Service, at_s: float) -> None:
+def test_interrupt_ends_the_wait_and_terminates_no_job(service: Service, at_s: float) -> None:
     service.time.at(at_s, service.stop.set)
     told = rollout(service, a_job(), needing("a", key="b"))
     assert told.result.interrupted
@@ -251,13 +251,13 @@ def test_an_interrupt_ends_the_wait_and_no_job(service: Service, at_s: float) ->
     assert service.changes == [CREATE]
 
 
-def test_an_interrupt_before_the_wait_leaves_nothing_to_wait_for(service: Service) -> None:
+def test_interrupt_before_the_wait_skips_the_wait(service: Service) -> None:
     service.gate.before(CREATE, service.stop.set)
     told = rollout(service, a_job())
     assert (told.ends, told.took_s) == ({}, 0)
 
 
-def test_after_an_interrupt_nothing_is_started(service: Service) -> None:
+def test_interrupt_at_upstream_completion_starts_no_downstream_job(service: Service) -> None:
     """The interrupt comes with the very look that shows the upstream completed."""
     service.time.at(23, service.stop.set)
     told = rollout(service, a_job(), needing("a", key="b"))
@@ -268,7 +268,7 @@ def test_after_an_interrupt_nothing_is_started(service: Service) -> None:
 # --- retries
 
 
-def test_a_retry_is_made_within_the_wait_when_it_is_due(service: Service) -> None:
+def test_retry_is_made_within_the_wait_when_it_is_due(service: Service) -> None:
     service.time.at(8, failing(service, "a"))
     told = rollout(service, a_job(lifecycle={"on_failure": "retry", "retry_delay": "2m"}))
     assert told.ends == {"a": "reached"}
@@ -278,7 +278,7 @@ def test_a_retry_is_made_within_the_wait_when_it_is_due(service: Service) -> Non
     assert 120 <= (second.create_ms - first.life.ended_ms) / 1000 <= 122
 
 
-def test_the_delay_doubles_with_each_retry_and_ends_badly_when_none_is_left(service: Service) -> None:
+def test_retry_delay_doubles_and_exhausted_retries_end_badly(service: Service) -> None:
     bad = {"EMULATOR_RESULT": "Failed"}
     lifecycle = {"on_failure": "retry", "retry_delay": "1m", "max_retries": 3}
     told = rollout(service, a_job(lifecycle=lifecycle, algorithm__environments=bad))
@@ -289,14 +289,14 @@ def test_the_delay_doubles_with_each_retry_and_ends_badly_when_none_is_left(serv
     assert [60 <= waited[0] <= 62, 120 <= waited[1] <= 122, 240 <= waited[2] <= 242] == [True] * 3
 
 
-def test_a_retry_that_is_due_later_than_anybody_waits_times_out(service: Service) -> None:
+def test_retry_due_after_the_timeout_times_out(service: Service) -> None:
     service.time.at(8, failing(service, "a"))
     lifecycle = {"on_failure": "retry", "retry_delay": "1h"}
     told = rollout(service, a_job(lifecycle=lifecycle), timeout_s=100)
     assert told.ends == {"a": "timed_out"}
 
 
-def test_a_retry_that_failed_is_not_tried_again(service: Service) -> None:
+def test_retry_whose_create_failed_is_not_repeated(service: Service) -> None:
     service.time.at(8, failing(service, "a"))
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", nth=2, count=1))
     told = rollout(service, a_job(lifecycle={"on_failure": "retry"}))
@@ -311,7 +311,7 @@ def test_a_retry_that_failed_is_not_tried_again(service: Service) -> None:
 PIPELINE = (a_job("a"), needing("a", key="b"), needing("b", key="c"))
 
 
-def test_a_pipeline_of_three_runs_within_one_apply(service: Service) -> None:
+def test_pipeline_of_three_jobs_runs_within_one_apply(service: Service) -> None:
     told = rollout(service, *PIPELINE)
     assert told.ends == {"a": "reached", "b": "reached", "c": "reached"}
     assert told.done == [("a", Action.CREATE), ("b", Action.CREATE), ("c", Action.CREATE)]
@@ -321,7 +321,7 @@ def test_a_pipeline_of_three_runs_within_one_apply(service: Service) -> None:
     assert told.took_s <= 3 * (3 + RUNS_S + 10)
 
 
-def test_a_deferred_action_that_was_done_after_all_is_told_once(service: Service) -> None:
+def test_deferred_action_done_within_the_wait_has_one_outcome(service: Service) -> None:
     told = rollout(service, *PIPELINE)
     assert [(o.action.key, o.status) for o in told.result.outcomes] == [
         ("a", Status.DONE),
@@ -333,7 +333,7 @@ def test_a_deferred_action_that_was_done_after_all_is_told_once(service: Service
 RERUN = {"lifecycle": {"on_upstream": "rerun"}}
 
 
-def test_rerun_that_the_plan_did_not_announce_is_left_to_the_next_apply(service: Service) -> None:
+def test_rerun_not_in_the_plan_is_left_to_the_next_apply(service: Service) -> None:
     b, c = needing("a", key="b", **RERUN), needing("b", key="c", **RERUN)
     rollout(service, a_job("a"), b, c)
     told = rollout(service, a_job("a", **NEW), b, c)
@@ -345,7 +345,7 @@ def test_rerun_that_the_plan_did_not_announce_is_left_to_the_next_apply(service:
     assert rollout(service, a_job("a", **NEW), b, c).done == []
 
 
-def test_rerun_that_was_deferred_starts_within_the_wait(service: Service) -> None:
+def test_deferred_rerun_starts_within_the_wait(service: Service) -> None:
     b, c = needing("a", "x", key="b", **RERUN), needing("b", key="c")
     rollout(service, a_job("a"), a_job("x"), b, c)
     rollout(service, a_job("a", **NEW), a_job("x"), b, c)
@@ -353,7 +353,7 @@ def test_rerun_that_was_deferred_starts_within_the_wait(service: Service) -> Non
     assert told.done == [("x", Action.CREATE), ("b", Action.CREATE)]
 
 
-def test_job_that_ends_after_its_upstream_ran_again_has_reached_the_goal(service: Service) -> None:
+def test_job_completed_after_an_upstream_rerun_has_reached_the_goal(service: Service) -> None:
     """It runs for longer than the upstream; a rerun of it was not announced."""
     runs_long = {"algorithm__environments": {"EMULATOR_RUN_SECONDS": "200"}}
     service.run(a_job("a"), a_job("b", **runs_long))
@@ -363,7 +363,7 @@ def test_job_that_ends_after_its_upstream_ran_again_has_reached_the_goal(service
     assert told.ends == {"a": "reached", "b": "reached"}
 
 
-def test_stage_that_a_policy_denies_when_its_turn_comes_ends_its_wait(service: Service) -> None:
+def test_stage_denied_by_a_policy_in_its_turn_blocks_the_pipeline(service: Service) -> None:
     policy = Policy("not-b", PolicyEffect.DENY, 'job.key == "b"', "not now")
     stack = a_stack(*PIPELINE, policies=(policy,))
     told = rollout(service, stack=replace(stack, whole=stack.jobs))
@@ -374,7 +374,7 @@ def test_stage_that_a_policy_denies_when_its_turn_comes_ends_its_wait(service: S
     assert waited.detail == "denied by policy not-b: not now"
 
 
-def test_without_a_wait_a_pipeline_begins_and_the_rest_is_listed(service: Service) -> None:
+def test_apply_without_wait_starts_the_first_stage_and_skips_the_rest(service: Service) -> None:
     told = rollout(service, *PIPELINE, goal=None)
     assert [(o.action.key, o.status) for o in told.result.outcomes] == [
         ("a", Status.DONE),
@@ -383,20 +383,20 @@ def test_without_a_wait_a_pipeline_begins_and_the_rest_is_listed(service: Servic
     ]
 
 
-def test_each_stage_has_its_own_time(service: Service) -> None:
+def test_timeout_counts_for_each_stage_separately(service: Service) -> None:
     told = rollout(service, *PIPELINE, timeout_s=40)
     assert set(told.ends.values()) == {"reached"}
     assert told.took_s > 60
 
 
-def test_a_stage_that_runs_out_of_time_blocks_what_needs_it(service: Service) -> None:
+def test_timed_out_stage_blocks_its_downstream_jobs(service: Service) -> None:
     told = rollout(service, *PIPELINE, timeout_s=10)
     assert told.ends == {"a": "timed_out", "b": "blocked", "c": "blocked"}
     assert told.took_s <= 11
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Terminated"])
-def test_an_upstream_that_ends_badly_blocks_all_that_follows(service: Service, phase: str) -> None:
+def test_upstream_that_ends_badly_blocks_all_downstream_jobs(service: Service, phase: str) -> None:
     service.time.at(8, lambda: service.store.set_phase(service.job("a").id, phase))
     told = rollout(service, *PIPELINE, timeout_s=3600)
     assert told.ends == {"a": "ended_badly", "b": "blocked", "c": "blocked"}
@@ -406,14 +406,14 @@ def test_an_upstream_that_ends_badly_blocks_all_that_follows(service: Service, p
     assert (blocked.status, blocked.action.action) == (Status.SKIPPED, Action.BLOCKED)
 
 
-def test_an_upstream_that_could_not_be_created_blocks_what_needs_it(service: Service) -> None:
+def test_upstream_whose_create_failed_blocks_its_downstream_jobs(service: Service) -> None:
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", count=1))
     told = rollout(service, *PIPELINE, timeout_s=3600)
     assert told.ends == {"b": "blocked", "c": "blocked"}
     assert told.took_s == 0
 
 
-def test_an_upstream_that_is_retried_holds_the_others_back_and_not_up(service: Service) -> None:
+def test_retry_wait_of_an_upstream_does_not_time_out_downstream_jobs(service: Service) -> None:
     service.time.at(8, failing(service, "a"))
     retried = a_job("a", lifecycle={"on_failure": "retry", "retry_delay": "2m"})
     told = rollout(service, retried, *PIPELINE[1:], timeout_s=150)
@@ -421,20 +421,20 @@ def test_an_upstream_that_is_retried_holds_the_others_back_and_not_up(service: S
     assert set(service.phases()) == {"a", "a-r2", "b", "c"}
 
 
-def test_a_diamond_waits_for_both_sides(service: Service) -> None:
+def test_diamond_dependency_waits_for_both_branches(service: Service) -> None:
     slow = needing("top", key="l", algorithm__environments={"EMULATOR_RUN_SECONDS": "100"})
     told = rollout(service, a_job("top"), slow, needing("top", key="r"), needing("l", "r", key="bottom"))
     assert set(told.ends.values()) == {"reached"}
     assert service.job("bottom").create_ms >= service.job("l").life.ended_ms
 
 
-def test_with_the_goal_running_the_wait_goes_on_until_the_last_stage_runs(service: Service) -> None:
+def test_wait_with_goal_running_lasts_until_the_last_stage_runs(service: Service) -> None:
     told = rollout(service, *PIPELINE, goal=Goal.RUNNING)
     assert told.ends == {"a": "reached", "b": "reached", "c": "reached"}
     assert service.phases() == {"a": "Completed", "b": "Completed", "c": "Running"}
 
 
-def test_with_the_goal_running_an_upstream_may_run_for_longer_than_a_stage_may_queue(
+def test_wait_with_goal_running_lets_an_upstream_run_longer_than_the_timeout(
     service: Service,
 ) -> None:
     slow = a_job("a", algorithm__environments={"EMULATOR_RUN_SECONDS": "3000"})
@@ -442,13 +442,13 @@ def test_with_the_goal_running_an_upstream_may_run_for_longer_than_a_stage_may_q
     assert told.ends == {"a": "reached", "b": "reached", "c": "reached"}
 
 
-def test_with_the_goal_running_an_upstream_that_fails_on_its_run_blocks_the_rest(service: Service) -> None:
+def test_wait_with_goal_running_blocks_downstream_jobs_of_a_failed_upstream(service: Service) -> None:
     service.time.at(10, failing(service, "a"))
     told = rollout(service, *PIPELINE, goal=Goal.RUNNING)
     assert told.ends == {"a": "ended_badly", "b": "blocked", "c": "blocked"}
 
 
-def test_a_replace_that_was_held_back_is_done_when_its_time_comes(service: Service) -> None:
+def test_deferred_replace_is_done_when_its_upstream_has_completed(service: Service) -> None:
     service.run(a_job("a"), a_job("b"))
     again = a_job("a", lifecycle={"rerun": "again", "on_change": "replace"})
     told = rollout(service, again, needing("a", key="b", lifecycle={"on_change": "replace"}, **NEW))
@@ -456,7 +456,7 @@ def test_a_replace_that_was_held_back_is_done_when_its_time_comes(service: Servi
     assert told.ends == {"a": "reached", "b": "reached"}
 
 
-def test_a_running_job_is_replaced_in_its_turn_and_not_sooner(service: Service) -> None:
+def test_running_job_is_replaced_after_its_upstream_has_completed(service: Service) -> None:
     long = {"algorithm__environments": {"EMULATOR_RUN_SECONDS": "1000"}}
     service.run(a_job("a"), a_job("b", **long))
     told = rollout(service, a_job("a"), needing("a", key="b", **NEW))
@@ -464,7 +464,7 @@ def test_a_running_job_is_replaced_in_its_turn_and_not_sooner(service: Service) 
     assert service.phases() == {"a": "Completed", "b": "Terminated", "b-r2": "Completed"}
 
 
-def test_an_upstream_out_of_view_is_waited_for_as_long_as_anybody_waits(service: Service) -> None:
+def test_upstream_out_of_view_is_waited_for_until_the_timeout(service: Service) -> None:
     service.run(a_job("a"))
     told = rollout(service, *PIPELINE[:2], only=("b",))
     assert told.ends == {"b": "reached"}
@@ -478,7 +478,7 @@ def test_an_upstream_out_of_view_is_waited_for_as_long_as_anybody_waits(service:
 # --- a saved plan
 
 
-def test_a_saved_plan_waits_for_its_jobs(service: Service) -> None:
+def test_saved_plan_waits_for_its_jobs(service: Service) -> None:
     service.run(a_job("kept"), a_job("replaced"), a_job("edited"), a_job("ended"))
     jobs = [a_job("kept"), a_job("replaced", **NEW), a_job("edited", description="new"), a_job("made")]
     plan = service.plan(*jobs, absent("ended"))
@@ -494,7 +494,7 @@ def test_a_saved_plan_waits_for_its_jobs(service: Service) -> None:
     }
 
 
-def test_a_saved_plan_waits_for_the_revision_that_it_kept(service: Service) -> None:
+def test_saved_plan_waits_for_the_revision_that_it_kept(service: Service) -> None:
     """Revision 2 was tried and failed; the one that stands for the key runs."""
     service.run(a_job())
     plan = service.plan(a_job())
@@ -503,21 +503,21 @@ def test_a_saved_plan_waits_for_the_revision_that_it_kept(service: Service) -> N
     assert rollout(service, plan=plan).ends == {"a": "reached"}
 
 
-def test_a_saved_plan_starts_nothing_that_it_deferred(service: Service) -> None:
+def test_saved_plan_does_not_start_deferred_actions(service: Service) -> None:
     plan = service.plan(*PIPELINE)
     told = rollout(service, plan=plan)
     assert told.ends == {"a": "reached", "b": "blocked", "c": "blocked"}
     assert set(service.phases()) == {"a"}
 
 
-def test_a_saved_plan_whose_create_failed_waits_for_nothing(service: Service) -> None:
+def test_saved_plan_does_not_wait_for_a_failed_create(service: Service) -> None:
     plan = service.plan(a_job(), a_job("b"))
     service.fail(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", count=1))
     told = rollout(service, plan=plan)
     assert list(told.ends.values()) == ["reached"]
 
 
-def test_a_saved_plan_of_a_retry_that_is_not_due_does_not_wait_for_it(service: Service) -> None:
+def test_saved_plan_does_not_wait_for_a_retry_that_is_not_due(service: Service) -> None:
     service.run(a_job())
     service.store.set_phase(service.job("a").id, "Failed")
     plan = service.plan(a_job(lifecycle={"on_failure": "retry"}))
@@ -525,7 +525,7 @@ def test_a_saved_plan_of_a_retry_that_is_not_due_does_not_wait_for_it(service: S
     assert (told.ends, told.took_s) == ({"a": "blocked"}, 0)
 
 
-def test_a_saved_plan_renames_and_waits(service: Service) -> None:
+def test_saved_plan_with_a_key_rename_waits_for_the_new_key(service: Service) -> None:
     service.run(a_job("old"))
     plan = service.plan(replace(a_job("new"), formerly=("old",)))
     assert rollout(service, plan=plan).ends == {"new": "reached"}
@@ -535,7 +535,7 @@ def test_a_saved_plan_renames_and_waits(service: Service) -> None:
 
 
 @pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.ANSWER, Effect.UNREADABLE])
-def test_a_service_that_cannot_be_read_for_a_while_is_waited_for(service: Service, effect: Effect) -> None:
+def test_wait_survives_a_temporarily_unreadable_service(service: Service, effect: Effect) -> None:
     def stop_answering() -> None:
         service.fail(Fault(effect, operation=FIND, status=500, count=12))
 
@@ -544,13 +544,13 @@ def test_a_service_that_cannot_be_read_for_a_while_is_waited_for(service: Servic
     assert told.ends == {"a": "reached"}
 
 
-def test_a_service_that_is_not_readable_again_in_time_has_timed_out(service: Service) -> None:
+def test_wait_times_out_when_the_service_stays_unreadable(service: Service) -> None:
     service.time.at(8, lambda: service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=None)))
     told = rollout(service, a_job(), timeout_s=120)
     assert told.ends == {"a": "timed_out"}
 
 
-def test_a_look_that_fails_now_and_then_gives_nobody_more_time(service: Service) -> None:
+def test_repeated_read_failures_do_not_extend_the_timeout(service: Service) -> None:
     def stumble() -> None:
         service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=12))
         service.time.at(60, stumble)
@@ -562,7 +562,9 @@ def test_a_look_that_fails_now_and_then_gives_nobody_more_time(service: Service)
     assert told.took_s < 900
 
 
-def test_a_wait_that_nobody_is_allowed_any_more_closes_the_record(service: Service, tmp_path: Path) -> None:
+def test_unauthorized_read_during_the_wait_raises_and_closes_the_run(
+    service: Service, tmp_path: Path
+) -> None:
     recording = Recording(None, tmp_path, service.time)
     service.time.at(8, lambda: service.fail(Fault(Effect.ANSWER, operation=FIND, status=403, count=None)))
     with pytest.raises(Unauthorized):
@@ -575,7 +577,7 @@ def test_a_wait_that_nobody_is_allowed_any_more_closes_the_record(service: Servi
 # --- what is told
 
 
-def test_each_job_is_told_when_it_changes_and_every_ten_seconds(service: Service) -> None:
+def test_job_progress_is_reported_on_change_and_every_ten_seconds(service: Service) -> None:
     slow = a_job(algorithm__environments={"EMULATOR_RUN_SECONDS": "100"})
     told = rollout(service, slow)
     events = told.progress("a")
@@ -587,27 +589,27 @@ def test_each_job_is_told_when_it_changes_and_every_ten_seconds(service: Service
     assert len(events) <= 4 + 103 / 10 + 2
 
 
-def test_how_long_it_queued_and_ran_is_told(service: Service) -> None:
+def test_progress_reports_queued_and_elapsed_time(service: Service) -> None:
     told = rollout(service, a_job())
     assert told.progress("a")[-1].detail == "Completed (3 s queued, 20 s elapsed)"
     [waited] = told.result.waits
     assert waited.describe(service.time.now()) == "Completed (3 s queued, 20 s elapsed)"
 
 
-def test_who_is_waited_for_is_told_before_there_is_a_job(service: Service) -> None:
+def test_progress_names_the_upstream_before_the_job_exists(service: Service) -> None:
     told = rollout(service, *PIPELINE)
     first = told.progress("b")[0]
     assert first.detail == "waiting for a, then create"
     assert first.job is None
 
 
-def test_each_look_is_shown(service: Service) -> None:
+def test_every_observation_is_shown_until_the_goal_is_reached(service: Service) -> None:
     told = rollout(service, a_job())
     assert [waits[0].end for waits in told.shown][-1] is WaitEnd.REACHED
     assert all(waits[0].end is WaitEnd.WAITING for waits in told.shown[:-1])
 
 
-def test_nobody_is_told_the_same_again_at_once(service: Service) -> None:
+def test_unchanged_progress_is_not_repeated_within_four_seconds(service: Service) -> None:
     told = rollout(service, *PIPELINE)
     for key in "abc":
         events = told.progress(key)
@@ -619,7 +621,7 @@ def test_nobody_is_told_the_same_again_at_once(service: Service) -> None:
 # --- what it costs
 
 
-def test_a_list_that_lags_behind_makes_nothing_twice_and_nobody_hurry(service: Service) -> None:
+def test_lagging_list_causes_no_second_create_and_no_request_burst(service: Service) -> None:
     """The job is found by its name at once; the list shows it half a minute later."""
     listed = service.backend.observe
     until_s = service.time.now() + 30
@@ -637,14 +639,14 @@ def test_a_list_that_lags_behind_makes_nothing_twice_and_nobody_hurry(service: S
     assert len(service.app.requests) <= 200
 
 
-def test_a_long_wait_asks_the_service_six_times_a_minute_at_most(service: Service) -> None:
+def test_long_wait_sends_at_most_six_requests_a_minute(service: Service) -> None:
     hour = a_job(algorithm__environments={"EMULATOR_RUN_SECONDS": "3600"})
     rollout(service, hour, timeout_s=4000)
     assert len(service.app.requests) <= 3600 / 10 + 20
     assert service.asked(SHOW) <= 3
 
 
-def test_a_wait_for_something_that_is_due_later_does_not_hurry(service: Service) -> None:
+def test_wait_for_a_later_retry_does_not_poll_faster(service: Service) -> None:
     service.run(a_job())
     service.store.set_phase(service.job("a").id, "Failed")
     told = rollout(service, a_job(lifecycle={"on_failure": "retry", "retry_delay": "9m"}))
@@ -664,7 +666,7 @@ def runs(recording: Recording) -> list[PastRun]:
     return found
 
 
-def test_one_apply_with_its_wait_is_one_run(service: Service, tmp_path: Path) -> None:
+def test_apply_and_its_wait_are_recorded_as_one_run(service: Service, tmp_path: Path) -> None:
     recording = Recording(None, tmp_path, service.time)
     rollout(service, *PIPELINE, recording=recording)
     [run] = runs(recording)
@@ -677,7 +679,7 @@ def test_one_apply_with_its_wait_is_one_run(service: Service, tmp_path: Path) ->
     assert {(a.key, a.status) for a in run.actions} >= {("a", "done"), ("b", "done"), ("c", "done")}
 
 
-def test_apply_with_nothing_to_do_is_recorded_as_such(service: Service, tmp_path: Path) -> None:
+def test_apply_without_changes_is_recorded_as_such(service: Service, tmp_path: Path) -> None:
     recording = Recording(None, tmp_path, service.time)
     service.run(a_job())
     rollout(service, a_job(), goal=None, recording=recording)

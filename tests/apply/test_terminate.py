@@ -29,7 +29,7 @@ def ending(either: Service) -> Plan:
     return plan
 
 
-def test_stopped_is_written_before_the_terminate(either: Service, ending: Plan) -> None:
+def test_stopped_flag_is_written_before_the_terminate(either: Service, ending: Plan) -> None:
     outcome = the_only(either.carry_out(ending))
     assert either.changes == [UPDATE, STOP]
     assert (outcome.status, outcome.job) == (Status.DONE, either.job("a").id)
@@ -37,13 +37,13 @@ def test_stopped_is_written_before_the_terminate(either: Service, ending: Plan) 
     assert either.plan(a_job()).actions[0].reason is Reason.WAITS_FOR_TERMINATION
 
 
-def test_mark_leaves_what_a_person_wrote(service: Service) -> None:
+def test_stopped_flag_keeps_the_description_text(service: Service) -> None:
     service.run(a_job(description="nightly"))
     service.apply(absent())
     assert service.description("a") == "nightly " + marker("a", 1, a_job().digest, "stopped")
 
 
-def test_description_that_leaves_no_room_for_the_mark_is_cut(service: Service) -> None:
+def test_description_without_room_for_the_stopped_flag_is_cut(service: Service) -> None:
     service.run(a_job())
     ours = marker("a", 1, a_job().digest)
     service.describe("a", "x" * (MAX_DESCRIPTION - len(ours) - 1) + " " + ours)
@@ -54,7 +54,7 @@ def test_description_that_leaves_no_room_for_the_mark_is_cut(service: Service) -
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Abnormal", "Terminating"])
 @pytest.mark.parametrize("when", ["before the look", "before the mark", "between mark and terminate"])
-def test_terminate_that_comes_too_late_has_reached_its_goal(
+def test_terminate_of_a_job_that_has_ended_meanwhile_is_done(
     either: Service, ending: Plan, phase: str, when: str
 ) -> None:
     def end() -> None:
@@ -71,7 +71,9 @@ def test_terminate_that_comes_too_late_has_reached_its_goal(
         assert not is_marked, "it was not us"
 
 
-def test_status_that_changes_is_read_again_and_asked_again(either: Service, ending: Plan) -> None:
+def test_terminate_refused_for_a_changed_status_is_read_again_and_retried(
+    either: Service, ending: Plan
+) -> None:
     either.fail(CHANGED, CHANGED)
     assert the_only(either.carry_out(ending)).status is Status.DONE
     assert either.changes == [UPDATE, STOP, STOP, STOP], "it is marked once"
@@ -79,14 +81,14 @@ def test_status_that_changes_is_read_again_and_asked_again(either: Service, endi
     assert either.phases() == {"a": "Terminating"}
 
 
-def test_status_that_never_stops_changing_fails_the_action(either: Service, ending: Plan) -> None:
+def test_terminate_refused_for_a_changed_status_every_time_fails(either: Service, ending: Plan) -> None:
     either.fail(Fault(Effect.ANSWER, operation=STOP, status=409, code="ModelArts.2878", count=None))
     outcome = the_only(either.carry_out(ending))
     assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.2878")
     assert either.phases() == {"a": "Running"}
 
 
-def test_last_attempt_that_comes_too_late_has_reached_its_goal(either: Service, ending: Plan) -> None:
+def test_last_attempt_on_a_job_that_has_ended_meanwhile_is_done(either: Service, ending: Plan) -> None:
     either.fail(CHANGED, CHANGED, CHANGED)
     asked: list[str] = []
 
@@ -104,7 +106,7 @@ def test_last_attempt_that_comes_too_late_has_reached_its_goal(either: Service, 
     "effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER, Effect.ANSWER_AFTER, Effect.UNREADABLE]
 )
 @pytest.mark.parametrize("operation", [STOP, UPDATE, SHOW])
-def test_lost_answer_on_the_way_is_no_failure(
+def test_lost_answer_to_any_request_does_not_fail_the_terminate(
     either: Service, ending: Plan, operation: str, effect: Effect
 ) -> None:
     if (operation, effect) == (SHOW, Effect.UNREADABLE):
@@ -116,7 +118,7 @@ def test_lost_answer_on_the_way_is_no_failure(
 
 
 @pytest.mark.parametrize("operation", [STOP, UPDATE])
-def test_what_gets_no_answer_is_repeated_by_the_backend_alone(
+def test_failing_request_of_a_terminate_is_retried_by_the_backend_only(
     either: Service, ending: Plan, operation: str
 ) -> None:
     either.fail(Fault(Effect.ANSWER, operation=operation, status=503, code="ModelArts.4302", count=None))
@@ -127,7 +129,7 @@ def test_what_gets_no_answer_is_repeated_by_the_backend_alone(
 
 
 @pytest.mark.parametrize("operation", [STOP, UPDATE])
-def test_what_had_its_effect_without_an_answer_is_seen(either: Service, ending: Plan, operation: str) -> None:
+def test_terminate_whose_answers_are_all_lost_is_done(either: Service, ending: Plan, operation: str) -> None:
     either.fail(Fault(Effect.LOST_AFTER, operation=operation, count=None))
     assert the_only(either.carry_out(ending)).status is Status.DONE
     assert either.phases()["a"] in ("Terminating", "Terminated")
@@ -135,13 +137,13 @@ def test_what_had_its_effect_without_an_answer_is_seen(either: Service, ending: 
 
 
 @pytest.mark.parametrize("at", [SHOW, UPDATE, STOP])
-def test_record_that_is_gone_has_reached_its_goal(either: Service, ending: Plan, at: str) -> None:
+def test_terminate_of_a_deleted_job_is_done(either: Service, ending: Plan, at: str) -> None:
     either.gate.before(at, lambda: either.store.delete(PROJECT, either.job("a").id))
     outcome = the_only(either.carry_out(ending))
     assert (outcome.status, outcome.detail) == (Status.DONE, "its record no longer exists")
 
 
-def test_mark_that_is_refused_ends_the_action_before_the_job(either: Service, ending: Plan) -> None:
+def test_refused_stopped_flag_fails_the_action_without_a_terminate(either: Service, ending: Plan) -> None:
     either.fail(Fault(Effect.ANSWER, operation=UPDATE, status=400, code="ModelArts.2788", count=None))
     outcome = the_only(either.carry_out(ending))
     assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.2788")
@@ -171,12 +173,12 @@ def half_stopped(either: Service, ending: Plan) -> Service:
     return either
 
 
-def test_killed_after_the_mark_the_next_plan_finishes(half_stopped: Service) -> None:
+def test_terminate_killed_after_the_stopped_flag_is_finished_by_the_next_apply(half_stopped: Service) -> None:
     assert the_only(half_stopped.apply(absent())).status is Status.DONE
     assert half_stopped.phases() == {"a": "Terminating"}
 
 
-def test_killed_after_the_mark_the_next_plan_takes_it_off_a_job_that_is_declared(
+def test_stopped_flag_left_by_a_kill_is_removed_from_a_declared_job(
     half_stopped: Service,
 ) -> None:
     outcome = the_only(half_stopped.apply(a_job()))
@@ -205,7 +207,7 @@ def wipe(service: Service) -> None:
 
 
 @pytest.mark.parametrize("move", [protect, give_away, renew, wipe])
-def test_job_that_was_protected_or_marked_otherwise_since_the_plan_is_left_alone(
+def test_job_protected_or_remarked_since_the_plan_is_not_terminated(
     either: Service, ending: Plan, move: Callable[[Service], None]
 ) -> None:
     move(either)
@@ -216,7 +218,9 @@ def test_job_that_was_protected_or_marked_otherwise_since_the_plan_is_left_alone
     assert either.phases() == {"a": "Running"}
 
 
-def test_job_that_is_protected_while_it_is_read_again_is_left_alone(either: Service, ending: Plan) -> None:
+def test_job_protected_before_the_terminate_is_retried_is_not_terminated(
+    either: Service, ending: Plan
+) -> None:
     either.fail(CHANGED)
     either.gate.after(
         UPDATE, lambda: either.describe("a", marker("a", 1, a_job().digest, "protected", "stopped"))
@@ -225,7 +229,7 @@ def test_job_that_is_protected_while_it_is_read_again_is_left_alone(either: Serv
     assert either.phases() == {"a": "Running"}
 
 
-def test_phase_that_nobody_knows_is_not_acted_on(either: Service, ending: Plan) -> None:
+def test_job_in_an_unknown_phase_is_not_terminated(either: Service, ending: Plan) -> None:
     either.store.set_phase(either.job("a").id, "Hibernating")
     outcome = the_only(either.carry_out(ending))
     assert (outcome.status, either.changes) == (Status.FAILED, [])

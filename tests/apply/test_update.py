@@ -39,14 +39,14 @@ def test_update_is_written_once_and_read_back(either: Service) -> None:
     assert either.plan(edited()).actions[0].action is Action.KEEP
 
 
-def test_what_did_not_take_fails_the_action(either: Service) -> None:
+def test_update_without_effect_fails_the_action(either: Service) -> None:
     either.run(a_job(description="old"))
     either.gate.after(UPDATE, lambda: either.describe("a", f"old {OURS}"))
     outcome = the_only(either.apply(edited()))
     assert (outcome.status, outcome.detail) == (Status.FAILED, "the service did not apply description")
 
 
-def test_priority_that_did_not_take_is_named(service: Service) -> None:
+def test_priority_update_without_effect_is_named(service: Service) -> None:
     service.apply(a_job())
     service.time.sleep(1.5)
     assert service.phases() == {"a": "Pending"}
@@ -91,14 +91,14 @@ def test_pending_job_gets_its_priority(service: Service) -> None:
 @pytest.mark.parametrize(
     "effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER, Effect.ANSWER_AFTER]
 )
-def test_lost_answer_to_an_update_is_asked_again(either: Service, effect: Effect) -> None:
+def test_update_with_a_lost_answer_is_retried(either: Service, effect: Effect) -> None:
     either.run(a_job())
     either.fail(Fault(effect, operation=UPDATE, status=503))
     assert the_only(either.apply(edited())).status is Status.DONE
     assert either.description("a") == f"new {OURS}"
 
 
-def test_update_without_an_answer_is_repeated_by_the_backend_alone(either: Service) -> None:
+def test_update_without_an_answer_is_retried_by_the_backend_only(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(edited())
     either.forget_requests()
@@ -108,7 +108,7 @@ def test_update_without_an_answer_is_repeated_by_the_backend_alone(either: Servi
     assert either.asked(UPDATE) == Backoff().attempts
 
 
-def test_update_that_had_its_effect_without_an_answer_is_done(either: Service) -> None:
+def test_update_with_effect_but_without_an_answer_is_done(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(edited())
     either.fail(Fault(Effect.LOST_AFTER, operation=UPDATE, count=None))
@@ -116,7 +116,7 @@ def test_update_that_had_its_effect_without_an_answer_is_done(either: Service) -
     assert either.description("a") == f"new {OURS}"
 
 
-def test_update_waits_for_no_termination(either: Service) -> None:
+def test_update_of_a_terminating_job_fails_without_waiting(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(edited())
     either.store.set_phase(either.job("a").id, "Terminating")
@@ -127,7 +127,7 @@ def test_update_waits_for_no_termination(either: Service) -> None:
     assert "Terminating" in outcome.detail
 
 
-def test_update_of_a_job_whose_record_is_gone_fails(either: Service) -> None:
+def test_update_of_a_deleted_job_fails(either: Service) -> None:
     either.run(a_job())
     plan = either.plan(edited())
     either.store.delete(PROJECT, either.job("a").id)
@@ -138,7 +138,7 @@ def test_update_of_a_job_whose_record_is_gone_fails(either: Service) -> None:
 # --- protection
 
 
-def test_protection_is_released_first_and_the_next_apply_terminates(either: Service) -> None:
+def test_protection_is_removed_first_and_the_next_apply_terminates(either: Service) -> None:
     either.run(a_job(lifecycle={"protect": True}))
     released = the_only(either.apply(absent(protect=False)))
     assert (released.action.reason, released.status) == (Reason.PROTECTION_RELEASED, Status.DONE)
@@ -149,7 +149,7 @@ def test_protection_is_released_first_and_the_next_apply_terminates(either: Serv
 
 
 @pytest.mark.parametrize("protect", [True, False])
-def test_protection_follows_the_manifest(either: Service, protect: bool) -> None:
+def test_protected_flag_follows_the_manifest(either: Service, protect: bool) -> None:
     either.run(a_job(lifecycle={"protect": not protect}))
     assert the_only(either.apply(a_job(lifecycle={"protect": protect}))).status is Status.DONE
     assert either.description("a").endswith(".protected") is protect
@@ -169,7 +169,7 @@ def test_protection_follows_the_manifest(either: Service, protect: bool) -> None
     ],
     ids=["protected", "stopped", "digest", "stack", "gone"],
 )
-def test_marker_that_changed_since_the_plan_is_not_written_over(either: Service, now: str) -> None:
+def test_marker_changed_since_the_plan_is_not_overwritten(either: Service, now: str) -> None:
     either.run(a_job())
     plan = either.plan(edited())
     either.describe("a", now)
@@ -192,7 +192,7 @@ def protected() -> DesiredJob:
     ],
     ids=["edited", "edited and released", "released"],
 )
-def test_protection_that_was_taken_off_since_the_plan_is_not_put_back(
+def test_protection_removed_since_the_plan_is_not_restored(
     either: Service, before: Callable[[], DesiredJob], wanted: Callable[[], DesiredJob]
 ) -> None:
     either.run(before())
@@ -202,7 +202,7 @@ def test_protection_that_was_taken_off_since_the_plan_is_not_put_back(
     assert the_only(either.carry_out(plan)).status is Status.CONFLICT
 
 
-def test_text_that_was_edited_since_the_plan_is_no_matter(either: Service) -> None:
+def test_description_edited_since_the_plan_is_overwritten(either: Service) -> None:
     either.run(a_job(description="old"))
     plan = either.plan(edited())
     either.describe("a", f"somebody's {OURS}")
@@ -210,7 +210,7 @@ def test_text_that_was_edited_since_the_plan_is_no_matter(either: Service) -> No
     assert either.description("a") == f"new {OURS}"
 
 
-def test_mark_of_our_stop_stays_on_a_job_that_ended_since_the_plan(either: Service) -> None:
+def test_stopped_flag_stays_on_a_job_that_ended_since_the_plan(either: Service) -> None:
     either.run(a_job())
     either.describe("a", f"{OURS}.stopped")
     plan = either.plan(a_job())

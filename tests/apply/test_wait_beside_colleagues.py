@@ -55,7 +55,7 @@ def superseded(told: Told, key: str = "a") -> Waited:
 
 
 @pytest.mark.parametrize("lifecycle", [{}, {"on_terminated": "recreate", "max_retries": 3}])
-def test_job_that_a_colleague_destroyed_is_not_created_again(
+def test_job_destroyed_by_another_process_is_not_recreated(
     service: Service, lifecycle: dict[str, Any]
 ) -> None:
     job = a_job(lifecycle=lifecycle)
@@ -66,7 +66,7 @@ def test_job_that_a_colleague_destroyed_is_not_created_again(
     assert service.asked(CREATE) == 1
 
 
-def test_kept_job_that_a_colleague_destroyed_is_not_created_again(service: Service) -> None:
+def test_kept_job_destroyed_by_another_process_is_not_recreated(service: Service) -> None:
     service.run(a_job())
     service.time.at(5, destroys(service, a_job()))
     told = rollout(service, a_job())
@@ -82,14 +82,14 @@ def test_job_that_was_terminated_by_hand_is_not_recreated_by_the_wait(service: S
     assert set(service.phases()) == {"a"}
 
 
-def test_edit_that_a_colleague_applied_is_not_replaced_back(service: Service) -> None:
+def test_edit_applied_by_another_process_is_not_reverted(service: Service) -> None:
     service.time.at(8, applies(service, a_job(**NEW)))
     told = rollout(service, a_job(lifecycle={"on_change": "replace"}))
     superseded(told)
     assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
 
 
-def test_job_that_has_completed_has_reached_its_goal_whatever_comes_after(service: Service) -> None:
+def test_completed_job_has_reached_its_goal_whatever_follows(service: Service) -> None:
     slow = a_job("slow", algorithm__environments={"EMULATOR_RUN_SECONDS": "100"})
     service.time.at(60, applies(service, a_job(**NEW), slow))
     told = rollout(service, a_job(), slow)
@@ -97,7 +97,7 @@ def test_job_that_has_completed_has_reached_its_goal_whatever_comes_after(servic
     assert set(service.phases()) == {"a", "a-r2", "slow"}
 
 
-def test_retry_that_a_colleague_made_ends_the_wait_and_is_not_retried(service: Service) -> None:
+def test_retry_made_by_another_process_ends_the_wait_and_is_not_retried(service: Service) -> None:
     job = a_job(**RETRIED)
 
     def fails_and_is_retried_elsewhere() -> None:
@@ -114,21 +114,21 @@ def test_retry_that_a_colleague_made_ends_the_wait_and_is_not_retried(service: S
 @pytest.mark.parametrize(
     "text", ["mine now", marker("other", 1, a_job().digest, stack="other")], ids=["released", "adopted"]
 )
-def test_job_that_was_released_is_neither_made_again_nor_waited_for(service: Service, text: str) -> None:
+def test_released_job_is_neither_recreated_nor_waited_for(service: Service, text: str) -> None:
     service.time.at(8, lambda: service.describe("a", text))
     told = rollout(service, a_job())
     assert superseded(told).describe(0) == "a no longer carries our marker"
     assert set(service.phases()) == {"a"}
 
 
-def test_job_that_a_colleague_renamed_is_neither_made_again_nor_waited_for(service: Service) -> None:
+def test_renamed_job_is_neither_recreated_nor_waited_for(service: Service) -> None:
     service.time.at(8, applies(service, replace(a_job("b"), formerly=("a",))))
     told = rollout(service, a_job())
     superseded(told)
     assert set(service.phases()) == {"a"}
 
 
-def test_job_whose_record_was_deleted_is_not_made_again(service: Service) -> None:
+def test_deleted_job_is_not_recreated_by_the_wait(service: Service) -> None:
     def fails_and_is_deleted() -> None:
         service.store.set_phase(service.job("a").id, "Failed")
         service.store.delete(PROJECT, service.job("a").id)
@@ -148,14 +148,14 @@ def test_saved_plan_follows_its_own_job_only(service: Service) -> None:
     assert saved(plan).declared_keys == {"a"}
 
 
-def test_superseded_upstream_holds_back_what_needs_it(service: Service) -> None:
+def test_superseded_upstream_blocks_its_downstream_jobs(service: Service) -> None:
     service.time.at(8, destroys(service, *PIPELINE))
     told = rollout(service, *PIPELINE)
     assert told.ends == {"a": "superseded_elsewhere", "b": "blocked", "c": "blocked"}
     assert set(service.phases()) == {"a"}
 
 
-def test_deferred_replace_whose_job_a_colleague_ended_is_not_carried_out(service: Service) -> None:
+def test_deferred_replace_of_a_job_ended_elsewhere_is_not_carried_out(service: Service) -> None:
     service.run(a_job("a"), a_job("b", algorithm__environments={"EMULATOR_RUN_SECONDS": "1000"}))
     service.time.at(5, destroys(service, a_job("b")))
     told = rollout(service, a_job("a"), needing("a", key="b", **NEW))
@@ -163,7 +163,7 @@ def test_deferred_replace_whose_job_a_colleague_ended_is_not_carried_out(service
     assert set(service.phases()) == {"a", "b"}
 
 
-def test_what_a_colleague_started_of_a_deferred_key_is_followed(service: Service) -> None:
+def test_deferred_job_started_by_another_process_is_waited_for(service: Service) -> None:
     """Whoever sent it: it is what the plan announced."""
     service.time.at(8, lambda: service.put_job("b", marker("b", 1, a_job("b").digest)))
     told = rollout(service, *PIPELINE[:2])
@@ -171,7 +171,7 @@ def test_what_a_colleague_started_of_a_deferred_key_is_followed(service: Service
     assert service.asked(CREATE) == 1
 
 
-def test_what_the_plan_did_not_announce_is_not_started(service: Service) -> None:
+def test_create_not_in_the_plan_is_not_started_by_the_wait(service: Service) -> None:
     """The first look cannot read the key; later it turns out that nothing is there."""
     plan = service.plan(a_job())
     [create] = plan.actions
@@ -181,7 +181,7 @@ def test_what_the_plan_did_not_announce_is_not_started(service: Service) -> None
     assert service.phases() == {}
 
 
-def test_retries_of_our_own_go_on_beside_a_colleague(service: Service) -> None:
+def test_own_retries_continue_beside_another_process(service: Service) -> None:
     service.time.at(8, lambda: service.store.set_phase(service.job("a").id, "Failed"))
     service.time.at(12, applies(service, a_job(**RETRIED), a_job("b")))
     told = rollout(service, a_job(**RETRIED))
@@ -238,7 +238,7 @@ def test_lock_is_held_for_each_step_and_not_between(service: Service, open_recor
     assert not is_locked(other)
 
 
-def test_colleague_who_shares_the_store_works_beside_a_wait(
+def test_another_process_with_the_same_store_can_apply_during_the_wait(
     service: Service, open_recording: OpenRecording
 ) -> None:
     recording, other = (open_recording() for _ in range(2))
@@ -253,7 +253,7 @@ def test_colleague_who_shares_the_store_works_beside_a_wait(
     assert not told.result.lost_lock
 
 
-def test_step_waits_while_somebody_else_holds_the_lock_and_says_so_once(
+def test_step_waits_for_a_lock_held_by_another_process_and_warns_once(
     service: Service, open_recording: OpenRecording
 ) -> None:
     warned: list[str] = []
@@ -279,7 +279,7 @@ class Away(StackLock):
         super().take()
 
 
-def test_store_that_is_away_between_two_steps_does_not_end_the_wait(
+def test_unavailable_record_store_between_steps_does_not_end_the_wait(
     service: Service, open_recording: OpenRecording
 ) -> None:
     recording = open_recording()
@@ -304,9 +304,7 @@ class AwayRecords(Recording):
         return super().reading()
 
 
-def test_history_that_cannot_be_read_for_a_while_does_not_end_the_wait(
-    service: Service, tmp_path: Path
-) -> None:
+def test_temporarily_unreadable_history_does_not_end_the_wait(service: Service, tmp_path: Path) -> None:
     recording = AwayRecords(None, tmp_path, service.time)
     service.time.at(8, lambda: setattr(recording, "until_s", service.time.now() + 60))
     told = rollout_under_lock(service, recording, *PIPELINE[:2])
@@ -314,7 +312,7 @@ def test_history_that_cannot_be_read_for_a_while_does_not_end_the_wait(
     assert service.asked(CREATE) == 2
 
 
-def test_lock_that_stays_held_for_longer_than_anybody_waits_times_out(
+def test_lock_held_until_the_timeout_times_out_the_step(
     service: Service, open_recording: OpenRecording
 ) -> None:
     recording, other = (open_recording() for _ in range(2))
@@ -325,7 +323,7 @@ def test_lock_that_stays_held_for_longer_than_anybody_waits_times_out(
     held.release()
 
 
-def test_run_that_let_the_lock_go_writes_no_call_without_it(
+def test_journal_refuses_a_call_after_the_lock_was_released(
     service: Service, open_recording: OpenRecording
 ) -> None:
     recording, scope = open_recording(), Scope.of(STACK, TARGET)
@@ -343,7 +341,7 @@ def test_run_that_let_the_lock_go_writes_no_call_without_it(
     recording.close()
 
 
-def test_another_lock_taken_twice_is_refused_to_the_second(
+def test_second_lock_of_a_scope_is_refused_while_the_first_is_held(
     service: Service, open_recording: OpenRecording
 ) -> None:
     one, other = (open_recording() for _ in range(2))
@@ -357,7 +355,7 @@ def test_another_lock_taken_twice_is_refused_to_the_second(
 # --- what it says
 
 
-def test_superseded_key_is_told_as_such(service: Service) -> None:
+def test_superseded_key_is_reported_as_superseded_elsewhere(service: Service) -> None:
     service.time.at(8, destroys(service, a_job()))
     told = rollout(service, a_job(), goal=Goal.COMPLETED)
     last = [e for e in told.events if e.type is EventType.ACTION_PROGRESS][-1]
@@ -365,7 +363,7 @@ def test_superseded_key_is_told_as_such(service: Service) -> None:
     assert superseded(told).document()["result"] == "superseded_elsewhere"
 
 
-def test_key_superseded_by_a_job_in_the_same_phase_is_told_when_it_happens(service: Service) -> None:
+def test_key_superseded_by_a_job_in_the_same_phase_is_reported_while_waiting(service: Service) -> None:
     def is_running_and_made_anew() -> None:
         applies(service, a_job(**NEW), a_job("slow"))()
         service.store.set_phase(service.job("a-r2").id, "Running")
@@ -376,7 +374,7 @@ def test_key_superseded_by_a_job_in_the_same_phase_is_told_when_it_happens(servi
     assert [e.detail for e in told.progress("a")][-1] == "a-r2 was made elsewhere"
 
 
-def test_service_that_lags_behind_supersedes_nothing(service: Service) -> None:
+def test_temporarily_failing_reads_supersede_no_key(service: Service) -> None:
     service.time.at(2, lambda: service.fail(Fault(Effect.ANSWER, operation=FIND, status=500, count=12)))
     assert rollout(service, a_job()).ends == {"a": "reached"}
     assert service.asked(STOP) == 0

@@ -52,7 +52,7 @@ class Until:
         return self.looks in self._moves_at
 
 
-def test_what_is_over_is_neither_looked_at_nor_waited_for() -> None:
+def test_finished_wait_is_neither_polled_nor_paused() -> None:
     time = Time()
     waiting = Until(time, 0.0)
     assert wait_for(waiting, time)
@@ -67,7 +67,7 @@ def test_pauses_double_from_the_first_to_the_longest() -> None:
     assert time.pauses[-1] == LONGEST_PAUSE_S
 
 
-def test_look_that_moved_something_on_makes_the_next_one_soon() -> None:
+def test_poll_that_saw_progress_shortens_the_next_pause() -> None:
     time = Time()
     wait_for(Until(time, 60.0, moves_at=frozenset({5})), time)
     assert time.pauses[4] > time.pauses[5] == FIRST_PAUSE_S
@@ -86,7 +86,7 @@ def test_every_pause_is_announced_with_its_length() -> None:
     assert waiting.announced == time.pauses
 
 
-def test_wait_that_runs_out_ends_on_time_with_a_last_look() -> None:
+def test_wait_that_times_out_ends_on_time_with_a_last_poll() -> None:
     time = Time()
     waiting = Until(time, 60.0)
     assert not wait_for(waiting, time, timeout_s=45.0)
@@ -94,19 +94,19 @@ def test_wait_that_runs_out_ends_on_time_with_a_last_look() -> None:
     assert waiting.looks == len(time.pauses)
 
 
-def test_what_is_over_at_the_last_look_has_not_run_out() -> None:
+def test_wait_finished_at_the_last_poll_has_not_timed_out() -> None:
     time = Time()
     assert wait_for(Until(time, 45.0), time, timeout_s=45.0)
 
 
-def test_without_time_nothing_is_looked_at() -> None:
+def test_wait_without_time_does_not_poll() -> None:
     time = Time()
     waiting = Until(time, 60.0)
     assert not wait_for(waiting, time, timeout_s=0.0)
     assert waiting.looks == 0
 
 
-def test_interrupt_ends_the_wait_without_another_pause_or_look() -> None:
+def test_interrupt_ends_the_wait_without_another_pause_or_poll() -> None:
     time = Time()
     waiting = Until(time, 60.0)
     assert not wait_for(waiting, time, is_interrupted=lambda: waiting.looks == 3)
@@ -135,7 +135,7 @@ OTHER_SLEEPS = {
 }
 
 
-def test_nobody_else_waits_in_a_loop_of_his_own() -> None:
+def test_sleep_is_called_only_in_known_modules() -> None:
     sleeping = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
