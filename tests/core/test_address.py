@@ -10,7 +10,7 @@ from reconciler.core.endpoint_url import endpoint_problem, is_loopback
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST", "em.localhost", "a.b.localhost", "127.0.0.1", "127.8.9.1", "::1"]
 )
-def test_name_of_this_machine_is_loopback(host: str) -> None:
+def test_name_of_local_machine_is_loopback(host: str) -> None:
     assert is_loopback(host)
 
 
@@ -18,7 +18,7 @@ def test_name_of_this_machine_is_loopback(host: str) -> None:
     "host",
     ["", "10.0.0.1", "0.0.0.0", "localhost.example", "127.0.0.1.example", "mylocalhost", "::", "example.com"],
 )
-def test_other_machines(host: str) -> None:
+def test_name_of_another_machine_is_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
@@ -33,7 +33,7 @@ def test_other_machines(host: str) -> None:
         ("http://10.0.0.1", True),
     ],
 )
-def test_an_endpoint(endpoint: str, insecure: bool) -> None:
+def test_valid_endpoint_is_accepted(endpoint: str, insecure: bool) -> None:
     assert endpoint_problem(endpoint, insecure) is None
 
 
@@ -60,7 +60,7 @@ def test_an_endpoint(endpoint: str, insecure: bool) -> None:
         ("http://localhost.example", "localhost.example unencrypted"),
     ],
 )
-def test_no_endpoint(endpoint: str, said: str) -> None:
+def test_invalid_endpoint_is_refused_with_why_and_fix(endpoint: str, said: str) -> None:
     problem = endpoint_problem(endpoint, insecure=False)
     assert problem is not None
     why, fix = problem
@@ -69,6 +69,6 @@ def test_no_endpoint(endpoint: str, said: str) -> None:
     assert "hunter2" not in why + fix
 
 
-def test_url_may_have_a_path_where_it_is_no_endpoint() -> None:
+def test_url_other_than_an_endpoint_may_have_a_path() -> None:
     assert endpoint_problem("https://iam.example.com/v3", insecure=False, takes_path=True) is None
     assert endpoint_problem("https://iam.example.com/v3?a=b", insecure=False, takes_path=True) is not None

@@ -83,7 +83,7 @@ LEFT_OUT = {"algorithm.engine.image_repo_id", "algorithm.parameters.a.i18n_descr
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
-def test_job_equals_the_declaration_that_it_was_made_of(field: Field, form: str) -> None:
+def test_job_equals_the_declaration_it_was_created_from(field: Field, form: str) -> None:
     for value in (field.value, field.other):
         desired = declared(field.base, {field: value})
         if is_accepted(desired):
@@ -110,7 +110,7 @@ def test_patch_pasted_into_the_entry_leaves_no_difference(field: Field, form: st
             assert compare_with_job(pasted, job).changes == (), patch.entry
 
 
-def test_patch_says_values_as_a_manifest_has_them_and_null_for_what_has_to_go() -> None:
+def test_patch_has_manifest_values_and_null_for_fields_to_remove() -> None:
     running = a_job(algorithm__parameters={"lr": "0.2"}, algorithm__inputs={"data_url": "obs://b/in/"})
     desired = a_job(algorithm__parameters={"lr": "0.1", "epochs": 3})
     patch = entry_patch(desired, reported(running), STACK)
@@ -143,7 +143,7 @@ def test_equal_job_gets_the_declared_description_and_a_marker(phase: Phase) -> N
     assert action.declared.immutable == desired.covered_by(CURRENT)
 
 
-def test_number_is_the_next_of_all_that_were_owned_recorded_or_named() -> None:
+def test_adopted_revision_number_follows_owned_recorded_and_named_revisions() -> None:
     desired = a_job()
     job = unmanaged(reported(desired))
 
@@ -160,7 +160,7 @@ def test_number_is_the_next_of_all_that_were_owned_recorded_or_named() -> None:
     assert number(past=(replace(past, released_at_s=NOW),)) == 7
 
 
-def test_job_that_differs_is_taken_as_it_is_with_the_declared_digest() -> None:
+def test_differing_job_accepted_for_adoption_gets_the_declared_digest() -> None:
     desired, running = a_job(), a_job(algorithm__parameters={"lr": 0.2})
     adoption = taken(desired, unmanaged(reported(running)), accept=True)
     assert adoption.action.reason is Reason.ADOPTED
@@ -169,14 +169,14 @@ def test_job_that_differs_is_taken_as_it_is_with_the_declared_digest() -> None:
     assert "algorithm.parameters.lr" in {warning.why for warning in adoption.warnings}
 
 
-def test_what_the_service_does_not_report_is_said_and_taken_for_declared() -> None:
+def test_unreported_field_is_assumed_as_declared_with_a_warning() -> None:
     desired = a_job(annotations={"fault-tolerance/job-retry-num": "3"})
     adoption = taken(desired, unmanaged(reported(desired)))
     assert adoption.action.reason is Reason.ADOPTED
     assert [warning.what for warning in adoption.warnings] == ["field not compared"]
 
 
-def test_rerun_is_the_manifests_own_and_no_difference() -> None:
+def test_declared_rerun_is_no_difference_for_adoption() -> None:
     desired = a_job(lifecycle={"rerun": "again"})
     adoption = taken(desired, unmanaged(reported(desired)))
     assert (adoption.action.reason, adoption.warnings) == (Reason.ADOPTED, ())
@@ -275,14 +275,16 @@ OTHER_DIGEST = "b" + "0" * 12
         ),
     ],
 )
-def test_refusal(adoption: Any, action: Action, reason: Reason, said: str) -> None:
+def test_adoption_is_refused_with_action_and_reason(
+    adoption: Any, action: Action, reason: Reason, said: str
+) -> None:
     found = adoption().action
     assert (found.action, found.reason) == (action, reason)
     assert said in found.detail
     assert found.desired is None
 
 
-def test_copied_marker_is_no_owner() -> None:
+def test_job_with_a_copied_marker_can_be_adopted() -> None:
     copied = unmanaged(reported(A), name="copy", text=f"text reconciler.{STACK}.a.r1.{A.digest}")
     action = taken(A, copied).action
     assert action.reason is Reason.ADOPTED
@@ -299,7 +301,7 @@ def released(*jobs: ObservedJob, desired: DesiredJob | None = A, **more: Any) ->
 
 
 @pytest.mark.parametrize("desired", [A, None], ids=["declared", "not declared"])
-def test_release_takes_the_marker_off_every_revision_oldest_first(desired: DesiredJob | None) -> None:
+def test_release_removes_the_marker_of_every_revision_oldest_first(desired: DesiredJob | None) -> None:
     jobs = (
         seen(A, revision=2, protected=True, text="their words"),
         seen(A, phase=Phase.COMPLETED),
@@ -315,7 +317,7 @@ def test_release_takes_the_marker_off_every_revision_oldest_first(desired: Desir
     assert all(action.after is None for action in actions)
 
 
-def test_revision_that_cannot_be_written_on_is_blocked_and_the_others_are_released() -> None:
+def test_release_blocks_an_unwritable_revision_and_releases_the_others() -> None:
     actions = released(seen(A, phase=Phase.TERMINATING), seen(A, revision=2, phase=Phase.FAILED))
     assert [(a.action, a.reason) for a in actions] == [
         (Action.BLOCKED, Reason.WRONG_PHASE),
@@ -323,7 +325,7 @@ def test_revision_that_cannot_be_written_on_is_blocked_and_the_others_are_releas
     ]
 
 
-def test_release_of_what_cannot_be_read_is_unknown() -> None:
+def test_release_of_an_unreadable_job_is_unknown() -> None:
     assert [a.action for a in released(seen(A), problem="gone")] == [Action.UNKNOWN]
     unreadable = (Unreadable("odd", name="a-r2"),)
     assert [a.action for a in released(seen(A), unreadable=unreadable)] == [Action.UNKNOWN]
@@ -338,7 +340,7 @@ def test_release_of_what_cannot_be_read_is_unknown() -> None:
         (absent(), "a", None),
     ],
 )
-def test_release_of_a_declared_key_says_what_the_next_plan_makes_of_it(
+def test_release_of_a_declared_key_says_what_the_next_plan_does(
     desired: DesiredJob | None, name: str, then: str | None
 ) -> None:
     job = seen(A, name=name, id_part="0123abcd", job_id=JOB_ID)
@@ -360,7 +362,7 @@ def of_old(**more: Any) -> ObservedJob:
     return seen(A, stack="old", **more)
 
 
-def test_marker_moves_with_all_that_it_says_but_the_stack() -> None:
+def test_stack_rename_changes_only_the_stack_in_the_marker() -> None:
     digest = "a" + "1" * 12
     job = of_old(
         revision=4, digest=digest, name="odd", job_id=JOB_ID, id_part="0123abcd", protected=True, text="text"
@@ -370,12 +372,12 @@ def test_marker_moves_with_all_that_it_says_but_the_stack() -> None:
     assert action.desired == {"description": f"text reconciler.{STACK}.a.r4.{digest}.id0123abcd.protected"}
 
 
-def test_stop_of_ours_stays_one() -> None:
+def test_stack_rename_keeps_the_stopped_flag() -> None:
     [action] = moved(of_old(phase=Phase.TERMINATED, stopped=True))
     assert action.desired["description"].endswith(".stopped")
 
 
-def test_text_that_a_longer_marker_leaves_no_room_for_is_cut_and_that_is_said() -> None:
+def test_description_without_room_for_a_longer_marker_is_cut_with_a_warning() -> None:
     [action] = moved(of_old(text="x" * 230))
     assert len(action.desired["description"]) == 256
     assert "its description is cut to" in action.detail
@@ -391,19 +393,21 @@ def test_text_that_a_longer_marker_leaves_no_room_for_is_cut_and_that_is_said() 
         ((of_old(revision=2), seen(A)), Action.CONFLICT, "an active revision"),
     ],
 )
-def test_revision_that_cannot_move_says_why(jobs: tuple[ObservedJob, ...], action: Action, said: str) -> None:
+def test_revision_that_cannot_change_stack_says_why(
+    jobs: tuple[ObservedJob, ...], action: Action, said: str
+) -> None:
     [found] = moved(*jobs)
     assert found.action is action
     assert said in found.detail
 
 
-def test_revisions_that_were_moved_before_are_no_clash() -> None:
+def test_revision_moved_to_the_stack_before_is_no_clash() -> None:
     assert [a.reason for a in moved(of_old(revision=2), seen(A, phase=Phase.COMPLETED))] == [
         Reason.STACK_RENAMED
     ]
 
 
-def test_keys_that_are_not_declared_stay_behind_and_are_named() -> None:
+def test_undeclared_keys_stay_in_the_old_stack_and_are_named() -> None:
     theirs = sort_by_key(Observation((of_old(), of_old(key="b"))), "old", frozenset())
     renamed = RenamedStack("old", theirs, HistorySnapshot(), CONTEXT)
     assert [warning.why for warning in renamed.left_behind(["a"])] == [
@@ -411,7 +415,7 @@ def test_keys_that_are_not_declared_stay_behind_and_are_named() -> None:
     ]
 
 
-def test_what_only_the_history_knows_moves_with_it() -> None:
+def test_aged_out_revisions_move_with_the_renamed_stack() -> None:
     gone = PastRevision("a", 1, "a", "gone", A.digest, "Completed")
     memory = HistorySnapshot({"a": (gone, replace(gone, number=2, job="there")), "b": (gone,)})
     renamed = RenamedStack("old", sort_by_key(Observation(), "old", frozenset()), memory, CONTEXT)

@@ -57,7 +57,7 @@ def without_empty(tree: Any) -> Any:
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("abcd"), entries, max_size=4))
-def test_merging_gives_back_each_entry(trees: dict[str, dict[str, Any]]) -> None:
+def test_common_part_merged_with_the_rest_equals_each_entry(trees: dict[str, dict[str, Any]]) -> None:
     trees = {key: without_empty(tree) for key, tree in trees.items()}
     shared, rest = common_part(trees)
     for key, tree in trees.items():
@@ -65,7 +65,7 @@ def test_merging_gives_back_each_entry(trees: dict[str, dict[str, Any]]) -> None
         assert by_name(merged) == by_name(desugar(tree))
 
 
-def test_what_all_share_is_lifted_and_what_is_ones_own_stays() -> None:
+def test_fields_of_all_entries_become_the_common_part_and_others_stay() -> None:
     one = {"description": "D", "spec": {"resource": {"flavor_id": "f", "node_count": 2}}}
     other = {"description": "D", "spec": {"resource": {"flavor_id": "f"}}}
     shared, rest = common_part(
@@ -92,5 +92,5 @@ def test_order_of_data_is_kept() -> None:
     assert list(rest["b"]["algorithm"]["inputs"]) == ["y", "x"]
 
 
-def test_nothing_is_lifted_out_of_one_entry() -> None:
+def test_single_entry_has_no_common_part() -> None:
     assert common_part({"a": {"kind": "mrs_job"}}) == ({}, {"a": {"kind": "mrs_job"}})

@@ -42,7 +42,7 @@ def cost(plan: Plan, key: str = "a") -> Cost:
     ],
     ids=["bounded", "no prices", "unbounded", "one hour", "unknown flavor"],
 )
-def test_most_of_a_create_is_what_auto_stop_allows(
+def test_maximum_cost_of_a_create_follows_from_auto_stop(
     job: Any, prices: Prices, most: float | None, price: float | None
 ) -> None:
     found = cost(plan_for(a_stack(job, prices=prices)))
@@ -50,7 +50,7 @@ def test_most_of_a_create_is_what_auto_stop_allows(
     assert found.node_hours_expected is None
 
 
-def test_each_task_counts_with_its_own_flavor() -> None:
+def test_cost_of_each_task_counts_with_its_own_flavor() -> None:
     tasks = [
         {"role": "a", "task_resource": {"flavor_id": FLAVOR, "node_count": 2}},
         {"role": "b", "task_resource": {"flavor_id": "gpu", "node_count": 1}},
@@ -65,7 +65,7 @@ def test_each_task_counts_with_its_own_flavor() -> None:
     ("hours", "expected"),
     [([1.0], 2.0), ([1.0, 3.0], 4.0), ([1.0, 2.0, 9.0], 4.0), ([], None)],
 )
-def test_expected_is_the_median_of_the_completed_revisions(
+def test_expected_cost_is_the_median_of_the_completed_revisions(
     hours: list[float], expected: float | None
 ) -> None:
     old = a_job(algorithm__parameters={"lr": 9})
@@ -79,13 +79,13 @@ def test_expected_is_the_median_of_the_completed_revisions(
     assert found.cost_expected == (None if expected is None else expected * 2.5)
 
 
-def test_expected_counts_what_only_the_history_knows() -> None:
+def test_expected_cost_counts_aged_out_revisions() -> None:
     done = past(a_job(algorithm__parameters={"lr": 9}), phase="Completed", ran_s=2 * HOUR)
     found = cost(plan_for(a_stack(a_job()), memory=a_memory(done)))
     assert found.node_hours_expected == 2.0
 
 
-def test_replace_costs_and_what_starts_nothing_costs_nothing() -> None:
+def test_replace_has_a_cost_and_keep_and_terminate_have_none() -> None:
     kept, ended, edited = a_job("kept"), a_job("ended"), bounded("edited")
     jobs = [seen(kept), seen(ended), seen(bounded("edited", hours=1))]
     plan = plan_for(a_stack(kept, edited), *jobs)
@@ -96,7 +96,7 @@ def test_replace_costs_and_what_starts_nothing_costs_nothing() -> None:
     }
 
 
-def test_total_is_the_sum_and_unknown_if_one_is() -> None:
+def test_total_cost_is_the_sum_and_unknown_if_one_cost_is_unknown() -> None:
     known = plan_for(a_stack(bounded("a"), bounded("b", hours=2), prices=PRICES)).cost
     assert known == Cost(node_hours_max=400.0, cost_max=1000.0, currency="CNY")
     unknown = plan_for(a_stack(bounded("a"), a_job("b"), prices=PRICES)).cost
@@ -106,7 +106,7 @@ def test_total_is_the_sum_and_unknown_if_one_is() -> None:
     assert (nothing.node_hours_max, nothing.cost_max) == (0.0, 0.0)
 
 
-def test_costs_stand_in_no_digest() -> None:
+def test_costs_are_not_part_of_the_plan_digest() -> None:
     document = plan_for(a_stack(bounded(), prices=PRICES)).document()
     assert document["cost"]["cost_max"] == 960.0
     left = without_growing(document)
@@ -149,7 +149,7 @@ def test_flavor_without_a_price_exceeds_a_limit_of_cost() -> None:
     assert refusal.why == "what it costs is unknown: no price for new.flavor"
 
 
-def test_plan_that_starts_nothing_is_within_every_budget() -> None:
+def test_plan_without_creates_is_within_every_budget() -> None:
     job = a_job()
     assert plan_for(a_stack(job, limits=Limits(node_hours=0, cost=0)), seen(job)).refusals == ()
 
@@ -172,5 +172,5 @@ def test_plan_that_starts_nothing_is_within_every_budget() -> None:
         ),
     ],
 )
-def test_cost_is_spelled_for_people(found: Cost, text: str) -> None:
+def test_cost_is_rendered_for_people(found: Cost, text: str) -> None:
     assert spell_cost(found) == text

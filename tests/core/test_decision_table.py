@@ -97,7 +97,7 @@ def outcome(action: PlannedAction) -> tuple[Action, Reason, int | None]:
 # --- nothing owned
 
 
-def test_nothing_there_is_created_as_the_first_revision() -> None:
+def test_key_without_a_job_is_created_as_the_first_revision() -> None:
     action = decided(a_job())
     assert outcome(action) == (Action.CREATE, Reason.NOT_FOUND, 1)
     assert action.before is None
@@ -110,7 +110,7 @@ def test_nothing_there_is_created_as_the_first_revision() -> None:
 @pytest.mark.parametrize("stack", ["other", None])
 @pytest.mark.parametrize("revision", [1, 2, 4, 10_000])
 @pytest.mark.parametrize("phase", [R, DONE])
-def test_key_without_owned_revision_conflicts_with_any_holder_of_its_names(
+def test_key_without_owned_revision_conflicts_with_any_job_of_its_names(
     stack: str | None, revision: int, phase: Phase
 ) -> None:
     holder = seen(key="a", revision=revision, stack=stack or "x", phase=phase)
@@ -121,7 +121,7 @@ def test_key_without_owned_revision_conflicts_with_any_holder_of_its_names(
     assert holder.id in found.detail
 
 
-def test_newer_foreign_revision_is_a_conflict_so_that_two_stacks_never_interleave() -> None:
+def test_newer_foreign_revision_is_a_conflict() -> None:
     desired = a_job()
     found = decided(desired, seen(desired), seen(key="a", revision=2, stack="other", phase=DONE))
     assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
@@ -133,12 +133,12 @@ def test_older_foreign_revision_is_no_conflict() -> None:
     assert found.action is Action.KEEP
 
 
-def test_revision_ten_thousand_is_followed_by_the_next() -> None:
+def test_revision_ten_thousand_is_followed_by_ten_thousand_and_one() -> None:
     found = decided(a_job(), seen(a_job(**OLD), revision=10_000, phase=DONE))
     assert outcome(found) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 10_001)
 
 
-def test_longest_key_is_blocked_where_the_service_takes_no_longer_name() -> None:
+def test_revision_of_the_longest_key_is_blocked_at_the_name_length_limit() -> None:
     key = "k" * 58
     found = decided(a_job(key), seen(a_job(key, **OLD), revision=9_999, phase=DONE))
     assert (found.action, found.reason) == (Action.BLOCKED, Reason.NAME_TOO_LONG)
@@ -146,7 +146,7 @@ def test_longest_key_is_blocked_where_the_service_takes_no_longer_name() -> None
     assert found.action is Action.CREATE
 
 
-def test_key_that_was_renamed_away_is_created_behind_the_job_that_kept_its_name() -> None:
+def test_key_reused_after_a_rename_is_created_after_the_job_with_its_name() -> None:
     of_new = a_job("new")
     job = seen(of_new, name="a", id_part="12345678", job_id="12345678-aaaa")
     actions = plan_for(a_stack(of_new, a_job()), job).actions
@@ -165,17 +165,17 @@ def test_unmanaged_job_with_our_name_is_a_conflict(phase: Phase, revision: int) 
     assert "unmanaged" in action.detail
 
 
-def test_foreign_job_that_has_the_name_we_need_is_a_conflict() -> None:
+def test_foreign_job_with_the_name_of_the_next_revision_is_a_conflict() -> None:
     action = decided(a_job(), seen(key="a", stack="other"))
     assert action.action is Action.CONFLICT
     assert "stack other" in action.detail
 
 
-def test_name_that_differs_in_case_only_is_a_clash() -> None:
+def test_name_differing_in_case_only_is_a_clash() -> None:
     assert decided(a_job(), seen(key="A", description="")).action is Action.CONFLICT
 
 
-def test_newer_unmanaged_revision_is_a_conflict_although_ours_runs() -> None:
+def test_newer_unmanaged_revision_is_a_conflict_beside_our_running_job() -> None:
     desired = a_job()
     action = decided(desired, seen(desired), seen(key="a", revision=2, description=""))
     assert action.action is Action.CONFLICT
@@ -187,13 +187,13 @@ def test_older_unmanaged_revision_is_no_conflict() -> None:
     assert action.action is Action.KEEP
 
 
-def test_copied_marker_is_not_believed() -> None:
+def test_job_with_a_copied_marker_is_not_owned() -> None:
     desired = a_job()
     copy = seen(desired, name="a-copy")
     assert outcome(decided(desired, copy)) == (Action.CREATE, Reason.NOT_FOUND, 1)
 
 
-def test_copied_marker_on_our_name_is_said_to_be_one() -> None:
+def test_conflict_with_a_copied_marker_says_that_it_was_copied() -> None:
     copied = seen(key="a", description=f"reconciler.vision.b.r1.a{'0' * 12}")
     assert "copied marker" in decided(a_job(), copied).detail
 
@@ -225,7 +225,7 @@ def test_copied_marker_on_our_name_is_said_to_be_one() -> None:
         (TD, {}, {"stopped": True}, Action.CREATE, Reason.DECLARED_AGAIN),
     ],
 )
-def test_unchanged(
+def test_unchanged_job_has_action_by_phase_and_lifecycle(
     phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], action: Action, reason: Reason
 ) -> None:
     desired = a_job(lifecycle=lifecycle)
@@ -240,7 +240,7 @@ def test_unchanged(
     ("ran_s", "action"), [(2 * HOUR, Action.KEEP), (2 * HOUR - 299, Action.KEEP), (HOUR, Action.CREATE)]
 )
 @pytest.mark.parametrize("phase", [F, AB, TD])
-def test_job_that_its_own_auto_stop_ended_is_kept(phase: Phase, ran_s: float, action: Action) -> None:
+def test_job_ended_by_its_auto_stop_is_kept(phase: Phase, ran_s: float, action: Action) -> None:
     desired = a_job(
         spec__auto_stop={"time_unit": "HOURS", "duration": 2},
         lifecycle={"on_failure": "retry", "on_terminated": "recreate"},
@@ -262,16 +262,14 @@ def test_job_that_its_own_auto_stop_ended_is_kept(phase: Phase, ran_s: float, ac
         (4, 10_000, Action.KEEP),  # at most max_retries (3)
     ],
 )
-def test_retries_are_counted_and_wait_longer_each_time(
-    failures: int, ended_s_ago: float, action: Action
-) -> None:
+def test_retries_are_counted_with_growing_delay(failures: int, ended_s_ago: float, action: Action) -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 3})
     jobs = [seen(desired, revision=n, phase=F) for n in range(1, failures)]
     jobs.append(seen(desired, revision=failures, phase=AB, ended_s_ago=ended_s_ago))
     assert decided(desired, *jobs).action is action
 
 
-def test_run_of_retries_is_broken_by_another_declaration_and_by_a_success() -> None:
+def test_retry_count_restarts_after_another_declaration_or_a_success() -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 1})
     before = [seen(desired, revision=1, phase=F), seen(a_job(**OLD), revision=2, phase=F)]
     assert decided(desired, *before, seen(desired, revision=3, phase=F)).action is Action.CREATE
@@ -308,7 +306,7 @@ def test_run_of_retries_is_broken_by_another_declaration_and_by_a_success() -> N
         ],
     ],
 )
-def test_changed(
+def test_changed_job_has_action_by_phase_and_lifecycle(
     phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], action: Action, reason: Reason
 ) -> None:
     desired = a_job(lifecycle=lifecycle)
@@ -320,7 +318,7 @@ def test_changed(
     assert "algorithm.parameters.lr" in found.detail
 
 
-def test_what_would_be_lost_is_said() -> None:
+def test_conflict_states_the_work_that_would_be_lost() -> None:
     found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8))
     way_out = "set `on_change: replace`, or pass `--allow lost-work`"
     assert found.explanation == f"algorithm.parameters.lr changed; would lose 30 h on 8 nodes; {way_out}"
@@ -329,14 +327,14 @@ def test_what_would_be_lost_is_said() -> None:
 
 
 @pytest.mark.parametrize("allow", ["lost-work", "lost-work=a"])
-def test_long_running_job_is_replaced_where_its_loss_is_allowed(allow: str) -> None:
+def test_long_running_job_is_replaced_when_its_loss_is_allowed(allow: str) -> None:
     found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8), allow=(allow,))
     assert found.action is Action.REPLACE
     assert found.lost_node_hours == 240
     assert found.explanation.endswith("; discards 30 h of work on 8 nodes")
 
 
-def test_long_running_job_stays_where_another_loss_is_allowed() -> None:
+def test_long_running_job_stays_when_only_another_loss_is_allowed() -> None:
     running = seen(a_job(**OLD), ran_s=30 * HOUR)
     for allow in ("lost-work=b", "terminations", "budget"):
         action, _ = plan_for(a_stack(a_job(), a_job("b")), running, allow=(allow,)).actions
@@ -357,7 +355,7 @@ def test_lost_time_counts_by_duration_whatever_the_phase(phase: Phase, ran_s: fl
 @pytest.mark.parametrize(
     ("phase", "action"), [(R, Action.REPLACE), (F, Action.CREATE), (DONE, Action.CREATE)]
 )
-def test_declaration_that_an_older_revision_completed_runs_again_and_names_it(
+def test_declaration_completed_by_an_older_revision_runs_again_and_names_it(
     phase: Phase, action: Action
 ) -> None:
     desired = a_job()
@@ -367,7 +365,7 @@ def test_declaration_that_an_older_revision_completed_runs_again_and_names_it(
     assert "r1 completed this declaration, and r2 came after it" in found.detail
 
 
-def test_declaration_that_an_older_revision_failed_names_none() -> None:
+def test_declaration_failed_in_an_older_revision_names_no_completed_one() -> None:
     desired = a_job()
     first, second = seen(desired, phase=F), seen(a_job(**OLD), revision=2, phase=DONE)
     assert decided(desired, first, second).detail == "algorithm.parameters.lr changed"
@@ -440,11 +438,11 @@ def test_rerun_runs_the_same_thing_again(around: Around) -> None:
     assert why in found.detail
 
 
-def test_details_that_cannot_be_read_leave_the_key_unknown() -> None:
+def test_key_with_unreadable_details_is_unknown() -> None:
     assert decided(a_job(), seen(a_job(**OLD)), details={}).action is Action.UNKNOWN
 
 
-def test_marker_that_is_behind_is_renewed_and_the_job_goes_on() -> None:
+def test_outdated_marker_is_updated_and_the_job_goes_on() -> None:
     desired = a_job()
     found = decided(desired, seen(desired, digest="a" + "f" * 12, ran_s=LONG))
     assert (found.action, found.reason) == (Action.UPDATE, Reason.MARKER_CHANGED)
@@ -453,7 +451,7 @@ def test_marker_that_is_behind_is_renewed_and_the_job_goes_on() -> None:
 
 
 @pytest.mark.parametrize("phase", [DONE, F, TD])
-def test_marker_that_is_behind_on_an_ended_job_is_renewed(phase: Phase) -> None:
+def test_outdated_marker_on_an_ended_job_is_updated(phase: Phase) -> None:
     desired = a_job()
     assert decided(desired, seen(desired, digest="a" + "f" * 12, phase=phase)).action is Action.UPDATE
 
@@ -467,7 +465,7 @@ def test_marker_that_is_behind_on_an_ended_job_is_renewed(phase: Phase) -> None:
         (TD, {"on_terminated": "recreate"}, {}, Reason.RECREATE),
     ],
 )
-def test_what_is_to_follow_an_ended_job_needs_no_renewed_marker_first(
+def test_next_revision_is_created_without_updating_an_outdated_marker_first(
     phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], reason: Reason
 ) -> None:
     desired = a_job(lifecycle=lifecycle)
@@ -475,14 +473,14 @@ def test_what_is_to_follow_an_ended_job_needs_no_renewed_marker_first(
     assert outcome(decided(desired, behind)) == (Action.CREATE, reason, 2)
 
 
-def test_retries_count_an_ended_job_whose_marker_is_behind() -> None:
+def test_retries_count_an_ended_job_with_an_outdated_marker() -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 1})
     before = seen(desired, revision=1, phase=F)
     behind = seen(desired, revision=2, phase=F, digest="a" + "f" * 12)
     assert decided(desired, before, behind).action is Action.UPDATE  # no retry is left: renew the marker
 
 
-def test_empty_diff_is_a_change_where_the_service_does_not_report_a_declared_field() -> None:
+def test_empty_diff_with_an_unreported_declared_field_is_a_change() -> None:
     desired = a_job(annotations={"tensorboard/enable": "true"})
     found = decided(desired, seen(desired, digest="a" + "f" * 12))
     assert found.action is Action.REPLACE
@@ -514,7 +512,9 @@ def test_edited_description_is_updated_on_an_active_job(phase: Phase, action: Ac
         (P, Cloud.OTC, Action.KEEP),
     ],
 )
-def test_priority_waits_where_it_cannot_be_changed(phase: Phase, cloud: Cloud, action: Action) -> None:
+def test_priority_change_is_deferred_when_phase_or_cloud_does_not_allow_it(
+    phase: Phase, cloud: Cloud, action: Action
+) -> None:
     desired = a_job(spec__schedule_policy={"priority": 3})
     stack = a_stack(desired)
     plan = plan_for(stack, seen(desired, phase=phase, body=a_job().body), cloud=cloud)
@@ -527,19 +527,19 @@ def test_priority_waits_where_it_cannot_be_changed(phase: Phase, cloud: Cloud, a
         }
 
 
-def test_declared_default_is_a_wish_like_any_other() -> None:
+def test_declared_default_value_is_updated_like_any_other() -> None:
     desired = a_job(spec__schedule_policy={"priority": 1})
     reported = a_job(spec__schedule_policy={"priority": 2})
     assert decided(desired, seen(desired, phase=P, body=reported.body)).action is Action.UPDATE
 
 
-def test_what_the_service_filled_in_is_no_difference() -> None:
+def test_value_filled_in_by_the_service_is_no_difference() -> None:
     desired = a_job()
     reported = a_job(spec__schedule_policy={"priority": 2, "preemptible": True})
     assert decided(desired, seen(desired, phase=P, body=reported.body)).action is Action.KEEP
 
 
-def test_on_change_keep_still_updates_and_keeps_the_old_digest() -> None:
+def test_on_change_keep_updates_mutable_fields_and_keeps_the_old_digest() -> None:
     desired = a_job(description="new", lifecycle={"on_change": "keep"})
     old = a_job(**OLD)
     found = decided(desired, seen(old, text="old"))
@@ -549,7 +549,7 @@ def test_on_change_keep_still_updates_and_keeps_the_old_digest() -> None:
 
 
 @pytest.mark.parametrize("phase", [R, DONE, F, TD])
-def test_protection_is_written_on_the_job(phase: Phase) -> None:
+def test_declared_protection_is_written_to_the_marker(phase: Phase) -> None:
     desired = a_job(lifecycle={"protect": True})
     found = decided(desired, seen(desired, phase=phase))
     assert (found.action, found.reason) == (Action.UPDATE, Reason.MARKER_CHANGED)
@@ -557,7 +557,7 @@ def test_protection_is_written_on_the_job(phase: Phase) -> None:
     assert found.desired["description"].endswith(".protected")
 
 
-def test_stop_that_never_happened_is_taken_off_a_job_that_runs() -> None:
+def test_stopped_flag_on_a_running_job_is_removed() -> None:
     desired = a_job()
     assert decided(desired, seen(desired, stopped=True)).action is Action.UPDATE
 
@@ -572,7 +572,7 @@ def test_protected_job_is_not_replaced() -> None:
     assert (found.action, found.reason) == (Action.BLOCKED, Reason.PROTECTED)
 
 
-def test_protected_job_that_is_not_declared_is_not_terminated() -> None:
+def test_protected_undeclared_job_is_not_terminated() -> None:
     [found] = plan_for(a_stack(a_job("b")), seen(a_job(), protected=True), seen(a_job("b"))).actions[:1]
     assert (found.key, found.action) == ("a", Action.BLOCKED)
 
@@ -587,7 +587,7 @@ def test_protected_superseded_revision_is_blocked() -> None:
     ]
 
 
-def test_protection_is_released_first_and_the_job_ends_with_the_next_plan() -> None:
+def test_protection_is_removed_first_and_the_job_terminated_by_the_next_plan() -> None:
     release = absent(protect=False)
     running = seen(a_job(), protected=True, text="mine")
     found = decided(release, running)
@@ -596,13 +596,13 @@ def test_protection_is_released_first_and_the_job_ends_with_the_next_plan() -> N
     assert decided(release, seen(a_job())).action is Action.TERMINATE
 
 
-def test_protection_released_alone() -> None:
+def test_protection_set_to_false_is_an_update_of_the_marker() -> None:
     desired = a_job(lifecycle={"protect": False})
     assert decided(desired, seen(desired, protected=True)).action is Action.UPDATE
     assert decided(desired, seen(desired)).action is Action.KEEP
 
 
-def test_protection_stays_where_the_manifest_says_nothing() -> None:
+def test_protection_without_declaration_stays() -> None:
     assert decided(a_job(), seen(a_job(), protected=True)).action is Action.KEEP
 
 
@@ -614,7 +614,7 @@ def test_protection_stays_where_the_manifest_says_nothing() -> None:
     [(C, True), (P, True), (R, True), (T, False), (DONE, False), (F, False), (TD, False), (AB, False)],
 )
 @pytest.mark.parametrize("how", ["undeclared", "state: absent"])
-def test_what_is_not_declared_ends(phase: Phase, is_ended: bool, how: str) -> None:
+def test_undeclared_or_absent_active_job_is_terminated(phase: Phase, is_ended: bool, how: str) -> None:
     stack = a_stack(a_job("b"), *([absent()] if how == "state: absent" else []))
     plan = plan_for(stack, seen(a_job(), phase=phase), seen(a_job("b")))
     mine = [action for action in plan.actions if action.key == "a"]
@@ -624,7 +624,7 @@ def test_what_is_not_declared_ends(phase: Phase, is_ended: bool, how: str) -> No
         assert mine[0].reason is (Reason.NOT_IN_MANIFEST if how == "undeclared" else Reason.STATE_ABSENT)
 
 
-def test_partial_view_ends_only_what_says_absent() -> None:
+def test_partial_view_terminates_only_keys_declared_absent() -> None:
     stack = a_stack(a_job("b"), absent("c"), is_partial=True)
     plan = plan_for(stack, seen(a_job()), seen(a_job("b")), seen(a_job("c")))
     assert [(a.key, a.action) for a in plan.actions] == [("b", Action.KEEP), ("c", Action.TERMINATE)]
@@ -667,7 +667,7 @@ def revisions(*rows: tuple[int, Phase, str, float]) -> list[ObservedJob]:
         ([(1, DONE, "new", 9), (2, F, "new", 9)], [(2, Action.KEEP)]),
     ],
 )
-def test_key_has_one_revision_that_stands_for_it(
+def test_representative_revision_of_a_key_is_kept_and_others_are_superseded(
     rows: list[tuple[int, Phase, str, float]], expected: list[tuple[int, Action]]
 ) -> None:
     plan = plan_for(a_stack(a_job()), *revisions(*rows))
@@ -688,7 +688,7 @@ def test_key_has_one_revision_that_stands_for_it(
         ({"on_failure": "retry", "max_retries": 0}, LONG, Action.KEEP),
     ],
 )
-def test_replace_whose_declaration_failed_before_counts_like_a_retry(
+def test_replace_with_a_declaration_that_failed_before_counts_like_a_retry(
     lifecycle: dict[str, Any], ended_s_ago: float, action: Action
 ) -> None:
     desired = a_job(lifecycle=lifecycle)
@@ -697,7 +697,7 @@ def test_replace_whose_declaration_failed_before_counts_like_a_retry(
     assert decided(desired, running, failed).action is action
 
 
-def test_going_back_to_what_we_stopped_ourselves_is_an_ordinary_replace() -> None:
+def test_return_to_a_declaration_stopped_by_us_is_an_ordinary_replace() -> None:
     desired = a_job()
     stopped = seen(desired, revision=1, phase=TD, stopped=True)
     found = decided(desired, stopped, seen(a_job(**OLD), revision=2))
@@ -715,17 +715,17 @@ def test_unreadable_job_makes_its_key_unknown_and_hides_no_other() -> None:
     assert not plan.complete
 
 
-def test_nameless_job_may_be_the_one_that_was_not_found() -> None:
+def test_nameless_job_makes_a_key_without_job_unknown() -> None:
     plan = plan_for(a_stack(a_job(), a_job("b")), seen(a_job("b")), unreadable=(Unreadable("no name"),))
     assert [(a.key, a.action) for a in plan.actions] == [("a", Action.UNKNOWN), ("b", Action.KEEP)]
     assert not plan.complete
 
 
-def test_look_that_was_not_whole_proves_no_absence() -> None:
+def test_incomplete_observation_makes_a_key_without_job_unknown() -> None:
     assert decided(a_job(), is_whole=False).action is Action.UNKNOWN
 
 
-def test_list_that_could_not_be_read_makes_every_key_unknown() -> None:
+def test_unreadable_list_makes_every_key_unknown() -> None:
     plan = plan_for(a_stack(a_job(), a_job("b")), seen(a_job("b")), problem="timeout", is_whole=False)
     assert {a.action for a in plan.actions} == {Action.UNKNOWN}
     assert not plan.applyable
@@ -742,7 +742,7 @@ def test_unreadable_job_of_an_undeclared_key_is_not_terminated() -> None:
 
 
 @pytest.mark.parametrize("entry", [a_job(), absent(), a_job(**OLD)])
-def test_phase_that_nobody_knows_is_blocked(entry: DesiredJob) -> None:
+def test_job_in_an_unknown_phase_is_blocked(entry: DesiredJob) -> None:
     found = decided(entry, seen(a_job(), phase="Frozen"))
     assert (found.action, found.reason) == (Action.BLOCKED, Reason.UNKNOWN_PHASE)
     assert "Frozen" in found.detail
@@ -755,7 +755,7 @@ def test_digest_of_a_newer_reconciler_is_blocked() -> None:
 
 
 @pytest.mark.parametrize("entries", [(), (absent(),), (a_job(),)])
-def test_digest_of_a_newer_reconciler_is_blocked_whatever_is_declared(
+def test_digest_of_a_newer_reconciler_is_blocked_with_any_declaration(
     entries: tuple[DesiredJob, ...],
 ) -> None:
     jobs = [seen(a_job(), digest="z" + "0" * 12), seen(a_job(), revision=2, ran_s=999), seen(a_job("b"))]
@@ -763,14 +763,14 @@ def test_digest_of_a_newer_reconciler_is_blocked_whatever_is_declared(
     assert [(a.key, a.action) for a in actions] == [("a", Action.BLOCKED), ("b", Action.KEEP)]
 
 
-def test_nameless_job_may_be_the_next_revision() -> None:
+def test_nameless_job_makes_a_retry_unknown() -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
     plan = plan_for(a_stack(desired), seen(desired, phase=F), unreadable=(Unreadable("no name"),))
     assert [action.action for action in plan.actions] == [Action.UNKNOWN]
     assert [warning.why for warning in plan.warnings] == ["no name"]
 
 
-def test_job_that_its_auto_stop_is_ending_is_not_started_again() -> None:
+def test_job_being_ended_by_its_auto_stop_is_not_started_again() -> None:
     desired = a_job(
         spec__auto_stop={"time_unit": "HOURS", "duration": 1}, lifecycle={"on_terminated": "recreate"}
     )
@@ -779,14 +779,14 @@ def test_job_that_its_auto_stop_is_ending_is_not_started_again() -> None:
 
 
 @pytest.mark.parametrize(("phase", "action"), [(P, Action.DEFER), (C, Action.DEFER), (R, Action.TERMINATE)])
-def test_with_create_first_the_old_job_stays_until_the_new_one_runs(phase: Phase, action: Action) -> None:
+def test_create_first_keeps_the_old_job_until_the_new_one_runs(phase: Phase, action: Action) -> None:
     desired = a_job(lifecycle={"replace_order": "create_first"})
     old = seen(a_job(**OLD), revision=1, ran_s=LONG)
     plan = plan_for(a_stack(desired), old, seen(desired, revision=2, phase=phase))
     assert [a.action for a in plan.actions] == [action, Action.KEEP]
 
 
-def test_key_renamed_in_case_only_goes_on_behind_the_old_name() -> None:
+def test_key_renamed_in_case_only_continues_after_the_old_name() -> None:
     """Whether the service tells names apart that differ in case only is not documented."""
     actions = plan_for(a_stack(a_job("Aa")), seen(a_job("aA"))).actions
     assert [(a.key, outcome(a)) for a in actions] == [
@@ -795,19 +795,19 @@ def test_key_renamed_in_case_only_goes_on_behind_the_old_name() -> None:
     ]
 
 
-def test_defer_says_when_and_not_how_long() -> None:
+def test_deferred_retry_states_when_it_is_due() -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
     assert "at 2027-01-15T08:01:00Z" in decided(desired, seen(desired, phase=F, ended_s_ago=60)).detail
 
 
-def test_running_without_a_readable_start_counts_from_its_creation() -> None:
+def test_running_time_without_a_readable_start_counts_from_creation() -> None:
     from dataclasses import replace
 
     running = replace(seen(a_job(**OLD)), started_at_s=None, duration_s=None, created_at_s=NOW - LONG)
     assert decided(a_job(), running).action is Action.CONFLICT
 
 
-def test_unknown_goes_before_blocked_and_blocked_before_conflict() -> None:
+def test_unknown_takes_precedence_over_blocked_and_blocked_over_conflict() -> None:
     frozen = seen(a_job(), phase="Frozen")
     stranger = seen(key="a", revision=2, description="")
     assert decided(a_job(), frozen, stranger).action is Action.BLOCKED
@@ -818,7 +818,7 @@ def test_unknown_goes_before_blocked_and_blocked_before_conflict() -> None:
 # --- adoption
 
 
-def test_adopted_job_keeps_its_name_and_the_next_revision_has_ours() -> None:
+def test_next_revision_of_an_adopted_job_is_named_after_its_key() -> None:
     adopted = seen(a_job(**OLD), name="by-hand", job_id="12345678-aaaa", id_part="12345678", phase=DONE)
     found = decided(a_job(), adopted)
     assert found.after is not None
@@ -828,7 +828,7 @@ def test_adopted_job_keeps_its_name_and_the_next_revision_has_ours() -> None:
 @pytest.mark.parametrize(
     "job", [seen(a_job(**OLD), ran_s=HOUR / 2), seen(a_job(**OLD), phase=DONE), seen(a_job(), phase=F)]
 )
-def test_action_that_is_not_proven_sends_makes_and_discards_nothing(job: ObservedJob) -> None:
+def test_action_unknown_for_lack_of_proof_has_no_request_and_no_loss(job: ObservedJob) -> None:
     desired = a_job(lifecycle={"on_failure": "retry"})
     details = {job.id: job}
     found = plan_for(a_stack(desired), job, is_whole=False, details=details)

@@ -82,7 +82,7 @@ def a_look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTOR
         *[([(1, phase, "stopped")], [], (Action.CREATE, Reason.DECLARED_AGAIN, 2)) for phase in (R, T, "")],
     ],
 )
-def test_what_has_aged_out(
+def test_action_follows_from_aged_out_and_owned_revisions(
     remembered: list[tuple[int, Any, str]],
     there: list[tuple[int, Phase, str]],
     expected: tuple[Action, Reason, int],
@@ -95,7 +95,7 @@ def test_what_has_aged_out(
     assert outcome(decided(NEW, *owned, memory=memory)) == expected
 
 
-def test_keep_of_what_has_aged_out_says_when_it_completed_and_shows_no_job() -> None:
+def test_keep_of_an_aged_out_job_says_when_it_completed_and_shows_no_job() -> None:
     kept = decided(NEW, memory=a_memory(past(NEW)))
     assert kept.detail == "completed on 2027-01-14; its record has aged out of the service"
     assert kept.before is None
@@ -103,7 +103,7 @@ def test_keep_of_what_has_aged_out_says_when_it_completed_and_shows_no_job() -> 
     assert kept.after.name == "a"
 
 
-def test_older_active_revision_beside_what_completed_and_aged_out_is_superseded() -> None:
+def test_older_active_revision_beside_an_aged_out_completed_one_is_superseded() -> None:
     plan = plan_for(a_stack(NEW), seen(BEFORE, revision=1), memory=a_memory(past(NEW, 2)))
     assert [(a.action, a.reason) for a in plan.actions] == [
         (Action.TERMINATE, Reason.SUPERSEDED),
@@ -111,7 +111,7 @@ def test_older_active_revision_beside_what_completed_and_aged_out_is_superseded(
     ]
 
 
-def test_rerun_runs_again_what_has_aged_out() -> None:
+def test_rerun_creates_an_aged_out_job_again() -> None:
     again = a_job(lifecycle={"rerun": "again"})
     action = decided(again, memory=a_memory(past(NEW)))
     assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
@@ -127,7 +127,7 @@ def test_rerun_runs_again_what_has_aged_out() -> None:
         (R, {"on_terminated": "recreate"}, (Action.CREATE, Reason.RECREATE, 2)),
     ],
 )
-def test_lifecycle_of_what_has_aged_out_is_that_of_any_ended_job(
+def test_aged_out_job_follows_its_lifecycle_like_any_ended_job(
     phase: Phase, lifecycle: dict[str, Any], expected: tuple[Action, Reason, int]
 ) -> None:
     desired = a_job(lifecycle=lifecycle)
@@ -137,23 +137,23 @@ def test_lifecycle_of_what_has_aged_out_is_that_of_any_ended_job(
 
 
 @pytest.mark.parametrize(("on_change", "action"), [("keep", Action.KEEP), ("fail", Action.CONFLICT)])
-def test_on_change_holds_for_what_has_aged_out(on_change: str, action: Action) -> None:
+def test_aged_out_job_follows_on_change(on_change: str, action: Action) -> None:
     desired = a_job(lifecycle={"on_change": on_change})
     assert decided(desired, memory=a_memory(past(BEFORE))).action is action
 
 
-def test_change_of_what_has_aged_out_without_a_record_of_it_names_no_fields() -> None:
+def test_change_of_an_aged_out_job_without_recorded_declaration_names_no_fields() -> None:
     action = decided(NEW, memory=a_memory(past(BEFORE, is_declared_known=False)))
     assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
     assert action.changes == ()
 
 
-def test_nothing_is_updated_on_a_job_that_the_service_has_forgotten() -> None:
+def test_aged_out_job_is_not_updated() -> None:
     desired = a_job(description="new words", lifecycle={"protect": True})
     assert outcome(decided(desired, memory=a_memory(past(a_job())))) == (Action.KEEP, Reason.AGED_OUT, 1)
 
 
-def test_job_seen_active_and_gone_is_unknown_while_the_list_is_partial() -> None:
+def test_active_job_missing_from_an_incomplete_list_is_unknown() -> None:
     """It may be there under a name that no search was made for."""
     plan = plan_for(a_stack(NEW), is_whole=False, memory=a_memory(past(NEW, 1, R)))
     assert [action.action for action in plan.actions] == [Action.UNKNOWN]
@@ -177,7 +177,7 @@ def test_job_seen_active_and_gone_is_unknown_while_the_list_is_partial() -> None
         ([3], [9], [6], 10),
     ],
 )
-def test_next_revision_is_one_more_than_all_that_was_ever_seen(
+def test_next_revision_number_is_above_all_ever_seen(
     owned: list[int], remembered: list[int], names: list[int], number: int
 ) -> None:
     there = [seen(BEFORE, revision=n, phase=DONE) for n in owned]
@@ -189,7 +189,7 @@ def test_next_revision_is_one_more_than_all_that_was_ever_seen(
     assert made.after.revision == number
 
 
-def test_replace_counts_past_what_has_aged_out() -> None:
+def test_replace_numbers_its_revision_after_aged_out_ones() -> None:
     replaced = decided(NEW, seen(BEFORE), memory=a_memory(past(BEFORE, 1, R), past(BEFORE, 5, F)))
     assert outcome(replaced) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 6)
 
@@ -218,7 +218,7 @@ def test_every_revision_whose_marker_was_wiped_is_restored_at_once() -> None:
     ]
 
 
-def test_stranger_on_a_newer_name_goes_before_a_marker_to_restore() -> None:
+def test_foreign_job_with_a_newer_name_is_a_conflict_before_marker_restoration() -> None:
     jobs = [seen(NEW, description=""), seen(key="a", revision=2, description="by hand")]
     found = decided(NEW, *jobs, memory=a_memory(past(NEW, 1, R)))
     assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
@@ -226,13 +226,13 @@ def test_stranger_on_a_newer_name_goes_before_a_marker_to_restore() -> None:
 
 
 @pytest.mark.parametrize("phase", [T, "Frozen"])
-def test_marker_is_not_restored_where_nothing_can_be_written_or_nobody_knows(phase: Any) -> None:
+def test_marker_is_not_restored_in_a_terminating_or_unknown_phase(phase: Any) -> None:
     wiped = seen(NEW, phase=phase, description="")
     found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R)))
     assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
 
 
-def test_restored_marker_says_the_digest_that_the_job_was_made_with() -> None:
+def test_restored_marker_has_the_digest_of_the_creation() -> None:
     wiped = seen(BEFORE, description="")
     found = decided(NEW, wiped, memory=a_memory(past(BEFORE, 1, R)))
     assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
@@ -240,7 +240,7 @@ def test_restored_marker_says_the_digest_that_the_job_was_made_with() -> None:
     assert found.after.digest == BEFORE.digest
 
 
-def test_restored_marker_protects_what_is_declared_protected() -> None:
+def test_restored_marker_of_a_protected_declaration_is_protected() -> None:
     protected = a_job(lifecycle={"protect": True})
     found = decided(protected, seen(NEW, description=""), memory=a_memory(past(NEW, 1, R)))
     assert found.desired is not None
@@ -256,7 +256,7 @@ def test_restored_marker_protects_what_is_declared_protected() -> None:
     ],
     ids=["another job of that name", "of another stack", "given to another stack"],
 )
-def test_job_that_is_not_ours_gets_no_marker(stranger: ObservedJob) -> None:
+def test_foreign_job_gets_no_marker_restored(stranger: ObservedJob) -> None:
     found = decided(NEW, stranger, memory=a_memory(past(NEW, 1, R)))
     assert found.action is not Action.UPDATE
 
@@ -277,7 +277,7 @@ def test_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> N
 
 
 @pytest.mark.parametrize("entries", [(a_job("b"),), (a_job("b"), absent())], ids=["undeclared", "absent"])
-def test_wiped_marker_of_what_is_not_wanted_is_left_alone(entries: tuple[Any, ...]) -> None:
+def test_wiped_marker_of_an_undeclared_job_is_not_restored(entries: tuple[Any, ...]) -> None:
     plan = plan_for(
         a_stack(*entries), seen(NEW, description=""), seen(a_job("b")), memory=a_memory(past(NEW))
     )
@@ -287,7 +287,7 @@ def test_wiped_marker_of_what_is_not_wanted_is_left_alone(entries: tuple[Any, ..
 # --- what was declared then
 
 
-def test_what_was_declared_then_comes_from_the_history_and_no_details_are_asked() -> None:
+def test_earlier_declaration_comes_from_the_history_without_details_requests() -> None:
     stack, job, memory = a_stack(NEW), seen(BEFORE), a_memory(past(BEFORE, 1, R))
     assert details_needed(stack, a_look(stack, job, memory=memory)) == ()
     assert details_needed(stack, a_look(stack, job)) == (job.id,)
@@ -307,7 +307,7 @@ def test_what_was_declared_then_comes_from_the_history_and_no_details_are_asked(
         ({"spec__auto_stop": {"time_unit": "HOURS", "duration": 2}}, {}, "spec.auto_stop"),
     ],
 )
-def test_fields_that_the_service_does_not_report_are_named_all_the_same(
+def test_changed_unreported_fields_are_named_from_the_history(
     then: dict[str, Any], now: dict[str, Any], path: str
 ) -> None:
     old, new = a_job(**then), a_job(**now)
@@ -327,7 +327,7 @@ def test_fields_that_the_service_does_not_report_are_named_all_the_same(
     ],
     ids=["another declaration", "nothing", "of another job"],
 )
-def test_history_that_does_not_fit_the_digest_is_not_believed(remembered: Any) -> None:
+def test_history_not_matching_the_digest_is_ignored(remembered: Any) -> None:
     stack, job, memory = a_stack(NEW), seen(BEFORE), a_memory(remembered)
     assert details_needed(stack, a_look(stack, job, memory=memory)) == (job.id,)
     found = decided(NEW, job, memory=memory)
@@ -348,7 +348,7 @@ def test_history_that_does_not_fit_the_digest_is_not_believed(remembered: Any) -
         (1, [], Action.CREATE),
     ],
 )
-def test_run_of_retries_goes_on_across_what_has_aged_out(
+def test_retry_count_includes_aged_out_revisions(
     max_retries: int, remembered: list[Phase], action: Action
 ) -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": max_retries})
@@ -357,7 +357,7 @@ def test_run_of_retries_goes_on_across_what_has_aged_out(
     assert decided(desired, last, memory=memory).action is action
 
 
-def test_delay_grows_with_the_retries_that_have_aged_out() -> None:
+def test_retry_delay_grows_with_aged_out_retries() -> None:
     desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 3, "retry_delay": "2m"})
     memory = a_memory(past(desired, 1, F), past(desired, 2, F))
     waits = decided(desired, seen(desired, revision=3, phase=F, ended_s_ago=479), memory=memory)
@@ -365,7 +365,7 @@ def test_delay_grows_with_the_retries_that_have_aged_out() -> None:
     assert waits.due_s == NOW + 1
 
 
-def test_replace_whose_declaration_failed_before_counts_what_has_aged_out() -> None:
+def test_replace_of_a_declaration_that_failed_before_counts_aged_out_failures() -> None:
     kept = decided(NEW, seen(BEFORE, revision=1), memory=a_memory(past(NEW, 2, F)))
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.FAILED)
 
@@ -390,7 +390,7 @@ KNOWN, ELSEWHERE = (
         (KNOWN, [seen(a_job("b"), stack="other")], True),
     ],
 )
-def test_plan_that_finds_nothing_of_a_known_stack_and_would_create_is_refused(
+def test_plan_that_creates_and_finds_no_job_of_a_known_stack_is_refused(
     memory: HistorySnapshot, jobs: list[ObservedJob], is_refused: bool
 ) -> None:
     stack = a_stack(NEW, a_job("b"))
@@ -412,11 +412,11 @@ def test_stack_known_on_both_targets_is_refused_and_warns_of_neither() -> None:
     assert not plan.warnings
 
 
-def test_plan_that_would_create_nothing_is_not_refused() -> None:
+def test_plan_without_creates_is_not_refused_for_a_known_stack() -> None:
     assert not plan_for(a_stack(NEW), memory=a_memory(past(NEW))).refusals
 
 
-def test_destroy_is_exempt() -> None:
+def test_destroy_of_a_known_stack_without_jobs_is_not_refused() -> None:
     stack = a_stack(NEW)
     look = a_look(stack, memory=KNOWN)
     plan = make_destroy_plan(stack, look, PlanContext(STACK), TARGET, manifest_digest="", version="0")
@@ -447,7 +447,7 @@ UNREADABLE = HistorySnapshot(problem="the record store is unavailable: no route 
         ([seen(NEW, phase=TD, stopped=True)], Action.CREATE),
     ],
 )
-def test_what_rests_on_a_history_that_cannot_be_read_is_unknown(
+def test_key_that_depends_on_an_unreadable_history_is_unknown(
     jobs: list[ObservedJob], expected: Action
 ) -> None:
     plan = plan_for(a_stack(NEW), *jobs, memory=UNREADABLE)
@@ -458,7 +458,7 @@ def test_what_rests_on_a_history_that_cannot_be_read_is_unknown(
     assert "no route to host" in warning.why
 
 
-def test_what_is_absent_ends_although_the_history_cannot_be_read() -> None:
+def test_absent_key_is_terminated_despite_an_unreadable_history() -> None:
     plan = plan_for(a_stack(absent(), a_job("b")), seen(NEW), seen(a_job("b")), memory=UNREADABLE)
     assert [action.action for action in plan.actions] == [Action.TERMINATE, Action.KEEP]
 
@@ -486,11 +486,11 @@ def test_what_is_absent_ends_although_the_history_cannot_be_read() -> None:
         (a_stack(NEW, a_job("b")), [seen(NEW)], True),
     ],
 )
-def test_unchanged_plan_asks_no_history(stack: Stack, jobs: list[ObservedJob], asks: bool) -> None:
+def test_plan_without_changes_reads_no_history(stack: Stack, jobs: list[ObservedJob], asks: bool) -> None:
     assert rests_on_memory(stack, a_look(stack, *jobs), {}) is asks
 
 
-def test_upstream_that_is_not_as_declared_asks_the_history_although_it_is_out_of_view() -> None:
+def test_changed_upstream_out_of_view_reads_the_history() -> None:
     needy = replace(a_job("b"), needs=("a",))
     stack = a_stack(needy, is_partial=True, whole={"a": NEW, "b": needy})
     assert rests_on_memory(stack, a_look(stack, seen(a_job("b"))), {})
@@ -500,7 +500,7 @@ def test_upstream_that_is_not_as_declared_asks_the_history_although_it_is_out_of
 # --- what is written down, and read again
 
 
-def test_secret_that_the_history_names_has_not_changed() -> None:
+def test_secret_recorded_by_name_is_no_change() -> None:
     secret = SecretText("s3cr3t-value", "Bearer ${var.token}")
     algorithm = {**an_entry()["algorithm"], "environments": {"TOKEN": secret}}
     before = a_job(algorithm=algorithm)
@@ -510,7 +510,7 @@ def test_secret_that_the_history_names_has_not_changed() -> None:
     assert action.changes
 
 
-def test_update_of_a_kept_revision_keeps_what_was_declared_for_it() -> None:
+def test_update_of_a_kept_revision_keeps_its_recorded_declaration() -> None:
     now = a_job(lr="0.7", description="new words", lifecycle={"on_change": "keep"})
     action = decided(now, seen(BEFORE, phase=R), memory=a_memory(past(BEFORE, phase=R)))
     assert action.action is Action.UPDATE

@@ -65,7 +65,7 @@ def hidden(declared: dict[str, Any], answer: dict[str, Any], job: ObservedJob | 
         ),
     ],
 )
-def test_value_is_hidden_where_its_name_or_its_place_says_so(
+def test_declared_secret_is_hidden_by_its_name_or_place(
     declared: dict[str, Any], answer: dict[str, Any], shown: dict[str, Any]
 ) -> None:
     found = hidden(declared, answer)
@@ -73,7 +73,7 @@ def test_value_is_hidden_where_its_name_or_its_place_says_so(
     assert "hush" in found.values
 
 
-def test_what_is_not_declared_sensitive_is_shown() -> None:
+def test_value_not_declared_sensitive_is_shown() -> None:
     answer = {
         "algorithm": {"environments": {"HF_TOKEN": "x"}, "command": "python a.py"},
         "status": {"phase": "F"},
@@ -98,6 +98,6 @@ ANSWER = {"algorithm": {"environments": {"T": "hush"}}}
         (seen(ENTRY, name="b", description=""), False),
     ],
 )
-def test_which_jobs_an_entry_speaks_for(job: ObservedJob, is_ours: bool) -> None:
+def test_secrets_of_an_entry_are_hidden_in_its_own_jobs_only(job: ObservedJob, is_ours: bool) -> None:
     secrets = DeclaredSecrets.of(a_stack(replace(ENTRY, formerly=("old",))))
     assert (secrets.hide(job, ANSWER).values == ("hush",)) is is_ours

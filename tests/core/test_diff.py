@@ -45,7 +45,7 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("digest", [None, UNKNOWN])
 @pytest.mark.parametrize("entry", [{}, FULL, {"algorithm": {"id": "some-algorithm"}}])
-def test_noise_of_the_service_is_no_change(entry: dict[str, Any], digest: str | None) -> None:
+def test_additions_by_the_service_are_no_change(entry: dict[str, Any], digest: str | None) -> None:
     found = differing(entry, entry, digest)
     assert found.changes == ()
     assert found.is_empty
@@ -88,19 +88,21 @@ def test_noise_of_the_service_is_no_change(entry: dict[str, Any], digest: str | 
         ),
     ],
 )
-def test_which_fields_changed(after: dict[str, Any], paths: dict[str, tuple[Any, Any]]) -> None:
+def test_changed_fields_have_paths_and_values_before_and_after(
+    after: dict[str, Any], paths: dict[str, tuple[Any, Any]]
+) -> None:
     found = differing(FULL, changed(**after))
     assert {change.path: (change.before, change.after) for change in found.changes} == paths
     assert all(change.forces_new_job for change in found.changes)
 
 
-def test_what_the_service_may_have_filled_in_counts_as_removed_only_if_the_digest_proves_it() -> None:
+def test_default_filled_in_by_the_service_counts_as_removed_only_by_digest() -> None:
     without = {**FULL, "spec__log_export_path": None}
     assert differing(FULL, without, UNKNOWN).is_empty
     assert not differing(FULL, without).is_empty
 
 
-def test_members_that_the_algorithm_may_have_brought_along_count_if_the_digest_proves_it() -> None:
+def test_members_from_the_algorithm_count_as_removed_only_by_digest() -> None:
     by_id = {"algorithm": {"id": "x", "parameters": {"lr": 0.1}}}
     without = {"algorithm": {"id": "x"}}
     assert differing(by_id, without, UNKNOWN).is_empty
@@ -117,7 +119,7 @@ def test_members_that_the_algorithm_may_have_brought_along_count_if_the_digest_p
         {"raw": {"spec": {"brand": {"new": 1}}}},
     ],
 )
-def test_what_is_not_reported_cannot_be_compared(declared: dict[str, Any]) -> None:
+def test_change_of_an_unreported_field_is_named_by_the_digest(declared: dict[str, Any]) -> None:
     found = differing({}, declared)
     assert not found.is_empty
     assert "a field that the service does not report" in found.said or declared.keys() == {"raw"}
@@ -133,7 +135,7 @@ def test_rotated_secret_in_a_list_is_not_shown() -> None:
     assert "secret" not in str(change.before) + str(change.after)
 
 
-def test_secret_is_compared_only_where_nothing_else_explains_the_digest() -> None:
+def test_secret_counts_as_changed_only_if_no_other_change_explains_the_digest() -> None:
     then = {"algorithm__environments": {"T": SecretText("old", "${var.t}")}}
     now = {"algorithm__environments": {"T": SecretText("new", "${var.t}")}}
     [change] = differing(then, now, UNKNOWN).changes

@@ -72,7 +72,7 @@ def test_released_digest_never_changes() -> None:
         {"spec__resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}},
     ],
 )
-def test_what_changes_no_digest(changed: dict[str, Any]) -> None:
+def test_mutable_field_default_or_other_spelling_changes_no_digest(changed: dict[str, Any]) -> None:
     assert digest(an_entry(**changed)) == digest(an_entry())
 
 
@@ -91,11 +91,11 @@ def test_what_changes_no_digest(changed: dict[str, Any]) -> None:
         {"raw": {"spec": {"brand_new": True}}},
     ],
 )
-def test_what_changes_the_digest(changed: dict[str, Any]) -> None:
+def test_immutable_field_changes_the_digest(changed: dict[str, Any]) -> None:
     assert digest(an_entry(**changed)) != digest(an_entry())
 
 
-def test_seconds_are_seconds_however_they_are_written() -> None:
+def test_duration_in_any_spelling_has_the_same_digest() -> None:
     def with_period(period: object) -> str:
         outputs = {"algorithm": {"outputs": {"o": {"period": period}}}}
         return digest(an_entry(algorithm__outputs={"o": "obs://b/o/"}, raw=outputs))
@@ -107,7 +107,7 @@ def test_seconds_are_seconds_however_they_are_written() -> None:
     )
 
 
-def test_rotated_secret_changes_no_digest_and_another_name_does() -> None:
+def test_rotated_secret_value_changes_no_digest_but_another_name_does() -> None:
     def with_secret(value: str, reference: str) -> str:
         return digest(an_entry(algorithm__environments={"T": SecretText(value, reference)}))
 
@@ -116,7 +116,7 @@ def test_rotated_secret_changes_no_digest_and_another_name_does() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_order_of_keys_and_of_named_lists_means_nothing(random: Any) -> None:
+def test_order_of_keys_and_named_lists_changes_no_digest(random: Any) -> None:
     def shuffled(value: Any) -> Any:
         if isinstance(value, dict):
             items = [(k, shuffled(v)) for k, v in value.items()]
@@ -142,7 +142,7 @@ def test_canonical_form_is_its_own_canonical_form_and_plain_json() -> None:
         assert path[-1] not in place
 
 
-def test_unknown_letter_is_not_known() -> None:
+def test_digest_with_an_unknown_version_letter_is_not_known() -> None:
     assert is_known("a000000000000")
     assert not is_known("z000000000000")
     assert not is_known("")
@@ -151,7 +151,7 @@ def test_unknown_letter_is_not_known() -> None:
 # --- the body
 
 
-def test_body_is_the_services_own() -> None:
+def test_create_body_has_the_structure_of_the_service() -> None:
     body = with_identity(create_body(desugar(FULL)), name="n", workspace_id="0", description="d")
     assert body["metadata"] == {
         "annotations": {"fault-tolerance/job-retry-num": "3"},
@@ -170,7 +170,7 @@ def test_body_is_the_services_own() -> None:
     assert json.loads(json.dumps(body))["algorithm"]["environments"]["SECRET"] == "x"
 
 
-def test_sensitive_parameters_and_environments_are_known_by_name() -> None:
+def test_sensitive_parameters_and_environments_are_represented_by_name() -> None:
     entry = an_entry(
         algorithm__parameters={"key": {"value": 12345, "sensitive": True}},
         algorithm__environments={"T": {"value": "hidden", "sensitive": True}, "U": "seen"},
@@ -194,7 +194,7 @@ def test_raw_is_merged_last_and_into_named_lists_by_name() -> None:
     assert body["algorithm"]["parameters"] == [{"name": "lr", "value": "0.1", "unit": "x"}]
 
 
-def test_defaults_lie_under_the_job() -> None:
+def test_defaults_are_overridden_by_the_job() -> None:
     under = desugar({"spec": {"auto_stop": {"duration": 1}}, "algorithm": {"parameters": {"lr": 1, "b": 2}}})
     over = desugar({"spec": {"auto_stop": None}, "algorithm": {"parameters": [{"name": "lr", "value": 3}]}})
     merged = merge(under, over)

@@ -85,7 +85,9 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (a_stack(NEW), [seen(NEW, phase="Frozen")], ["unknown"]),
     ],
 )
-def test_classes(stack: Stack, jobs: list[ObservedJob], expected: list[str]) -> None:
+def test_drift_has_class_by_job_and_declaration(
+    stack: Stack, jobs: list[ObservedJob], expected: list[str]
+) -> None:
     found = report(stack, *jobs)
     assert classes(found) == expected
     assert found.has_drifted is bool([name for name in expected if name != "unknown"])
@@ -96,7 +98,7 @@ def test_classes(stack: Stack, jobs: list[ObservedJob], expected: list[str]) -> 
     "phase", ["Creating", "Pending", "Awaiting", "waiting", "等待中", "Running", "Completed"]
 )
 @pytest.mark.parametrize("ran_s", [0.0, 30 * HOUR])
-def test_progress_is_no_drift_in_whichever_form_the_service_answers(phase: str, ran_s: float) -> None:
+def test_progress_in_any_response_form_is_no_drift(phase: str, ran_s: float) -> None:
     declared = a_job(
         spec__schedule_policy={"priority": 2, "preemptible": True},
         spec__notification={"topic_urn": "urn:smn:x", "events": ["JobFailed", "JobHanged"]},
@@ -146,7 +148,7 @@ def test_progress_is_no_drift_in_whichever_form_the_service_answers(phase: str, 
     ],
     ids=lambda value: "" if not isinstance(value, dict) else next(iter(value)),
 )
-def test_each_modified_field_is_shown_before_and_after(
+def test_modified_field_is_shown_before_and_after(
     declared: DesiredJob, job: ObservedJob, expected: dict[str, Any]
 ) -> None:
     [item] = report(a_stack(declared), job).drift
@@ -172,7 +174,7 @@ def test_secret_that_differs_is_not_shown() -> None:
     assert "tell-nobody" not in json.dumps(found.document())
 
 
-def test_entries_hold_changes_only_where_there_are_some() -> None:
+def test_drift_entry_has_changes_only_when_modified() -> None:
     found = report(a_stack(NEW, a_job("b")), seen(NEW, text="edited"), seen(a_job("b"), phase="Failed"))
     modified, failed = found.document()["drift"]
     assert list(failed) == ["key", "class", "job", "detail", "since"]
@@ -212,7 +214,7 @@ def test_entries_hold_changes_only_where_there_are_some() -> None:
         ),
     ],
 )
-def test_what_waits_for_an_apply_is_pending_and_no_drift(
+def test_change_awaiting_an_apply_is_pending_and_no_drift(
     stack: Stack, jobs: list[ObservedJob], expected: str
 ) -> None:
     found = report(stack, *jobs)
@@ -220,14 +222,14 @@ def test_what_waits_for_an_apply_is_pending_and_no_drift(
     assert classes(found) == (["failed"] if "(Failed)" in expected else [])
 
 
-def test_manifest_that_is_ahead_is_pending_and_no_drift() -> None:
+def test_edited_manifest_is_pending_and_no_drift() -> None:
     found = report(a_stack(NEW), seen(OLD))
     assert not found.has_drifted
     [pending] = found.pending
     assert (pending.key, pending.job) == ("a", seen(OLD).id)
 
 
-def test_what_cannot_be_changed_now_waits_and_is_no_drift() -> None:
+def test_change_not_possible_in_the_phase_is_deferred_and_no_drift() -> None:
     wanted = a_job(spec__schedule_policy={"priority": 3})
     running = seen(wanted, body=NEW.body)
     assert classes(report(a_stack(wanted), running)) == []
@@ -238,7 +240,7 @@ def test_what_cannot_be_changed_now_waits_and_is_no_drift() -> None:
     assert classes(report(a_stack(wanted), queued, cloud=Cloud.OTC)) == []
 
 
-def test_what_could_not_be_read_is_unknown_and_hides_no_other() -> None:
+def test_unreadable_job_is_unknown_and_hides_no_other_drift() -> None:
     lost = Unreadable("status is missing", name="a")
     found = report(a_stack(NEW, a_job("b")), seen(a_job("b"), phase="Failed"), unreadable=(lost,))
     assert classes(found) == ["unknown", "failed"]
@@ -246,14 +248,14 @@ def test_what_could_not_be_read_is_unknown_and_hides_no_other() -> None:
     assert found.compared == 1
 
 
-def test_list_that_could_not_be_read_compares_nothing() -> None:
+def test_unreadable_list_leaves_no_key_compared() -> None:
     found = report(a_stack(NEW), problem="timeout", is_whole=False)
     assert classes(found) == ["unknown"]
     assert found.compared == 0
     assert not found.has_drifted
 
 
-def test_since_when() -> None:
+def test_drift_of_a_failed_job_is_since_its_end() -> None:
     [item] = report(a_stack(NEW), seen(NEW, phase="Failed", ended_s_ago=HOUR)).drift
     assert item.since == "2027-01-15T07:00:00Z"
 
@@ -265,7 +267,7 @@ def test_revision_that_runs_again_beside_the_one_that_completed_is_a_warning() -
     assert warning.why == "a is Running, and a-r2 is Completed"
 
 
-def test_newer_name_that_another_stack_holds_is_a_warning() -> None:
+def test_newer_revision_name_held_by_another_stack_is_a_warning() -> None:
     found = report(a_stack(NEW), seen(NEW), seen(NEW, revision=2, stack="other"))
     [warning] = found.warnings
     assert (classes(found), warning.what, warning.key) == ([], "name taken", "a")

@@ -84,13 +84,13 @@ def test_termination_is_stuck_an_hour_after_it_was_first_seen(
         (a_job(description="applied", **OLD), edited(APPLIED), ["modified"]),
     ],
 )
-def test_modified_is_told_against_what_was_last_applied(
+def test_modified_compares_with_the_last_applied_declaration(
     declared: DesiredJob, job: ObservedJob, expected: list[str]
 ) -> None:
     assert classes(report(a_stack(declared), job, memory=a_memory(past(APPLIED, 1, R)))) == expected
 
 
-def test_without_a_history_it_is_told_against_what_is_declared() -> None:
+def test_modified_without_history_compares_with_the_manifest() -> None:
     ahead = a_stack(a_job(description="declared anew"))
     for memory in (NO_HISTORY, a_memory(past(APPLIED, 1, R, is_declared_known=False))):
         [item] = report(ahead, seen(APPLIED), memory=memory).drift
@@ -98,7 +98,7 @@ def test_without_a_history_it_is_told_against_what_is_declared() -> None:
         assert (item.class_.value, item.detail) == ("modified", said)
 
 
-def test_what_differs_and_from_what_is_said() -> None:
+def test_modified_detail_names_both_sides_of_each_difference() -> None:
     queued = a_job(description="applied", **QUEUED)
     somebodys = a_job(spec__schedule_policy={"priority": 3})
     job = seen(queued, text="edited by hand", phase=P, body=somebodys.body)
@@ -125,7 +125,7 @@ def test_protection_is_compared_with_the_one_that_was_applied(
 
 
 @pytest.mark.parametrize("phase", [DONE, F, TD])
-def test_what_has_ended_is_not_modified_by_another_text(phase: Phase) -> None:
+def test_ended_job_with_another_description_is_not_modified(phase: Phase) -> None:
     found = report(a_stack(APPLIED), edited(APPLIED, phase=phase), memory=a_memory(past(APPLIED, 1, phase)))
     assert "modified" not in classes(found)
 
@@ -164,36 +164,38 @@ OTHER = a_job("b")
         (a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], []),
     ],
 )
-def test_what_is_not_there(memory: HistorySnapshot, drift: list[str], pending: list[str]) -> None:
+def test_key_without_a_job_is_missing_or_pending_by_history(
+    memory: HistorySnapshot, drift: list[str], pending: list[str]
+) -> None:
     found = report(a_stack(APPLIED, OTHER), seen(OTHER), memory=memory)
     assert classes(found) == drift
     assert [item.key for item in found.pending] == pending
     assert found.has_drifted is (drift == ["missing"])
 
 
-def test_key_that_the_stack_never_had_says_that_it_is_new() -> None:
+def test_key_new_to_the_stack_is_reported_as_new() -> None:
     [item] = report(a_stack(APPLIED), memory=a_memory(past(OTHER, 1, R))).pending
     assert (item.key, item.job, item.detail) == ("a", None, "new in the manifest")
 
 
-def test_renamed_key_was_had_before() -> None:
+def test_renamed_key_without_a_job_is_missing() -> None:
     renamed = replace(APPLIED, key="new", formerly=("a",))
     found = report(a_stack(renamed, OTHER), seen(OTHER), memory=a_memory(past(APPLIED, 1, R)))
     assert (classes(found), found.pending) == (["missing"], ())
 
 
-def test_older_end_beside_what_completed_and_aged_out_is_no_drift() -> None:
+def test_older_failure_beside_an_aged_out_completed_job_is_no_drift() -> None:
     jobs = seen(APPLIED, revision=1, phase=F), seen(OTHER)
     found = report(a_stack(APPLIED, OTHER), *jobs, memory=a_memory(past(APPLIED, 2, DONE)))
     assert (classes(found), found.pending) == ([], ())
 
 
-def test_unmanaged_job_on_our_name_is_told_although_what_completed_has_aged_out() -> None:
+def test_unmanaged_job_with_our_name_is_drift_beside_an_aged_out_job() -> None:
     found = report(a_stack(APPLIED), seen(APPLIED, description=""), memory=a_memory(past(APPLIED, 2, DONE)))
     assert classes(found) == ["unowned"]
 
 
-def test_job_of_ours_that_lost_its_marker_is_told_whatever_its_name() -> None:
+def test_job_that_lost_its_marker_is_drift_under_any_name() -> None:
     by_hand: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
     memory = a_memory(past(APPLIED, 1, R, id_part="12345678", **by_hand))
     [unowned] = report(a_stack(APPLIED), seen(description="", **by_hand), memory=memory).drift
@@ -201,18 +203,18 @@ def test_job_of_ours_that_lost_its_marker_is_told_whatever_its_name() -> None:
     assert unowned.detail == "by-hand is known from history; its marker was removed"
 
 
-def test_job_that_was_deleted_and_one_that_took_its_name_are_two_events() -> None:
+def test_deleted_job_and_another_with_its_name_are_two_drift_items() -> None:
     memory = a_memory(past(APPLIED, 1, R))
     somebodys = seen(APPLIED, description="", job_id="12345678-aaaa")
     assert classes(report(a_stack(APPLIED), somebodys, memory=memory)) == ["unowned", "missing"]
 
 
-def test_manifest_that_is_ahead_is_pending_with_a_history_too() -> None:
+def test_edited_manifest_is_pending_with_a_history() -> None:
     found = report(a_stack(a_job(**OLD)), seen(a_job()), memory=a_memory(past(a_job(), 1, R)))
     assert (classes(found), [item.key for item in found.pending]) == ([], ["a"])
 
 
-def test_store_that_is_away_is_said() -> None:
+def test_unreadable_history_is_a_warning() -> None:
     [warning] = report(a_stack(APPLIED), seen(APPLIED), memory=HistorySnapshot(problem="no route")).warnings
     assert warning.what == "the history could not be read"
 
@@ -254,14 +256,14 @@ def test_edit_on_both_sides_is_drift_and_pending() -> None:
     assert [pending.detail for pending in found.pending] == ["description changed"]
 
 
-def test_edit_that_somebody_made_on_the_job_first_waits_for_nothing() -> None:
+def test_declaration_equal_to_an_outside_edit_is_not_pending() -> None:
     found = report(
         a_stack(a_job(description="edited by hand")), edited(APPLIED), memory=a_memory(past(APPLIED, 1, R))
     )
     assert (classes(found), found.pending) == (["modified"], ())
 
 
-def test_edit_that_the_phase_does_not_allow_is_a_warning_only() -> None:
+def test_edit_not_allowed_in_the_phase_is_a_warning_only() -> None:
     urgent = a_job(description="applied", spec__schedule_policy={"priority": 3})
     found = report(a_stack(urgent), seen(APPLIED), memory=a_memory(past(APPLIED, 1, R)))
     assert (classes(found), found.pending) == ([], ())
@@ -320,7 +322,7 @@ def test_description_with_a_secret_is_compared_by_its_value() -> None:
         (HistorySnapshot(problem="unavailable"), {"phase": "Completed"}, [], 0),
     ],
 )
-def test_what_is_not_declared(
+def test_undeclared_job_is_orphaned_or_pending_by_history(
     entry: DesiredJob | None, memory: HistorySnapshot, job: dict[str, Any], drift: list[str], pending: int
 ) -> None:
     stack = a_stack(OTHER, *([entry] if entry else []))
@@ -329,7 +331,7 @@ def test_what_is_not_declared(
     assert found.complete is ("unknown" not in drift)
 
 
-def test_two_jobs_of_a_removed_entry_wait_once_and_are_a_duplicate() -> None:
+def test_removed_entry_with_two_jobs_is_pending_once_and_a_duplicate() -> None:
     jobs = seen(APPLIED), seen(APPLIED, revision=2)
     found = report(a_stack(OTHER), seen(OTHER), *jobs, memory=a_memory(past(APPLIED, 1, R)))
     assert classes(found) == ["duplicate"]
@@ -360,7 +362,7 @@ UNAVAILABLE = HistorySnapshot(problem="unavailable")
         (a_job(description="applied", **OLD), [seen(APPLIED)], []),
     ],
 )
-def test_what_rests_on_a_history_that_cannot_be_read_is_unknown(
+def test_drift_that_depends_on_an_unreadable_history_is_unknown(
     declared: DesiredJob, jobs: list[ObservedJob], expected: list[str]
 ) -> None:
     found = report(a_stack(declared), *jobs, memory=UNAVAILABLE)
@@ -381,7 +383,9 @@ def test_what_rests_on_a_history_that_cannot_be_read_is_unknown(
         (past(APPLIED, 2, R), ["terminated"]),
     ],
 )
-def test_newer_revision_that_is_gone_counts_as_it_ended(newest: PastRevision, expected: list[str]) -> None:
+def test_deleted_newer_revision_counts_with_its_recorded_end(
+    newest: PastRevision, expected: list[str]
+) -> None:
     found = report(a_stack(APPLIED), seen(APPLIED, phase=F), memory=a_memory(past(APPLIED, 1, F), newest))
     assert classes(found) == expected
     assert [item.job for item in found.drift] == [None] * len(expected)
@@ -404,7 +408,7 @@ EXPECTED = [
 
 @pytest.mark.parametrize("now", [phase.value for phase in Phase])
 @pytest.mark.parametrize("before", [phase.value for phase in Phase])
-def test_step_that_is_not_expected_is_a_warning(before: str, now: str) -> None:
+def test_unexpected_phase_change_is_a_warning(before: str, now: str) -> None:
     memory = a_memory(past(APPLIED, 1, before))
     found = report(a_stack(APPLIED), seen(APPLIED, phase=now, ended_s_ago=60), memory=memory)
     warned = [warning for warning in found.warnings if warning.what == "unexpected phase"]
@@ -412,6 +416,6 @@ def test_step_that_is_not_expected_is_a_warning(before: str, now: str) -> None:
     assert found.has_drifted is (now in ("Failed", "Abnormal", "Terminated")), "a step alone is no drift"
 
 
-def test_unexpected_step_says_what_was_expected() -> None:
+def test_unexpected_phase_change_says_what_was_expected() -> None:
     [warning] = report(a_stack(APPLIED), seen(APPLIED), memory=a_memory(past(APPLIED, 1, DONE))).warnings
     assert warning.why == "a was Completed and is Running; expected next: Creating, Pending"

@@ -257,7 +257,7 @@ def outcome(data: dict[str, Any], situation: PlanContext) -> list[Any] | None:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_situation_is_what_it_is_called(name: str) -> None:
+def test_situation_has_the_action_and_reason_of_its_name(name: str) -> None:
     situation = SITUATIONS[name]
     actions = [(action.action, action.reason) for action in situation.plan.actions]
     assert (situation.action, situation.reason) in actions
@@ -267,7 +267,7 @@ def test_situation_is_what_it_is_called(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_edited_plan_is_invalid_or_stale_or_does_what_it_did(name: str) -> None:
+def test_edited_plan_is_invalid_stale_or_has_the_same_effect(name: str) -> None:
     situation = SITUATIONS[name]
     data = saved(situation)
     was_effect = outcome(data, situation)
@@ -287,7 +287,7 @@ def is_open(said: str) -> bool:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_edited_field_is_invalid_unless_movement_explains_it(name: str) -> None:
+def test_edited_field_is_invalid_unless_an_observation_change_explains_it(name: str) -> None:
     accepted, data, text = [], saved(SITUATIONS[name]), SITUATIONS[name].text
     meant = read(data, "plan.json", VERSION, strict=True)
     for said, edited in edits(data):
@@ -322,7 +322,7 @@ def test_edited_plan_is_shown_or_invalid(name: str) -> None:
         assert render_json(plan, view), said
 
 
-def test_every_reason_has_its_action() -> None:
+def test_every_saved_reason_belongs_to_an_action() -> None:
     fix = "give it a row, or a word in one, in SHAPES of core/saved_plan/checks.py"
     assert set(SHAPES) == set(Action), fix
     saved = {reason for shape in SHAPES.values() for reason in shape.reasons}

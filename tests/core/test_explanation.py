@@ -54,9 +54,7 @@ def one(desired: DesiredJob, **seen_as: Any) -> Explanation:
         (why(a_stack(), seen(a_job())), "absent", Action.TERMINATE),
     ],
 )
-def test_rules_are_told_up_to_the_one_that_decided(
-    explanation: Explanation, rule: str, action: Action
-) -> None:
+def test_rules_are_listed_up_to_the_deciding_one(explanation: Explanation, rule: str, action: Action) -> None:
     names = [one.name for one in RULES]
     assert [one.name for one in explanation.rules] == names[: names.index(rule) + 1]
     assert [one.applies for one in explanation.rules] == [False] * names.index(rule) + [True]
@@ -66,12 +64,12 @@ def test_rules_are_told_up_to_the_one_that_decided(
     )
 
 
-def test_every_reason_of_a_plan_says_what_would_make_it_otherwise() -> None:
+def test_every_reason_says_what_would_change_the_decision() -> None:
     assert OTHERWISE.keys() == set(Reason) - NEVER_SAVED
     assert [reason for reason, texts in OTHERWISE.items() if not texts] == [Reason.DESTROYED]
 
 
-def test_needs_change_what_the_rule_chose() -> None:
+def test_needs_defer_the_action_of_the_deciding_rule() -> None:
     stack = a_stack(a_job("up"), replace(a_job("a"), needs=("up",)))
     found = why(stack, seen(a_job("up")))
     assert (found.rules[-1].name, found.chosen) == ("not-found", Action.CREATE)
@@ -79,7 +77,7 @@ def test_needs_change_what_the_rule_chose() -> None:
     assert "It chose create; `needs` makes it defer." in render_why(found)
 
 
-def test_declaration_is_shown_with_its_place_and_what_is_not_the_default() -> None:
+def test_declaration_is_shown_with_position_and_non_default_fields() -> None:
     job = replace(
         a_job(lifecycle={"on_change": "fail", "max_retries": 3}),
         location=Location("jobs.yaml", 7, 3),
@@ -92,7 +90,7 @@ def test_declaration_is_shown_with_its_place_and_what_is_not_the_default() -> No
     assert (found.lifecycle, found.formerly) == ({"on_change": "fail", "max_retries": 3}, ("old",))
 
 
-def test_revisions_are_shown_newest_first_with_what_they_were_made_of() -> None:
+def test_revisions_are_shown_newest_first_with_their_declarations() -> None:
     old = seen(a_job(**EDITED), phase="Completed", ran_s=HOUR)
     new = seen(a_job(), revision=2)
     found = why(a_stack(a_job()), old, new).observed
@@ -103,13 +101,13 @@ def test_revisions_are_shown_newest_first_with_what_they_were_made_of() -> None:
     assert found[1].ran_s == HOUR
 
 
-def test_drift_of_the_key_is_part_of_it() -> None:
+def test_explanation_includes_the_drift_of_the_key() -> None:
     found = one(a_job(), phase="Failed")
     assert [entry.class_.value for entry in found.drift] == ["failed"]
     assert "failed: " in render_why(found)
 
 
-def test_key_that_could_not_be_read_is_unknown() -> None:
+def test_explanation_of_an_unreadable_key_is_unknown() -> None:
     job = seen(a_job())
     lost = Unreadable(id=job.id, name=job.name, why="a field is missing")
     found = why(a_stack(a_job()), unreadable=(lost,))

@@ -66,7 +66,7 @@ def marker_of(job: ObservedJob) -> Marker:
 
 
 @pytest.mark.parametrize("phase", [C, P, R, *ENDED])
-def test_a_renaming_writes_the_marker_and_nothing_else(phase: Phase) -> None:
+def test_key_rename_changes_only_the_marker(phase: Phase) -> None:
     job = was(phase=phase)
     plan = plan_for(a_stack(renamed()), job)
     assert lines(plan) == [(Action.UPDATE, Reason.MARKER_CHANGED, "old", "old")]
@@ -77,7 +77,7 @@ def test_a_renaming_writes_the_marker_and_nothing_else(phase: Phase) -> None:
     assert [(c.path, c.before, c.after) for c in action.changes] == [("marker.key", "old", "new")]
 
 
-def test_a_job_that_is_being_terminated_is_renamed_once_it_has_ended() -> None:
+def test_terminating_job_is_renamed_after_it_has_ended() -> None:
     assert lines(plan_for(a_stack(renamed()), was(phase=T))) == [
         (Action.KEEP, Reason.TERMINATED_OUTSIDE, "old", "old")
     ]
@@ -87,7 +87,7 @@ def test_a_job_that_is_being_terminated_is_renamed_once_it_has_ended() -> None:
 
 
 @pytest.mark.parametrize("phase", [C, P, R, *ENDED])
-def test_after_the_renaming_nothing_is_left_to_do_with_or_without_formerly(phase: Phase) -> None:
+def test_plan_after_a_key_rename_is_empty_with_or_without_formerly(phase: Phase) -> None:
     jobs = [was(revision=1, phase=TD, stopped=True), was(revision=2, phase=phase)]
     plan = plan_for(a_stack(renamed()), *jobs)
     after = applied(plan, jobs)
@@ -97,7 +97,7 @@ def test_after_the_renaming_nothing_is_left_to_do_with_or_without_formerly(phase
     assert not plan_for(a_stack(a_job("new")), *after).to_execute
 
 
-def test_every_revision_of_the_old_key_is_renamed_its_history_too() -> None:
+def test_every_revision_of_the_old_key_is_renamed() -> None:
     jobs = [was(revision=1, phase=F), was(revision=2, phase=TD, stopped=True), was(revision=3)]
     assert lines(plan_for(a_stack(renamed()), *jobs)) == [
         (Action.UPDATE, Reason.RENAMED, "old", "old"),
@@ -106,7 +106,7 @@ def test_every_revision_of_the_old_key_is_renamed_its_history_too() -> None:
     ]
 
 
-def test_the_flags_and_the_text_of_an_older_revision_stay_as_they_are() -> None:
+def test_key_rename_keeps_flags_and_text_of_an_older_revision() -> None:
     job = was(revision=1, phase=TD, stopped=True, protected=True, text="somebody's words")
     plan = plan_for(a_stack(renamed()), job, was(revision=2))
     [first, _] = plan.actions
@@ -116,14 +116,14 @@ def test_the_flags_and_the_text_of_an_older_revision_stay_as_they_are() -> None:
     assert marker == replace(marker_of(job), key="new", id_part=job.id[:8])
 
 
-def test_a_renaming_updates_what_else_differs_at_the_same_time() -> None:
+def test_key_rename_updates_other_mutable_fields_in_the_same_action() -> None:
     plan = plan_for(a_stack(renamed(description="new text")), was(text="old text"))
     [action] = plan.actions
     assert (action.action, action.reason) == (Action.UPDATE, Reason.MUTABLE_CHANGED)
     assert {change.path for change in action.changes} == {"marker.key", "description"}
 
 
-def test_the_id_part_of_a_renamed_job_is_believed_and_that_of_another_job_is_not() -> None:
+def test_renamed_job_is_owned_by_its_id_part_and_a_copy_is_not() -> None:
     desired = a_job("new")
     job = seen(desired, name="old", job_id="12345678-aaaa", id_part="12345678")
     copy = seen(desired, name="old-copy", job_id="99999999-aaaa", id_part="12345678")
@@ -142,7 +142,7 @@ def test_the_id_part_of_a_renamed_job_is_believed_and_that_of_another_job_is_not
         (DONE, {}, {"changed": OLD}, Reason.IMMUTABLE_CHANGED),
     ],
 )
-def test_what_follows_a_renamed_job_has_the_new_name_and_the_next_number(
+def test_revision_after_a_key_rename_has_the_new_name_and_next_number(
     phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], reason: Reason
 ) -> None:
     jobs = [was(revision=3, phase=phase, **more)]
@@ -152,7 +152,7 @@ def test_what_follows_a_renamed_job_has_the_new_name_and_the_next_number(
     ]
 
 
-def test_retries_are_counted_across_the_renaming() -> None:
+def test_retries_are_counted_across_a_key_rename() -> None:
     desired = renamed(lifecycle={"on_failure": "retry", "max_retries": 1})
     jobs = [was(revision=1, phase=F), was(revision=2, phase=F)]
     assert [(line[0], line[2]) for line in lines(plan_for(a_stack(desired), *jobs))] == [
@@ -161,13 +161,13 @@ def test_retries_are_counted_across_the_renaming() -> None:
     ]
 
 
-def test_a_declaration_that_changed_at_the_same_time_is_an_ordinary_replace() -> None:
+def test_key_rename_with_a_changed_declaration_is_a_replace() -> None:
     assert lines(plan_for(a_stack(renamed(**OLD)), was(revision=2))) == [
         (Action.REPLACE, Reason.IMMUTABLE_CHANGED, "old-r2", "new-r3")
     ]
 
 
-def test_with_create_first_the_marker_follows_before_there_are_two() -> None:
+def test_create_first_renames_the_marker_before_the_new_job_is_created() -> None:
     """Or a crash between the two would leave both keys with revisions of their own."""
     desired = renamed(**OLD, lifecycle={"replace_order": "create_first"})
     plan = plan_for(a_stack(desired), was(revision=2))
@@ -177,7 +177,7 @@ def test_with_create_first_the_marker_follows_before_there_are_two() -> None:
     ]
 
 
-def test_a_further_active_revision_of_the_old_key_is_superseded() -> None:
+def test_second_active_revision_of_the_old_key_is_superseded() -> None:
     plan = plan_for(a_stack(renamed()), was(revision=1, ran_s=9), was(revision=2, ran_s=99))
     assert lines(plan) == [
         (Action.TERMINATE, Reason.SUPERSEDED, "old", None),
@@ -188,7 +188,7 @@ def test_a_further_active_revision_of_the_old_key_is_superseded() -> None:
 # --- several old keys, and both keys with revisions
 
 
-def test_several_old_keys_become_one() -> None:
+def test_several_old_keys_are_renamed_to_one() -> None:
     jobs = [was("older", revision=1, phase=DONE, changed=OLD), was("old", revision=2)]
     assert lines(plan_for(a_stack(renamed("old", "older")), *jobs)) == [
         (Action.UPDATE, Reason.RENAMED, "older", "older"),
@@ -198,14 +198,14 @@ def test_several_old_keys_become_one() -> None:
 
 @pytest.mark.parametrize("old_phase", [R, DONE])
 @pytest.mark.parametrize("new_phase", [R, F])
-def test_two_keys_that_both_own_revisions_are_a_conflict(old_phase: Phase, new_phase: Phase) -> None:
+def test_old_and_new_key_that_both_own_revisions_are_a_conflict(old_phase: Phase, new_phase: Phase) -> None:
     plan = plan_for(a_stack(renamed()), was(phase=old_phase), seen(a_job("new"), phase=new_phase))
     assert [(a.action, a.reason) for a in plan.actions] == [(Action.CONFLICT, Reason.RENAME_CLASH)]
     assert "old" in plan.actions[0].detail
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
-def test_a_renaming_under_way_is_no_conflict(done: int) -> None:
+def test_partial_key_rename_is_continued_without_conflict(done: int) -> None:
     """A crash between two updates of markers: the next plan goes on where it ended."""
     jobs = [was(revision=1, phase=F), was(revision=2, phase=DONE, changed=OLD), was(revision=3)]
     plan = plan_for(a_stack(renamed()), *jobs)
@@ -214,7 +214,7 @@ def test_a_renaming_under_way_is_no_conflict(done: int) -> None:
     assert lines(again) == lines(plan)[done:]
 
 
-def test_a_renaming_whose_next_job_was_created_already_is_no_conflict() -> None:
+def test_key_rename_with_the_next_revision_already_created_is_no_conflict() -> None:
     """A crash after the create of a retry: what is left of the old key's history follows."""
     desired = renamed(lifecycle={"on_failure": "retry"})
     jobs = [was(revision=1, phase=F)]
@@ -227,25 +227,25 @@ def test_a_renaming_whose_next_job_was_created_already_is_no_conflict() -> None:
 # --- what is not there, or not wanted
 
 
-def test_without_anything_of_the_old_key_the_new_one_is_created() -> None:
+def test_new_key_is_created_when_the_old_key_has_no_job() -> None:
     assert lines(plan_for(a_stack(renamed()))) == [(Action.CREATE, Reason.NOT_FOUND, None, "new")]
 
 
-def test_the_old_key_is_not_terminated_as_absent() -> None:
+def test_old_key_of_a_rename_is_not_terminated_as_undeclared() -> None:
     plan = plan_for(a_stack(renamed(), a_job("b")), was(), seen(a_job("b")))
     assert Action.TERMINATE not in {action.action for action in plan.actions}
     assert {action.key for action in plan.actions} == {"new", "b"}
 
 
 @pytest.mark.parametrize("phase", [R, P])
-def test_state_absent_ends_the_run_of_the_old_key(phase: Phase) -> None:
+def test_state_absent_terminates_the_job_of_the_old_key(phase: Phase) -> None:
     gone = replace(absent("new"), formerly=("old",))
     plan = plan_for(a_stack(gone), was(phase=phase))
     assert lines(plan) == [(Action.TERMINATE, Reason.STATE_ABSENT, "old", None)]
     assert plan.actions[0].formerly == "old"
 
 
-def test_destroy_ends_the_run_of_the_old_key() -> None:
+def test_destroy_terminates_the_job_of_the_old_key() -> None:
     stack = a_stack(renamed(), a_job("b"))
     plan = destroy(stack, was(), seen(a_job("b")))
     assert lines(plan) == [
@@ -256,7 +256,7 @@ def test_destroy_ends_the_run_of_the_old_key() -> None:
 
 @pytest.mark.parametrize("how", ["declared", "marked"])
 @pytest.mark.parametrize("what", ["state: absent", "destroy", "a change"])
-def test_a_protected_run_is_blocked_under_its_new_key_too(how: str, what: str) -> None:
+def test_protected_job_stays_protected_under_its_new_key(how: str, what: str) -> None:
     protect = True if how == "declared" else None
     job = was(protected=how == "marked")
     if what == "state: absent":
@@ -272,7 +272,7 @@ def test_a_protected_run_is_blocked_under_its_new_key_too(how: str, what: str) -
     assert not any(action.traits.stops_a_job for action in plan.actions)
 
 
-def test_a_protection_that_is_released_takes_the_new_key_with_it() -> None:
+def test_removal_of_protection_writes_the_new_key_into_the_marker() -> None:
     job = was(protected=True)
     plan = plan_for(a_stack(replace(absent("new", protect=False), formerly=("old",))), job)
     assert lines(plan) == [(Action.UPDATE, Reason.PROTECTION_RELEASED, "old", "old")]
@@ -283,7 +283,7 @@ def test_a_protection_that_is_released_takes_the_new_key_with_it() -> None:
 # --- views
 
 
-def test_only_the_new_key_is_enough_to_rename() -> None:
+def test_view_of_the_new_key_alone_renames() -> None:
     whole = {"new": renamed(), "b": a_job("b")}
     stack = narrow(replace(a_stack(*whole.values()), whole=whole), ["new"], ["old", "b"])
     assert lines(plan_for(stack, was(), seen(a_job("b")))) == [
@@ -291,19 +291,19 @@ def test_only_the_new_key_is_enough_to_rename() -> None:
     ]
 
 
-def test_only_another_key_leaves_the_renaming_alone() -> None:
+def test_view_of_another_key_alone_does_not_rename() -> None:
     whole = {"new": renamed(), "b": a_job("b")}
     stack = narrow(replace(a_stack(*whole.values()), whole=whole), ["b"], ["old", "b"])
     assert lines(plan_for(stack, was(), seen(a_job("b")))) == [(Action.KEEP, Reason.UNCHANGED, "b", "b")]
 
 
 @pytest.mark.parametrize("is_partial", [True, False])
-def test_an_old_key_whose_new_one_is_out_of_view_is_not_terminated(is_partial: bool) -> None:
+def test_old_key_is_not_terminated_when_the_new_one_is_out_of_view(is_partial: bool) -> None:
     stack = replace(a_stack(a_job("b"), is_partial=is_partial), whole={"new": renamed(), "b": a_job("b")})
     assert lines(plan_for(stack, was(), seen(a_job("b")))) == [(Action.KEEP, Reason.UNCHANGED, "b", "b")]
 
 
-def test_an_unreadable_job_of_the_old_key_makes_the_new_one_unknown() -> None:
+def test_unreadable_job_of_the_old_key_makes_the_new_key_unknown() -> None:
     from reconciler.core.observed.job import Unreadable
 
     plan = plan_for(a_stack(renamed()), unreadable=(Unreadable("status is missing", name="old"),))
@@ -322,37 +322,37 @@ def drift_classes(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-def test_a_renaming_that_waits_to_be_applied_is_no_drift(remembers: bool) -> None:
+def test_key_rename_not_yet_applied_is_no_drift(remembers: bool) -> None:
     of_old = replace(a_job("new"), key="old")
     memory = a_memory(past(of_old, 1, R)) if remembers else NO_HISTORY
     assert drift_classes(a_stack(renamed()), was(), memory=memory) == []
 
 
-def test_what_failed_under_the_old_key_is_drift_of_the_new_one() -> None:
+def test_failed_job_of_the_old_key_is_drift_of_the_new_key() -> None:
     assert drift_classes(a_stack(renamed()), was(phase=F)) == ["failed"]
 
 
-def test_a_renamed_run_that_somebody_edited_is_modified() -> None:
+def test_edited_job_of_the_old_key_is_modified() -> None:
     assert drift_classes(a_stack(renamed()), was(text="edited by hand")) == ["modified"]
 
 
 # --- with the history store
 
 
-def test_what_completed_under_the_old_key_and_aged_out_stays_finished() -> None:
+def test_aged_out_completed_job_of_the_old_key_is_kept() -> None:
     of_old = replace(a_job("new"), key="old")
     plan = plan_for(a_stack(renamed()), memory=a_memory(past(of_old, 2)))
     assert lines(plan) == [(Action.KEEP, Reason.AGED_OUT, None, "old-r2")]
 
 
-def test_the_next_number_counts_past_what_the_old_key_had() -> None:
+def test_next_revision_number_follows_those_of_the_old_key() -> None:
     of_old = replace(a_job("new", **OLD), key="old")
     plan = plan_for(a_stack(renamed()), memory=a_memory(past(of_old, 4, F)))
     assert lines(plan) == [(Action.CREATE, Reason.IMMUTABLE_CHANGED, None, "new-r5")]
 
 
 @pytest.mark.parametrize("key", ["old", "new"])
-def test_a_wiped_marker_of_a_renamed_job_is_restored_under_the_new_key(key: str) -> None:
+def test_wiped_marker_of_a_renamed_job_is_restored_with_the_new_key(key: str) -> None:
     of_key = replace(a_job("new"), key=key)
     job = was(description="mine now")
     plan = plan_for(a_stack(renamed()), job, memory=a_memory(past(of_key, 1, R, job=job)))
@@ -360,7 +360,7 @@ def test_a_wiped_marker_of_a_renamed_job_is_restored_under_the_new_key(key: str)
     assert marker_of(applied(plan, [job])[0]).key == "new"
 
 
-def test_an_old_name_that_is_used_again_begins_anew() -> None:
+def test_reused_old_key_has_no_history_of_the_renamed_job() -> None:
     """The store knows the job under both keys, and it is the new one's: `old` has never completed."""
     of_old, of_new = replace(a_job("new"), key="old"), a_job("new")
     job = seen(of_new, name="old", id_part="12345678", job_id="12345678-aaaa", phase=DONE)
@@ -375,7 +375,7 @@ def test_an_old_name_that_is_used_again_begins_anew() -> None:
     ]
 
 
-def test_old_name_that_is_used_again_without_a_history_is_created_behind_the_renamed_job() -> None:
+def test_reused_old_key_without_history_is_created_after_the_renamed_job() -> None:
     of_new = a_job("new")
     job = seen(of_new, name="old", id_part="12345678", job_id="12345678-aaaa")
     plan = plan_for(a_stack(of_new, a_job("old")), job)
@@ -402,7 +402,7 @@ def hints(plan: Plan) -> list[tuple[str | None, str | None]]:
 
 
 @pytest.mark.parametrize("phase", [C, P, R, DONE])
-def test_new_key_declared_as_the_job_of_a_key_that_is_gone_is_hinted_at(phase: Phase) -> None:
+def test_new_key_with_the_declaration_of_a_removed_key_gets_a_rename_hint(phase: Phase) -> None:
     plan = plan_for(a_stack(a_job("new")), was(phase=phase))
     assert hints(plan) == [("new", "add `formerly: old` to new to keep its job")]
     assert hints(plan_for(a_stack(renamed()), was(phase=phase))) == []
@@ -422,15 +422,15 @@ def test_new_key_declared_as_the_job_of_a_key_that_is_gone_is_hinted_at(phase: P
     ],
     ids=["edited", "failed", "ending", "declared", "absent", "renamed", "foreign", "not wanted"],
 )
-def test_what_is_no_renaming_is_not_hinted_at(stack: Stack, job: ObservedJob) -> None:
+def test_unlikely_rename_gets_no_hint(stack: Stack, job: ObservedJob) -> None:
     assert hints(plan_for(stack, job)) == []
 
 
-def test_key_that_has_a_job_of_its_own_is_not_new() -> None:
+def test_key_with_a_job_of_its_own_gets_no_rename_hint() -> None:
     assert hints(plan_for(a_stack(a_job("new")), was(), seen(a_job("new"), phase=F))) == []
 
 
-def test_each_key_that_is_gone_is_proposed_once() -> None:
+def test_removed_key_is_proposed_for_one_rename_only() -> None:
     new = a_stack(*(a_job(f"new-{n}") for n in range(3)))
     plan = plan_for(new, *(was(f"old-{n}") for n in range(2)))
     assert [key for key, _ in hints(plan)] == ["new-0", "new-1"]
@@ -443,12 +443,12 @@ def test_members_of_a_renamed_sweep_get_one_hint() -> None:
     assert hints(plan_for(a_stack(*members), *jobs)) == [("new-0", fix)]
 
 
-def test_job_of_an_older_version_is_compared_by_its_own_digest() -> None:
+def test_rename_hint_compares_a_job_of_an_older_version_by_its_own_digest() -> None:
     job = seen(made_by_0_1_0(replace(a_job("new"), key="old")))
     assert [key for key, _ in hints(plan_for(a_stack(a_job("new")), job))] == ["new"]
 
 
-def test_renaming_after_a_long_run_is_refused_and_the_hint_says_formerly() -> None:
+def test_undeclared_rename_of_a_long_running_job_is_refused_with_a_hint() -> None:
     job = was(ran_s=30 * HOUR)
     plan = plan_for(a_stack(a_job("new")), job)
     assert lines(plan) == [

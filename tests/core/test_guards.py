@@ -70,7 +70,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("guard", CASES)
-def test_guard_refuses_names_itself_and_passes_where_it_is_allowed(guard: Guard) -> None:
+def test_guard_refuses_by_name_and_passes_when_allowed(guard: Guard) -> None:
     case = CASES[guard]
     plan = case.plan()
     [refusal] = plan.refusals
@@ -84,7 +84,7 @@ def test_guard_refuses_names_itself_and_passes_where_it_is_allowed(guard: Guard)
     assert case.plan(force=True).applyable
 
 
-def test_several_guards_are_each_named() -> None:
+def test_refusals_of_several_guards_name_each_guard() -> None:
     jobs = [seen(a_job(f"end-{n}"), ran_s=HOUR, node_count=9) for n in range(5)]
     refusals = plan_for(a_stack(), *jobs).refusals
     named = [str(refusal.fix).partition("--allow ")[2].split(",")[0].split(" ")[0] for refusal in refusals]
@@ -114,13 +114,13 @@ def test_terminations_are_refused_from_5_jobs_and_30_percent(
     assert bool(ending(stopping, active).plan().refusals) is is_refused
 
 
-def test_terminations_have_the_limits_of_the_stack() -> None:
+def test_terminations_are_refused_by_the_limits_of_the_stack() -> None:
     assert ending(1, 100, terminations=1, terminations_percent=0).plan().refusals
     assert not ending(50, 100, terminations=60).plan().refusals
     assert not ending(50, 100, terminations_percent=51).plan().refusals
 
 
-def test_replacing_counts_like_terminating() -> None:
+def test_replacements_count_as_terminations() -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
     assert plan_for(stack, *(seen(a_job(str(n), **OLD)) for n in range(5))).refusals
 
@@ -144,7 +144,7 @@ def test_ended_jobs_are_not_counted_among_the_active_ones() -> None:
         (losing(100, lifecycle={"on_change": "replace"}), False),
     ],
 )
-def test_lost_work_is_refused_over_the_limit_unless_it_is_asked_for(case: Case, is_refused: bool) -> None:
+def test_lost_work_over_the_limit_is_refused_unless_requested(case: Case, is_refused: bool) -> None:
     plan = case.plan()
     assert [action.action for action in plan.actions] == [Action.REPLACE]
     assert bool(plan.refusals) is is_refused
@@ -167,7 +167,7 @@ LOSS: dict[str, Any] = {"ran_s": 10 * HOUR, "node_count": 3}
         ),
     ],
 )
-def test_lost_work_of_a_terminate_is_asked_for_by_state_absent_only(
+def test_lost_work_of_a_terminate_is_allowed_only_by_state_absent(
     entries: list[DesiredJob], jobs: list[ObservedJob], reason: Reason, is_refused: bool
 ) -> None:
     plan = plan_for(a_stack(a_job("other"), *entries), *jobs)
@@ -177,7 +177,7 @@ def test_lost_work_of_a_terminate_is_asked_for_by_state_absent_only(
     assert bool(plan.refusals) is is_refused
 
 
-def test_lost_work_is_a_sum_and_one_key_may_be_left_out_of_it() -> None:
+def test_lost_work_is_summed_without_the_allowed_keys() -> None:
     jobs = [seen(a_job(key), ran_s=HOUR, node_count=nodes) for key, nodes in (("x", 10), ("y", 15))]
     stack = a_stack(a_job("other"))
     [refusal] = plan_for(stack, *jobs).refusals
@@ -186,7 +186,7 @@ def test_lost_work_is_a_sum_and_one_key_may_be_left_out_of_it() -> None:
     assert plan_for(stack, *jobs, allow=("lost-work=other",)).refusals
 
 
-def test_every_stop_shows_what_it_discards_and_the_plan_the_sum() -> None:
+def test_discarded_work_is_shown_per_action_and_in_total() -> None:
     jobs = [
         seen(a_job("a"), ran_s=30 * HOUR, node_count=8),
         seen(a_job("b"), ran_s=HOUR, node_count=2),
@@ -211,7 +211,7 @@ def test_every_stop_shows_what_it_discards_and_the_plan_the_sum() -> None:
         ((0.5,) * 5, Action.REPLACE, "changed; discards 20.0 node-hours of work"),
     ],
 )
-def test_same_change_on_many_jobs_says_what_all_of_them_lose(
+def test_same_change_on_many_jobs_states_their_total_loss(
     hours: tuple[float, ...], action: Action, said: str
 ) -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
@@ -250,7 +250,7 @@ def test_reruns_are_counted_in_the_refusal_and_in_the_last_line() -> None:
     assert plan.last_line.endswith("1 to keep. 6 of them run finished work again.")
 
 
-def test_creates_of_what_failed_or_is_new_are_no_reruns() -> None:
+def test_creates_of_failed_or_new_jobs_are_no_reruns() -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(12)))
     failed = [seen(a_job(str(n), **OLD), phase="Failed") for n in range(6)]
     plan = plan_for(stack, *failed)
@@ -258,7 +258,7 @@ def test_creates_of_what_failed_or_is_new_are_no_reruns() -> None:
     assert not plan.refusals
 
 
-def test_finished_work_that_only_the_history_knows_counts_as_rerun() -> None:
+def test_create_after_an_aged_out_completed_job_counts_as_rerun() -> None:
     keys = [str(n) for n in range(5)]
     stack = a_stack(*map(a_job, keys), a_job("other"))
     known = a_memory(*(past(a_job(key, **OLD)) for key in keys))
@@ -269,7 +269,7 @@ def test_finished_work_that_only_the_history_knows_counts_as_rerun() -> None:
 # --- an empty manifest
 
 
-def test_manifest_without_any_job_is_refused_unless_it_is_meant() -> None:
+def test_manifest_without_jobs_is_refused_unless_allowed() -> None:
     assert plan_for(a_stack(), seen(a_job()), allow=("empty",)).applyable
     assert not plan_for(a_stack(absent()), seen(a_job())).refusals
 
@@ -287,13 +287,13 @@ def test_manifest_without_any_job_is_refused_unless_it_is_meant() -> None:
         (["terminations=a"], "lost-work=KEY"),
     ],
 )
-def test_what_names_no_guard_is_refused(words: list[str], said: str) -> None:
+def test_unknown_guard_name_is_refused(words: list[str], said: str) -> None:
     with pytest.raises(ValueError, match="lost-work") as error:
         Allowances.of(words)
     assert said in str(error.value)
 
 
-def test_what_is_allowed_reads_back_as_it_was() -> None:
+def test_allowances_round_trip_through_their_words() -> None:
     for allowances in (Allowances.of(["lost-work=b", "reruns"], allow_empty=True), Allowances.of(force=True)):
         assert Allowances.of(allowances.words) == allowances
 
@@ -326,7 +326,7 @@ RELEASED: dict[str, Any] = {"protect": False}
         (a_job(lifecycle=RELEASED), [seen(a_job(**OLD), protected=True)], Action.BLOCKED),
     ],
 )
-def test_protected_job_is_never_ended(
+def test_protected_job_is_never_terminated(
     entry: DesiredJob | None, jobs: list[ObservedJob], expected: Action
 ) -> None:
     stack = a_stack(a_job("other"), *([entry] if entry else []))
@@ -341,7 +341,7 @@ def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
     return action.before is not None and action.before.id == job.id
 
 
-def test_destroy_is_exempt_and_spares_what_is_protected() -> None:
+def test_destroy_is_exempt_from_guards_and_keeps_protected_jobs() -> None:
     from reconciler.core.observed.job import Observation
     from reconciler.core.observed.ownership import sort_by_key
     from reconciler.core.planning.action_builder import PlanContext

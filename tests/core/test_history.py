@@ -21,7 +21,7 @@ def a_memory(*revisions: PastRevision) -> HistorySnapshot:
     return HistorySnapshot(by_key)
 
 
-def test_newest_began_last_and_what_nobody_looked_at_began_just_now() -> None:
+def test_newest_revisions_are_sorted_by_creation_with_unknown_ones_first() -> None:
     memory = a_memory(
         a_revision(1, created_at_s=NOW),
         a_revision(2, created_at_s=None),
@@ -31,7 +31,7 @@ def test_newest_began_last_and_what_nobody_looked_at_began_just_now() -> None:
     assert len(newest_revisions(memory, 9)) == 3
 
 
-def test_what_needs_a_new_job_is_told_from_what_does_not() -> None:
+def test_changes_of_a_declaration_say_which_force_a_new_job() -> None:
     before = Declared({"algorithm": {"parameters": {"lr": {"value": "1"}}}}, {}, "one", protect=False)
     after = Declared(
         {"algorithm": {"parameters": {"lr": {"value": "2"}}}},

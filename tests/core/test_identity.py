@@ -39,13 +39,13 @@ MARKERS = st.builds(
 
 
 @given(KEYS, st.integers(1, 9999))
-def test_remote_name_reads_back(key: str, revision: int) -> None:
+def test_remote_name_round_trips(key: str, revision: int) -> None:
     assert parse_remote_name(remote_name(key, revision)) == (key, revision)
     assert len(remote_name(key, revision)) <= 64
 
 
 @given(st.text(max_size=80), MARKERS)
-def test_marker_reads_back_behind_any_text(text: str, marker: Marker) -> None:
+def test_marker_after_any_text_round_trips(text: str, marker: Marker) -> None:
     read = parse_description(str(Description(text, marker)))
     assert read.marker == marker
     assert read.text == text
@@ -63,7 +63,7 @@ def test_description_always_has_room_for_the_widest_marker(marker: Marker) -> No
     assert len(str(Description("x" * room, marker))) <= MAX_DESCRIPTION
 
 
-def test_example_of_the_contract() -> None:
+def test_documented_marker_is_parsed_and_written() -> None:
     read = parse_description("ResNet-50, nightly reconciler.vision.resnet50.r2.a3f9a2c1b7d4e")
     assert read.text == "ResNet-50, nightly"
     assert read.marker == Marker("vision", "resnet50", 2, "a3f9a2c1b7d4e")
@@ -83,7 +83,7 @@ def test_example_of_the_contract() -> None:
         "reconciler.vision.resnet50.r2.A3F9A2C1B7D4E",
     ],
 )
-def test_what_is_no_marker(description: str) -> None:
+def test_text_that_is_not_exactly_a_marker_is_not_parsed_as_one(description: str) -> None:
     assert parse_description(description).marker is None
 
 
@@ -97,7 +97,7 @@ def test_what_is_no_marker(description: str) -> None:
         ("anything", "99992222-x", "11112222", False),
     ],
 )
-def test_marker_is_believed_on_its_own_job_only(
+def test_marker_counts_only_on_its_own_job(
     name: str, job_id: str, id_part: str | None, is_believed: bool
 ) -> None:
     marker = Marker("vision", "a", 1, "a" + "0" * 12, id_part=id_part)
@@ -105,27 +105,27 @@ def test_marker_is_believed_on_its_own_job_only(
 
 
 @pytest.mark.parametrize("key", ["a", "A-b_C9", "x" * 58, "r2", "a-r", "a-r2x", "-", "r-2"])
-def test_keys(key: str) -> None:
+def test_valid_key_is_accepted(key: str) -> None:
     assert key_problem(key) is None
 
 
 @pytest.mark.parametrize("key", ["", "x" * 59, "a b", "a.b", "é", "a-r2", "a-R10", "a-r02", "a-r٣", "a\n"])
-def test_what_is_no_key(key: str) -> None:
+def test_invalid_key_is_refused(key: str) -> None:
     assert key_problem(key)
 
 
 @pytest.mark.parametrize("stack", ["a", "vision", "a-b-0", "x" * 32])
-def test_stacks(stack: str) -> None:
+def test_valid_stack_name_is_accepted(stack: str) -> None:
     assert stack_problem(stack) is None
 
 
 @pytest.mark.parametrize("stack", ["", "Vision", "-a", "a-", "a_b", "x" * 33, "a.b"])
-def test_what_is_no_stack(stack: str) -> None:
+def test_invalid_stack_name_is_refused(stack: str) -> None:
     assert stack_problem(stack)
 
 
 @pytest.mark.parametrize(
     ("name", "read"), [("a-r1", ("a-r1", 1)), ("a-r02", ("a-r02", 1)), ("a-r2", ("a", 2))]
 )
-def test_names_that_we_never_write_are_keys_of_their_own(name: str, read: tuple[str, int]) -> None:
+def test_remote_name_with_noncanonical_revision_is_read_as_a_key(name: str, read: tuple[str, int]) -> None:
     assert parse_remote_name(name) == read

@@ -41,7 +41,7 @@ def differences(entry: ManifestEntry) -> tuple[Change, ...]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
-def test_entry_of_a_job_differs_in_no_field(field: Field, form: str) -> None:
+def test_exported_entry_has_no_difference_to_its_job(field: Field, form: str) -> None:
     for value in (field.value, field.other):
         job = declared(field.base, {field: value})
         if is_accepted(job):
@@ -62,7 +62,7 @@ OTHERWISE = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: f"{field.base}: {field.path}")
-def test_new_job_made_of_an_entry_is_reported_as_the_old_one(field: Field, form: str) -> None:
+def test_job_created_from_an_exported_entry_is_reported_like_the_original(field: Field, form: str) -> None:
     for value in (field.value, field.other):
         job = declared(field.base, {field: value})
         if not is_accepted(job):
@@ -80,7 +80,7 @@ def exported(**changed: Any) -> dict[str, Any]:
     return manifest_entry(reported(a_job(**changed)), stack="vision").written()
 
 
-def test_entry_has_the_sugar_of_a_manifest_and_nothing_that_only_the_service_sets() -> None:
+def test_exported_entry_has_manifest_shorthand_and_no_service_fields() -> None:
     entry = exported(
         description="ResNet",
         algorithm__parameters=[
@@ -115,7 +115,7 @@ def test_entry_has_the_sugar_of_a_manifest_and_nothing_that_only_the_service_set
     }
 
 
-def test_values_in_another_type_are_those_that_a_manifest_wants() -> None:
+def test_values_of_another_type_are_converted_to_manifest_types() -> None:
     spec = {
         "resource": {"flavor_id": "f", "node_count": "2"},
         "auto_stop": {"time_unit": "HOURS", "duration": 3.0},
@@ -144,13 +144,13 @@ def test_values_in_another_type_are_those_that_a_manifest_wants() -> None:
         ("", "job"),
     ],
 )
-def test_key_is_the_name_made_legal(name: str, key: str) -> None:
+def test_exported_key_is_the_job_name_made_valid(name: str, key: str) -> None:
     job = ObservedJob(id="1", name=name, description="", phase_text="Running")
     assert job_key(job) == key
     assert key_problem(key) is None
 
 
-def test_key_of_an_owned_job_is_that_of_its_marker() -> None:
+def test_exported_key_of_an_owned_job_comes_from_its_marker() -> None:
     assert job_key(seen(key="resnet", revision=2)) == "resnet"
 
 
@@ -186,7 +186,9 @@ SHA = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
         ({"algorithm__environments": {"COMMIT": SHA}}, "environments.COMMIT", SHA, None),
     ],
 )
-def test_secret_is_a_variable(changed: Mapping[str, Any], path: str, written: str, value: str | None) -> None:
+def test_secret_is_exported_as_a_variable(
+    changed: Mapping[str, Any], path: str, written: str, value: str | None
+) -> None:
     variables = SecretVariables()
     job = reported(a_job(**changed))
     entry = manifest_entry(job, stack="vision", variables=variables, is_secret=lambda text: text == "known")
@@ -202,7 +204,7 @@ def test_secret_is_a_variable(changed: Mapping[str, Any], path: str, written: st
     assert differences(entry) == ()
 
 
-def test_same_secret_has_one_variable_and_another_one_of_that_name_its_own() -> None:
+def test_equal_secrets_share_a_variable_and_different_ones_do_not() -> None:
     variables = SecretVariables(taken=["wandb_key"])
     for key, value in (("a", "one"), ("b", "one"), ("b", "two"), ("c", "three"), ("c", "four")):
         job = reported(a_job(key, algorithm__environments={"HF_TOKEN": value, "WANDB_KEY": "w"}))
@@ -216,7 +218,7 @@ def test_same_secret_has_one_variable_and_another_one_of_that_name_its_own() -> 
     }
 
 
-def test_no_secret_of_a_job_is_in_what_is_written() -> None:
+def test_exported_entry_has_no_secret_of_the_job() -> None:
     entry = exported(
         description=f"uses {TOKEN}",
         algorithm__parameters={"password": "hunter2", "url": "redis://:hunter2@host/"},
@@ -231,7 +233,7 @@ def test_no_secret_of_a_job_is_in_what_is_written() -> None:
 BODY: dict[str, Any] = {"algorithm": {"id": "a"}, "spec": {"resource": {"flavor_id": "f"}}}
 
 
-def test_description_is_without_marker_and_says_what_it_lost() -> None:
+def test_exported_description_has_no_marker_and_a_note_on_what_was_lost() -> None:
     plain = manifest_entry(seen(text="ResNet, nightly", body=BODY), stack="vision")
     assert (plain.tree["description"], plain.omissions) == ("ResNet, nightly", ())
     secret = manifest_entry(seen(text=f"token {TOKEN}", body=BODY), stack="vision")
@@ -242,7 +244,7 @@ def test_description_is_without_marker_and_says_what_it_lost() -> None:
     assert [one.path for one in long.omissions] == ["description"]
 
 
-def test_literal_dollar_brace_is_escaped() -> None:
+def test_literal_dollar_brace_is_escaped_in_the_exported_entry() -> None:
     assert exported(algorithm__parameters={"a": "${x}"})["algorithm"]["parameters"] == {"a": "$${x}"}
 
 
@@ -252,7 +254,7 @@ def test_fields_that_the_service_does_not_report_are_named() -> None:
     assert {"annotations", "spec.retention", "spec.reserved_time"} <= set(entry.unreported)
 
 
-def test_job_of_tasks_has_no_spec_of_its_own() -> None:
+def test_exported_job_of_tasks_has_no_spec() -> None:
     body = {"kind": "hetero_job", "tasks": [{"role": "a", "task_resource": {"node_count": 1}}],
             "spec": {"resource": {"flavor_id": "f"}}}  # fmt: skip
     entry = manifest_entry(seen(body=body), stack="vision")
@@ -274,7 +276,7 @@ VOLUMES = [{"obs": {"local_path": "/a"}, "pfs": {"local_path": "/b"}}]
         ({"local_code_dir": "/root/x"}, {}, {"algorithm": {"local_code_dir": "/root/x"}}),
     ],
 )
-def test_field_that_the_models_refuse_is_raw(
+def test_field_refused_by_the_models_is_exported_as_raw(
     algorithm: dict[str, Any], spec: dict[str, Any], raw: dict[str, Any]
 ) -> None:
     body = {"algorithm": {"id": "a", **algorithm}, "spec": {**POOLED, **spec}}
@@ -298,6 +300,6 @@ def test_field_that_the_models_refuse_is_raw(
         ),
     ],
 )
-def test_job_that_no_manifest_can_hold_is_refused_with_the_reason(body: dict[str, Any], why: str) -> None:
+def test_job_not_expressible_in_a_manifest_is_refused_with_a_reason(body: dict[str, Any], why: str) -> None:
     with pytest.raises(NotDeclarable, match=why):
         manifest_entry(seen(body=body), stack="vision", is_secret=lambda text: text == "known")

@@ -99,12 +99,12 @@ def test_hint_names_a_command_that_exists() -> None:
 
 
 @pytest.mark.parametrize("path", ["marker.key", "lifecycle.protect"])
-def test_what_is_ours_is_never_hidden(path: str) -> None:
+def test_own_fields_are_never_masked(path: str) -> None:
     change = Change(path=path, before="api-token", after="b")
     assert mask((change,)) == (change,)
 
 
-def test_lists_and_what_is_below_them_are_hidden_item_by_item() -> None:
+def test_lists_are_masked_item_by_item() -> None:
     before = [{"exec": {"command": ["curl", f"https://u:{RANDOM}@host"]}}]
     [hidden] = mask((Change(path="spec.custom_metrics", before=before),))
     assert hidden.before == [{"exec": {"command": ["curl", LOOKS_SECRET]}}]
@@ -117,22 +117,22 @@ SECRET: dict[str, Any] = {"algorithm__environments": {"NOTE": SecretText("open",
 OPEN: dict[str, Any] = {"algorithm__environments": {"NOTE": RANDOM, "HF_TOKEN": "plain"}}
 
 
-def test_value_that_any_recorded_revision_declared_sensitive_is_hidden() -> None:
+def test_value_declared_sensitive_in_any_recorded_revision_is_masked() -> None:
     found = removed(environments(NOTE="open", OTHER="1"), SECRET)
     assert found[ENVIRONMENTS] == ({"NOTE": REDACTED, "OTHER": "1"}, True)
 
 
-def test_value_that_a_record_declares_openly_is_shown_whatever_it_looks_like() -> None:
+def test_value_recorded_as_not_sensitive_is_shown_whatever_it_looks_like() -> None:
     found = removed(environments(NOTE=RANDOM, HF_TOKEN="plain"), OPEN)
     assert found[ENVIRONMENTS] == ({"NOTE": RANDOM, "HF_TOKEN": "plain"}, False)
 
 
-def test_of_two_records_the_one_that_calls_it_sensitive_counts() -> None:
+def test_value_sensitive_in_one_of_two_records_is_masked() -> None:
     found = removed(environments(NOTE=RANDOM), OPEN, SECRET)
     assert found[ENVIRONMENTS] == ({"NOTE": REDACTED}, True)
 
 
-def test_what_no_record_holds_goes_by_its_look() -> None:
+def test_value_without_a_record_is_masked_if_it_looks_like_a_secret() -> None:
     found = removed(environments(HF_TOKEN="another"), OPEN)
     assert found[ENVIRONMENTS] == ({"HF_TOKEN": LOOKS_SECRET}, True)
 
@@ -143,7 +143,7 @@ def test_name_of_a_secret_in_a_record_is_shown() -> None:
     assert mask((change,), [declared]) == (change,)
 
 
-def test_newest_revision_whose_record_is_at_hand_is_compared_with_it() -> None:
+def test_change_is_masked_by_the_record_of_the_newest_revision() -> None:
     job = a_job(**OPEN)
     plan = plan_for(a_stack(a_job()), seen(job), memory=a_memory(past(job, 1, Phase.RUNNING)))
     [change] = plan.actions[0].changes

@@ -71,7 +71,7 @@ def decisions(stack: Stack, *jobs: ObservedJob, **more: Any) -> dict[str, tuple[
         ({"on_change": "keep", "rerun": "again"}, {"phase": DONE}, STARTS),
     ],
 )
-def test_one_upstream(
+def test_downstream_job_starts_waits_or_fails_by_its_upstream(
     lifecycle: Mapping[str, Any], upstream: Mapping[str, Any] | None, expected: tuple[Action, Reason]
 ) -> None:
     declared = a_job("up", lifecycle=lifecycle)
@@ -79,19 +79,19 @@ def test_one_upstream(
     assert decisions(a_stack(declared, needing()), *jobs)["down"] == expected
 
 
-def test_upstream_that_stopped_itself_has_not_completed() -> None:
+def test_upstream_ended_by_auto_stop_counts_as_failed() -> None:
     stopping = a_job("up", spec__auto_stop={"time_unit": "HOURS", "duration": 1})
     found = decisions(a_stack(stopping, needing()), seen(stopping, phase=TD, ran_s=HOUR))
     assert found == {"up": (Action.KEEP, Reason.AUTO_STOPPED), "down": FAILED}
 
 
 @pytest.mark.parametrize("phase", [R, DONE])
-def test_upstream_that_is_to_be_absent_has_failed(phase: Phase) -> None:
+def test_upstream_declared_absent_counts_as_failed(phase: Phase) -> None:
     stack = a_stack(absent("up"), needing())
     assert by_key(plan_for(stack, seen(UP, phase=phase)))["down"].reason is Reason.NEEDS_FAILED
 
 
-def test_upstream_that_could_not_be_read_is_waited_for() -> None:
+def test_unreadable_upstream_is_waited_for() -> None:
     stack = a_stack(UP, needing())
     lost = (Unreadable("status is missing", name="up"),)
     found = decisions(stack, seen(a_job("down", **OLD), phase=DONE), unreadable=lost)
@@ -115,14 +115,14 @@ def test_upstream_in_conflict_or_blocked_is_waited_for() -> None:
     ],
     ids=["released", "marker behind", "renamed"],
 )
-def test_upstream_that_completed_and_is_only_written_on_is_settled(upstream: ObservedJob) -> None:
+def test_completed_upstream_with_a_pending_update_counts_as_completed(upstream: ObservedJob) -> None:
     declared = replace(a_job("up", lifecycle={"protect": False}), formerly=("was-up",))
     found = decisions(a_stack(declared, needing()), upstream)
     assert found["up"][0] is Action.UPDATE
     assert found["down"] == STARTS
 
 
-def test_upstream_whose_marker_is_restored_is_judged_once_it_bears_it() -> None:
+def test_upstream_with_a_marker_to_restore_is_waited_for() -> None:
     """What it was made of may not be what is declared: then it runs again first."""
     stack = a_stack(UP, needing())
     wiped = seen(UP, phase=DONE, description="")
@@ -130,7 +130,7 @@ def test_upstream_whose_marker_is_restored_is_judged_once_it_bears_it() -> None:
     assert found == {"up": (Action.UPDATE, Reason.MARKER_RESTORED), "down": WAITS}
 
 
-def test_upstream_that_has_aged_out_is_settled() -> None:
+def test_aged_out_completed_upstream_counts_as_completed() -> None:
     found = decisions(a_stack(UP, needing()), memory=a_memory(past(UP)), force=True)
     assert found == {"up": (Action.KEEP, Reason.AGED_OUT), "down": STARTS}
 
@@ -139,7 +139,9 @@ def test_upstream_that_has_aged_out_is_settled() -> None:
 
 
 @pytest.mark.parametrize(("upstream", "kind"), [(R, WAITS), (F, FAILED)])
-def test_replace_is_held_back_wholly(upstream: Phase, kind: tuple[Action, Reason]) -> None:
+def test_replace_with_open_needs_neither_terminates_nor_creates(
+    upstream: Phase, kind: tuple[Action, Reason]
+) -> None:
     stack = a_stack(UP, needing())
     plan = plan_for(stack, seen(UP, phase=upstream), seen(a_job("down", **OLD), ran_s=999))
     held = by_key(plan)["down"]
@@ -156,12 +158,14 @@ def test_replace_is_held_back_wholly(upstream: Phase, kind: tuple[Action, Reason
     "upstream", [None, seen(UP), seen(UP, phase=F), seen(a_job("up", **OLD), phase=DONE)]
 )
 @pytest.mark.parametrize("phase", [C, P, R, T, DONE])
-def test_what_runs_or_has_finished_is_never_touched(upstream: ObservedJob | None, phase: Phase) -> None:
+def test_unchanged_active_or_completed_job_is_kept_whatever_its_upstream(
+    upstream: ObservedJob | None, phase: Phase
+) -> None:
     jobs = [seen(a_job("down"), phase=phase), *([upstream] if upstream else [])]
     assert decisions(a_stack(UP, needing()), *jobs)["down"][0] is Action.KEEP
 
 
-def test_update_of_what_runs_is_not_held_back() -> None:
+def test_update_of_a_running_job_is_not_deferred() -> None:
     stack = a_stack(UP, needing(description="new"))
     assert decisions(stack, seen(a_job("down"), text="old"))["down"] == (
         Action.UPDATE,
@@ -178,19 +182,21 @@ def test_update_of_what_runs_is_not_held_back() -> None:
     ],
     ids=["retry", "declared again", "changed"],
 )
-def test_every_create_is_held_back(job: ObservedJob, lifecycle: Mapping[str, Any]) -> None:
+def test_create_of_any_reason_is_deferred_until_the_upstream_completes(
+    job: ObservedJob, lifecycle: Mapping[str, Any]
+) -> None:
     stack = a_stack(UP, needing(lifecycle=lifecycle))
     assert decisions(stack, job, seen(UP))["down"] == WAITS
     assert decisions(stack, job, seen(UP, phase=DONE))["down"][0] is Action.CREATE
 
 
-def test_retry_that_is_not_due_yet_says_so_first() -> None:
+def test_retry_not_due_is_deferred_as_such_despite_open_needs() -> None:
     desired = needing(lifecycle={"on_failure": "retry"})
     found = decisions(a_stack(UP, desired), seen(UP), seen(desired, phase=F, ended_s_ago=60))
     assert found["down"] == (Action.DEFER, Reason.RETRY_LATER)
 
 
-def test_key_that_is_to_be_absent_waits_for_nobody() -> None:
+def test_key_declared_absent_does_not_wait_for_its_upstream() -> None:
     gone = replace(absent("down"), needs=("up",))
     assert decisions(a_stack(UP, gone), seen(a_job("down")))["down"] == (
         Action.TERMINATE,
@@ -198,7 +204,7 @@ def test_key_that_is_to_be_absent_waits_for_nobody() -> None:
     )
 
 
-def test_superseded_revision_ends_although_the_next_one_is_held_back() -> None:
+def test_superseded_revision_is_terminated_while_the_next_one_is_deferred() -> None:
     stack = a_stack(UP, needing())
     jobs = [seen(a_job("down", **OLD), revision=1, ran_s=9), seen(a_job("down", **OLD), revision=2)]
     plan = plan_for(stack, *jobs)
@@ -224,7 +230,7 @@ def test_superseded_revision_ends_although_the_next_one_is_held_back() -> None:
         ([seen(a_job("a", **OLD), phase=DONE), seen(a_job("b"), phase=DONE)], {"c": STARTS}),
     ],
 )
-def test_chain_of_needs_is_held_back_link_by_link(
+def test_chain_of_needs_is_deferred_at_every_link(
     jobs: list[ObservedJob], expected: dict[str, tuple[Action, Reason]]
 ) -> None:
     stack = a_stack(a_job("a"), needing("a", key="b"), needing("b", key="c"))
@@ -255,7 +261,7 @@ def test_key_with_two_upstreams_waits_for_both(
     assert decisions(stack, *jobs)["bottom"] == expected
 
 
-def test_held_back_key_names_what_it_waits_for_and_what_failed() -> None:
+def test_deferred_key_names_pending_and_failed_upstreams() -> None:
     stack = a_stack(a_job("a"), a_job("b"), a_job("c"), absent("d"), needing("a", "b", "c", "d"))
     jobs = [seen(a_job("a"), phase=DONE), seen(a_job("c"), phase=F)]
     assert by_key(plan_for(stack, *jobs))["down"].detail == (
@@ -285,14 +291,14 @@ def only(stack: Stack, *keys: str) -> Stack:
 @pytest.mark.parametrize(
     ("phase", "expected"), [(DONE, STARTS), (R, WAITS), (None, WAITS), (F, FAILED), ("Frozen", WAITS)]
 )
-def test_upstream_that_is_out_of_view_counts_and_is_not_shown(
+def test_upstream_out_of_view_counts_and_is_not_shown(
     phase: str | None, expected: tuple[Action, Reason]
 ) -> None:
     jobs = [seen(UP, phase=phase)] if phase else []
     assert decisions(only(a_stack(UP, needing()), "down"), *jobs) == {"down": expected}
 
 
-def test_chain_is_followed_out_of_view() -> None:
+def test_chain_of_needs_is_followed_out_of_view() -> None:
     stack = only(a_stack(a_job("a"), needing("a", key="b"), needing("b", key="c")), "c")
     assert decisions(stack, seen(a_job("a"), phase=DONE)) == {"c": WAITS}
     assert decisions(stack, seen(a_job("b"), phase=DONE)) == {"c": STARTS}
@@ -308,7 +314,7 @@ def test_upstream_out_of_view_that_changed_is_compared_like_any_other() -> None:
     ("memory", "up"),
     [(NO_HISTORY, STARTS), (HistorySnapshot(problem="unavailable"), (Action.UNKNOWN, Reason.UNREADABLE))],
 )
-def test_without_a_history_an_upstream_that_aged_out_is_made_again_first_or_unknown(
+def test_aged_out_upstream_without_history_is_recreated_first_or_unknown(
     memory: HistorySnapshot, up: tuple[Action, Reason]
 ) -> None:
     found = decisions(a_stack(UP, needing()), memory=memory)
@@ -318,6 +324,6 @@ def test_without_a_history_an_upstream_that_aged_out_is_made_again_first_or_unkn
 @pytest.mark.parametrize(
     ("phase", "expected"), [(DONE, "starts"), (F, "blocked"), (TD, "blocked"), (R, "blocked")]
 )
-def test_upstream_that_aged_out_is_settled_if_it_completed(phase: Phase, expected: str) -> None:
+def test_aged_out_upstream_counts_as_completed_only_if_it_completed(phase: Phase, expected: str) -> None:
     found = decisions(a_stack(UP, needing()), memory=a_memory(past(UP, 1, phase)))["down"]
     assert found == (STARTS if expected == "starts" else (Action.BLOCKED, Reason.NEEDS_FAILED))

@@ -74,14 +74,14 @@ def warned(plan: Plan) -> list[str]:
         (R, (Action.KEEP, Reason.UNCHANGED)),
     ],
 )
-def test_ended_job_runs_again_and_what_runs_is_left_alone(
+def test_upstream_rerun_reruns_an_ended_job_and_leaves_a_running_one(
     phase: Phase, expected: tuple[Action, Reason]
 ) -> None:
     action = decided(down(), OLDER, NEWER, made(phase=phase))
     assert outcome(action) == expected
 
 
-def test_next_revision_says_of_which_upstream_it_was_made_and_counts_as_a_rerun() -> None:
+def test_next_revision_names_its_upstream_and_counts_as_a_rerun() -> None:
     plan = plan_for(a_stack(UP, down()), OLDER, NEWER, made())
     action = of_down(plan)
     assert action.after is not None
@@ -93,7 +93,9 @@ def test_next_revision_says_of_which_upstream_it_was_made_and_counts_as_a_rerun(
 
 @pytest.mark.parametrize("lifecycle", [{}, {"on_upstream": "keep"}])
 @pytest.mark.parametrize("phase", [DONE, R])
-def test_without_rerun_the_job_is_kept_and_the_plan_warns(lifecycle: dict[str, Any], phase: Phase) -> None:
+def test_job_without_on_upstream_rerun_is_kept_with_a_warning(
+    lifecycle: dict[str, Any], phase: Phase
+) -> None:
     desired = down(lifecycle=lifecycle)
     plan = plan_for(a_stack(UP, desired), OLDER, NEWER, made(desired, phase=phase))
     assert of_down(plan).action is Action.KEEP
@@ -102,7 +104,7 @@ def test_without_rerun_the_job_is_kept_and_the_plan_warns(lifecycle: dict[str, A
     assert warning.why == "up completed r2 at 2027-01-14T12:00:00Z, after down was created"
 
 
-def test_job_that_runs_is_said_to_run_again_once_it_has_ended() -> None:
+def test_running_job_is_announced_to_rerun_after_it_has_ended() -> None:
     plan = plan_for(a_stack(UP, down()), OLDER, NEWER, made(phase=R))
     [warning] = [warning for warning in plan.warnings if warning.key == "down"]
     assert warning.fix == "it runs again once it has ended (on_upstream: rerun)"
@@ -121,7 +123,7 @@ def test_job_that_runs_is_said_to_run_again_once_it_has_ended() -> None:
     ids=["one revision", "running", "failed", "terminated", "no times", "none"],
 )
 @pytest.mark.parametrize("lifecycle", [{}, RERUN])
-def test_upstream_that_completed_nothing_since_changes_nothing(
+def test_upstream_without_a_newer_completion_changes_nothing(
     upstream: list[ObservedJob], lifecycle: dict[str, Any]
 ) -> None:
     desired = down(lifecycle=lifecycle)
@@ -144,7 +146,7 @@ def test_upstream_that_ended_when_the_job_was_created_is_not_newer(s_later: floa
     assert outcome(decided(down(), up, job)) == COMPLETED
 
 
-def test_next_revision_is_kept_so_that_nothing_goes_round() -> None:
+def test_rerun_newer_than_its_upstream_is_kept() -> None:
     again = seen(down(), revision=2, phase=DONE, ended_s_ago=19 * HOUR)
     plan = plan_for(a_stack(UP, down()), OLDER, NEWER, made(), again)
     assert outcome(of_down(plan)) == COMPLETED
@@ -163,7 +165,7 @@ def test_next_revision_is_kept_so_that_nothing_goes_round() -> None:
         ({"on_change": "fail"}, (Action.CONFLICT, Reason.CHANGE_REFUSED)),
     ],
 )
-def test_edited_job_follows_on_change_and_an_ignored_edit_comes_along(
+def test_edited_job_follows_on_change_and_a_rerun_includes_an_ignored_edit(
     lifecycle: dict[str, Any], expected: tuple[Action, Reason]
 ) -> None:
     action = decided(down(lifecycle={**RERUN, **lifecycle}), NEWER, made(a_job("down", **OLD)))
@@ -178,7 +180,7 @@ def test_edited_job_follows_on_change_and_an_ignored_edit_comes_along(
         (seen(UP, revision=3, phase=F), (Action.BLOCKED, Reason.NEEDS_FAILED)),
     ],
 )
-def test_upstream_that_is_not_settled_holds_the_rerun_back(
+def test_upstream_not_completed_defers_or_blocks_the_rerun(
     upstream: ObservedJob, expected: tuple[Action, Reason]
 ) -> None:
     action = decided(down(), OLDER, NEWER, upstream, made())
@@ -186,7 +188,7 @@ def test_upstream_that_is_not_settled_holds_the_rerun_back(
     assert "create: made from an older up" in action.detail
 
 
-def test_one_newer_upstream_of_several_is_enough_and_the_other_is_waited_for() -> None:
+def test_single_newer_upstream_causes_a_rerun_that_waits_for_the_others() -> None:
     other = a_job("other")
     stack = a_stack(UP, other, down("up", "other"))
     jobs = (OLDER, NEWER, made())
@@ -214,12 +216,12 @@ def test_reruns_are_counted_by_their_guard() -> None:
     assert plan_for(stack, NEWER, *jobs, allow=("reruns",)).applyable
 
 
-def test_absent_job_is_not_asked() -> None:
+def test_job_declared_absent_is_not_rerun() -> None:
     stack = a_stack(UP, replace(absent("down"), needs=("up",)))
     assert [action.key for action in plan_for(stack, OLDER, NEWER, made()).actions] == ["up"]
 
 
-def test_upstream_that_is_to_be_absent_starts_nothing() -> None:
+def test_upstream_declared_absent_causes_no_rerun() -> None:
     action = of_down(plan_for(a_stack(absent("up"), down()), OLDER, NEWER, made()))
     assert outcome(action) == COMPLETED
 
@@ -241,7 +243,7 @@ def test_recorded_completion_of_an_upstream_that_has_aged_out_counts() -> None:
     assert outcome(decided(down(), made(), memory=memory)) == STARTS
 
 
-def test_job_that_has_aged_out_itself_runs_again() -> None:
+def test_aged_out_job_reruns_for_a_newer_upstream() -> None:
     memory = a_memory(past(UP, 1, job=OLDER), past(UP, 2, job=NEWER), past(down(), 1, job=made()))
     action = decided(down(), OLDER, NEWER, memory=memory)
     assert outcome(action) == STARTS

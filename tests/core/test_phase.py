@@ -23,7 +23,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("phase", "expected", "end", "describe", "prioritise", "delete", "create"), TABLE)
-def test_what_is_legal_in(
+def test_operations_and_next_phases_are_legal_by_phase(
     phase: Phase,
     expected: set[Phase],
     end: bool,
@@ -39,15 +39,13 @@ def test_what_is_legal_in(
 
 @pytest.mark.parametrize("operation", Operation)
 @pytest.mark.parametrize("phase", [*Phase, None])
-def test_what_is_forbidden_says_why_and_what_would_make_it_legal(
-    phase: Phase | None, operation: Operation
-) -> None:
+def test_forbidden_operation_says_why_and_when_it_is_legal(phase: Phase | None, operation: Operation) -> None:
     verdict = may(operation, phase)
     assert verdict or (verdict.why and verdict.legal_when)
 
 
 @pytest.mark.parametrize("operation", Operation)
-def test_nothing_is_legal_in_a_phase_that_nobody_knows(operation: Operation) -> None:
+def test_operations_are_illegal_in_an_unknown_phase(operation: Operation) -> None:
     assert not may(operation, None)
 
 
@@ -69,5 +67,5 @@ def test_every_phase_is_active_or_terminal() -> None:
         ("", None),
     ],
 )
-def test_queue_has_several_names(text: str, phase: Phase | None) -> None:
+def test_spelling_of_a_phase_is_parsed_and_an_unknown_one_is_none(text: str, phase: Phase | None) -> None:
     assert parse_phase(text) is phase

@@ -35,7 +35,7 @@ def denied(plan: Plan) -> list[tuple[str, str]]:
 # ── what follows ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_denied_plan_is_not_applyable_and_says_which_policy_denies_what() -> None:
+def test_denied_plan_is_not_applyable_and_names_policy_and_job() -> None:
     policy = a_policy("job.spec.resource.node_count > 8", message="too large")
     big = a_job("big", spec={"resource": {"flavor_id": "gpu", "node_count": 9}})
     plan = planned(big, a_job("small"), policies=[policy])
@@ -55,7 +55,7 @@ def test_denied_plan_is_not_applyable_and_says_which_policy_denies_what() -> Non
     ]
 
 
-def test_policy_that_warns_is_a_warning_with_its_name_and_the_key() -> None:
+def test_warning_policy_gives_a_warning_with_its_name_and_the_key() -> None:
     plan = planned(a_job(), policies=[a_policy(effect="warn", message="think twice")])
     assert [(one.what, one.why, one.key) for one in plan.warnings] == [("policy p", "think twice", "a")]
     assert plan.applyable
@@ -70,7 +70,7 @@ def test_policy_that_warns_is_a_warning_with_its_name_and_the_key() -> None:
         ("job.key", "its value is text, not true or false"),
     ],
 )
-def test_expression_that_fails_on_a_job_denies_it(expression: str, problem: str, effect: str) -> None:
+def test_job_on_which_the_expression_fails_is_denied(expression: str, problem: str, effect: str) -> None:
     [denial] = planned(a_job(), policies=[a_policy(expression, effect)]).denied
     assert (denial.problem, denial.explanation) == (
         problem,
@@ -78,7 +78,7 @@ def test_expression_that_fails_on_a_job_denies_it(expression: str, problem: str,
     )
 
 
-def test_no_guard_that_is_allowed_lets_a_denied_plan_pass() -> None:
+def test_denied_plan_is_not_applyable_with_force() -> None:
     plan = plan_for(a_stack(a_job(), policies=(a_policy(),)), force=True)
     assert not plan.applyable
 
@@ -108,14 +108,14 @@ RENAMED = a_job(description="another text")
     ids=["create", "replace", "update", "keep", "terminate", "completed"],
 )
 @pytest.mark.parametrize("only", [POLICY_ACTIONS, ("create",), ("update", "replace")])
-def test_policy_is_asked_about_creates_updates_and_replaces_or_those_it_is_for(
+def test_policy_applies_to_the_action_kinds_it_is_for(
     job: Any, observed: Any, kind: str | None, only: tuple[str, ...]
 ) -> None:
     plan = planned(job, observed=observed, policies=[a_policy(only=only)])
     assert bool(plan.denied) is (kind in only)
 
 
-def test_release_of_the_protection_of_an_absent_job_is_not_asked_about() -> None:
+def test_policy_does_not_apply_to_the_removal_of_protection_of_an_absent_job() -> None:
     observed = [seen(a_job(), protected=True)]
     plan = planned(absent(protect=False), observed=observed, policies=[a_policy()])
     assert [action.action for action in plan.actions] == [Action.UPDATE]
@@ -125,7 +125,7 @@ def test_release_of_the_protection_of_an_absent_job_is_not_asked_about() -> None
 # ── what an expression sees ────────────────────────────────────────────────────────────────────────
 
 
-def test_job_has_the_names_of_the_manifest_and_lists_of_name_and_value() -> None:
+def test_policy_sees_a_job_with_manifest_names_and_lists_of_name_and_value() -> None:
     job = a_job(
         description="what for",
         annotations={"team": "vision"},
@@ -149,7 +149,7 @@ def test_job_has_the_names_of_the_manifest_and_lists_of_name_and_value() -> None
     assert (values["lifecycle"]["on_failure"], values["lifecycle"]["retry_delay"]) == ("retry", "300s")
 
 
-def test_secret_is_seen_by_its_name_only() -> None:
+def test_policy_sees_a_secret_by_its_name_only() -> None:
     secret = SecretText("hunter2-hunter2", "${var.token}")
     job = a_job(algorithm__environments={"TOKEN": secret}, algorithm__parameters={"t": secret})
     assert "hunter2" not in str(job_values(job))
@@ -171,7 +171,7 @@ def test_secret_is_seen_by_its_name_only() -> None:
         'target.name == "local" && target.kind == "local" && target.workspace_id == "0"',
     ],
 )
-def test_action_stack_and_target_of_a_create(expression: str) -> None:
+def test_policy_sees_action_stack_and_target_of_a_create(expression: str) -> None:
     prices = Prices.model_validate({"currency": "CNY", "node_hour": {"modelarts.vm.cpu.2u": 2.5}})
     assert denied(planned(bounded(), policies=[a_policy(expression)], prices=prices)) == [("a", "p")]
 
@@ -181,12 +181,12 @@ def test_node_hours_of_an_unbounded_job_are_null() -> None:
     assert denied(plan) == [("a", "p")]
 
 
-def test_update_starts_nothing() -> None:
+def test_policy_sees_zero_node_hours_and_cost_for_an_update() -> None:
     policy = a_policy("action.node_hours == 0 && action.cost == 0")
     assert denied(planned(RENAMED, observed=[seen(a_job())], policies=[policy])) == [("a", "p")]
 
 
-def test_replace_says_what_it_throws_away() -> None:
+def test_policy_sees_the_lost_node_hours_of_a_replace() -> None:
     policy = a_policy('action.kind == "replace" && action.lost_node_hours > 1')
     running = seen(OLD, ran_s=HOUR / 2, node_count=4)
     assert denied(planned(a_job(), observed=[running], policies=[policy])) == [("a", "p")]
@@ -195,13 +195,13 @@ def test_replace_says_what_it_throws_away() -> None:
 # ── without the service ────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_job_in_view_is_asked_about_as_a_create() -> None:
+def test_policies_without_the_service_judge_every_job_in_view_as_a_create() -> None:
     stack = a_stack(a_job(), absent("gone"), policies=(a_policy('action.reason == "not_found"'),))
     assert [one.key for one in judge_declared(stack, {}).denied] == ["a"]
 
 
 @pytest.mark.parametrize("expression", ['target.project_id == "p1"', "action.lost_node_hours > 24"])
-def test_policy_that_needs_the_service_is_not_asked_and_said_so(expression: str) -> None:
+def test_policy_that_needs_the_service_is_skipped_with_a_warning(expression: str) -> None:
     subject = declared(a_job(), kind=Action.REPLACE, reason=Reason.IMMUTABLE_CHANGED)
     assert subject is not None
     verdicts = judge([a_policy(expression)], [subject], Surroundings("vision", {"name": "prod"}))
@@ -210,11 +210,11 @@ def test_policy_that_needs_the_service_is_not_asked_and_said_so(expression: str)
     assert "only a plan can ask it" in verdicts.warnings[0].why
 
 
-def test_policy_that_names_what_nothing_has_is_denied_without_the_service_too() -> None:
+def test_policy_with_an_unknown_field_denies_without_the_service() -> None:
     verdicts = judge_declared(a_stack(a_job(), policies=(a_policy("target.nme == ''"),)), {"name": "x"})
     assert [one.problem for one in verdicts.denied] == ['there is no field "nme"']
 
 
-def test_stack_without_policies_asks_nothing() -> None:
+def test_stack_without_policies_denies_nothing() -> None:
     plan = planned(a_job(), policies=[])
     assert (plan.denied, plan.refusals, plan.applyable) == ((), (), True)

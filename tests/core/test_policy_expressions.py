@@ -56,7 +56,7 @@ def holds(text: str, values: dict[str, Any] = VALUES) -> bool:
         ("true // job.a.all(x, job.b.all(y, job.c.all(z, true)))", True),
     ],
 )
-def test_expression_that_holds_or_not(text: str, verdict: bool) -> None:
+def test_expression_is_evaluated_to_true_or_false(text: str, verdict: bool) -> None:
     assert holds(text) is verdict
 
 
@@ -109,7 +109,7 @@ def test_expression_that_does_not_compile_says_where(
         assert caught.value.why.startswith(why)
 
 
-def test_variable_of_a_macro_is_no_unknown_name() -> None:
+def test_macro_variable_is_a_known_name() -> None:
     assert holds("job.algorithm.parameters.all(job2, job2.name != 'x')")
 
 
@@ -127,7 +127,7 @@ def test_variable_of_a_macro_is_no_unknown_name() -> None:
         ("job.l.all(a, job.l . \n all // no\n (b, job.l.exists_one(c, true)))", "3 macros nested"),
     ],
 )
-def test_expression_that_is_too_much_is_refused(text: str, why: str) -> None:
+def test_expression_over_a_limit_is_refused(text: str, why: str) -> None:
     with pytest.raises(InvalidExpression, match=why.replace("+", r"\+")):
         Expression(text)
 
@@ -135,7 +135,7 @@ def test_expression_that_is_too_much_is_refused(text: str, why: str) -> None:
 @pytest.mark.parametrize(
     "text", ["(" * 999 + "1" + ")" * 999, "[" * 990 + "]" * 990, "true?false:" * 180 + "true"]
 )
-def test_deep_expression_is_an_error_and_no_crash(text: str) -> None:
+def test_deeply_nested_expression_is_invalid(text: str) -> None:
     with pytest.raises(InvalidExpression):
         Expression(text)
 
@@ -144,7 +144,7 @@ def test_deep_expression_is_an_error_and_no_crash(text: str) -> None:
     "text",
     ["!" * 1996 + "true", "-" * 1990 + "1 == 1", "||".join(["false"] * 280), "job" + ".a" * 990 + " == 1"],
 )
-def test_longest_expression_ends(text: str) -> None:
+def test_longest_expression_is_evaluated_or_not_judged(text: str) -> None:
     assert len(text) <= module.MOST_CHARACTERS
     expression = Expression(text)
     with suppress(NotJudged):
@@ -158,7 +158,7 @@ def test_nested_loops_over_a_long_list_are_not_run() -> None:
     assert holds("job.l.all(a, a < 1000)", values)
 
 
-def test_most_that_is_allowed_ends_soon() -> None:
+def test_expressions_at_their_limits_are_evaluated_in_bounded_time() -> None:
     """Without the bounds such expressions run for hours, or out of memory."""
     values = {**VALUES, "job": {"l": list(range(module.MOST_MEMBERS)), "text": "x" * 10_000}}
     assert holds(" && ".join(["job.l.all(a, job.l.all(b, !(b in [-1])))"] * 10), values)
@@ -167,5 +167,5 @@ def test_most_that_is_allowed_ends_soon() -> None:
 
 
 @pytest.mark.parametrize("value", [10**30, -(10**30), 1e308, "\ufffd", "x" * 100_000, True, None])
-def test_value_of_a_job_that_is_odd_is_no_crash(value: Any) -> None:
+def test_expression_on_an_odd_job_value_is_false(value: Any) -> None:
     assert not holds("job.x == 'other'", {**VALUES, "job": {"x": value}})

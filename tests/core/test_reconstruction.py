@@ -101,7 +101,7 @@ def values_in(value: Any) -> Iterator[Any]:
 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_two_edits_at_once_give_the_same_plan_without_a_history(data: st.DataObject) -> None:
+def test_combined_edits_give_the_same_plan_without_a_history(data: st.DataObject) -> None:
     base = data.draw(st.sampled_from(sorted({field.base for field in FIELDS})))
     fields = [field for field in FIELDS if field.base == base and is_small(field)]
     assume(len(fields) > 1)
@@ -119,7 +119,7 @@ def test_two_edits_at_once_give_the_same_plan_without_a_history(data: st.DataObj
     assert has_rerun or fresh == beside
 
 
-def test_every_field_that_a_change_of_needs_a_new_job_is_edited_above() -> None:
+def test_every_immutable_field_is_covered_by_the_edits() -> None:
     """A new field needs a row in `fields.py`."""
     met: set[tuple[str, ...]] = set()
     for field in FIELDS:
@@ -177,26 +177,26 @@ def test_value_that_became_a_secret_is_a_change_that_does_not_show_it() -> None:
     )
 
 
-def test_removal_that_nobody_can_see_is_an_update_of_the_marker() -> None:
+def test_removal_of_an_unreported_field_is_an_update_of_the_marker() -> None:
     before = a_job(spec__retention={"policy": "enabled"})
     action = decided(a_job(), reported(before))
     assert (action.action, action.reason) == (Action.UPDATE, Reason.MARKER_CHANGED)
 
 
-def test_edit_that_nobody_can_see_is_a_change_in_what_is_not_reported() -> None:
+def test_edit_of_an_unreported_field_is_a_replace_that_names_it() -> None:
     before = a_job(spec__retention={"policy": "enabled"})
     action = decided(a_job(spec__retention={"policy": "disabled"}), reported(before))
     assert action.action is Action.REPLACE
     assert "in a field that the service does not report (spec.retention)" in action.detail
 
 
-def test_addition_that_details_do_not_show_is_named_and_said_to_be_unreported() -> None:
+def test_addition_missing_from_the_details_is_named_as_unreported() -> None:
     action = decided(a_job(spec__retention={"policy": "enabled"}), reported(a_job()))
     assert [change.path for change in action.changes] == ["spec.retention"]
     assert "in a field that the service does not report (spec.retention)" in action.detail
 
 
-def test_search_for_the_old_declaration_ends() -> None:
+def test_search_for_the_old_declaration_is_bounded() -> None:
     many = {f"p{number}": {"value": number, "description": "d"} for number in range(60)}
     before = a_job(algorithm__parameters=many, lifecycle={"rerun": "once"})
     after = a_job(algorithm__parameters=many, lifecycle={"rerun": "twice"})

@@ -33,19 +33,19 @@ REDACT = Redactor([SECRET])
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_value_is_of_the_same_type_without_its_secret(value: object) -> None:
+def test_redacted_value_keeps_its_type(value: object) -> None:
     cleaned = without_secrets(value, REDACT)
     assert SECRET in f"{value} {_bodies(value)}"
     assert SECRET not in f"{cleaned} {_bodies(cleaned)}"
     assert type(cleaned) is type(value)
 
 
-def test_value_without_secret_is_the_same() -> None:
+def test_value_without_secret_is_unchanged() -> None:
     [action] = plan_for(a_stack(a_job())).actions
     assert without_secrets(action, REDACT) is action
 
 
-def test_words_of_ours_stay_though_a_secret_has_their_letters() -> None:
+def test_own_words_stay_when_a_secret_has_the_same_letters() -> None:
     assert without_secrets(TAKEN, Redactor(["conflict", "Running"])).action is Action.CONFLICT
 
 

@@ -58,9 +58,7 @@ def without_endless_numbers(case: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=[case["name"] for case in CORPUS])
-def test_digest_that_version_0_1_0_made_of_the_manifest_is_of_what_is_declared(
-    case: dict[str, Any], tmp_path: Path
-) -> None:
+def test_digest_of_version_0_1_0_matches_the_declaration(case: dict[str, Any], tmp_path: Path) -> None:
     """A failure here means that an upgrade would replace running jobs: give a new letter instead."""
     case = without_endless_numbers(case)
     jobs = jobs_of(case, tmp_path)
@@ -80,7 +78,7 @@ EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.1, "1.10"), 
 @pytest.mark.parametrize(
     ("phase", "reason"), [(Phase.RUNNING, Reason.UNCHANGED), (Phase.COMPLETED, Reason.COMPLETED)]
 )
-def test_job_that_version_0_1_0_made_is_kept(entry: dict[str, Any], phase: Phase, reason: Reason) -> None:
+def test_job_created_by_version_0_1_0_is_kept(entry: dict[str, Any], phase: Phase, reason: Reason) -> None:
     desired = a_job(**entry)
     then = made_by_0_1_0(desired)
     assert then.digest != desired.digest
@@ -88,7 +86,7 @@ def test_job_that_version_0_1_0_made_is_kept(entry: dict[str, Any], phase: Phase
     assert (kept.action, kept.reason) == (Action.KEEP, reason)
 
 
-def test_unchanged_plan_of_such_a_job_asks_neither_details_nor_history() -> None:
+def test_plan_for_an_unchanged_job_of_0_1_0_reads_no_details_and_no_history() -> None:
     desired = a_job(**SPELLED)
     stack, job = a_stack(desired), seen(made_by_0_1_0(desired))
     look = Snapshot(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
@@ -96,21 +94,21 @@ def test_unchanged_plan_of_such_a_job_asks_neither_details_nor_history() -> None
     assert not rests_on_memory(stack, look, {})
 
 
-def test_bad_ends_under_either_digest_are_one_run_of_retries() -> None:
+def test_failures_under_either_digest_count_as_the_same_retries() -> None:
     desired = a_job(**SPELLED, lifecycle={"on_failure": "retry", "max_retries": 1})
     jobs = [seen(made_by_0_1_0(desired), phase=Phase.FAILED), seen(desired, revision=2, phase=Phase.FAILED)]
     kept = decided(desired, *jobs)
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.RETRIES_EXHAUSTED)
 
 
-def test_finished_work_that_aged_out_under_the_old_digest_stays_finished() -> None:
+def test_aged_out_completed_job_with_the_old_digest_is_kept() -> None:
     desired = a_job(**SPELLED)
     kept = decided(desired, memory=a_memory(past(made_by_0_1_0(desired))))
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.AGED_OUT)
 
 
 @pytest.mark.parametrize("is_remembered", [True, False])
-def test_edit_of_such_a_job_changes_only_the_edited_field(is_remembered: bool) -> None:
+def test_edit_of_a_job_of_0_1_0_changes_only_the_edited_field(is_remembered: bool) -> None:
     then = made_by_0_1_0(a_job(**SPELLED))
     job = seen(then)
     memory = a_memory(past(then, job=job)) if is_remembered else a_memory()
@@ -122,7 +120,7 @@ def test_edit_of_such_a_job_changes_only_the_edited_field(is_remembered: bool) -
     assert action.after.digest[0] == CURRENT
 
 
-def test_update_leaves_such_a_job_its_digest_and_records_what_it_covers() -> None:
+def test_update_of_a_job_of_0_1_0_keeps_its_digest_and_records_its_declaration() -> None:
     desired = a_job(**SPELLED, description="new")
     then = made_by_0_1_0(a_job(**SPELLED))
     action = decided(desired, seen(then))
@@ -131,7 +129,7 @@ def test_update_leaves_such_a_job_its_digest_and_records_what_it_covers() -> Non
     assert digest_of(dict(action.declared.immutable), "a") == then.digest
 
 
-def test_saved_plan_that_would_create_under_the_old_digest_is_stale() -> None:
+def test_saved_plan_of_a_create_with_the_old_digest_is_stale() -> None:
     stack = a_stack(a_job())
     plan = plan_for(stack)
     look = Snapshot(sort_by_key(Observation(()), STACK, stack.declared_keys))

@@ -101,7 +101,7 @@ def actions_of_all() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_part_of_another_action_is_invalid_or_stale_or_shown(
+def test_plan_with_a_part_of_another_action_is_invalid_stale_or_shown(
     name: str, part: str, record_property: RecordProperty
 ) -> None:
     """Each part of each action of each plan stands in the place of this one's, or is taken away."""

@@ -83,7 +83,7 @@ ADDED, REMOVED, CHANGED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANG
         (a_job(), replace(a_job(), needs=("other",)), CHANGED, KEPT, Reason.UNCHANGED),
     ],
 )
-def test_consequence_of_a_change(
+def test_change_in_the_manifest_has_an_action_and_a_reason(
     before: DesiredJob | None, after: DesiredJob | None, change: ChangeKind, action: Action, reason: Reason
 ) -> None:
     found = reviewed([before] if before else [], [after] if after else [])
@@ -107,13 +107,13 @@ def test_consequence_of_a_change(
         ),
     ],
 )
-def test_what_means_the_same_is_no_change(before: DesiredJob, after: DesiredJob | None) -> None:
+def test_equivalent_declaration_is_no_change(before: DesiredJob, after: DesiredJob | None) -> None:
     found = reviewed([before], [after] if after else [])
     assert found.jobs == ()
     assert found.summary.unchanged == 1
 
 
-def test_changed_fields_say_which_of_them_forces_a_new_job() -> None:
+def test_changed_fields_say_which_force_a_new_job() -> None:
     [job] = reviewed([a_job()], [a_job(description="new", lifecycle={"max_retries": 3}, **EDITED)]).jobs
     assert [(change.path, change.forces_new_job) for change in job.changes] == [
         ("algorithm.parameters.lr", True),
@@ -122,12 +122,12 @@ def test_changed_fields_say_which_of_them_forces_a_new_job() -> None:
     ]
 
 
-def test_span_of_time_is_shown_as_people_write_it() -> None:
+def test_duration_is_shown_as_people_write_it() -> None:
     [job] = reviewed([a_job()], [life(retry_delay="90s")]).jobs
     assert [(change.before, change.after) for change in job.changes] == [("2 min", "90 s")]
 
 
-def test_replace_says_after_how_much_work_it_is_refused() -> None:
+def test_replace_states_the_work_limit_beyond_which_it_is_refused() -> None:
     limits = Limits.model_validate({"lost_time": "2h"})
     found = make_review(side(a_job()), side(stack=a_stack(edited(), limits=limits)), target=None, version="1")
     assert found.jobs[0].detail.endswith("refused after 2 h of work")
@@ -142,7 +142,7 @@ def formerly(key: str, old: str, **changed: Any) -> DesiredJob:
     return replace(a_job(key, **changed), formerly=(old,))
 
 
-def test_renamed_job_goes_on() -> None:
+def test_renamed_job_is_an_update() -> None:
     found = reviewed([a_job("old")], [formerly("new", "old")])
     [job] = found.jobs
     assert (job.key, job.formerly, job.change) == ("new", "old", ChangeKind.RENAMED)
@@ -156,30 +156,30 @@ def test_renamed_and_edited_job_is_replaced() -> None:
     assert job.detail.startswith("formerly old; algorithm.parameters.lr changed")
 
 
-def test_former_key_of_a_key_that_had_jobs_is_a_conflict() -> None:
+def test_former_key_beside_a_key_with_jobs_is_a_conflict() -> None:
     found = reviewed([a_job("old"), a_job("new")], [formerly("new", "old")])
     [job] = found.jobs
     assert (job.key, job.action, job.reason) == ("new", Action.CONFLICT, Reason.RENAME_CLASH)
 
 
-def test_former_key_that_base_did_not_declare_is_no_rename() -> None:
+def test_former_key_not_declared_in_base_is_no_rename() -> None:
     found = reviewed([formerly("new", "old")], [formerly("new", "old")])
     assert (found.jobs, found.summary.unchanged) == ((), 1)
 
 
-def test_removed_and_added_job_of_one_declaration_are_hinted_at() -> None:
+def test_removed_and_added_job_of_the_same_declaration_get_a_rename_hint() -> None:
     [hint] = reviewed([a_job("old"), a_job("x", **FOUR)], [a_job("new"), a_job("x", **FOUR)]).warnings
     assert hint.what == "may be a rename"
     assert "old is removed, new is added with the same declaration" in hint.why
     assert hint.fix == "if it is the same job, add `formerly: old` to new"
 
 
-def test_nearly_equal_declaration_is_hinted_at_with_what_differs() -> None:
+def test_nearly_equal_declaration_gets_a_rename_hint_with_the_difference() -> None:
     [hint] = reviewed([a_job("old")], [a_job("new", **EDITED)]).warnings
     assert "nearly the same declaration (algorithm.parameters.lr" in hint.why
 
 
-def test_quite_another_job_is_no_rename() -> None:
+def test_different_declaration_is_no_rename() -> None:
     other = a_job("new", algorithm={"id": "x", "parameters": {"p": 1}}, spec={"resource": {"flavor_id": "f"}})
     assert reviewed([a_job("old")], [other]).warnings == ()
 
@@ -191,7 +191,7 @@ def members(entry: str, count: int, **changed: Any) -> list[DesiredJob]:
     ]
 
 
-def test_renamed_sweep_is_one_hint() -> None:
+def test_renamed_sweep_gets_one_hint() -> None:
     [hint] = reviewed(members("old", 64), members("new", 64)).warnings
     assert "64 jobs are removed, and as many are added with the same declarations" in hint.why
     assert "old-0 -> new-0, old-1 -> new-1, old-10 -> new-10 and 61 more" in hint.why
@@ -227,7 +227,7 @@ def target(**more: Any) -> Target:
     return Target.model_validate({"kind": "modelarts", "region": "r", "project_id": "p", **more})
 
 
-def test_changed_settings_are_told_by_their_paths() -> None:
+def test_changed_settings_are_named_by_their_paths() -> None:
     before = side(targets={"prod": target(), "dev": target()}, default_target="prod")
     limits = Limits.model_validate({"terminations": 9})
     after = side(stack=a_stack(limits=limits), targets={"prod": target(insecure=True)}, default_target="prod")
@@ -239,31 +239,31 @@ def test_changed_settings_are_told_by_their_paths() -> None:
     assert found.warnings == ()
 
 
-def test_another_project_of_the_target_is_warned_of() -> None:
+def test_changed_project_of_the_target_is_a_warning() -> None:
     sides = [side(a_job(), targets={"t": target(project_id=p)}, default_target="t") for p in ("p", "q")]
     [warning] = make_review(*sides, target=None, version="1").warnings
     assert warning.what == "another target"
 
 
-def test_another_stack_is_warned_of() -> None:
+def test_changed_stack_name_is_a_warning() -> None:
     after = side(stack=replace(a_stack(a_job()), name="other"))
     [warning] = make_review(side(a_job()), after, target=None, version="1").warnings
     assert warning.what == "another stack"
 
 
-def test_manifest_that_loses_all_jobs_is_warned_of() -> None:
+def test_manifest_that_loses_all_jobs_is_a_warning() -> None:
     [warning] = reviewed([a_job()], []).warnings
     assert (warning.what, warning.fix) == ("no jobs", "if that is meant, apply with --allow empty")
 
 
-def test_manifest_that_is_gone_is_warned_of() -> None:
+def test_deleted_manifest_is_a_warning() -> None:
     nothing = Side(ReviewedSide(name="HEAD"))
     found = make_review(side(a_job()), nothing, target=None, version="1")
     assert [warning.what for warning in found.warnings] == ["no manifest"]
     assert found.settings == ()
 
 
-def test_job_out_of_view_on_one_side_is_compared_all_the_same() -> None:
+def test_job_out_of_view_on_one_side_is_compared() -> None:
     """It was moved to a file that PATH does not cover."""
     after = replace(a_stack(is_partial=True), whole={"a": edited()}, declared_keys=frozenset("a"))
     [job] = make_review(side(a_job()), side(stack=after), target=None, version="1").jobs

@@ -15,7 +15,7 @@ from tests.builders import NOW, STACK
 from tests.core.worlds import World, worlds
 
 
-def test_names_are_unique_and_every_rule_says_when_it_applies_in_a_line() -> None:
+def test_rules_have_unique_names_and_a_one_line_condition() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)

@@ -52,7 +52,7 @@ def there_and_back(plan: Plan, options: SavedOptions = OPTIONS, *, strict: bool 
 
 @ANY_WORLD
 @given(worlds())
-def test_any_plan_reads_back_as_it_was(world: World) -> None:
+def test_saved_plan_round_trips(world: World) -> None:
     plan = world.plan()
     back = there_and_back(plan).plan
     by_name = plan.model_copy(
@@ -66,7 +66,7 @@ def test_any_plan_reads_back_as_it_was(world: World) -> None:
 
 @ANY_WORLD
 @given(worlds())
-def test_any_plan_holds_where_nothing_moved(world: World) -> None:
+def test_saved_plan_holds_when_nothing_changed(world: World) -> None:
     assert failed_preconditions(there_and_back(world.plan()).plan, world.look, NOW) == ()
 
 
@@ -103,7 +103,7 @@ TAKEN_NOW: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.2, "1.20"
         "another preemptible",
     ],
 )
-def test_plan_of_an_edit_holds_where_nothing_moved(
+def test_saved_plan_of_an_edit_holds_when_nothing_changed(
     now: DesiredJob, then: DesiredJob, phase: Phase, is_recorded: bool
 ) -> None:
     stack, job = a_stack(now), seen(then, phase=phase)
@@ -117,7 +117,7 @@ def test_change_of_a_job_of_an_earlier_version_shows_what_is_sent() -> None:
     assert [(c.before, c.after) for c in action.changes] == [("1.1", "1.20")]
 
 
-def test_what_shaped_the_plan_is_saved_with_it() -> None:
+def test_options_of_the_plan_are_saved_with_it() -> None:
     options = SavedOptions(
         target=Target(kind=LOCAL),
         root="../stack",
@@ -129,13 +129,13 @@ def test_what_shaped_the_plan_is_saved_with_it() -> None:
     assert there_and_back(plan_for(a_stack(a_job())), options).options == options
 
 
-def test_refusal_is_saved_with_its_words() -> None:
+def test_refusal_is_saved_with_its_text() -> None:
     plan = plan_for(a_stack())
     assert there_and_back(plan).plan.refusals == plan.refusals
     assert isinstance(plan.refusals[0], Diagnostic)
 
 
-def test_secret_is_saved_as_where_it_comes_from_and_a_text_like_one_is_not_taken_for_it() -> None:
+def test_secret_is_saved_as_its_source_and_a_lookalike_text_as_text() -> None:
     body = {"environments": {"TOKEN": SecretText("hidden", "${var.token}"), "PLAIN": "${var.token}"}}
     plan = plan_for(a_stack(replace(a_job(), body={**(a_job().body or {}), "algorithm": body})))
     text = json.dumps(document(plan, OPTIONS))
@@ -144,7 +144,7 @@ def test_secret_is_saved_as_where_it_comes_from_and_a_text_like_one_is_not_taken
     assert environments == {"TOKEN": "${var.token}", "PLAIN": "$${var.token}"}
 
 
-def test_action_that_is_not_carried_out_has_no_body() -> None:
+def test_action_without_execution_has_no_body() -> None:
     saved = document(plan_for(a_stack(a_job(), a_job("b")), seen(a_job())), OPTIONS)
     assert ["desired" in action for action in saved["actions"]] == [False, True]
 
@@ -153,7 +153,7 @@ def test_action_that_is_not_carried_out_has_no_body() -> None:
 
 
 @pytest.mark.parametrize("data", [None, [], 1, "plan", {}, {"actions": []}])
-def test_what_plan_out_did_not_write_is_no_saved_plan(data: Any) -> None:
+def test_file_not_written_by_plan_out_is_invalid(data: Any) -> None:
     with pytest.raises(ManifestInvalid, match=r"plan\.json"):
         read(data, "plan.json", VERSION, strict=True)
 
@@ -161,7 +161,7 @@ def test_what_plan_out_did_not_write_is_no_saved_plan(data: Any) -> None:
 @pytest.mark.parametrize(
     ("made_by", "is_stale"), [("1.2.3", False), ("1.2.9", False), ("1.3.0", True), ("2.2.3", True)]
 )
-def test_another_minor_version_makes_it_stale(made_by: str, is_stale: bool) -> None:
+def test_saved_plan_of_another_minor_version_is_stale(made_by: str, is_stale: bool) -> None:
     data = document(plan_for(a_stack(a_job())), OPTIONS) | {"reconciler_version": made_by}
     assert read(data, "plan.json", "1.2.3", strict=False)
     if is_stale:
@@ -172,7 +172,7 @@ def test_another_minor_version_makes_it_stale(made_by: str, is_stale: bool) -> N
 
 
 @pytest.mark.parametrize("where", ["document", "options", "action"])
-def test_unknown_key_is_an_error_where_it_is_applied_and_ignored_where_it_is_shown(where: str) -> None:
+def test_unknown_key_in_a_saved_plan_fails_apply_and_is_ignored_by_show(where: str) -> None:
     data = document(plan_for(a_stack(a_job())), OPTIONS)
     place = {"document": data, "options": data["options"], "action": data["actions"][0]}[where]
     place["of_next_year"] = 1
@@ -181,7 +181,7 @@ def test_unknown_key_is_an_error_where_it_is_applied_and_ignored_where_it_is_sho
         read(data, "plan.json", VERSION, strict=True)
 
 
-def test_another_format_is_refused() -> None:
+def test_saved_plan_of_another_format_is_refused() -> None:
     data = document(plan_for(a_stack(a_job())), OPTIONS)
     assert read(data | {"format_version": "1.9"}, "plan.json", VERSION, strict=True)
     with pytest.raises(ManifestInvalid, match="format_version"):
@@ -234,7 +234,7 @@ def moved(
         (Action.DEFER, a_job(lifecycle={"on_failure": "retry", "retry_delay": "9999h"}), NEW, F, {F, AB}),
     ],
 )
-def test_move_that_changes_the_action_makes_it_stale(
+def test_saved_plan_is_stale_after_a_change_of_its_action(
     action: Action, desired: DesiredJob, made_of: DesiredJob, then: Phase, holds: set[Phase], now: Phase
 ) -> None:
     stack, before, after = a_stack(desired), seen(made_of, phase=then), seen(made_of, phase=now)
@@ -269,7 +269,7 @@ def test_move_that_changes_the_action_makes_it_stale(
         (absent(), [seen(NEW)], [seen(NEW), seen(NEW, revision=2)], "a-r2 exists, which the plan does"),
     ],
 )
-def test_what_moved_is_said(
+def test_stale_plan_names_the_change(
     desired: DesiredJob, then: list[ObservedJob], now: list[ObservedJob], said: str
 ) -> None:
     found = moved(a_stack(desired), then, now)
@@ -277,14 +277,14 @@ def test_what_moved_is_said(
     assert said.format(id=seen(NEW).id) in "; ".join(found)
 
 
-def test_revision_that_the_history_has_learnt_of_meanwhile_makes_a_create_stale() -> None:
+def test_create_is_stale_when_the_history_has_a_new_revision() -> None:
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack)).plan
     found = failed_preconditions(plan, a_look(stack, memory=a_memory(past(NEW))), NOW)
     assert found == ("a: r1 is no longer the next revision; r2 is",)
 
 
-def test_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
+def test_saved_plan_is_stale_when_its_job_has_become_unreadable() -> None:
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack, seen(NEW))).plan
     lost = Unreadable("status is missing", name="a")
@@ -294,7 +294,7 @@ def test_job_that_cannot_be_read_any_more_makes_it_stale() -> None:
     )
 
 
-def test_digest_of_another_algorithm_makes_it_stale() -> None:
+def test_saved_plan_is_stale_for_a_digest_of_another_algorithm() -> None:
     plan = plan_for(a_stack(NEW))
     [action] = plan.actions
     assert action.after is not None
@@ -305,7 +305,7 @@ def test_digest_of_another_algorithm_makes_it_stale() -> None:
     )
 
 
-def test_every_key_is_compared_and_what_moved_is_listed() -> None:
+def test_preconditions_compare_every_key_and_list_every_change() -> None:
     stack = a_stack(a_job("a"), a_job("b"), a_job("c"))
     then = [seen(a_job("a")), seen(a_job("b"))]
     found = moved(stack, then, [seen(a_job("a"), phase=F), seen(a_job("b")), seen(a_job("c"))])
@@ -330,7 +330,7 @@ def test_every_key_is_compared_and_what_moved_is_listed() -> None:
     ],
     ids=["an old one ends", "one that is waited for ends", "a conflict beside two", "a newer reconciler's"],
 )
-def test_what_the_plan_does_not_rest_on_may_move_or_stay(
+def test_saved_plan_holds_whether_or_not_unrelated_jobs_changed(
     stack: Stack, then: list[ObservedJob], now: list[ObservedJob]
 ) -> None:
     assert moved(stack, then, then) == ()
@@ -352,7 +352,7 @@ def test_what_the_plan_does_not_rest_on_may_move_or_stay(
     ],
 )
 @pytest.mark.parametrize("phase", [P, R])
-def test_replace_whose_job_ran_longer_than_lost_time_meanwhile_is_stale(
+def test_replace_of_a_job_that_exceeded_the_lost_time_limit_is_stale(
     lifecycle: dict[str, Any], allow: tuple[str, ...], ran_s: float, holds: bool, phase: Phase
 ) -> None:
     stack = a_stack(a_job(lifecycle=lifecycle))
@@ -363,7 +363,7 @@ def test_replace_whose_job_ran_longer_than_lost_time_meanwhile_is_stale(
     assert holds or "has now run for" in found[0]
 
 
-def test_terminate_is_not_held_to_lost_time() -> None:
+def test_terminate_of_a_job_that_exceeded_the_lost_time_limit_holds() -> None:
     assert moved(a_stack(absent()), [seen(NEW, ran_s=60)], [seen(NEW, ran_s=30 * HOUR)]) == ()
 
 
@@ -373,14 +373,14 @@ def test_terminate_is_not_held_to_lost_time() -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("lost_node_hours", 0.0), ("elapsed", 1.0), ("nodes", 1), ("elapsed", None)]
 )
-def test_edited_loss_of_an_action_is_invalid(field: str, value: Any) -> None:
+def test_saved_plan_with_an_edited_loss_is_invalid(field: str, value: Any) -> None:
     data = document(plan_for(a_stack(absent()), seen(NEW, ran_s=HOUR, node_count=3)), OPTIONS)
     data["actions"][0][field] = value
     with pytest.raises(ManifestInvalid, match="lost_node_hours"):
         read(data, "plan.json", VERSION, strict=True)
 
 
-def test_edited_sum_of_losses_is_invalid() -> None:
+def test_saved_plan_with_an_edited_sum_of_losses_is_invalid() -> None:
     data = document(plan_for(a_stack(absent()), seen(NEW, ran_s=HOUR)), OPTIONS) | {"lost_node_hours": 0.0}
     with pytest.raises(ManifestInvalid, match="lost_node_hours"):
         read(data, "plan.json", VERSION, strict=True)
@@ -397,13 +397,13 @@ def was(key: str, **said: Any) -> ObservedJob:
 
 
 @pytest.mark.parametrize("phase", [R, T, DONE])
-def test_renaming_holds_as_long_as_the_old_key_stands_on_the_job(phase: Phase) -> None:
+def test_key_rename_holds_while_the_old_key_is_in_the_marker(phase: Phase) -> None:
     stack, jobs = a_stack(RENAMED), [was("older", phase=DONE), was("old", revision=2, phase=phase)]
     assert moved(stack, jobs, jobs) == ()
     assert moved(stack, jobs, [jobs[0], was("old", revision=2, phase=F)])
 
 
-def test_several_old_keys_count_for_the_next_number() -> None:
+def test_next_revision_number_counts_several_old_keys() -> None:
     desired = replace(a_job("new", **OLD), formerly=("old", "older"))
     jobs = [was("older", revision=5, phase=DONE), was("old", revision=2)]
     plan = plan_for(a_stack(desired), *jobs)
@@ -412,7 +412,7 @@ def test_several_old_keys_count_for_the_next_number() -> None:
 
 
 @pytest.mark.parametrize("key", ["old", "new"])
-def test_marker_to_restore_must_still_be_missing(key: str) -> None:
+def test_marker_restoration_is_stale_when_the_marker_is_back(key: str) -> None:
     stack, wiped = a_stack(RENAMED), was("old", description="mine now")
     memory = a_memory(past(replace(a_job("new"), key=key), 1, R, job=wiped))
     assert moved(stack, [wiped], [wiped], memory) == ()
@@ -420,7 +420,7 @@ def test_marker_to_restore_must_still_be_missing(key: str) -> None:
     assert said == f"new: old ({wiped.id}) is no longer a known job without a marker"
 
 
-def test_marker_to_restore_rests_on_a_history_that_still_says_whose_job_it_is() -> None:
+def test_marker_restoration_is_stale_when_the_history_no_longer_has_the_job() -> None:
     stack, wiped = a_stack(NEW), seen(NEW, description="mine now")
     plan = there_and_back(plan_for(stack, wiped, memory=a_memory(past(NEW, 1, R)))).plan
     assert failed_preconditions(plan, a_look(stack, wiped, memory=a_memory(past(NEW, 1, R))), NOW) == ()

@@ -42,7 +42,7 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
             yield from objects(value)
 
 
-def test_it_is_a_schema_and_the_same_every_time() -> None:
+def test_manifest_schema_is_valid_and_deterministic() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert json.dumps(manifest_schema()) == json.dumps(SCHEMA)
     assert SCHEMA["$schema"].endswith("2020-12/schema")
@@ -50,7 +50,7 @@ def test_it_is_a_schema_and_the_same_every_time() -> None:
     assert list(SCHEMA["$defs"]) == sorted(SCHEMA["$defs"])
 
 
-def test_no_unknown_field_is_allowed() -> None:
+def test_schema_allows_no_unknown_field() -> None:
     for name, definition in SCHEMA["$defs"].items():
         if definition.get("type") == "object":
             assert definition["additionalProperties"] is False, name
@@ -70,13 +70,13 @@ def lacking(schema: dict[str, Any]) -> list[str]:
     return found
 
 
-def test_every_property_has_title_description_example_and_default() -> None:
+def test_schema_property_has_title_description_example_and_default() -> None:
     assert lacking(SCHEMA) == []
     assert len(list(properties(SCHEMA))) > 250
 
 
 @pytest.mark.parametrize("word", ["title", "description", "default", "examples"])
-def test_property_without_one_of_these_is_found(word: str) -> None:
+def test_schema_property_without_title_description_example_or_default_is_found(word: str) -> None:
     schema = copy.deepcopy(SCHEMA)
     del schema["$defs"]["Resource"]["properties"]["pool_id"][word]
     assert lacking(schema) == [f".Resource.pool_id: {word}"]
@@ -96,21 +96,21 @@ def test_examples_and_defaults_are_valid() -> None:
     ("name", "title"),
     [("pool_id", "Pool ID"), ("matchFields", "Match fields"), ("apiVersion", "API version"), ("raw", "Raw")],
 )
-def test_title_is_the_name_in_words(name: str, title: str) -> None:
+def test_schema_title_is_the_field_name_in_words(name: str, title: str) -> None:
     assert title_of(name) == title
 
 
-def test_every_field_of_the_models_is_there() -> None:
+def test_schema_has_every_field_of_the_models() -> None:
     assert SCHEMA["properties"].keys() >= Manifest.model_fields.keys()
     assert SCHEMA["$defs"]["JobEntry"]["properties"].keys() == JobEntry.model_fields.keys()
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_schema_references_resolve() -> None:
     targets = {schema["$ref"] for schema in objects(SCHEMA) if "$ref" in schema}
     assert {target.removeprefix("#/$defs/") for target in targets} <= SCHEMA["$defs"].keys()
 
 
-def test_defaults_are_spelled_as_people_write_them() -> None:
+def test_schema_defaults_are_written_as_in_a_manifest() -> None:
     assert SCHEMA["$defs"]["Lifecycle"]["properties"]["retry_delay"]["default"] == "2m"
     assert SCHEMA["$defs"]["Limits"]["properties"]["lost_time"]["default"] == "1h"
     assert SCHEMA["$defs"]["Resource"]["properties"]["node_count"]["default"] == 1
@@ -197,7 +197,7 @@ def test_defaults_are_spelled_as_people_write_them() -> None:
         ),
     ],
 )
-def test_what_loads_is_valid(manifest: dict[str, Any]) -> None:
+def test_loadable_manifest_is_valid_by_the_schema(manifest: dict[str, Any]) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(manifest)] == []
 
 
@@ -266,5 +266,5 @@ def test_what_loads_is_valid(manifest: dict[str, Any]) -> None:
         a_manifest(an_entry(raw={"metadata": {"name": "x"}})),
     ],
 )
-def test_what_is_wrong_is_refused(manifest: Any) -> None:
+def test_wrong_manifest_is_invalid_by_the_schema(manifest: Any) -> None:
     assert not is_valid(manifest)

@@ -30,7 +30,7 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
     credential CREDENTIALS gcpCredentials auth BASIC_AUTH authorization OBS_AK OBS_SK jwt session_cookie
     """),
 )
-def test_name_of_a_secret_is_one(name: str) -> None:
+def test_secret_name_is_detected(name: str) -> None:
     assert is_secret_name(name)
     assert looks_secret(name, "hunter2")
 
@@ -44,18 +44,18 @@ def test_name_of_a_secret_is_one(name: str) -> None:
     secretary compass passes forward_pass bypass epochs lr batch_size skip ask break task NCCL_DEBUG
     """),
 )
-def test_name_that_only_holds_such_a_word_is_none(name: str) -> None:
+def test_name_that_only_contains_a_secret_word_is_no_secret_name(name: str) -> None:
     assert not is_secret_name(name)
     assert not looks_secret(name, "hunter2")
 
 
-def test_no_field_of_the_service_is_taken_for_a_secret_by_its_name() -> None:
+def test_field_name_of_the_service_is_no_secret_name() -> None:
     for path, _ in walk_rules():
         assert not is_secret_name(_name_of(".".join(path))), path
 
 
 @pytest.mark.parametrize("value", ["", "true", "False", "no", "none", "null"])
-def test_what_says_nothing_is_no_secret_whatever_its_name(value: str) -> None:
+def test_empty_or_boolean_value_is_no_secret_under_a_secret_name(value: str) -> None:
     assert not looks_secret("use_auth_token", value)
 
 
@@ -88,7 +88,7 @@ def test_what_says_nothing_is_no_secret_whatever_its_name(value: str) -> None:
         "x9Kd83jsLq02mZpT7vBnR4cW",
     ],
 )
-def test_value_of_a_known_form_or_long_and_random_is_a_secret(value: str) -> None:
+def test_value_of_a_known_token_form_or_long_and_random_is_a_secret(value: str) -> None:
     assert looks_secret("NOTE", value)
 
 
@@ -105,7 +105,7 @@ def test_value_of_a_known_form_or_long_and_random_is_a_secret(value: str) -> Non
         ("python train.py", "python train.py", []),
     ],
 )
-def test_command_is_left_without_its_secrets(text: str, left: str, names: list[str]) -> None:
+def test_secrets_in_a_command_are_removed(text: str, left: str, names: list[str]) -> None:
     parts = secret_parts(text)
     assert without_parts(text, parts) == left
     assert [part.name for part in parts] == names
@@ -140,12 +140,12 @@ def test_command_is_left_without_its_secrets(text: str, left: str, names: list[s
         "ResNet-50, trained nightly on ImageNet-21k with mixed precision",
     ],
 )
-def test_paths_names_numbers_and_commands_are_none(value: str) -> None:
+def test_paths_names_numbers_and_commands_are_no_secrets(value: str) -> None:
     assert not looks_secret("NOTE", value)
 
 
 @pytest.mark.parametrize("name", ["commit", "GIT_SHA", "image_digest", "run_id", "data_version", "md5"])
-def test_what_names_a_thing_may_be_long_and_random(name: str) -> None:
+def test_long_random_value_of_an_identifier_field_is_no_secret(name: str) -> None:
     assert not looks_secret(name, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b")
     assert looks_secret(name, "ghp_16C7e42F292c6912E7710c838347Ae178B4a")
 
@@ -154,7 +154,7 @@ def test_what_names_a_thing_may_be_long_and_random(name: str) -> None:
     "alphabet",
     [string.ascii_letters + string.digits, string.ascii_lowercase + string.digits, string.hexdigits[:16]],
 )
-def test_nearly_every_random_text_of_32_characters_is_seen(alphabet: str) -> None:
+def test_nearly_every_random_text_of_32_characters_is_a_secret(alphabet: str) -> None:
     chance = random.Random(1)
     texts = ["".join(chance.choices(alphabet, k=32)) for _ in range(300)]
     assert sum(looks_secret("NOTE", text) for text in texts) > 0.93 * len(texts)

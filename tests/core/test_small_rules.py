@@ -27,12 +27,12 @@ from tests.core.test_decision_table import OLD, plan_for
     ("text", "seconds"),
     [("90s", 90), ("2m", 120), ("1h", 3600), ("1h30m", 5400), ("2d", 172800), ("1.5s", 1.5), ("0s", 0)],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_duration_is_parsed_to_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "1m1h", "-1m", "1 h 2", "soon", "1h٣m"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a valid duration"):
         parse_duration(text)
 
@@ -49,7 +49,7 @@ def test_what_is_no_duration(text: str) -> None:
         (864_000, "10 d"),
     ],
 )
-def test_spelling_a_span_of_time(seconds: float, said: str) -> None:
+def test_duration_is_formatted_for_people(seconds: float, said: str) -> None:
     assert format_duration(seconds) == said
 
 
@@ -77,11 +77,11 @@ def test_every_form_of_a_secret_is_redacted(secret: str) -> None:
         assert form not in redact(f"before {form} after") or form in REDACTED
 
 
-def test_short_values_are_not_scanned_for() -> None:
+def test_short_secrets_are_not_redacted() -> None:
     assert Redactor(["a"])("banana") == "banana"
 
 
-def test_secret_shows_as_where_it_comes_from() -> None:
+def test_secret_is_shown_as_its_source() -> None:
     secret = SecretText("hidden", "${var.t}")
     assert show({"a": [secret, {"b": secret}], "c": 1}) == {"a": ["${var.t}", {"b": "${var.t}"}], "c": 1}
     assert "hidden" not in repr([secret])
@@ -90,14 +90,14 @@ def test_secret_shows_as_where_it_comes_from() -> None:
 
 
 @given(st.text())
-def test_nothing_printable_steers_a_terminal(text: str) -> None:
+def test_printable_text_has_no_terminal_control_characters(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable() or all(c.isprintable() or c == "\t" or not c.isascii() for c in shown)
     assert "\n" not in shown
     assert "\x1b" not in shown
 
 
-def test_ordinary_text_is_left_as_it_is() -> None:
+def test_printable_text_keeps_ordinary_text() -> None:
     assert printable("ResNet-50 训练 é") == "ResNet-50 训练 é"
     for text in ("std::vector", "::1", "fe80::1", "# a comment", "## [a]", "#[derive]", "a ::b:: c"):
         assert printable(text) == text
@@ -116,7 +116,7 @@ def test_ordinary_text_is_left_as_it_is() -> None:
         ("##teamcity[x]", r"\x23#teamcity[x]"),
     ],
 )
-def test_nothing_printable_steers_a_ci_service(text: str, shown: str) -> None:
+def test_printable_text_has_no_ci_commands(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -133,7 +133,7 @@ STACK = a_stack(a_job("a-1"), a_job("a-2"), a_job("b"))
         (["gone"], set()),
     ],
 )
-def test_only(only: list[str], keys: set[str]) -> None:
+def test_view_narrowed_by_only_has_the_matching_keys(only: list[str], keys: set[str]) -> None:
     narrowed = narrow(STACK, only, ["gone"])
     assert set(narrowed.jobs) == keys
     assert narrowed.is_partial
@@ -141,17 +141,17 @@ def test_only(only: list[str], keys: set[str]) -> None:
     assert narrowed.declared_keys == STACK.declared_keys
 
 
-def test_without_only_the_view_is_whole() -> None:
+def test_stack_without_only_is_unchanged() -> None:
     assert narrow(STACK, [], []) is STACK
 
 
 @pytest.mark.parametrize("only", ["c", "A-1", "gon*", "x*"])
-def test_what_matches_nothing_is_wrong_use(only: str) -> None:
+def test_view_narrowed_by_only_without_a_match_is_wrong_usage(only: str) -> None:
     with pytest.raises(WrongUsage):
         narrow(STACK, [only, "b"], ["gone"])
 
 
-def test_what_frees_capacity_comes_before_what_needs_it() -> None:
+def test_actions_that_free_capacity_are_ordered_before_those_that_need_it() -> None:
     stack = a_stack(a_job("create"), a_job("keep"), a_job("replace"), a_job("update", description="new"))
     plan = plan_for(
         stack,

@@ -83,7 +83,7 @@ def flat(body: dict[str, Any]) -> None:
         pytest.param(flat, id="volumes flat"),
     ],
 )
-def test_same_job_in_another_spelling(respell: Callable[[dict[str, Any]], object]) -> None:
+def test_same_job_in_another_spelling_has_no_change(respell: Callable[[dict[str, Any]], object]) -> None:
     job = a_job(**DECLARED)
     assert compared(job, reported(job, respell)).is_empty
 
@@ -95,7 +95,7 @@ def test_period_that_raw_sends_is_compared_as_a_number_of_seconds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
-def test_task_tells_of_one_input_and_output_where_a_list_was_sent(kind: str) -> None:
+def test_task_reported_with_a_single_input_and_output_is_no_change(kind: str) -> None:
     task = {**TASK, "algorithm": {**TASK["algorithm"], kind: [DATA]}}  # type: ignore[dict-item]
     job = a_job(kind="hetero_job", tasks=[task], spec=None, algorithm=None)
 
@@ -106,7 +106,7 @@ def test_task_tells_of_one_input_and_output_where_a_list_was_sent(kind: str) -> 
     assert compared(job, reported(job, one)).is_empty
 
 
-def test_what_the_service_adds_to_a_task_is_no_change() -> None:
+def test_fields_added_to_a_task_by_the_service_are_no_change() -> None:
     job = a_job(kind="hetero_job", tasks=[TASK], spec=None, algorithm=None)
 
     def noise(body: dict[str, Any]) -> None:

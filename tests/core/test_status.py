@@ -77,13 +77,13 @@ def line(one: JobStatus) -> tuple[int | None, str | None, str | None]:
         (absent(protect=True), [seen(A)], [(1, "Running", "blocked")]),
     ],
 )
-def test_row(
+def test_status_rows_show_revision_phase_and_pending_step(
     entry: DesiredJob, jobs: list[ObservedJob], lines: list[tuple[int | None, str | None, str | None]]
 ) -> None:
     assert [line(one) for one in status_of([entry], *jobs).jobs] == lines
 
 
-def test_unreadable_job_is_a_problem_of_its_key_and_of_no_other() -> None:
+def test_unreadable_job_is_a_problem_of_its_key_only() -> None:
     report = status_of([A, a_job("b")], seen(a_job("b")), unreadable=[Unreadable("mistyped phase", name="a")])
     assert [(one.key, one.problem, one.phase) for one in report.jobs] == [
         ("a", "mistyped phase", None),
@@ -93,7 +93,7 @@ def test_unreadable_job_is_a_problem_of_its_key_and_of_no_other() -> None:
 
 
 @pytest.mark.parametrize(("only", "keys"), [((), ["a"]), (("old",), ["old"]), (("a", "old"), ["a", "old"])])
-def test_undeclared_key_that_is_over_is_shown_to_who_asks(only: tuple[str, ...], keys: list[str]) -> None:
+def test_undeclared_ended_key_is_shown_only_when_selected(only: tuple[str, ...], keys: list[str]) -> None:
     report = status_of([A], seen(key="old", phase=Phase.FAILED), only=only)
     assert [one.key for one in report.jobs] == keys
 
@@ -119,7 +119,7 @@ ENDED = seen(A, phase=Phase.COMPLETED, ran_s=60.0, ended_s_ago=30.0)  # 100 s ag
         (ENDED, a_change(ENDED, NOW - 101, "terminate"), ("terminate", "alice")),
     ],
 )
-def test_last_change_is_the_latest_and_says_who_where_that_is_known(
+def test_last_change_is_the_latest_and_names_its_author_if_known(
     job: ObservedJob, change: PastChange | None, expected: tuple[str, str | None]
 ) -> None:
     [one] = status_of([A], job, changes=[change] if change else []).jobs

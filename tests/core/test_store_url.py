@@ -33,7 +33,7 @@ from reconciler.core.store_url import (
         ("postgresql://u:hunter22@h", "the database name is missing"),
     ],
 )
-def test_url_of_no_store_is_refused_without_what_may_be_a_password(url: str, why: str) -> None:
+def test_invalid_store_url_is_refused_without_showing_a_password(url: str, why: str) -> None:
     with pytest.raises(WrongUsage) as refused:
         parse_store_url(url)
     (told,) = refused.value.diagnostics
@@ -59,12 +59,12 @@ def test_url_of_no_store_is_refused_without_what_may_be_a_password(url: str, why
         (f"records/{HOLE}", False),
     ],
 )
-def test_url_with_unknown_values_is_judged_as_far_as_it_goes(url: str, is_told: bool) -> None:
+def test_store_url_with_unknown_values_is_checked_as_far_as_known(url: str, is_told: bool) -> None:
     assert (store_url_problem(url) is not None) == is_told
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
-def test_url_is_shown_without_credentials_and_options(scheme: str) -> None:
+def test_store_url_is_shown_without_credentials_and_options(scheme: str) -> None:
     url = parse_store_url(f"{scheme}://ann:hunter%2022@h:5433/d?sslpassword=sword%2Ffish&sslmode=require")
     assert url.shown == "postgresql://ann@h:5433/d"
     for spelled in ("hunter 22", "hunter%2022", "hunter+22", "sword/fish", "sword%2Ffish"):
@@ -83,12 +83,12 @@ def test_url_is_shown_without_credentials_and_options(scheme: str) -> None:
         ("/d?host=%2Ftmp", (None, None, None, None, "d")),
     ],
 )
-def test_parts_of_a_server_url(rest: str, parts: tuple[object, ...]) -> None:
+def test_server_url_is_parsed_into_its_parts(rest: str, parts: tuple[object, ...]) -> None:
     url = parse_store_url(f"postgresql://{rest}")
     assert (url.user, url.password, url.host, url.port, url.name) == parts
 
 
-def test_name_of_a_database_may_be_quoted() -> None:
+def test_database_name_in_a_store_url_may_be_quoted() -> None:
     url = parse_store_url("postgresql://h/my%3Fdb")
     assert (url.name, url.shown) == ("my?db", "postgresql://h/my%3Fdb")
 
@@ -103,11 +103,11 @@ def test_name_of_a_database_may_be_quoted() -> None:
         ("postgresql:///db", "postgresql:///db"),
     ],
 )
-def test_relative_path_is_one_below_the_root(url: str, whole: str) -> None:
+def test_relative_path_in_a_store_url_is_below_the_root(url: str, whole: str) -> None:
     assert absolute_url(url, "/root") == whole
 
 
-def test_url_of_a_file_is_shown_as_it_is_written() -> None:
+def test_file_url_is_shown_as_written() -> None:
     url = file_url("/var/r.db")
     assert url == parse_store_url(url).shown == "sqlite:////var/r.db"
 
@@ -122,11 +122,11 @@ def test_url_of_a_file_is_shown_as_it_is_written() -> None:
         ("a:pw@h", set(), set()),
     ],
 )
-def test_passwords_are_found(url: str, regular: set[str], all_written: set[str]) -> None:
+def test_passwords_in_a_store_url_are_found(url: str, regular: set[str], all_written: set[str]) -> None:
     assert (set(passwords_in(url)), set(written_passwords(url))) == (regular, all_written)
 
 
 @pytest.mark.parametrize("kind", STORES, ids=lambda kind: kind.name)
-def test_form_of_each_database_is_a_url_of_it(kind: StoreKind) -> None:
+def test_example_url_of_each_store_kind_is_parsed_as_that_kind(kind: StoreKind) -> None:
     assert kind.name in kind.schemes
     assert parse_store_url(kind.form).kind is kind
