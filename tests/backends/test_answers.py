@@ -14,7 +14,7 @@ from reconciler.core.observed.job import ObservedJob, Unreadable
 from tests.backends.building import MARKER, an_answer
 
 
-def test_times_are_seconds() -> None:
+def test_job_times_are_converted_to_seconds() -> None:
     job = read_job(an_answer())
     assert isinstance(job, ObservedJob)
     assert (job.created_at_s, job.started_at_s, job.duration_s) == (1_641_892_642.625, 1_641_892_655.0, 268.0)
@@ -47,7 +47,9 @@ def test_unknown_fields_stay_in_the_body() -> None:
         ({"spec": ..., "tasks": [{"task_resource": {"node_count": n}} for n in (2, 3)]}, "node_count", 5),
     ],
 )
-def test_lenient_about(changes: dict[str, Any], field: str, value: object) -> None:
+def test_odd_optional_value_is_read_as_default_or_converted(
+    changes: dict[str, Any], field: str, value: object
+) -> None:
     job = read_job(an_answer(**changes))
     assert isinstance(job, ObservedJob)
     assert getattr(job, field) == value
@@ -65,25 +67,25 @@ def test_lenient_about(changes: dict[str, Any], field: str, value: object) -> No
         ({"metadata": None}, "metadata"),
     ],
 )
-def test_unreadable_says_why(changes: dict[str, Any], wrong: str) -> None:
+def test_unreadable_job_names_the_wrong_field(changes: dict[str, Any], wrong: str) -> None:
     job = read_job(an_answer(**changes))
     assert isinstance(job, Unreadable)
     assert wrong in job.why
 
 
 @pytest.mark.parametrize("item", [None, "job", 7, []])
-def test_what_is_no_object_is_unreadable(item: object) -> None:
+def test_job_that_is_no_object_is_unreadable(item: object) -> None:
     assert isinstance(read_job(item), Unreadable)
 
 
-def test_unreadable_job_still_says_whose_it_claims_to_be() -> None:
+def test_unreadable_job_keeps_its_marker() -> None:
     job = read_job(an_answer(status="broken"))
     assert isinstance(job, Unreadable)
     assert (job.name, job.id) == ("resnet50", "66ff6991-fd66-40b6-8101-0829a46d3731")
     assert str(job.claimed) == MARKER
 
 
-def test_reading_jobs_costs_no_more_than_a_few_times_their_parsing() -> None:
+def test_reading_jobs_takes_at_most_a_few_times_their_parsing() -> None:
     """About five times; as a ratio, since a busy machine is slower at both."""
     answers = [an_answer(metadata__name=f"job-{n}") for n in range(1000)]
     text = json.dumps(answers)

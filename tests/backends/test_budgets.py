@@ -70,7 +70,9 @@ def there(service: Service, jobs: list[DesiredJob], lr: float | None = None) -> 
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["running", "completed"])
-def test_3_declared_among_5000_finished_cost_at_most_12_requests(old_project: Service, ended: bool) -> None:
+def test_plan_of_3_jobs_among_5000_finished_needs_at_most_12_requests(
+    old_project: Service, ended: bool
+) -> None:
     jobs = [a_job(key) for key in DECLARED]
     with there(old_project, jobs), measured(old_project):
         if ended:
@@ -83,7 +85,7 @@ def test_3_declared_among_5000_finished_cost_at_most_12_requests(old_project: Se
 
 
 @pytest.mark.parametrize(("lr", "action"), [(None, Action.CREATE), (0.9, Action.REPLACE)])
-def test_plan_that_starts_jobs_pays_for_one_scan_more(
+def test_plan_that_starts_jobs_needs_an_additional_full_scan(
     old_project: Service, lr: float | None, action: Action
 ) -> None:
     """That nothing newer of the key exists, only a full scan proves: docs/semantics.md, "Reading"."""
@@ -95,7 +97,7 @@ def test_plan_that_starts_jobs_pays_for_one_scan_more(
         assert len(old_project.app.requests) <= 12 + 101
 
 
-def test_plan_says_how_it_read(old_project: Service) -> None:
+def test_plan_reports_its_read_strategy(old_project: Service) -> None:
     said: list[str] = []
     jobs = [a_job(key) for key in DECLARED]
     with there(old_project, jobs), measured(old_project):
@@ -104,7 +106,7 @@ def test_plan_says_how_it_read(old_project: Service) -> None:
     assert said == [f"read 3 jobs: 4 filtered searches (active jobs, 3 names), {requests} requests"]
 
 
-def test_1000_declared_and_unchanged_cost_at_most_32_requests() -> None:
+def test_plan_of_1000_unchanged_jobs_needs_at_most_32_requests() -> None:
     jobs = [a_job(f"job-{n}") for n in range(1000)]
     with a_service() as service, there(service, jobs), measured(service):
         decided = plan(service, jobs)
@@ -112,7 +114,7 @@ def test_1000_declared_and_unchanged_cost_at_most_32_requests() -> None:
         assert len(service.app.requests) <= 32
 
 
-def test_1000_declared_and_unchanged_in_an_old_project_cost_no_more_than_its_scan(
+def test_plan_of_1000_unchanged_jobs_in_an_old_project_needs_at_most_its_scan(
     old_project: Service,
 ) -> None:
     jobs = [a_job(f"job-{n}") for n in range(1000)]

@@ -33,11 +33,11 @@ def a_target(**said: Any) -> Target:
         ({"endpoint": "http://10.0.0.1", "insecure": True}, "http://10.0.0.1"),
     ],
 )
-def test_endpoint(said: dict[str, Any], endpoint: str) -> None:
+def test_endpoint_follows_from_target_and_region(said: dict[str, Any], endpoint: str) -> None:
     assert endpoint_of(a_target(**said), {}) == endpoint
 
 
-def test_endpoint_of_a_region_may_be_set_as_for_the_vendors_sdk() -> None:
+def test_endpoint_of_a_region_can_be_set_by_the_sdk_variable() -> None:
     environ = {"HUAWEICLOUD_SDK_REGION_MODELARTS_CN_NORTH_4": "https://private.example"}
     assert endpoint_of(a_target(region="cn-north-4"), environ) == "https://private.example"
 
@@ -59,7 +59,7 @@ def test_endpoint_of_a_region_may_be_set_as_for_the_vendors_sdk() -> None:
         {"endpoint": "https://"},
     ],
 )
-def test_endpoint_that_must_not_be_used(said: dict[str, Any]) -> None:
+def test_forbidden_endpoint_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises(ManifestInvalid) as problem:
         endpoint_of(a_target(**said), {})
     assert problem.value.diagnostics[0].fix
@@ -74,12 +74,14 @@ def test_endpoint_that_must_not_be_used(said: dict[str, Any]) -> None:
         ({"project_id": ""}, {"OS_PROJECT_ID": "p3"}, "p3"),
     ],
 )
-def test_project(said: dict[str, Any], environ: dict[str, str], project: str) -> None:
+def test_project_comes_from_the_target_or_else_the_environment(
+    said: dict[str, Any], environ: dict[str, str], project: str
+) -> None:
     assert project_of(a_target(**said), environ) == project
 
 
 @pytest.mark.parametrize("project_id", [None, "../other", "a b"])
-def test_project_that_is_none(project_id: str | None) -> None:
+def test_missing_or_invalid_project_is_refused(project_id: str | None) -> None:
     with pytest.raises(ManifestInvalid):
         project_of(a_target(project_id=project_id), {})
 
@@ -94,7 +96,7 @@ def test_project_that_is_none(project_id: str | None) -> None:
         ({"cloud": "huawei"}, "https://modelarts.eu-de.otc.t-systems.com", Cloud.HUAWEI),
     ],
 )
-def test_cloud(said: dict[str, Any], endpoint: str, cloud: Cloud) -> None:
+def test_cloud_follows_from_target_and_endpoint(said: dict[str, Any], endpoint: str, cloud: Cloud) -> None:
     assert cloud_of(a_target(**said), endpoint) is cloud
 
 
@@ -115,24 +117,26 @@ def test_cloud(said: dict[str, Any], endpoint: str, cloud: Cloud) -> None:
         ({"HTTP_PROXY": "http://p:1"}, "http://em.localhost:8080", {}),
     ],
 )
-def test_proxies(environ: dict[str, str], endpoint: str, proxies: dict[str, str]) -> None:
+def test_proxy_comes_from_the_environment_unless_excluded_or_local(
+    environ: dict[str, str], endpoint: str, proxies: dict[str, str]
+) -> None:
     assert network_of(endpoint, environ).proxies == proxies
 
 
-def test_ca_bundle() -> None:
+def test_ca_bundle_comes_from_the_environment() -> None:
     environ = {"SSL_CERT_FILE": "/b", "REQUESTS_CA_BUNDLE": "/a"}
     assert network_of("https://h.example", environ).ca_bundle == "/a"
     assert network_of("https://h.example", {}).ca_bundle is None
 
 
-def test_no_credentials_is_a_matter_of_authentication() -> None:
+def test_missing_credentials_are_an_authentication_error_with_a_fix() -> None:
     with pytest.raises(NoCredentials) as problem:
         connect(a_target(region="cn-north-4"), {})
     assert isinstance(problem.value, Unauthorized)
     assert "HUAWEICLOUD_SDK_AK" in (problem.value.diagnostics[0].fix or "")
 
 
-def test_connected_backend_says_where_it_is() -> None:
+def test_connected_backend_has_endpoint_project_and_credentials() -> None:
     with connect(a_target(region="eu-de", workspace_id="w"), {"OS_TOKEN": TOKEN}) as backend:
         assert backend.session.endpoint == "https://modelarts.eu-de.otc.t-systems.com"
         assert (backend.project_id, backend.workspace_id, backend.cloud) == (PROJECT, "w", Cloud.OTC)

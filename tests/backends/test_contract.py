@@ -34,12 +34,12 @@ def names_of(place: Place, jobs: list[ObservedJob]) -> list[str]:
 # ── create, read ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_live_service_is_a_place_too() -> None:
+def test_live_service_contract_is_skipped_without_its_variables() -> None:
     if missing := live_variables_missing(os.environ):
         pytest.skip(f"the contract is not proved against the live service: set {', '.join(missing)}")
 
 
-def test_satisfies_the_port(place: Place) -> None:
+def test_backend_satisfies_the_port(place: Place) -> None:
     port: Backend = place.backend
     assert port.observe().problem is None
     assert place.ours() == []
@@ -57,14 +57,14 @@ def test_created_job_is_observed_with_its_marker(place: Place) -> None:
     assert created.phase in {Phase.CREATING, Phase.PENDING}
 
 
-def test_details_are_those_of_the_search(place: Place) -> None:
+def test_details_equal_the_search_result(place: Place) -> None:
     place.directed("time does not stand still")
     created = place.create()
     (listed,) = place.ours()
     assert place.backend.details(created.id) == listed
 
 
-def test_workspace_of_a_new_job_is_the_targets(place: Place) -> None:
+def test_new_job_is_in_the_workspace_of_the_target(place: Place) -> None:
     body = place.body()
     del body["metadata"]["workspace_id"]
     assert place.backend.create(body).body["metadata"]["workspace_id"] == place.backend.workspace_id
@@ -78,7 +78,7 @@ def test_secret_in_a_body_is_sent_as_it_is(place: Place) -> None:
     assert details["algorithm"]["environments"] == {"HF_TOKEN": "hf_välue"}
 
 
-def test_second_job_of_a_name_is_refused(place: Place) -> None:
+def test_second_job_with_the_same_name_is_refused(place: Place) -> None:
     place.create()
     with pytest.raises(NameTaken) as refusal:
         place.create()
@@ -86,7 +86,7 @@ def test_second_job_of_a_name_is_refused(place: Place) -> None:
     assert refusal.value.request_id
 
 
-def test_refused_body_names_its_reason(place: Place) -> None:
+def test_refused_create_body_has_an_error_code(place: Place) -> None:
     with pytest.raises(Rejected) as refusal:
         place.create("not a name!")
     assert type(refusal.value) is Rejected
@@ -94,19 +94,19 @@ def test_refused_body_names_its_reason(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("name", "found"), [("resnet50", 1), ("RESNET50", 1), ("resnet", 0), ("x", 0)])
-def test_find_compares_the_whole_name_and_no_case(place: Place, name: str, found: int) -> None:
+def test_find_matches_the_whole_name_case_insensitively(place: Place, name: str, found: int) -> None:
     place.create("resnet50")
     place.create("resnet50-r2")
     assert len(place.backend.find(place.name(name))) == found
 
 
-def test_name_is_taken_is_unknown_on_otc(place: Place) -> None:
+def test_name_check_is_unknown_on_otc(place: Place) -> None:
     place.create()
     asked = [place.backend.name_is_taken(place.name(name)) for name in ("resnet50", "other")]
     assert asked == ([None, None] if place.backend.cloud is Cloud.OTC else [True, False])
 
 
-def test_threads_share_a_backend(place: Place) -> None:
+def test_backend_can_be_shared_by_threads(place: Place) -> None:
     threads = [threading.Thread(target=place.create, args=(f"job-{n}",)) for n in range(4)]
     for thread in threads:
         thread.start()
@@ -118,7 +118,7 @@ def test_threads_share_a_backend(place: Place) -> None:
 # ── search ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_search_reads_page_after_page(place: Place) -> None:
+def test_search_reads_all_pages_up_to_the_limit(place: Place) -> None:
     app = place.directed("a hundred jobs cost too much")
     wanted = [f"job-{n}" for n in range(120)]
     for name in wanted:
@@ -152,7 +152,7 @@ def three_jobs(place: Place) -> dict[str, ObservedJob]:
         ("create_time", "between", ["2020-01-01T00:00:00Z", "2020-01-31T00:00:00Z"], []),
     ],
 )  # fmt: skip
-def test_search_with_a_filter(
+def test_search_returns_the_jobs_matching_a_filter(
     place: Place, key: str, operator: str, value: list[str], found: list[str]
 ) -> None:
     three_jobs(place)
@@ -163,7 +163,7 @@ def test_search_with_a_filter(
     assert names_of(place, listing.jobs) == found
 
 
-def test_search_by_id(place: Place) -> None:
+def test_search_by_id_returns_those_jobs(place: Place) -> None:
     made = three_jobs(place)
     asked = {"key": "id", "operator": "in", "value": [made["b"].id, made["ab"].id]}
     assert names_of(place, place.backend.search([asked]).jobs) == ["b", "ab"]
@@ -178,7 +178,7 @@ def test_search_by_id(place: Place) -> None:
         ({"sort_by": "mood"}, {"ModelArts.2790", "ModelArts.2789"}),
     ],
 )
-def test_search_that_cannot_be_is_a_problem(place: Place, asked: dict[str, Any], codes: set[str]) -> None:
+def test_invalid_search_is_a_problem(place: Place, asked: dict[str, Any], codes: set[str]) -> None:
     listing = place.backend.search(**({"filters": ()} | asked))
     assert isinstance(listing.problem, Rejected)
     assert listing.problem.code in codes
@@ -220,7 +220,9 @@ def test_every_mutable_field_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("changes", "path", "value"), CHANGES, ids=[path for _, path, _ in CHANGES])
-def test_update(place: Place, changes: dict[str, Any], path: str, value: Any) -> None:
+def test_update_changes_the_named_field_only(
+    place: Place, changes: dict[str, Any], path: str, value: Any
+) -> None:
     is_text = path == "metadata.description"
     if is_text:
         created = place.create(description="old")
@@ -267,7 +269,7 @@ def test_terminated_job_is_terminating_and_then_terminated(place: Place) -> None
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_terminate_comes_too_late(place: Place, ended: bool) -> None:
+def test_terminate_of_a_terminating_or_ended_job_raises_wrong_phase(place: Place, ended: bool) -> None:
     created = place.create()
     place.backend.terminate(created.id)
     if ended:
@@ -279,7 +281,7 @@ def test_terminate_comes_too_late(place: Place, ended: bool) -> None:
     assert (refusal.value.status, refusal.value.code) == (409, "ModelArts.2796")
 
 
-def test_deleted_job_is_gone_some_time_later(place: Place) -> None:
+def test_deleted_job_is_gone_after_a_while(place: Place) -> None:
     three_jobs(place)
     (ended,) = [job for job in place.ours() if job.phase is Phase.TERMINATED]
     place.backend.delete(ended.id)
@@ -287,7 +289,7 @@ def test_deleted_job_is_gone_some_time_later(place: Place) -> None:
     assert names_of(place, place.ours()) == ["a", "ab"]
 
 
-def test_many_are_deleted(place: Place) -> None:
+def test_delete_many_deletes_the_given_jobs_only(place: Place) -> None:
     made = [place.create(name) for name in ("a", "b", "c")]
     for job in made[:2]:
         place.backend.terminate(job.id)
@@ -299,7 +301,7 @@ def test_many_are_deleted(place: Place) -> None:
 
 @pytest.mark.parametrize("method", ["details", "terminate", "delete"])
 @pytest.mark.parametrize("job_id", [NOBODY, "..", "a/b", "", "batch-delete"])
-def test_no_such_job(place: Place, method: str, job_id: str) -> None:
+def test_unknown_job_raises_not_found(place: Place, method: str, job_id: str) -> None:
     with pytest.raises(NotFound) as refusal:
         getattr(place.backend, method)(job_id)
     # The service says 400 for it, never 404.
@@ -318,7 +320,7 @@ def test_no_such_job(place: Place, method: str, job_id: str) -> None:
     ],
     ids=["update", "events", "delete many", "log preview", "metrics"],
 )
-def test_no_such_job_by_code(place: Place, call: Callable[[Place], object]) -> None:
+def test_unknown_job_raises_not_found_with_its_code(place: Place, call: Callable[[Place], object]) -> None:
     with pytest.raises(NotFound) as refusal:
         call(place)
     assert refusal.value.code == "ModelArts.2775"
@@ -345,7 +347,7 @@ def refused_on_otc(place: Place, call: Callable[[], object]) -> bool:
     return True
 
 
-def test_events(place: Place) -> None:
+def test_events_can_be_paged_and_filtered(place: Place) -> None:
     job_id = a_running_job(place)
     backend = place.backend
     everything = backend.logs.events(job_id, order="asc").events
@@ -359,7 +361,7 @@ def test_events(place: Place) -> None:
     assert refusal.value.code == "ModelArts.50004000"
 
 
-def test_tasks(place: Place) -> None:
+def test_tasks_have_names_and_addresses(place: Place) -> None:
     job_id = a_running_job(place)
     tasks = place.backend.logs.tasks
     if refused_on_otc(place, lambda: tasks(job_id)):
@@ -368,7 +370,7 @@ def test_tasks(place: Place) -> None:
     assert all(task.ip for task in tasks(job_id))
 
 
-def test_stages(place: Place) -> None:
+def test_stages_of_a_running_job_are_listed(place: Place) -> None:
     job_id = a_running_job(place)
     stages = place.backend.logs.stages
     if not refused_on_otc(place, lambda: stages(job_id)):
@@ -376,7 +378,7 @@ def test_stages(place: Place) -> None:
         assert [stage.name for stage in run.stages] == ["scheduling", "preparing", "running"]
 
 
-def test_log_preview_and_url(place: Place) -> None:
+def test_log_has_a_preview_and_two_urls(place: Place) -> None:
     job_id = a_running_job(place)
     backend = place.backend
     place.wait(lambda: backend.logs.preview(job_id, "worker-0") is not None)
@@ -388,7 +390,7 @@ def test_log_preview_and_url(place: Place) -> None:
     assert shown != kept
 
 
-def test_log_lines(place: Place) -> None:
+def test_log_lines_are_limited_to_the_requested_number(place: Place) -> None:
     job_id = a_running_job(place)
     backend = place.backend
     if refused_on_otc(place, lambda: backend.logs.lines(job_id, "worker-0")):
@@ -399,14 +401,14 @@ def test_log_lines(place: Place) -> None:
     assert len(found.content.splitlines()) == found.lines == 2
 
 
-def test_metrics(place: Place) -> None:
+def test_metrics_of_a_running_task_include_cpu_usage(place: Place) -> None:
     job_id = a_running_job(place)
     place.wait(lambda: place.backend.logs.metrics(job_id, "worker-0") is not None)
     found = place.backend.logs.metrics(job_id, "worker-0")
     assert "cpuUsage" in {metric.metric for metric in found or ()}
 
 
-def test_what_is_not_there_before_the_start_is_none(place: Place) -> None:
+def test_logs_and_metrics_before_the_start_are_none(place: Place) -> None:
     place.directed("it may start sooner")
     job_id = place.create().id
     backend = place.backend
@@ -419,20 +421,20 @@ def test_what_is_not_there_before_the_start_is_none(place: Place) -> None:
 
 
 @pytest.mark.parametrize("flavor_type", [None, "CPU", "GPU"])
-def test_flavors(place: Place, flavor_type: str | None) -> None:
+def test_flavors_can_be_filtered_by_type(place: Place, flavor_type: str | None) -> None:
     flavors = place.backend.catalog.flavors(flavor_type)
     assert flavors
     assert all(flavor.flavor_id for flavor in flavors)
     assert flavor_type is None or {flavor.flavor_type for flavor in flavors} == {flavor_type}
 
 
-def test_engines(place: Place) -> None:
+def test_engines_have_id_and_name(place: Place) -> None:
     engines = place.backend.catalog.engines()
     assert engines
     assert all(engine.engine_id and engine.engine_name for engine in engines)
 
 
-def test_quotas(place: Place) -> None:
+def test_job_quota_counts_the_created_job(place: Place) -> None:
     place.create()
     quotas = place.backend.catalog.quotas
     if not refused_on_otc(place, quotas):
@@ -440,7 +442,7 @@ def test_quotas(place: Place) -> None:
         assert 1 <= (quota.used or 0) <= (quota.quota or 0)
 
 
-def test_tags(place: Place) -> None:
+def test_tags_can_be_added_found_and_removed(place: Place) -> None:
     job_id, value = place.create().id, place.name("vision")
     backend = place.backend
     if refused_on_otc(place, lambda: backend.tags.of_job(job_id)):
@@ -457,7 +459,7 @@ def test_tags(place: Place) -> None:
     assert backend.tags.of_job(job_id) == {"team": value}
 
 
-def test_otc_offers_less() -> None:
+def test_operations_missing_on_otc_are_refused_unsent() -> None:
     """What the backend refuses there unsent is what the emulator does not have there."""
     refused: dict[str, Callable[[ModelArtsBackend], object]] = {
         "ListTrainingJobTasks": lambda backend: backend.logs.tasks(NOBODY),
@@ -489,7 +491,7 @@ def test_otc_offers_less() -> None:
 # ── the guard of the live service ──────────────────────────────────────────────────────────────────
 
 
-def test_live_run_touches_only_what_it_made() -> None:
+def test_live_run_changes_only_its_own_jobs() -> None:
     with emulated("token") as place:
         theirs = place.create("theirs").id
         started = guard(place.backend, "mine-")

@@ -57,7 +57,7 @@ def found(environ: dict[str, str], profile: str | None = None) -> Credentials:
         ({"MODELARTS_AUTH_TOKEN": "  ", **LOGIN}, "OS_USERNAME", "user name and password"),
     ],
 )
-def test_first_found_wins(environ: dict[str, str], source: str, what: str) -> None:
+def test_credentials_found_first_are_used(environ: dict[str, str], source: str, what: str) -> None:
     credentials = found(environ)
     assert (credentials.source, credentials.what) == (source, what)
 
@@ -72,7 +72,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_credentials_file_comes_last(file: Path, tmp_path: Path) -> None:
+def test_credentials_file_is_read_last(file: Path, tmp_path: Path) -> None:
     credentials = found({"HOME": str(tmp_path)})
     assert credentials.source == f"{file} [basic]"
     assert credentials.project_id() == "p9"
@@ -80,14 +80,14 @@ def test_credentials_file_comes_last(file: Path, tmp_path: Path) -> None:
     assert found({"HOME": str(tmp_path), "OS_TOKEN": TOKEN}).source == "OS_TOKEN"
 
 
-def test_credentials_file_elsewhere_and_its_profiles(file: Path) -> None:
+def test_credentials_file_and_profile_can_be_chosen(file: Path) -> None:
     environ = {"HUAWEICLOUD_SDK_CREDENTIALS_FILE": str(file)}
     assert list(found(environ, "prod").secrets()) == ["secret-p", "st"]
     with pytest.raises(NoCredentials, match=r"no section \[test\]"):
         found(environ, "test")
 
 
-def test_credentials_file_that_is_none_is_not_quoted(tmp_path: Path) -> None:
+def test_invalid_credentials_file_is_not_quoted(tmp_path: Path) -> None:
     path = tmp_path / "credentials"
     path.write_text("sk: topsecret\nsk topsecret")
     with pytest.raises(NoCredentials) as problem:
@@ -105,14 +105,14 @@ def test_credentials_file_that_is_none_is_not_quoted(tmp_path: Path) -> None:
         ({"HUAWEICLOUD_SDK_CREDENTIALS_FILE": "/no/such/file"}, "file not found"),
     ],
 )
-def test_no_credentials_says_what_is_missing(environ: dict[str, str], why: str) -> None:
+def test_missing_credentials_error_names_what_is_missing(environ: dict[str, str], why: str) -> None:
     with pytest.raises(NoCredentials, match=why) as problem:
         found(environ)
     assert PASSWORD not in str(problem.value)
     assert "two" not in str(problem.value)
 
 
-def test_credentials_do_not_show_themselves() -> None:
+def test_credentials_are_hidden_in_their_repr() -> None:
     environs = [{**KEYS}, {"OS_TOKEN": TOKEN}, LOGIN]
     shown = repr([found(environ) for environ in environs]) + repr([vars(found(e)) for e in environs[2:]])
     assert not any(secret in shown for secret in ("secret-1", TOKEN, PASSWORD))
@@ -151,7 +151,7 @@ HOST = "modelarts.eu-de.otc.t-systems.com"
         ),
     ],
 )  # fmt: skip
-def test_signature_of_the_reference(request_: Request, token: str | None, signature: str) -> None:
+def test_request_has_the_documented_signature(request_: Request, token: str | None, signature: str) -> None:
     """Computed by the SDK's signer and by a second implementation: docs/modelarts.md, "Signatures"."""
     credentials = AccessKey(ACCESS_KEY, SECRET_KEY, "TEST", security_token=token)
     headers = credentials.headers(request_, DATE)
@@ -160,7 +160,7 @@ def test_signature_of_the_reference(request_: Request, token: str | None, signat
     assert headers["X-Sdk-Date"] == "20260821T120000Z"
 
 
-def test_failing_signature_is_not_repeated() -> None:
+def test_rejected_signature_is_not_retried() -> None:
     app = Canned((401, '{"error_code": "APIG.0301", "error_msg": "verify ak sk signature fail"}'))
     session = ServiceSession(
         "http://localhost",
@@ -172,7 +172,7 @@ def test_failing_signature_is_not_repeated() -> None:
     assert len(app.environs) == 1
 
 
-def test_signer_is_imported_only_where_something_is_signed() -> None:
+def test_signer_is_imported_only_for_signing() -> None:
     program = "import sys, reconciler.backends.connect; print('huaweicloudsdkcore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -239,21 +239,21 @@ def test_token_is_renewed_once_on_a_401_even_for_a_create(clock: StoppedClock) -
     assert set(credentials.secrets()) == {PASSWORD, "token-1", "token-2"}
 
 
-def test_second_401_is_the_answer(clock: StoppedClock) -> None:
+def test_second_401_raises_unauthorized(clock: StoppedClock) -> None:
     app = Canned((401, '{"error_code": "APIG.0301"}'))
     with pytest.raises(Unauthorized):
         a_session(app, a_password_token(Iam(), clock), clock).call("GET", "/x")
     assert tokens(app) == ["token-1", "token-2"]
 
 
-def test_403_is_no_reason_for_another_token(clock: StoppedClock) -> None:
+def test_forbidden_answer_renews_no_token(clock: StoppedClock) -> None:
     app = Canned((403, '{"error_code": "ModelArts.0112"}'))
     with pytest.raises(Unauthorized):
         a_session(app, a_password_token(Iam(), clock), clock).call("GET", "/x")
     assert tokens(app) == ["token-1"]
 
 
-def test_another_threads_new_token_is_used(clock: StoppedClock) -> None:
+def test_token_renewed_by_another_thread_is_used(clock: StoppedClock) -> None:
     iam = Iam()
     credentials = a_password_token(iam, clock)
     request = Request("GET", "h", "/x")
@@ -268,9 +268,7 @@ def test_another_threads_new_token_is_used(clock: StoppedClock) -> None:
     ("status", "failure"),
     [(401, LoginRefused), (403, LoginRefused), (400, LoginRefused), (503, IamUnreachable)],
 )
-def test_login_that_fails_means_that_nothing_was_sent(
-    clock: StoppedClock, status: int, failure: type[Exception]
-) -> None:
+def test_failed_login_sends_no_request(clock: StoppedClock, status: int, failure: type[Exception]) -> None:
     app = Canned((200, "{}"))
     session = a_session(app, a_password_token(Iam(status=status), clock), clock)
     with pytest.raises(failure) as problem:
@@ -285,7 +283,7 @@ def iam_url() -> Iterator[str]:
         yield f"{url}/v3"
 
 
-def test_project_of_the_token_is_the_project(iam_url: str) -> None:
+def test_project_comes_from_the_token(iam_url: str) -> None:
     learnt: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "endpoint": "https://private.example"})
     with connect(target, {**LOGIN, "OS_AUTH_URL": iam_url}, SessionOptions(learn=learnt.extend)) as backend:
@@ -293,11 +291,11 @@ def test_project_of_the_token_is_the_project(iam_url: str) -> None:
     assert {PASSWORD, "token-1"} <= set(learnt)
 
 
-def test_password_goes_nowhere_unencrypted() -> None:
+def test_password_is_not_sent_unencrypted() -> None:
     target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4"})
     with pytest.raises(NoCredentials, match="unencrypted"):
         connect(target, {**LOGIN, "OS_AUTH_URL": "http://iam.example/v3"})
 
 
-def test_static_token_with_space_around_it_is_sent_without() -> None:
+def test_static_token_is_stripped_of_whitespace() -> None:
     assert StaticToken(f" {TOKEN}\n", "T").headers(Request("GET", "h", "/"), 0.0) == {"X-Auth-Token": TOKEN}

@@ -39,7 +39,7 @@ def dumped(read: BaseModel) -> Any:
     return read.model_dump(mode="json", exclude_unset=True)
 
 
-def test_there_is_something_to_walk() -> None:
+def test_documented_fields_are_loaded() -> None:
     assert len(ROWS) > 300
     assert len(set(ROWS)) == len(ROWS)
     assert {row.message for row in ROWS} == MESSAGES.keys()
@@ -47,19 +47,19 @@ def test_there_is_something_to_walk() -> None:
         kind_of(ReportedJob, "metadata.colour")
 
 
-def test_every_documented_field_has_a_place() -> None:
+def test_documented_fields_all_have_a_place_in_the_models() -> None:
     assert [str(row) for row in FIELDS if not has_place(MESSAGES[row.message], row.path)] == []
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_message_with_every_field_is_read_and_given_back(message: str) -> None:
+def test_message_with_every_field_round_trips(message: str) -> None:
     read = MESSAGES[message].model_validate(whole(message))
     assert list(extras(read)) == []
     assert dumped(read) == whole(message)
 
 
 @pytest.mark.parametrize("row", OTHER_SPELLINGS, ids=str)
-def test_field_in_its_other_spelling_stands_in_the_same_place(row: Row) -> None:
+def test_field_in_its_alternative_spelling_has_the_same_place(row: Row) -> None:
     model = MESSAGES[row.message]
     document: dict[str, Any] = {}
     # What a document cannot show without.
@@ -105,7 +105,7 @@ def test_field_in_its_other_spelling_stands_in_the_same_place(row: Row) -> None:
         ("kind", "quantum_job", "quantum_job"),
     ],
 )
-def test_values_that_the_documents_write_in_two_ways(path: str, told: object, read: object) -> None:
+def test_value_documented_in_several_forms_is_read_as_the_same(path: str, told: object, read: object) -> None:
     answer: dict[str, Any] = {}
     put(answer, path, told)
     found: Any = ReportedJob.model_validate(answer)
@@ -115,7 +115,7 @@ def test_values_that_the_documents_write_in_two_ways(path: str, told: object, re
     assert found == (told if read is None and told else read)
 
 
-def test_what_can_be_declared_can_be_reported() -> None:
+def test_declarable_fields_have_a_place_in_the_reported_job() -> None:
     ours = "parameters[].sensitive"  # never sent
     paths = [path for path in _paths(JobBody) if not path.endswith(ours)]
     assert len(paths) > 150
@@ -148,7 +148,7 @@ def _models_in(kind: Any) -> list[type[BaseModel]]:
 UNKNOWN: dict[str, Any] = {"next": [1, {"x": None, "token": 1.5}], "null": None}
 
 
-def test_unknown_fields_survive_wherever_they_are() -> None:
+def test_unknown_field_at_any_place_is_kept() -> None:
     answer = whole("job")
     put(answer, "future", UNKNOWN)
     for holder in (
@@ -168,7 +168,7 @@ def test_unknown_fields_survive_wherever_they_are() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"a": []}, [[]], "a text", 1.5, True], ids=str)
-def test_mistyped_field_hides_no_other_and_is_not_lost(wrong: object) -> None:
+def test_mistyped_field_is_kept_and_hides_no_other(wrong: object) -> None:
     kept = 0
     for path in (row.path.rstrip("[]") for row in FIELDS if row.message == "job"):
         answer = whole("job")
@@ -184,12 +184,12 @@ def test_mistyped_field_hides_no_other_and_is_not_lost(wrong: object) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, [], "x", 7])
-def test_only_an_object_is_a_job(answer: object) -> None:
+def test_reported_job_that_is_no_object_is_refused(answer: object) -> None:
     with pytest.raises(ValueError, match="dictionary"):
         ReportedJob.model_validate(answer)
 
 
-def test_token_is_not_in_what_a_log_would_show() -> None:
+def test_token_of_a_reported_job_is_hidden_in_its_repr() -> None:
     job = ReportedJob.model_validate({"endpoints": {"jupyter_lab": {"url": "u", "token": "tell-nobody"}}})
     assert job.endpoints is not None
     assert job.endpoints.jupyter_lab is not None
@@ -239,7 +239,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("phase", ["Creating", "Running", "Failed"])
-def test_emulator_tells_nothing_that_has_no_place(
+def test_emulator_response_has_no_field_without_a_place(
     emulator: Application, local: ModelArtsBackend, kind: str, phase: str
 ) -> None:
     body = {**a_body(), **BODIES[kind]}
@@ -258,7 +258,7 @@ def test_emulator_tells_nothing_that_has_no_place(
     assert ReportedJob.model_validate(told) == job
 
 
-def test_answer_in_canonical_spelling_is_given_back_to_the_letter() -> None:
+def test_answer_in_canonical_spelling_round_trips_exactly() -> None:
     answer = an_answer()
     assert dumped(ReportedJob.model_validate(answer)) == answer
 
@@ -289,7 +289,7 @@ OTHERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_the_vendors_sdk_reads_has_a_place(name: str) -> None:
+def test_fields_read_by_the_vendor_sdk_have_a_place(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sdk = pytest.importorskip("huaweicloudsdkmodelarts.v1")

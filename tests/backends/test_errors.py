@@ -64,7 +64,7 @@ from reconciler.core.ports import (
         (199, "", UnreadableAnswer),
     ],
 )
-def test_failure_for(status: int, code: str, failure: type[ServiceError]) -> None:
+def test_status_and_code_decide_the_error_class(status: int, code: str, failure: type[ServiceError]) -> None:
     body = json.dumps({"error_code": code, "error_msg": "No."} if code else {}).encode()
     assert type(failure_of(status, body)) is failure
 
@@ -82,24 +82,24 @@ def test_failure_for(status: int, code: str, failure: type[ServiceError]) -> Non
         ([], "", "not an error of the ModelArts service: []"),
     ],
 )
-def test_body_form(body: object, code: str, message: str) -> None:
+def test_error_body_of_any_form_has_code_and_message(body: object, code: str, message: str) -> None:
     assert read_error(json.dumps(body).encode())[:2] == (code, message)
 
 
-def test_html_of_a_proxy_is_quoted_harmlessly() -> None:
+def test_html_error_of_a_proxy_is_quoted_printable_and_short() -> None:
     failure = failure_of(502, b"<html>\x1b[31m<h1>Bad\r\nGateway\xff</h1>" + b"x" * 9999)
     assert isinstance(failure, ServerError)
     assert "<html>\\x1b[31m<h1>Bad Gateway" in failure.message
     assert len(failure.message) < 200
 
 
-def test_request_id_comes_from_the_header_or_else_the_body() -> None:
+def test_request_id_comes_from_header_or_else_body() -> None:
     body = b'{"error_code": "APIG.0301", "error_msg": "decrypt token fail", "request_id": "abc"}'
     assert failure_of(401, body).request_id == "abc"
     assert failure_of(401, body, request_id="def").request_id == "def"
 
 
-def test_fix_is_ours_or_else_the_services() -> None:
+def test_fix_is_our_own_or_else_that_of_the_service() -> None:
     ours = failure_of(404, b'{"error_code": "ModelArts.2786", "error_msg": "x", "error_solution": "theirs"}')
     theirs = failure_of(
         400, b'{"error_code": "ModelArts.2751", "error_msg": "x", "error_solution": "theirs"}'
@@ -108,7 +108,7 @@ def test_fix_is_ours_or_else_the_services() -> None:
     assert theirs.diagnostics[0].fix == "theirs"
 
 
-def test_throttling_names_parallelism_only_where_a_command_has_it() -> None:
+def test_throttling_fix_names_parallelism_only_for_commands_with_it() -> None:
     fix = failure_of(429, b'{"error_code": "APIGW.0308", "error_msg": "x"}').diagnostics[0].fix or ""
     commands, _, rest = fix.partition(" with a smaller --parallelism")
     named = re.findall(r"[a-z]+", commands.rpartition("; ")[2].partition(" send")[0])
@@ -131,10 +131,10 @@ def test_encoded_authorization_message_is_not_shown() -> None:
     st.binary()
     | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(lambda x: json.dumps(x).encode())
 )
-def test_any_body_can_be_read(content: bytes) -> None:
+def test_error_body_of_any_bytes_is_read(content: bytes) -> None:
     assert read_error(content).message
 
 
 @given(st.text())
-def test_harmless_text_is_one_printable_line(text: str) -> None:
+def test_quoted_error_text_is_one_printable_line(text: str) -> None:
     assert harmless(text).isprintable()

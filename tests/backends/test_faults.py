@@ -51,7 +51,7 @@ def place(
         (Effect.MALFORMED_JOB, UnreadableAnswer, 1),
     ],
 )
-def test_create_is_asked_once_whatever_happens(
+def test_create_is_sent_once_whatever_fails(
     emulator: Application,
     place: ModelArtsBackend,
     effect: Effect,
@@ -66,7 +66,9 @@ def test_create_is_asked_once_whatever_happens(
     assert len(emulator.requests) == 1
 
 
-def test_throttled_create_is_left_to_the_caller(emulator: Application, place: ModelArtsBackend) -> None:
+def test_throttled_create_is_not_retried_by_the_backend(
+    emulator: Application, place: ModelArtsBackend
+) -> None:
     emulator.faults.add(Fault(Effect.ANSWER, status=429, code="APIG.0308", retry_after_s=5))
     with pytest.raises(Throttled) as failure:
         place.create(a_body())
@@ -74,7 +76,7 @@ def test_throttled_create_is_left_to_the_caller(emulator: Application, place: Mo
 
 
 @pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER])
-def test_search_is_asked_again(emulator: Application, place: ModelArtsBackend, effect: Effect) -> None:
+def test_failed_search_is_retried(emulator: Application, place: ModelArtsBackend, effect: Effect) -> None:
     place.create(a_body())
     emulator.faults.add(Fault(effect, operation="ListTrainingJobs", count=2, status=503))
     seen = place.observe()
@@ -82,7 +84,7 @@ def test_search_is_asked_again(emulator: Application, place: ModelArtsBackend, e
 
 
 @pytest.mark.parametrize("operation", ["ShowTrainingJobDetails", "ChangeTrainingJobDescription"])
-def test_lost_answer_of_what_is_safe_to_repeat_is_not_seen(
+def test_lost_answer_to_an_idempotent_request_is_retried(
     emulator: Application, place: ModelArtsBackend, operation: str
 ) -> None:
     job_id = place.create(a_body()).id
@@ -91,7 +93,7 @@ def test_lost_answer_of_what_is_safe_to_repeat_is_not_seen(
     assert place.details(job_id).description == "new"
 
 
-def test_terminate_whose_answer_was_lost_is_found_in_another_phase(
+def test_retried_terminate_after_a_lost_answer_raises_wrong_phase(
     emulator: Application, place: ModelArtsBackend
 ) -> None:
     # The second request meets a job that is Terminating already: the caller reads it again.
@@ -102,14 +104,14 @@ def test_terminate_whose_answer_was_lost_is_found_in_another_phase(
     assert place.details(job_id).phase is Phase.TERMINATING
 
 
-def test_find_that_cannot_be_complete_raises(emulator: Application, place: ModelArtsBackend) -> None:
+def test_find_raises_when_the_list_cannot_be_read(emulator: Application, place: ModelArtsBackend) -> None:
     place.create(a_body("resnet50"))
     emulator.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=500))
     with pytest.raises(ServerError):
         place.find("resnet50")
 
 
-def test_find_does_not_overlook_a_job_that_cannot_be_read(
+def test_find_raises_for_an_unreadable_job_of_that_name(
     emulator: Application, place: ModelArtsBackend
 ) -> None:
     place.create(a_body("resnet50-r2"))
@@ -120,7 +122,7 @@ def test_find_does_not_overlook_a_job_that_cannot_be_read(
         place.find("resnet50-r2")
 
 
-def test_job_that_cannot_be_read_hides_no_other(emulator: Application, place: ModelArtsBackend) -> None:
+def test_unreadable_job_hides_no_other(emulator: Application, place: ModelArtsBackend) -> None:
     for name in ("a", "b"):
         place.create(a_body(name))
     emulator.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs"))
@@ -130,14 +132,16 @@ def test_job_that_cannot_be_read_hides_no_other(emulator: Application, place: Mo
     assert seen.is_whole
 
 
-def test_phase_that_nobody_knows_is_kept(emulator: Application, place: ModelArtsBackend) -> None:
+def test_unknown_phase_is_kept_as_text(emulator: Application, place: ModelArtsBackend) -> None:
     place.create(a_body())
     emulator.faults.add(Fault(Effect.UNKNOWN_PHASE, operation="ListTrainingJobs"))
     (job,) = place.observe().jobs
     assert (job.phase, job.phase_text) == (None, "Hibernating")
 
 
-def test_unreadable_page_is_a_problem(emulator: Application, place: ModelArtsBackend) -> None:
+def test_unreadable_page_makes_the_observation_incomplete(
+    emulator: Application, place: ModelArtsBackend
+) -> None:
     emulator.faults.add(Fault(Effect.UNREADABLE, operation="ListTrainingJobs", count=None))
     seen = place.observe()
     assert not seen.is_whole

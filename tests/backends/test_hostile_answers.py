@@ -75,7 +75,7 @@ def all_of(failure: ServiceError) -> str:
         (302, "", {"Location": f"http://elsewhere.invalid/{LONG}"}),
     ],
 )
-def test_long_token_that_the_service_repeats_is_not_seen_in_part(
+def test_long_token_echoed_by_the_service_is_redacted_whole(
     status: int, body: str, headers: dict[str, str]
 ) -> None:
     said = all_of(failure_of(a_session((status, body, headers), token=LONG)))
@@ -85,20 +85,20 @@ def test_long_token_that_the_service_repeats_is_not_seen_in_part(
 
 @pytest.mark.parametrize("secret", ["line one\nline two", "tab\tbed value", "two  spaces", "zero\x00byte"])
 @pytest.mark.parametrize("form", [lambda s: json.dumps({"error_msg": f"no: {s}"}), lambda s: f"<p>{s}</p>"])
-def test_secret_of_the_manifest_with_white_space_is_not_seen(secret: str, form: Callable[[str], str]) -> None:
+def test_secret_with_white_space_is_redacted(secret: str, form: Callable[[str], str]) -> None:
     failure = failure_of(a_session((400, form(secret)), redact=Redactor([secret])))
     assert "(sensitive)" in failure.message
     assert not any(word in failure.message for word in ("line", "value", "spaces", "byte"))
 
 
-def test_secret_whose_white_space_the_service_widened_is_not_seen() -> None:
+def test_secret_with_white_space_widened_by_the_service_is_redacted() -> None:
     said = json.dumps({"error_msg": "no: my  secret\n words"})
     assert (
         failure_of(a_session((400, said), redact=Redactor(["my secret words"]))).message == "no: (sensitive)"
     )
 
 
-def test_session_redacts_what_it_knows_itself_too() -> None:
+def test_session_redacts_its_own_credentials() -> None:
     said = json.dumps({"error_msg": f"{TOKEN} and Manifest1"})
     failure = failure_of(a_session((400, said), redact=Redactor(["Manifest1"])))
     assert failure.message == "(sensitive) and (sensitive)"
@@ -116,7 +116,7 @@ def test_secret_that_is_a_part_of_a_code_does_not_change_what_the_code_means() -
     assert isinstance(failure_of(a_session((400, body), redact=Redactor(["2775"]))), NotFound)
 
 
-def test_connect_hands_the_redactor_over() -> None:
+def test_connect_passes_the_redactor_to_the_session() -> None:
     with running(Canned((400, '{"error_msg": "no: Manifest1"}'))) as url:
         target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
         environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
@@ -139,7 +139,7 @@ def test_connect_hands_the_redactor_over() -> None:
         "http://u:S3cret%50ass@127.0.0.1:99999",
     ],
 )
-def test_unusable_proxy_is_told_without_its_url(proxy: str) -> None:
+def test_unusable_proxy_error_does_not_show_its_url(proxy: str) -> None:
     learnt: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4", "project_id": PROJECT})
     environ = {"MODELARTS_AUTH_TOKEN": TOKEN, "HTTPS_PROXY": proxy}
@@ -153,7 +153,7 @@ def test_unusable_proxy_is_told_without_its_url(proxy: str) -> None:
 
 
 @pytest.mark.parametrize("password", ["p/a#s?s", "p@ssw0rd", "p:a:s:s"])
-def test_password_of_a_proxy_may_hold_anything(password: str) -> None:
+def test_proxy_password_with_any_characters_is_a_known_secret(password: str) -> None:
     network = Network(proxies={"https": f"http://u:{password}@127.0.0.1:1"})
     with ServiceSession("https://modelarts.example", Anonymous(), SessionOptions(network=network)) as session:
         assert password in session.secrets()
@@ -177,7 +177,7 @@ def test_password_of_a_proxy_may_hold_anything(password: str) -> None:
         ", , , :",
     ],
 )
-def test_absurd_times_of_the_service_break_nothing(said: str) -> None:
+def test_absurd_retry_after_and_date_are_ignored_or_bounded(said: str) -> None:
     session = a_session((429, "", {"Retry-After": said, "Date": said}))
     failure = failure_of(session)
     assert isinstance(failure, Throttled)
@@ -224,7 +224,7 @@ HASTY = Network(answer_timeout_s=0.3)
 
 
 @pytest.mark.parametrize("dripping", DRIPPING)
-def test_answer_that_drips_is_unanswered(dripping: str) -> None:
+def test_slowly_dripping_answer_is_unanswered(dripping: str) -> None:
     with (
         a_socket(endless(*DRIPPING[dripping])) as url,
         ServiceSession(url, Anonymous(), SessionOptions(network=HASTY)) as session,
@@ -236,7 +236,7 @@ def test_answer_that_drips_is_unanswered(dripping: str) -> None:
     assert not isinstance(failure.value, Unreachable)
 
 
-def test_proxy_that_drips_is_given_up() -> None:
+def test_slowly_dripping_proxy_is_given_up() -> None:
     with a_socket(endless(*DRIPPING["headers"])) as url:
         network = replace(HASTY, proxies={"https": url})
         with (
@@ -252,9 +252,7 @@ def test_proxy_that_drips_is_given_up() -> None:
     ids=["no length", "chunked"],
 )
 @pytest.mark.timeout(20)
-def test_answer_that_is_too_long_is_unreadable(
-    head: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overlong_answer_is_unreadable(head: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2**21)
     with (
         a_socket(endless(OK + head + b"\r\n", piece)) as url,
@@ -264,7 +262,7 @@ def test_answer_that_is_too_long_is_unreadable(
         session.call("GET", "/x")
 
 
-def test_answer_that_swells_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_that_expands_on_decompression_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2**21)
     app = Canned((200, gzip.compress(b" " * 2**23), {"Content-Encoding": "gzip"}))
     with (
@@ -275,7 +273,7 @@ def test_answer_that_swells_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> No
         session.call("GET", "/x")
 
 
-def test_connection_is_used_again_after_an_answer_was_read() -> None:
+def test_connection_is_reused_after_an_answer_was_read() -> None:
     served: list[int] = []
 
     def serve(connection: socket.socket) -> None:
@@ -291,7 +289,7 @@ def test_connection_is_used_again_after_an_answer_was_read() -> None:
 
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000])
 @pytest.mark.parametrize("status", [200, 400])
-def test_json_without_a_bottom_is_a_failure_like_any_other(content: str, status: int) -> None:
+def test_deeply_nested_json_is_an_unreadable_or_rejected_answer(content: str, status: int) -> None:
     failure = failure_of(a_session((status, content)))
     assert isinstance(failure, UnreadableAnswer if status == 200 else Rejected)
 
@@ -299,7 +297,7 @@ def test_json_without_a_bottom_is_a_failure_like_any_other(content: str, status:
 # ── what cannot be sent ────────────────────────────────────────────────────────────────────────────
 
 
-def test_text_that_is_no_unicode_is_rejected() -> None:
+def test_invalid_unicode_text_is_rejected() -> None:
     for make in (lambda: json_bytes({"a": "S3cret\ud800"}), lambda: query_of({"a": "S3cret\udfff"})):
         with pytest.raises(Rejected, match="not valid Unicode") as failure:
             make()

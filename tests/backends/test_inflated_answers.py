@@ -35,7 +35,7 @@ def packed(*encodings: str) -> bytes:
     [("gzip",), ("deflate",), ("gzip", "gzip"), ("deflate", "gzip"), ("gzip", "gzip", "gzip")],
     ids=" ".join,
 )
-def test_answer_that_inflates_is_refused_before_it_is_inflated(
+def test_inflating_answer_is_refused_before_decompression(
     encodings: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content, "LONGEST_ANSWER", 2 * MB)
@@ -51,7 +51,7 @@ def test_answer_that_inflates_is_refused_before_it_is_inflated(
     assert peak < 16 * MB
 
 
-def test_many_encodings_of_one_another_are_refused() -> None:
+def test_answer_with_many_stacked_encodings_is_refused() -> None:
     app = Canned((200, packed("gzip"), {"Content-Encoding": ", ".join(["gzip"] * 100)}))
     with running(app) as url, ServiceSession(url, Anonymous()) as session, pytest.raises(UnreadableAnswer):
         session.call("GET", "/x")

@@ -44,7 +44,7 @@ def sent(app: Canned) -> Any:
 # ── the contract ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_job_is_typed_wherever_it_is_told_of(place: Place) -> None:
+def test_job_in_details_and_search_is_typed(place: Place) -> None:
     job_id = place.create(description="for a test").id
     jobs = place.backend.jobs
     details = jobs.details(job_id)
@@ -96,7 +96,7 @@ def test_job_is_changed_and_terminated(place: Place) -> None:
         lambda jobs: jobs.details("../x"),
     ],
 )
-def test_call_about_a_missing_job_is_not_found(place: Place, call: Callable[[Jobs], object]) -> None:
+def test_call_for_a_missing_job_raises_not_found(place: Place, call: Callable[[Jobs], object]) -> None:
     with pytest.raises(NotFound):
         call(place.backend.jobs)
 
@@ -122,7 +122,7 @@ def many(emulator: Application) -> Application:
         (named("job-12"), 3, ["job-120", "job-121", "job-122"], 1),
     ],
 )
-def test_pages_are_turned(
+def test_search_reads_further_pages_up_to_the_limit(
     many: Application,
     local: ModelArtsBackend,
     search: Search,
@@ -134,7 +134,7 @@ def test_pages_are_turned(
     assert len(many.requests) == requests
 
 
-def test_page_is_what_the_service_cuts(many: Application, local: ModelArtsBackend) -> None:
+def test_single_page_is_returned_as_the_service_sends_it(many: Application, local: ModelArtsBackend) -> None:
     page = local.jobs.page(SearchBody(offset=2, limit=50, order="asc", sort_by="create_time"))
     assert [job.metadata.name for job in page.items] == [f"job-{n}" for n in range(100, 130)]
     assert (page.total, page.limit, page.offset, page.order, page.workspace_id) == (130, 50, 2, "asc", "0")
@@ -150,7 +150,7 @@ def test_jobs_are_found_by_their_tags(emulator: Application, local: ModelArtsBac
     assert local.tags.count({}, name="B") == 1
 
 
-def test_whole_body_of_a_search_is_sent() -> None:
+def test_search_sends_its_whole_body() -> None:
     body = SearchBody(
         offset=0,
         limit=7,
@@ -197,13 +197,13 @@ def test_whole_body_of_a_search_is_sent() -> None:
         lambda: ActionBody(action_type="restart"),
     ],
 )
-def test_question_that_cannot_be_asked(wrong: Callable[[], object]) -> None:
+def test_invalid_search_update_or_action_is_refused(wrong: Callable[[], object]) -> None:
     with pytest.raises(ValidationError):
         wrong()
 
 
 @pytest.mark.parametrize("answer", [[], "x", {}, {"items": 7}, {"items": ["x"]}])
-def test_page_of_another_shape_is_unreadable(answer: object) -> None:
+def test_page_of_unexpected_shape_is_unreadable(answer: object) -> None:
     jobs, _ = answering(answer)
     with pytest.raises(UnreadableAnswer):
         jobs.page(SearchBody())
@@ -214,7 +214,7 @@ def test_page_of_another_shape_is_unreadable(answer: object) -> None:
         jobs.search()
 
 
-def test_job_without_what_a_plan_needs_hides_no_other() -> None:
+def test_job_without_fields_needed_by_a_plan_hides_no_other() -> None:
     jobs, _ = answering(
         {"items": [an_answer(status__phase=...), an_answer(metadata__id="b", status__duration={})], "new": 1}
     )
@@ -239,7 +239,7 @@ def test_failure_of_the_service_is_raised(clock: StoppedClock) -> None:
 KEYS = {"ssh": {"key_pair_names": ()}}
 
 
-def test_only_what_was_said_is_changed() -> None:
+def test_update_sends_only_the_given_fields() -> None:
     jobs, app = answering(None)
     changes = UpdateBody(spec={"schedule_policy": {"preemptible": False}}, endpoints=KEYS)
     jobs.update("job-1", changes)
@@ -249,7 +249,7 @@ def test_only_what_was_said_is_changed() -> None:
     }
 
 
-def test_update_takes_the_fields_that_can_be_changed_in_place() -> None:
+def test_update_accepts_the_mutable_fields_only() -> None:
     wanted = {path for path in mutable_paths() if path != ("description",)}
     found = {path for path in wanted if has_place(UpdateBody, ".".join(path))}
     assert found == wanted
@@ -259,14 +259,14 @@ def test_update_takes_the_fields_that_can_be_changed_in_place() -> None:
         UpdateBody(spec={"schedule_policy": {"priority": 4}})
 
 
-def test_what_otc_does_not_change_is_not_sent() -> None:
+def test_update_not_supported_on_otc_is_refused_unsent() -> None:
     jobs, app = answering(None, cloud=Cloud.OTC)
     with pytest.raises(Rejected, match="can change only the description"):
         jobs.update("job-1", UpdateBody(description="x", endpoints=KEYS))
     assert app.environs == []
 
 
-def test_only_what_is_said_of_a_new_job_is_sent() -> None:
+def test_create_sends_only_the_given_fields_and_defaults() -> None:
     jobs, app = answering(an_answer())
     said = {
         "algorithm": {"command": "x", "engine": {"image_url": "o/i:1"}, "environments": {"DEBUG": 1}},
@@ -289,7 +289,7 @@ def test_only_what_is_said_of_a_new_job_is_sent() -> None:
         JobBody.model_validate({**said, "algoritm": {}})
 
 
-def test_terminate_tells_of_the_job_as_it_is_now() -> None:
+def test_terminate_returns_the_current_job() -> None:
     jobs, app = answering(an_answer(status__phase="Terminating"))
     assert jobs.terminate("job-1") == ReportedJob.model_validate(an_answer(status__phase="Terminating"))
     assert sent(app) == {"action_type": "terminate"}
@@ -298,7 +298,7 @@ def test_terminate_tells_of_the_job_as_it_is_now() -> None:
         jobs.terminate("job-1")
 
 
-def test_backend_that_only_plans_loads_none_of_these_models() -> None:
+def test_plan_imports_no_typed_job_models() -> None:
     probe = "import sys, reconciler.reconcile, reconciler.backends.connect; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())

@@ -11,7 +11,7 @@ from reconciler.core.text.credential_names import CREDENTIAL_NAMES
 
 
 @pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES - {"RECONCILER_RECORDS", "RECONCILER_VAR"}))
-def test_each_credential_in_the_environment_is_known(name: str) -> None:
+def test_every_credential_in_the_environment_is_a_known_secret(name: str) -> None:
     assert set(known_secrets({name: " some-value ", "OS_USERNAME": "anna"})) == {" some-value ", "some-value"}
 
 
@@ -27,11 +27,11 @@ def test_each_credential_in_the_environment_is_known(name: str) -> None:
         ("HOME_PAGE", "https://anna:pass@host", set()),
     ],
 )
-def test_passwords_in_urls_are_known(name: str, url: str, known: set[str]) -> None:
+def test_passwords_in_urls_are_known_secrets(name: str, url: str, known: set[str]) -> None:
     assert set(known_secrets({name: url})) == known
 
 
-def test_every_section_of_the_credentials_file_is_known(tmp_path: Path) -> None:
+def test_secrets_of_every_credentials_file_section_are_known(tmp_path: Path) -> None:
     file = tmp_path / "credentials"
     text = "[basic]\nak = the-ak\nsk=the-sk/+=\nregion = cn-north-4\n[other\nsecurity_token: the-token\nak\n"
     file.write_text(text + "project_id = p1\napi_password = pw-1\n", encoding="utf-8")
@@ -40,7 +40,7 @@ def test_every_section_of_the_credentials_file_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "unreadable"])
-def test_credentials_file_that_cannot_be_read_is_told_by_whoever_needs_it(tmp_path: Path, kind: str) -> None:
+def test_unreadable_credentials_file_adds_no_known_secrets(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "credentials"
     if kind == "directory":
         file.mkdir()

@@ -29,20 +29,20 @@ def job_id(emulator: Application) -> str:
     return job.id
 
 
-def test_events_are_told_page_by_page(local: ModelArtsBackend, job_id: str) -> None:
+def test_events_are_read_page_by_page(local: ModelArtsBackend, job_id: str) -> None:
     events = local.logs.events(job_id, limit=1, order="asc")
     assert (events.limit, len(events.events)) == (1, 1)
     assert (events.total or 0) > 1
     assert events.events[0].message == "Training job created."
 
 
-def test_tasks_and_stages(local: ModelArtsBackend, job_id: str) -> None:
+def test_tasks_and_stages_of_a_running_job_are_listed(local: ModelArtsBackend, job_id: str) -> None:
     assert [task.task for task in local.logs.tasks(job_id)] == ["worker-0", "worker-1"]
     (run,) = local.logs.stages(job_id).running_records
     assert run.stages[-1].name == "running"
 
 
-def test_log_and_metrics_of_a_running_task(local: ModelArtsBackend, job_id: str) -> None:
+def test_log_and_metrics_of_a_running_task_are_read(local: ModelArtsBackend, job_id: str) -> None:
     backend = local
     preview = backend.logs.preview(job_id, "worker-0")
     lines = backend.logs.lines(job_id, "worker-0", lines=2)
@@ -72,12 +72,12 @@ def test_log_url_is_signed_and_sent_as_any_other_request(backend: ModelArtsBacke
 
 
 @pytest.mark.parametrize("task_id", ["", ".", "..", "worker-9", "a/../b"])
-def test_task_that_is_none(local: ModelArtsBackend, job_id: str, task_id: str) -> None:
+def test_unknown_or_invalid_task_is_refused(local: ModelArtsBackend, job_id: str, task_id: str) -> None:
     with pytest.raises(Rejected):
         local.logs.preview(job_id, task_id)
 
 
-def test_offers(local: ModelArtsBackend) -> None:
+def test_flavors_engines_and_quotas_are_read(local: ModelArtsBackend) -> None:
     flavors = local.catalog.flavors("GPU")
     assert {flavor.flavor_type for flavor in flavors} == {"GPU"}
     assert flavors[0].flavor_info is not None
@@ -88,7 +88,7 @@ def test_offers(local: ModelArtsBackend) -> None:
     assert quota.used == 0
 
 
-def test_tags(local: ModelArtsBackend, job_id: str) -> None:
+def test_tags_can_be_added_found_and_removed(local: ModelArtsBackend, job_id: str) -> None:
     backend = local
     backend.tags.add(job_id, {"team": "vision", "cost": "42"})
     backend.tags.add(job_id, {"cost": "43"})
@@ -101,14 +101,14 @@ def test_tags(local: ModelArtsBackend, job_id: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_records_are_deleted(backend: ModelArtsBackend, count: int) -> None:
+def test_delete_many_deletes_the_jobs(backend: ModelArtsBackend, count: int) -> None:
     ids = [backend.create(a_body(f"job-{n}")).id for n in range(count)]
     backend.delete_many(dict.fromkeys(ids, "job"))
     with pytest.raises(NotFound):
         backend.delete_many({"..": "job"})
 
 
-def test_hundred_records_are_deleted_by_one_call(emulator: Application, local: ModelArtsBackend) -> None:
+def test_hundred_jobs_are_deleted_by_one_request(emulator: Application, local: ModelArtsBackend) -> None:
     ids = [emulator.store.create(PROJECT, a_body(f"job-{n}")).id for n in range(101)]
     local.delete_many(dict.fromkeys(ids, "job"))
     emulator.store.clock.advance(hours=1)
@@ -131,7 +131,7 @@ def test_hundred_records_are_deleted_by_one_call(emulator: Application, local: M
         lambda backend: backend.tags.count({}),
     ],
 )
-def test_what_otc_lacks_is_not_sent(call: Callable[[ModelArtsBackend], object]) -> None:
+def test_operation_missing_on_otc_is_refused_unsent(call: Callable[[ModelArtsBackend], object]) -> None:
     app = Canned((200, "{}"))
     backend = connect_inprocess(app, project_id=PROJECT, cloud=Cloud.OTC)
     with pytest.raises(Rejected, match="does not support"):
@@ -139,7 +139,7 @@ def test_what_otc_lacks_is_not_sent(call: Callable[[ModelArtsBackend], object]) 
     assert app.environs == []
 
 
-def test_source_of_events_is_known_to_otc_only() -> None:
+def test_event_source_is_sent_to_otc_only() -> None:
     app = Canned((200, "{}"))
     for cloud in Cloud:
         backend = connect_inprocess(app, project_id=PROJECT, cloud=cloud)
@@ -159,12 +159,12 @@ def telling(answer: object) -> ModelArtsBackend:
 
 
 @pytest.mark.parametrize("total", [7, "7"])
-def test_events_total_may_be_text(total: object) -> None:
+def test_events_total_is_read_from_text(total: object) -> None:
     assert telling({"total": total, "events": None}).logs.events(JOB).total == 7
 
 
 @pytest.mark.parametrize("field", ["content", "context"])
-def test_log_preview_was_called_context_once(field: str) -> None:
+def test_log_preview_is_read_from_content_or_context(field: str) -> None:
     preview = telling({field: "hello"}).logs.preview(JOB, "worker-0")
     assert preview is not None
     assert preview.content == "hello"
@@ -173,7 +173,7 @@ def test_log_preview_was_called_context_once(field: str) -> None:
 @pytest.mark.parametrize("spelling", ["product_name", "product_nume"])
 @pytest.mark.parametrize("unit_num", [8, "8"])
 @pytest.mark.parametrize("size", [50, "50", ""])
-def test_flavor_in_either_spelling(spelling: str, unit_num: object, size: object) -> None:
+def test_flavor_is_read_in_either_spelling(spelling: str, unit_num: object, size: object) -> None:
     info = {"gpu": {"unit_num": unit_num, spelling: "V100"}, "npu": None, "disk": {"size": size}}
     (flavor,) = telling({"flavors": [{"flavor_id": "f", "flavor_info": info, "new": 1}]}).catalog.flavors()
     assert flavor.flavor_info is not None
@@ -185,12 +185,12 @@ def test_flavor_in_either_spelling(spelling: str, unit_num: object, size: object
 
 
 @pytest.mark.parametrize("run_user", ["1102", 1102, None])
-def test_engine_run_user_may_be_a_number(run_user: object) -> None:
+def test_engine_run_user_is_read_from_text_or_number(run_user: object) -> None:
     (engine,) = telling({"items": [{"engine_id": "e", "run_user": run_user}]}).catalog.engines()
     assert engine.run_user in {"1102", ""}
 
 
 @pytest.mark.parametrize("answer", [[], "x", {"events": 7}, {"events": ["x"]}])
-def test_answer_of_another_shape_is_unreadable(answer: object) -> None:
+def test_answer_of_unexpected_shape_is_unreadable(answer: object) -> None:
     with pytest.raises(UnreadableAnswer):
         telling(answer).logs.events(JOB)

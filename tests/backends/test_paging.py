@@ -29,7 +29,9 @@ SLOW = 0.3
 @pytest.mark.parametrize("counts_items", [False, True])
 @pytest.mark.parametrize("tells_total", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 49, 50, 51, 99, 100, 101, 150, 420])
-def test_every_job_is_read_once(count: int, tells_total: bool, counts_items: bool, seconds: float) -> None:
+def test_full_scan_reads_every_job_once(
+    count: int, tells_total: bool, counts_items: bool, seconds: float
+) -> None:
     service = Service(jobs(count), tells_total=tells_total, counts_items=counts_items, seconds=seconds)
     listing = PageReader().read(service)
     assert [job.id for job in listing.jobs] == [f"id-{n:04}" for n in range(count)]
@@ -38,16 +40,16 @@ def test_every_job_is_read_once(count: int, tells_total: bool, counts_items: boo
 
 
 @pytest.mark.parametrize(("count", "requests"), [(0, 1), (49, 1), (50, 2), (999, 20), (1000, 21)])
-def test_short_page_is_the_end(count: int, requests: int) -> None:
+def test_short_page_ends_the_list(count: int, requests: int) -> None:
     assert PageReader().read(Service(jobs(count))).requests == requests
 
 
 @pytest.mark.parametrize(("count", "requests"), [(1000, 21), (999, 20), (60, 2)])
-def test_slow_list_costs_no_more_requests_where_its_length_is_told(count: int, requests: int) -> None:
+def test_slow_list_with_a_known_total_needs_no_further_requests(count: int, requests: int) -> None:
     assert PageReader().read(Service(jobs(count), seconds=SLOW)).requests == requests
 
 
-def test_job_created_between_two_pages_is_read_too() -> None:
+def test_job_created_between_two_pages_is_read() -> None:
     def create(service: Service, number: int) -> None:
         if number == 2:
             service.items += jobs(1, first=60)
@@ -58,7 +60,7 @@ def test_job_created_between_two_pages_is_read_too() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, SLOW])
-def test_deleted_job_makes_the_list_be_read_again(seconds: float) -> None:
+def test_list_with_a_deleted_job_is_read_again(seconds: float) -> None:
     # Without a second reading, the job that slipped from page 1 to page 0 would look absent.
     def delete_the_first(service: Service, number: int) -> None:
         if number == 2:
@@ -69,7 +71,7 @@ def test_deleted_job_makes_the_list_be_read_again(seconds: float) -> None:
     assert listing.problem is None
 
 
-def test_id_that_jumped_makes_the_list_be_read_again() -> None:
+def test_list_with_a_shifted_job_is_read_again() -> None:
     def put_one_before(service: Service, number: int) -> None:
         if number == 3:
             service.items[:0] = jobs(1, first=900)
@@ -79,7 +81,7 @@ def test_id_that_jumped_makes_the_list_be_read_again() -> None:
     assert listing.problem is None
 
 
-def test_list_that_never_holds_still_is_a_problem() -> None:
+def test_list_that_keeps_changing_is_a_problem() -> None:
     def delete_one(service: Service, number: int) -> None:
         del service.items[0]
 
@@ -90,7 +92,7 @@ def test_list_that_never_holds_still_is_a_problem() -> None:
     assert listing.jobs, "what was read is there, all the same"
 
 
-def test_item_offsets_are_learnt_and_remembered() -> None:
+def test_item_offsets_are_detected_and_remembered() -> None:
     reader = PageReader()
     first = reader.read(Service(jobs(190), counts_items=True))
     again = reader.read(Service(jobs(190), counts_items=True))
@@ -98,7 +100,7 @@ def test_item_offsets_are_learnt_and_remembered() -> None:
     assert (first.requests, again.requests) == (5, 4)
 
 
-def test_one_malformed_job_hides_no_other() -> None:
+def test_malformed_job_hides_no_other() -> None:
     items = [*jobs(3), an_answer(metadata__id="id-x", status=None), None, *jobs(50, first=3)]
     listing = PageReader().read(Service(items))
     assert len(listing.jobs) == 53
@@ -106,7 +108,7 @@ def test_one_malformed_job_hides_no_other() -> None:
     assert listing.problem is None
 
 
-def test_job_read_twice_is_what_was_read_last() -> None:
+def test_job_read_twice_has_its_last_values() -> None:
     def move_on(service: Service, number: int) -> None:
         if number == 2:
             del service.items[0]
@@ -117,7 +119,7 @@ def test_job_read_twice_is_what_was_read_last() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, SLOW])
-def test_failure_half_way_keeps_what_was_read(seconds: float) -> None:
+def test_failure_between_pages_keeps_the_jobs_already_read(seconds: float) -> None:
     def break_down(service: Service, number: int) -> None:
         if number == 3:
             raise ServerError("down", status=503)
@@ -146,7 +148,7 @@ def test_slow_list_is_read_without_a_pause() -> None:
     ("seconds", "alone"),
     [(SLOW_S, 9), (2 * SLOW_S, 2), (SLOW_START_S, 2), (2 * SLOW_START_S, 1)],
 )
-def test_threads_are_for_a_slow_service_only(seconds: float, alone: int) -> None:
+def test_threads_are_used_for_a_slow_service_only(seconds: float, alone: int) -> None:
     """A first page that took long may only have had to connect; a second one says more."""
     threads = []
 
@@ -158,7 +160,7 @@ def test_threads_are_for_a_slow_service_only(seconds: float, alone: int) -> None
     assert threads.count(threading.current_thread()) == alone
 
 
-def test_item_offsets_of_a_slow_service_are_learnt_without_reading_again() -> None:
+def test_item_offsets_of_a_slow_service_are_detected_without_reading_again() -> None:
     offsets = []
     asked = [threading.Event() for _ in range(7)]
     service = Service(jobs(420), counts_items=True, seconds=SLOW)
@@ -184,7 +186,7 @@ def test_forbidden_listing_raises_unauthorized() -> None:
         PageReader().read(Service(jobs(1), before=refuse))
 
 
-def test_list_without_an_end_ends() -> None:
+def test_endless_list_is_a_problem_after_the_page_limit() -> None:
     fresh = iter(range(10**9))
 
     def page(_: int) -> SearchPage:
@@ -213,7 +215,7 @@ def test_service_that_ignores_the_offset_is_a_problem() -> None:
         (None, "no items"),
     ],
 )
-def test_answer_of_the_search(answer: object, problem: str | None) -> None:
+def test_search_answer_without_an_item_list_is_a_problem(answer: object, problem: str | None) -> None:
     page = page_of(answer)
     assert (problem in page) if isinstance(page, str) and problem else not isinstance(page, str)
 
@@ -221,7 +223,7 @@ def test_answer_of_the_search(answer: object, problem: str | None) -> None:
 @pytest.mark.parametrize(
     ("total", "told"), [(5059, 5059), ("5059", 5059), (1, None), (None, None), ("x", None)]
 )
-def test_total_that_is_only_the_length_of_the_page_tells_nothing(total: object, told: int | None) -> None:
+def test_total_equal_to_the_page_length_is_ignored(total: object, told: int | None) -> None:
     page = page_of({"items": [{}], "total": total})
     assert isinstance(page, SearchPage)
     assert page.total == told

@@ -55,7 +55,7 @@ def reading(app: Application, change: Change = as_it_is) -> Iterator[tuple[Model
 
 
 @pytest.mark.parametrize(("count", "requests"), [(0, 1), (49, 1), (50, 2), (99, 2), (100, 3)])
-def test_pages_hold_50_jobs_and_a_short_one_is_the_end(
+def test_pages_have_50_jobs_and_a_short_page_ends_the_list(
     emulator: Application, count: int, requests: int
 ) -> None:
     names = fill(emulator, count)
@@ -83,7 +83,7 @@ def test_pages_hold_50_jobs_and_a_short_one_is_the_end(
     ],
     ids=str,
 )
-def test_total_and_count_may_say_what_they_like(emulator: Application, lies: dict[str, Any]) -> None:
+def test_wrong_total_and_count_do_not_change_the_scan(emulator: Application, lies: dict[str, Any]) -> None:
     names = fill(emulator, 120)
     with reading(emulator, telling(**lies)) as (backend, _):
         seen = backend.observe()
@@ -95,7 +95,7 @@ def test_total_and_count_may_say_what_they_like(emulator: Application, lies: dic
 # Sorted by create_time ascending, so that new jobs land behind what was read.
 
 
-def test_oldest_comes_first_so_that_new_jobs_land_behind(emulator: Application) -> None:
+def test_list_is_read_oldest_first_so_that_new_jobs_come_last(emulator: Application) -> None:
     names = fill(emulator, 60)
 
     def change(body: dict[str, Any], search: Search) -> Any:
@@ -114,7 +114,7 @@ def test_oldest_comes_first_so_that_new_jobs_land_behind(emulator: Application) 
 # then its jobs are unknown.
 
 
-def test_ids_seen_twice_are_taken_once(emulator: Application) -> None:
+def test_repeated_ids_are_read_once(emulator: Application) -> None:
     names = fill(emulator, 60)
 
     def repeat_one(body: dict[str, Any], search: Search) -> Any:
@@ -130,7 +130,7 @@ def test_ids_seen_twice_are_taken_once(emulator: Application) -> None:
 
 
 @pytest.mark.parametrize("moves", range(READINGS + 1))
-def test_list_that_moved_is_read_again_three_times_at_most(emulator: Application, moves: int) -> None:
+def test_changed_list_is_read_again_up_to_a_limit(emulator: Application, moves: int) -> None:
     names = fill(emulator, 160)
     gone: list[str] = []
 
@@ -155,7 +155,7 @@ def test_list_that_moved_is_read_again_three_times_at_most(emulator: Application
 
 @pytest.mark.parametrize("shift", [1, 2, -1])
 @pytest.mark.parametrize("moves", [1, READINGS - 1, READINGS, None])
-def test_list_that_moves_is_read_again_or_not_whole(
+def test_shifting_list_is_read_again_or_incomplete(
     emulator: Application, moves: int | None, shift: int
 ) -> None:
     names = fill(emulator, 160)
@@ -173,7 +173,7 @@ def test_list_that_moves_is_read_again_or_not_whole(
 
 
 @pytest.mark.parametrize("count", [49, 50, 51, 75, 130, 200])
-def test_service_that_counts_items_is_found_out_at_run_time(emulator: Application, count: int) -> None:
+def test_service_with_item_offsets_is_detected_at_run_time(emulator: Application, count: int) -> None:
     names = fill(emulator, count)
     with running(searches := Searches(emulator, counting_items)) as url:
         target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
@@ -188,7 +188,7 @@ def test_service_that_counts_items_is_found_out_at_run_time(emulator: Applicatio
 
 
 @pytest.mark.parametrize("count", [49, 50, 75, 130])
-def test_emulator_that_counts_items_is_found_out_too(emulator: Application, count: int) -> None:
+def test_emulator_with_item_offsets_is_detected(emulator: Application, count: int) -> None:
     names = fill(emulator, count)
     emulator.control_settings.offset_counts = "items"
     with reading(emulator) as (backend, _):
@@ -200,7 +200,7 @@ def test_emulator_that_counts_items_is_found_out_too(emulator: Application, coun
 # One malformed job is unknown, and never hides the others.
 
 
-def test_one_malformed_job_is_unknown_and_alone(emulator: Application) -> None:
+def test_malformed_job_alone_is_unreadable(emulator: Application) -> None:
     names = fill(emulator, 120)
     emulator.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", nth=2))
     with reading(emulator) as (backend, _):
@@ -230,7 +230,7 @@ def test_unknown_fields_are_kept_and_ignored(emulator: Application) -> None:
 
 
 @pytest.mark.parametrize("change", [as_it_is, counting_items])
-def test_slow_pages_are_read_at_the_same_time(emulator: Application, change: Change) -> None:
+def test_slow_pages_are_read_concurrently(emulator: Application, change: Change) -> None:
     names = fill(emulator, 320)
     clock, together = StoppedClock(), threading.Barrier(AT_ONCE, timeout=5)
     is_known = threading.Event()
@@ -259,7 +259,9 @@ def test_slow_pages_are_read_at_the_same_time(emulator: Application, change: Cha
     ("declared", "requests", "strategy"),
     [(1, 3, "2 filtered"), (3, 5, "4 filtered"), (7, 13, "full scan")],
 )
-def test_cheaper_way_is_taken(emulator: Application, declared: int, requests: int, strategy: str) -> None:
+def test_cheaper_read_strategy_is_chosen(
+    emulator: Application, declared: int, requests: int, strategy: str
+) -> None:
     names = fill(emulator, 620)
     emulator.store.clock.advance(hours=1)
     with reading(emulator) as (backend, searches):
@@ -270,7 +272,7 @@ def test_cheaper_way_is_taken(emulator: Application, declared: int, requests: in
 
 
 @pytest.mark.parametrize("code", ["ModelArts.2807", "ModelArts.2808", "ModelArts.2809"])
-def test_cloud_that_refuses_the_filter_is_scanned(emulator: Application, code: str) -> None:
+def test_cloud_that_refuses_the_filter_gets_a_full_scan(emulator: Application, code: str) -> None:
     names = fill(emulator, 320)
 
     def refuse(body: dict[str, Any], search: Search) -> Any:

@@ -345,7 +345,7 @@ OTHER_VALUE = {
 
 
 @pytest.mark.parametrize("operation", PAIRS)
-def test_request_is_that_of_the_sdk(sides: Sides, operation: str) -> None:
+def test_request_equals_that_of_the_sdk(sides: Sides, operation: str) -> None:
     sdks, ours = sides.sent_for(PAIRS[operation])
     assert ours.request == sdks.request
 
@@ -353,14 +353,14 @@ def test_request_is_that_of_the_sdk(sides: Sides, operation: str) -> None:
 @pytest.mark.parametrize(
     "operation", ["ShowTrainingJobDetails", "StopTrainingJob", "ListTrainingJobs", "DeleteTrainingJob"]
 )
-def test_headers_differ_as_the_tables_say(sides: Sides, operation: str) -> None:
+def test_headers_differ_from_the_sdk_only_as_listed(sides: Sides, operation: str) -> None:
     sdks, ours = (sent.headers for sent in sides.sent_for(PAIRS[operation]))
     assert ours.keys() - sdks.keys() == WE_SEND.keys()
     assert sdks.keys() - ours.keys() <= SDK_SENDS.keys()
     assert {name for name in ours.keys() & sdks.keys() if ours[name] != sdks[name]} <= OTHER_VALUE.keys()
 
 
-def test_every_operation_that_both_have_is_compared() -> None:
+def test_operations_of_sdk_and_backend_are_all_compared_or_listed() -> None:
     assert PAIRS.keys() | NOT_IN_THE_SDK.keys() == {route.operation for route in ROUTES}
     compared = {pair.method for pair in PAIRS.values()}
     offered = {

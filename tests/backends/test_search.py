@@ -27,7 +27,7 @@ def many(emulator: Application) -> Application:
 
 
 @pytest.mark.parametrize(("limit", "requests"), [(1, 1), (50, 1), (51, 2), (100, 2), (130, 3), (None, 3)])
-def test_no_page_is_read_that_the_limit_does_not_need(
+def test_search_reads_only_the_pages_needed_for_its_limit(
     many: Application, local: ModelArtsBackend, limit: int | None, requests: int
 ) -> None:
     found = local.search(order="desc", limit=limit)
@@ -37,7 +37,7 @@ def test_no_page_is_read_that_the_limit_does_not_need(
     assert len(many.requests) == requests
 
 
-def test_only_wanted_jobs_count_for_the_limit(many: Application, local: ModelArtsBackend) -> None:
+def test_search_limit_counts_wanted_jobs_only(many: Application, local: ModelArtsBackend) -> None:
     found = local.search(limit=1, wanted=lambda job: job.name == "job-120")
     assert "job-120" in {job.name for job in found.jobs}
     assert len(many.requests) == 3
@@ -59,7 +59,7 @@ def test_further_fields_of_the_search_are_sent(emulator: Application, local: Mod
         {"unified_jobs": False},
     ],
 )
-def test_what_the_search_of_otc_does_not_know_is_not_sent(more: dict[str, Any]) -> None:
+def test_search_field_unknown_to_otc_is_refused_unsent(more: dict[str, Any]) -> None:
     """It would be ignored, and the answer taken for what was asked."""
     app = Canned((200, '{"items": []}'))
     [field] = more
@@ -91,7 +91,7 @@ def asking(clock: StoppedClock, status: int, headers: dict[str, str]) -> ModelAr
 @pytest.mark.parametrize(
     ("headers", "skew_s"), [({}, None), ({"Date": DATE}, 1200.0), ({"Date": "yesterday"}, None)]
 )
-def test_how_far_our_clock_is_off_is_told_by_answers(headers: dict[str, str], skew_s: float | None) -> None:
+def test_clock_skew_is_read_from_the_date_header(headers: dict[str, str], skew_s: float | None) -> None:
     backend = asking(StoppedClock(1_785_997_600 + 1200), 401, headers)
     assert backend.session.skew_s is None
     with pytest.raises(Unauthorized):
@@ -107,13 +107,13 @@ def test_how_far_our_clock_is_off_is_told_by_answers(headers: dict[str, str], sk
         (890, "check the credentials"),
     ],
 )
-def test_refusal_that_the_clock_explains_says_so(ahead_s: float, fix: str) -> None:
+def test_unauthorized_answer_with_clock_skew_names_the_clock(ahead_s: float, fix: str) -> None:
     with pytest.raises(Unauthorized) as refusal:
         asking(StoppedClock(1_785_997_600 + ahead_s), 401, {"Date": DATE}).search()
     assert fix in (refusal.value.diagnostics[0].fix or "")
 
 
-def test_refusal_for_another_reason_says_that_one() -> None:
+def test_forbidden_answer_does_not_blame_the_clock() -> None:
     with pytest.raises(Unauthorized) as refusal:
         asking(StoppedClock(1_785_997_600 + 1200), 403, {"Date": DATE}).search()
     assert "clock: it is" not in (refusal.value.diagnostics[0].fix or "")

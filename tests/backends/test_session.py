@@ -53,7 +53,7 @@ def a_session(app: Canned, **options: Any) -> ServiceSession:
 # ── what is sent ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_request_as_it_is_sent() -> None:
+def test_request_has_json_body_sorted_query_and_token() -> None:
     app = Canned(JSON_OK)
     a_session(app).call("POST", "/v2/p/x", body={"name": "ä"}, query={"b": "a b~c", "a": 1, "none": None})
     (environ,) = app.environs
@@ -91,7 +91,7 @@ def test_netrc_adds_no_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "HTTP_AUTHORIZATION" not in app.environs[0]
 
 
-def test_listener_is_told_of_each_request() -> None:
+def test_listener_is_called_for_each_request() -> None:
     told: list[tuple[str, str, int | None]] = []
     session = a_session(Canned((503, ""), JSON_OK), listener=lambda m, p, s, seconds: told.append((m, p, s)))
     session.call("GET", "/x", query={"a": 1}, repeat=RetryPolicy.SAFE)
@@ -114,14 +114,14 @@ def test_redirect_is_never_followed(status: int) -> None:
     assert len(app.environs) == 1
 
 
-def test_answer_that_is_not_json_is_unreadable() -> None:
+def test_non_json_answer_is_unreadable() -> None:
     answer = a_session(Canned((200, "<html>login</html>", {"X-Request-Id": "r1"}))).call("GET", "/x")
     with pytest.raises(UnreadableAnswer, match="request r1"):
         answer.json()
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5000, "", "\ufeff{}", '{"a": \ud800'])
-def test_json_that_breaks_parsers_is_unreadable(text: str) -> None:
+def test_json_that_breaks_the_parser_is_unreadable(text: str) -> None:
     content = text.encode("utf-8", "surrogatepass")
     answer = a_session(Canned((200, content))).call("GET", "/x")
     try:
@@ -138,13 +138,13 @@ def test_compressed_answer_is_read() -> None:
         assert session.call("GET", "/x").json() == {"a": 1}
 
 
-def test_answer_that_lies_about_its_compression_is_unreadable() -> None:
+def test_answer_with_wrong_content_encoding_is_unreadable() -> None:
     app = Canned((200, b"not gzip", {"Content-Encoding": "gzip"}))
     with running(app) as url, ServiceSession(url, Anonymous()) as session, pytest.raises(UnreadableAnswer):
         session.call("GET", "/x")
 
 
-def test_retry_after_may_be_a_date() -> None:
+def test_retry_after_date_is_converted_to_seconds() -> None:
     clock = StoppedClock(1_786_000_000)
     app = Canned((429, "", {"Retry-After": "Thu, 06 Aug 2026 07:07:10 GMT"}))
     with pytest.raises(Throttled) as failure:
@@ -153,7 +153,7 @@ def test_retry_after_may_be_a_date() -> None:
 
 
 @pytest.mark.parametrize("behind_s", [-600, 600])
-def test_date_of_retry_after_is_one_of_the_services_clock(behind_s: float) -> None:
+def test_retry_after_date_counts_by_the_clock_of_the_service(behind_s: float) -> None:
     headers = {"Date": "Thu, 06 Aug 2026 07:06:40 GMT", "Retry-After": "Thu, 06 Aug 2026 07:07:10 GMT"}
     with pytest.raises(Throttled) as failure:
         a_session(Canned((429, "", headers)), clock=StoppedClock(1_786_000_000 - behind_s)).call("GET", "/x")
@@ -163,7 +163,7 @@ def test_date_of_retry_after_is_one_of_the_services_clock(behind_s: float) -> No
 # ── which connections are used ─────────────────────────────────────────────────────────────────────
 
 
-def test_connection_is_used_again_by_other_threads() -> None:
+def test_connection_is_reused_by_other_threads() -> None:
     app = Canned(JSON_OK)
     with running(app) as url, ServiceSession(url, Anonymous()) as session:
         for _ in range(3):
@@ -172,7 +172,7 @@ def test_connection_is_used_again_by_other_threads() -> None:
     assert len({environ["REMOTE_PORT"] for environ in app.environs}) == 1
 
 
-def test_transport_does_one_request_at_a_time() -> None:
+def test_transport_is_used_by_one_thread_at_a_time() -> None:
     at_work, together = set(), threading.Barrier(4, timeout=5)
 
     class Alone(WsgiAdapter):
@@ -205,7 +205,7 @@ def test_cookies_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_proxy_is_told_its_own_password_and_no_more(scheme: str) -> None:
+def test_proxy_receives_its_own_password_and_over_https_no_token(scheme: str) -> None:
     heard: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
@@ -243,14 +243,14 @@ def _no_http(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("serve", [_reset, _half_an_answer, _no_http])
-def test_connection_that_breaks_after_sending_is_unanswered(serve: Callable[[socket.socket], None]) -> None:
+def test_connection_broken_after_sending_is_unanswered(serve: Callable[[socket.socket], None]) -> None:
     with a_socket(serve) as url, ServiceSession(url, Anonymous()) as session:
         with pytest.raises(Unanswered) as failure:
             session.call("POST", "/x", body={})
         assert not isinstance(failure.value, Unreachable)
 
 
-def test_answer_that_does_not_come_in_time_is_unanswered() -> None:
+def test_answer_after_the_timeout_is_unanswered() -> None:
     def wait(connection: socket.socket) -> None:
         while connection.recv(65536):  # until the client goes
             pass
@@ -265,7 +265,7 @@ def test_answer_that_does_not_come_in_time_is_unanswered() -> None:
         session.close()
 
 
-def test_refused_connection_was_never_sent() -> None:
+def test_refused_connection_is_unreachable() -> None:
     with nobody() as url, ServiceSession(url, Anonymous()) as session, pytest.raises(Unreachable):
         session.call("POST", "/x", body={})
 
@@ -298,7 +298,7 @@ NO_NAME = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         ),
     ],
 )
-def test_why_a_service_cannot_be_reached_is_told_without_the_library_s_own_words(
+def test_unreachable_service_is_explained_without_library_internals(
     monkeypatch: pytest.MonkeyPatch, proxies: dict[str, str], function: str, error: OSError, words: str
 ) -> None:
     place = socket if function == "getaddrinfo" else urllib3.util.connection
@@ -322,7 +322,7 @@ def test_why_a_service_cannot_be_reached_is_told_without_the_library_s_own_words
     ],
     ids=["no such host", "no CA bundle", "no proxy", "no proxy URL"],
 )
-def test_what_cannot_have_been_sent_is_unreachable(endpoint: str, network: Network) -> None:
+def test_request_that_cannot_have_been_sent_is_unreachable(endpoint: str, network: Network) -> None:
     with (
         ServiceSession(endpoint, Anonymous(), SessionOptions(network=network)) as session,
         pytest.raises(Unreachable) as failure,
@@ -331,14 +331,14 @@ def test_what_cannot_have_been_sent_is_unreachable(endpoint: str, network: Netwo
     assert failure.value.diagnostics[0].fix
 
 
-def test_plain_http_where_tls_is_expected_was_never_sent() -> None:
+def test_plain_http_answer_to_tls_is_unreachable() -> None:
     with a_socket(_no_http) as url, ServiceSession(url.replace("http:", "https:"), Anonymous()) as session:
         with pytest.raises(Unreachable):
             session.call("POST", "/x", body={})
         session.close()
 
 
-def test_application_that_raises_is_a_lost_answer() -> None:
+def test_exception_in_the_wsgi_application_is_a_lost_answer() -> None:
     def broken(environ: Mapping[str, Any], start_response: object) -> list[bytes]:
         raise RuntimeError("boom")
 
@@ -353,7 +353,7 @@ def test_application_that_raises_is_a_lost_answer() -> None:
 # ── what is sent again ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_waits_double_and_hold_some_chance() -> None:
+def test_retry_delays_double_with_jitter() -> None:
     clock = StoppedClock()
     with pytest.raises(ServerError):
         a_session(Canned((503, "")), clock=clock).call("GET", "/x", repeat=RetryPolicy.SAFE)
@@ -362,7 +362,7 @@ def test_waits_double_and_hold_some_chance() -> None:
     assert Backoff().wait_s(failure, 1, RetryPolicy.SAFE, lambda: 0.0) == 0.25
 
 
-def test_answer_counts_its_requests() -> None:
+def test_answer_has_the_number_of_its_requests() -> None:
     answer = a_session(Canned((503, ""), (502, ""), JSON_OK)).call("GET", "/x", repeat=RetryPolicy.SAFE)
     assert answer.requests == 3
 
@@ -383,14 +383,16 @@ def test_answer_counts_its_requests() -> None:
         (429, RetryPolicy.NEVER, 1),
     ],
 )
-def test_requests_for(status: int, repeat: RetryPolicy, requests: int) -> None:
+def test_status_and_retry_policy_decide_the_number_of_requests(
+    status: int, repeat: RetryPolicy, requests: int
+) -> None:
     app = Canned((status, ""))
     with pytest.raises(ServiceError):
         a_session(app).call("POST", "/x", repeat=repeat)
     assert len(app.environs) == requests
 
 
-def test_unreachable_service_is_given_up_sooner() -> None:
+def test_unreachable_service_is_retried_twice_only() -> None:
     clock = StoppedClock()
     with (
         nobody() as url,
@@ -403,9 +405,7 @@ def test_unreachable_service_is_given_up_sooner() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(("retry_after", "slept"), [("7", [7.0]), ("0", [0.5]), ("3600", [])])
-def test_retry_after_is_honoured_unless_it_is_too_long(
-    retry_after: str, slept: list[float], status: int
-) -> None:
+def test_retry_after_is_honoured_up_to_a_limit(retry_after: str, slept: list[float], status: int) -> None:
     clock = StoppedClock()
     session = a_session(Canned((status, "", {"Retry-After": retry_after}), JSON_OK), clock=clock)
     if slept:
@@ -425,7 +425,7 @@ def test_retry_after_is_honoured_unless_it_is_too_long(
         (None, ""),
     ],
 )
-def test_how_long_the_service_asks_to_wait_is_told(retry_after: str | None, said: str) -> None:
+def test_throttled_error_has_the_retry_after_of_the_service(retry_after: str | None, said: str) -> None:
     headers = {"Retry-After": retry_after} if retry_after else {}
     busy = a_session(Canned((429, '{"error_code": "APIGW.0308", "error_msg": "Too many."}', headers)))
     with pytest.raises(Throttled) as failure:
@@ -433,7 +433,7 @@ def test_how_long_the_service_asks_to_wait_is_told(retry_after: str | None, said
     assert failure.value.message == f"Too many.{said}"
 
 
-def test_requests_are_spread_after_a_burst() -> None:
+def test_rate_limiter_spreads_requests_after_a_burst() -> None:
     clock = StoppedClock()
     session = a_session(Canned(JSON_OK), clock=clock, limiter=RateLimiter(per_second=10, burst=5))
     for _ in range(25):
@@ -450,7 +450,7 @@ def test_throttling_holds_back_every_thread() -> None:
     assert limiter.reserve(clock.now() + 10) == 0.0
 
 
-def test_clock_that_is_put_back_blocks_nobody() -> None:
+def test_clock_set_back_does_not_block_the_rate_limiter() -> None:
     limiter = RateLimiter()
     limiter.reserve(2_000_000_000.0)
     assert limiter.reserve(1_000_000_000.0) == 0.0
@@ -459,7 +459,7 @@ def test_clock_that_is_put_back_blocks_nobody() -> None:
 # ── what must not be seen ──────────────────────────────────────────────────────────────────────────
 
 
-def test_token_that_the_service_repeats_is_not_seen(caplog: pytest.LogCaptureFixture) -> None:
+def test_token_echoed_by_the_service_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     body = json.dumps({"error_code": "APIG.0301", "error_msg": f"bad {TOKEN}", "error_solution": TOKEN})
     with pytest.raises(Unauthorized) as failure:
@@ -469,7 +469,7 @@ def test_token_that_the_service_repeats_is_not_seen(caplog: pytest.LogCaptureFix
     assert TOKEN not in caplog.text
 
 
-def test_password_of_a_proxy_is_not_seen() -> None:
+def test_proxy_password_is_redacted() -> None:
     network = Network(proxies={"https": "http://me:Pr0xyPassw0rd@127.0.0.1:1"})
     with ServiceSession("https://modelarts.example", Anonymous(), SessionOptions(network=network)) as session:
         assert "Pr0xyPassw0rd" in session.secrets()
@@ -478,7 +478,7 @@ def test_password_of_a_proxy_is_not_seen() -> None:
     assert "Pr0xyPassw0rd" not in "".join(traceback.format_exception(failure.value))
 
 
-def test_terminal_escapes_of_the_service_do_no_harm() -> None:
+def test_terminal_escapes_of_the_service_are_made_printable() -> None:
     with pytest.raises(Rejected) as failure:
         a_session(Canned((400, '{"error_msg": "\\u001b]0;pwned\\u0007\\u202e", "error_code": "X"}'))).call(
             "GET", "/"

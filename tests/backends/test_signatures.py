@@ -124,7 +124,7 @@ VENDORS = {token: OfTheVendor(token) for token in (None, "MIIFSecurityToken")}
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(calls)
-def test_headers_are_those_of_the_vendors_client(call: Call) -> None:
+def test_signed_headers_equal_those_of_the_vendor_client(call: Call) -> None:
     # A DELETE without a body: see `OfTheVendor`.
     assume(call.body is not None or call.method == "GET")
     mine, theirs = ours(call), VENDORS[call.token].signed(call)
@@ -160,7 +160,7 @@ def is_accepted(received: SignedRequest) -> bool:
 
 @settings(max_examples=100, deadline=None)
 @given(calls)
-def test_every_signature_is_accepted(call: Call) -> None:
+def test_signature_of_any_request_is_accepted(call: Call) -> None:
     verify(as_received(ours(call)), ACCESS_KEY, SECRET_KEY, NOW)
 
 
@@ -189,7 +189,7 @@ LETTERS = "abcXYZ0189-_~"
         "authorization",
     ],
 )
-def test_one_changed_byte_is_refused(part: str, call: Call, data: st.DataObject) -> None:
+def test_request_with_a_changed_byte_is_refused(part: str, call: Call, data: st.DataObject) -> None:
     received = as_received(ours(call))
     if part == "method":
         changed = received._replace(method=with_another_character(data, received.method, "GETPUSODLX"))
@@ -220,7 +220,7 @@ def _pairs(query: str) -> list[tuple[str, str]]:
 @given(calls)
 @settings(max_examples=20, deadline=None)
 @pytest.mark.parametrize("part", ["path", "query", "body"])
-def test_something_more_is_refused(part: str, call: Call) -> None:
+def test_request_with_appended_path_query_or_body_is_refused(part: str, call: Call) -> None:
     received = as_received(ours(call))
     more: dict[str, Any] = {
         "path": {"path": received.path + "x"},
@@ -240,7 +240,7 @@ def test_something_more_is_refused(part: str, call: Call) -> None:
         ("SDK-HMAC-SHA256", "SDK-HMAC-SHA512"),
     ],
 )
-def test_odd_authorization_is_refused_and_no_fault(old: str, new: str) -> None:
+def test_malformed_authorization_is_refused_without_an_error(old: str, new: str) -> None:
     received = as_received(ours(Call("GET", (), {}, None, None)))
     proof = received.headers["authorization"]
     assert old in proof
@@ -256,7 +256,7 @@ def test_odd_authorization_is_refused_and_no_fault(old: str, new: str) -> None:
     ("minutes", "fix"),
     [(-20, "behind"), (-14, None), (0, None), (14, None), (20, "ahead of")],
 )
-def test_clock_that_is_20_minutes_off_is_refused(minutes: int, fix: str | None) -> None:
+def test_signature_with_a_clock_20_minutes_off_is_refused(minutes: int, fix: str | None) -> None:
     real = datetime.now(UTC).timestamp()
     with Store(clock=ManualClock()) as store:
         app = create_app(store, project_id=PROJECT, access_key=ACCESS_KEY, secret_key=SECRET_KEY)

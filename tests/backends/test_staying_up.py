@@ -62,7 +62,7 @@ def test_connecting_and_reading_have_time_limits() -> None:
     assert limits == [(CONNECT_TIMEOUT_S, READ_TIMEOUT_S)] == [(10.0, 60.0)]
 
 
-def test_waits_double_and_half_of_each_is_chance(emulator: Application) -> None:
+def test_retry_delays_double_and_half_of_each_is_random(emulator: Application) -> None:
     waits = set()
     for _ in range(5):
         emulator.faults.add(Fault(Effect.ANSWER, count=3, status=503, code="ModelArts.4302"))
@@ -84,7 +84,7 @@ def test_retry_after_of_the_service_is_honoured(
     assert clock.slept == [7.0]
 
 
-def test_create_is_never_posted_twice(emulator: Application, local: ModelArtsBackend) -> None:
+def test_create_with_a_lost_answer_is_posted_once(emulator: Application, local: ModelArtsBackend) -> None:
     emulator.faults.add(Fault(Effect.LOST_AFTER, operation="CreateTrainingJob"))
     with pytest.raises(Unanswered):
         local.create(a_body())
@@ -100,7 +100,7 @@ def test_all_targets_of_a_process_share_one_rate_limiter() -> None:
     assert connected("http://127.0.0.1:1").session._limiter is None, "an emulator is not held back"
 
 
-def test_default_rate_is_well_under_the_gateways_200_a_second() -> None:
+def test_default_rate_is_well_below_200_requests_a_second() -> None:
     limiter = RateLimiter()
     sent_at = [limiter.reserve(1_000_000.0) for _ in range(1000)]
     busiest = max(sum(begin <= at < begin + 1 for at in sent_at) for begin in sent_at)
@@ -112,7 +112,7 @@ def test_default_rate_is_well_under_the_gateways_200_a_second() -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, KEYS], ids=["token", "access key"])
-def test_redirect_takes_no_credentials_anywhere(environ: dict[str, str]) -> None:
+def test_redirect_does_not_forward_credentials(environ: dict[str, str]) -> None:
     elsewhere = Canned((200, EMPTY_PAGE))
     with (
         running(elsewhere) as other,
@@ -148,7 +148,7 @@ def test_proxy_of_the_environment_is_used(name: str) -> None:
     assert heard[0].startswith(b"POST http://far.example/v2/")
 
 
-def test_proxy_of_https_sees_no_credentials() -> None:
+def test_https_proxy_receives_no_credentials() -> None:
     heard: list[bytes] = []
 
     def proxy(connection: socket.socket) -> None:
@@ -204,7 +204,7 @@ def test_ca_bundle_of_the_environment_is_used(certificate: tuple[Path, Path], na
     assert heard == [], "nothing is said to a server that we do not know"
 
 
-def test_answer_that_drips_through_tls_is_given_up(certificate: tuple[Path, Path]) -> None:
+def test_slowly_dripping_tls_answer_is_given_up(certificate: tuple[Path, Path]) -> None:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(*certificate)
     pause = threading.Event()
@@ -242,7 +242,9 @@ def test_answer_that_drips_through_tls_is_given_up(certificate: tuple[Path, Path
         ("http://127.0.0.1.example", {}, False),
     ],
 )
-def test_plain_http_goes_to_this_machine_only(endpoint: str, said: dict[str, Any], is_fine: bool) -> None:
+def test_plain_http_to_another_host_is_refused_unless_insecure(
+    endpoint: str, said: dict[str, Any], is_fine: bool
+) -> None:
     if is_fine:
         assert connected(endpoint, **said).endpoint == endpoint
         return

@@ -40,7 +40,7 @@ def old_project() -> Iterator[Application]:
         yield app
 
 
-def test_three_jobs_among_5000_finished_ones_cost_5_requests(old_project: Application) -> None:
+def test_three_jobs_among_5000_finished_ones_need_5_requests(old_project: Application) -> None:
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         seen = backend.observe(DECLARED, lambda observation: False)
     assert {job.name for job in seen.jobs} == {*DECLARED, "resnet50-r2"}
@@ -50,7 +50,7 @@ def test_three_jobs_among_5000_finished_ones_cost_5_requests(old_project: Applic
     assert "filtered" in seen.strategy
 
 
-def test_what_is_not_there_is_known_after_a_scan(old_project: Application) -> None:
+def test_absence_of_a_job_is_proven_by_a_full_scan(old_project: Application) -> None:
     def is_missing(seen: Observation) -> bool:
         return not any(job.name == "new" for job in seen.jobs)
 
@@ -62,7 +62,7 @@ def test_what_is_not_there_is_known_after_a_scan(old_project: Application) -> No
     assert "then full scan" in seen.strategy
 
 
-def test_name_that_is_part_of_many_others_costs_no_more_than_the_scan(old_project: Application) -> None:
+def test_name_contained_in_many_others_needs_no_more_than_the_scan(old_project: Application) -> None:
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         seen = backend.observe(["old", "ol"], lambda observation: False)
     assert len(seen.jobs) == 5004
@@ -79,7 +79,7 @@ def test_name_that_is_part_of_many_others_costs_no_more_than_the_scan(old_projec
         (lambda page: 4999, 103),
     ],
 )
-def test_how_many_a_search_finds_is_a_hint_for_its_price_only(
+def test_wrong_match_count_does_not_make_the_observation_incomplete(
     old_project: Application, told: Callable[[SearchPage], int | None], at_most: int
 ) -> None:
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
@@ -95,7 +95,7 @@ def test_how_many_a_search_finds_is_a_hint_for_its_price_only(
     assert 101 < seen.requests <= at_most
 
 
-def test_few_jobs_are_searched_for_even_if_the_service_counts_all_of_them(old_project: Application) -> None:
+def test_total_of_all_jobs_does_not_prevent_filtered_searches(old_project: Application) -> None:
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
         fetch = backend._page
         backend._page = lambda *asked: fetch(*asked)._replace(matching=5004)  # type: ignore[method-assign]
@@ -104,9 +104,7 @@ def test_few_jobs_are_searched_for_even_if_the_service_counts_all_of_them(old_pr
     assert seen.requests < 20, "pages may be asked for ahead"
 
 
-def test_thousand_declared_and_unchanged_jobs_cost_21_requests(
-    emulator: Application, local: ModelArtsBackend
-) -> None:
+def test_thousand_unchanged_jobs_need_21_requests(emulator: Application, local: ModelArtsBackend) -> None:
     names = [f"job-{n}" for n in range(1000)]
     fill(emulator, names)
     seen = local.observe(names, lambda observation: True)
@@ -115,13 +113,13 @@ def test_thousand_declared_and_unchanged_jobs_cost_21_requests(
     assert seen.strategy == "full scan"
 
 
-def test_small_project_is_read_with_one_request(emulator: Application, local: ModelArtsBackend) -> None:
+def test_small_project_needs_one_request(emulator: Application, local: ModelArtsBackend) -> None:
     fill(emulator, ["a", "b"])
     seen = local.observe(["a", "c"], lambda observation: True)
     assert (seen.is_whole, seen.requests) == (True, 1)
 
 
-def test_service_without_a_total_is_scanned_no_further_than_the_searches_would_cost(
+def test_scan_without_a_total_stops_at_the_cost_of_filtered_searches(
     old_project: Application,
 ) -> None:
     with connect_inprocess(old_project, project_id=PROJECT) as backend:
@@ -133,7 +131,7 @@ def test_service_without_a_total_is_scanned_no_further_than_the_searches_would_c
     assert seen.strategy.startswith("full scan, abandoned; then 4 filtered searches")
 
 
-def test_cloud_that_refuses_the_filter_is_scanned(old_project: Application) -> None:
+def test_cloud_that_refuses_the_filter_gets_a_full_scan(old_project: Application) -> None:
     old_project.faults.add(
         Fault(Effect.ANSWER, operation="ListTrainingJobs", nth=2, status=400, code="ModelArts.2807")
     )
@@ -145,7 +143,7 @@ def test_cloud_that_refuses_the_filter_is_scanned(old_project: Application) -> N
     assert len(seen.jobs) == 5004
 
 
-def test_broken_service_is_a_problem_not_an_empty_workspace(
+def test_server_error_is_a_problem_and_no_empty_workspace(
     emulator: Application, local: ModelArtsBackend
 ) -> None:
     fill(emulator, ["a"])
@@ -155,7 +153,7 @@ def test_broken_service_is_a_problem_not_an_empty_workspace(
     assert "ModelArts.4302" in (seen.problem or "")
 
 
-def test_wrong_project_is_unauthorized(emulator: Application, clock: StoppedClock) -> None:
+def test_read_of_another_project_raises_unauthorized(emulator: Application, clock: StoppedClock) -> None:
     with connect_inprocess(emulator, project_id="another", options=SessionOptions(clock=clock)) as backend:
         with pytest.raises(Unauthorized, match="2786"):
             backend.observe()
@@ -163,7 +161,7 @@ def test_wrong_project_is_unauthorized(emulator: Application, clock: StoppedCloc
             backend.name_is_taken("x")
 
 
-def test_other_workspaces_jobs_are_left_out(emulator: Application, local: ModelArtsBackend) -> None:
+def test_jobs_of_other_workspaces_are_left_out(emulator: Application, local: ModelArtsBackend) -> None:
     fill(emulator, ["ours", "theirs"])
     theirs = emulator.store.jobs()[1]
     head = theirs.head.replace('"workspace_id":"0"', '"workspace_id":"w"')
