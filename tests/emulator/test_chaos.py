@@ -33,7 +33,7 @@ def outcomes(url: str, count: int) -> list[int | None]:
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.5])
-def test_share_of_answers_fails_over_http(store: Store, probability: float) -> None:
+def test_chaos_fails_its_share_of_answers_over_http(store: Store, probability: float) -> None:
     app = create_app(store, faults=chaos(probability, seed=7))
     with running(app) as url:
         count = Counter(outcomes(url, 600))
@@ -42,7 +42,7 @@ def test_share_of_answers_fails_over_http(store: Store, probability: float) -> N
     assert failed == pytest.approx(600 * probability, rel=0.5)
 
 
-def test_throttling_says_when_to_come_back(store: Store) -> None:
+def test_throttled_answer_of_chaos_has_retry_after(store: Store) -> None:
     app = create_app(store, faults=chaos(0.5, seed=1))
     with running(app) as url, requests.Session() as session:
         for _ in range(100):
@@ -57,7 +57,7 @@ def test_throttling_says_when_to_come_back(store: Store) -> None:
     raise AssertionError("nothing was throttled")
 
 
-def test_some_failures_come_after_the_effect(store: Store, a_job: MakeJob) -> None:
+def test_chaos_fails_some_requests_after_their_effect(store: Store, a_job: MakeJob) -> None:
     app = create_app(store, faults=chaos(1.0, seed=3))
     with running(app) as url, requests.Session() as session:
         for number in range(60):
@@ -69,7 +69,7 @@ def test_some_failures_come_after_the_effect(store: Store, a_job: MakeJob) -> No
     assert 5 < store.count("project") < 40
 
 
-def test_same_seed_fails_the_same_requests(store: Store) -> None:
+def test_chaos_with_the_same_seed_fails_the_same_requests(store: Store) -> None:
     runs = []
     for seed in (4, 4, 5):
         with running(create_app(store, faults=chaos(0.3, seed))) as url:
@@ -77,7 +77,7 @@ def test_same_seed_fails_the_same_requests(store: Store) -> None:
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_control_api_has_no_chaos(store: Store) -> None:
+def test_chaos_spares_the_control_api(store: Store) -> None:
     app = create_app(store, control=True, faults=chaos(1.0))
     with running(app) as url, requests.Session() as session:
         assert {session.get(f"{url}/emulator/clock", timeout=10).status_code for _ in range(30)} == {200}
@@ -88,7 +88,7 @@ def test_control_api_has_no_chaos(store: Store) -> None:
 # ── the command line ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_serve_with_chaos_and_without_noise(a_job: MakeJob) -> None:
+def test_served_emulator_with_chaos_fails_requests_and_without_noise_echoes_jobs(a_job: MakeJob) -> None:
     with served("--chaos", "0.3", "--chaos-seed", "4", "--no-noise") as url:
         count = Counter(outcomes(url, 200))
         assert {429, 500, None} < count.keys()
@@ -99,12 +99,12 @@ def test_serve_with_chaos_and_without_noise(a_job: MakeJob) -> None:
     assert made["algorithm"] == a_job()["algorithm"], "without noise a job is answered as it was sent"
 
 
-def test_help_says_what_chaos_does() -> None:
+def test_help_describes_the_chaos_options() -> None:
     text = CliRunner().invoke(cli, ["emulator", "serve", "--help"]).output
     for word in ("--chaos P", "--chaos-seed", "--no-noise", "429", "500", "connections closed"):
         assert word in " ".join(text.split())
 
 
 @pytest.mark.parametrize("share", ["-0.1", "1.5", "many"])
-def test_share_out_of_range_is_refused(share: str) -> None:
+def test_chaos_share_out_of_range_is_refused(share: str) -> None:
     assert CliRunner().invoke(cli, ["emulator", "serve", "--chaos", share]).exit_code == 2

@@ -16,18 +16,18 @@ from reconciler.emulator import ManualClock, Store, create_app
 Create = Callable[..., str]
 
 
-def test_control_is_not_found_unless_asked_for(store: Store) -> None:
+def test_control_api_is_not_found_unless_enabled(store: Store) -> None:
     response = Client(create_app(store)).get("/emulator/jobs")
     assert (response.status_code, response.json["error_code"]) == (404, "APIGW.0101")
 
 
-def test_control_asks_for_the_token_that_is_set(store: Store) -> None:
+def test_control_api_requires_the_configured_token(store: Store) -> None:
     client = Client(create_app(store, token="t", project_id="p", control=True))
     assert client.get("/emulator/jobs").status_code == 401
     assert client.get("/emulator/jobs", headers={"X-Auth-Token": "t"}).json == {"jobs": []}
 
 
-def test_the_clock(client: Client, create: Create, clock: ManualClock) -> None:
+def test_clock_can_be_advanced(client: Client, create: Create, clock: ManualClock) -> None:
     job_id = create()
     start = clock.now_ms()
     assert client.post("/emulator/clock", json={"advance_s": 90.5}).json == {"now_ms": start + 90_500}
@@ -45,7 +45,7 @@ def test_the_clock(client: Client, create: Create, clock: ManualClock) -> None:
     ]
 
 
-def test_phases(client: Client, create: Create, clock: ManualClock) -> None:
+def test_phase_can_be_set_held_and_released(client: Client, create: Create, clock: ManualClock) -> None:
     path = f"/emulator/jobs/{create()}"
     put = client.post(f"{path}/phase", json={"phase": "Failed", "secondary_phase": "Lost"}).json
     assert (put["phase"], put["secondary_phase"]) == ("Failed", "Lost")
@@ -57,7 +57,7 @@ def test_phases(client: Client, create: Create, clock: ManualClock) -> None:
     assert client.post("/emulator/jobs/nowhere/hold").json["error_code"] == "ModelArts.2775"
 
 
-def test_requests_that_were_served(client: Client, create: Create) -> None:
+def test_served_requests_are_listed_and_cleared(client: Client, create: Create) -> None:
     job_id = create()
     client.get("/v2/project/training-jobs/none")
     client.get("/nowhere")
@@ -82,7 +82,7 @@ def test_requests_that_were_served(client: Client, create: Create) -> None:
     assert client.get("/emulator/requests").json == {"requests": []}
 
 
-def test_faults(client: Client) -> None:
+def test_faults_can_be_added_and_cleared(client: Client) -> None:
     def search() -> int:
         return client.post("/v2/project/training-job-searches", json={}).status_code
 
@@ -95,7 +95,7 @@ def test_faults(client: Client) -> None:
     assert len(client.post("/emulator/faults", json={"chaos": 0.1}).json["faults"]) == 6
 
 
-def test_what_an_offset_counts(client: Client, create: Create) -> None:
+def test_offset_counting_can_be_set_to_pages_or_items(client: Client, create: Create) -> None:
     for number in range(3):
         create(f"job-{number}")
 
@@ -135,12 +135,12 @@ def test_what_an_offset_counts(client: Client, create: Create) -> None:
         ("faults", {"chaos": 2}),
     ],
 )
-def test_wish_that_cannot_be_met(client: Client, path: str, body: Any) -> None:
+def test_invalid_control_request_is_refused(client: Client, path: str, body: Any) -> None:
     response = client.post(f"/emulator/{path}", json=body)
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
 
 
-def test_only_known_text_is_a_phase(client: Client, create: Create) -> None:
+def test_phase_must_be_text_and_may_be_unknown(client: Client, create: Create) -> None:
     path = f"/emulator/jobs/{create()}/phase"
     assert client.post(path, json={"phase": 7}).status_code == 400
     assert client.post(path, data=b"?").status_code == 400

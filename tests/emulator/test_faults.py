@@ -43,14 +43,14 @@ def statuses(client: Client, times: int, path: str = SEARCH) -> list[int]:
         (Fault(Effect.ANSWER, probability=0, count=None), [200, 200, 200, 200]),
     ],
 )
-def test_which_requests_a_fault_strikes(
+def test_fault_hits_the_matching_requests_only(
     app: Application, client: Client, fault: Fault, struck: list[int]
 ) -> None:
     app.faults.add(fault)
     assert statuses(client, 4) == struck
 
 
-def test_faults_come_with_the_application(store: Store) -> None:
+def test_faults_can_be_given_to_the_application(store: Store) -> None:
     client = Client(create_app(store, faults=[Fault(Effect.ANSWER)]))
     assert statuses(client, 2) == [500, 200]
 
@@ -77,7 +77,7 @@ def test_throttled_answer_says_how_long_to_wait(app: Application, client: Client
         (Effect.UNREADABLE, 1),
     ],
 )
-def test_whether_a_failed_create_made_the_job(
+def test_failed_create_makes_the_job_only_if_the_effect_says_so(
     app: Application, store: Store, a_job: MakeJob, effect: Effect, made: int
 ) -> None:
     app.faults.add(Fault(effect, status=504, code="APIGW.0201"))
@@ -105,7 +105,9 @@ def test_unreadable_answer_has_the_right_length(app: Application, client: Client
         json.loads(response.data)
 
 
-def test_one_malformed_job_among_good_ones(app: Application, client: Client, create: Create) -> None:
+def test_malformed_job_fault_spoils_the_first_job_only(
+    app: Application, client: Client, create: Create
+) -> None:
     create("one")
     create("two")
     app.faults.add(Fault(Effect.MALFORMED_JOB))
@@ -128,7 +130,9 @@ def test_unknown_phase_is_reported_as_it_is(
 
 
 @pytest.mark.parametrize("effect", [Effect.MALFORMED_JOB, Effect.UNKNOWN_PHASE, Effect.UNREADABLE])
-def test_answer_without_a_job_stays_an_answer(app: Application, client: Client, effect: Effect) -> None:
+def test_job_fault_leaves_an_answer_without_a_job_unchanged(
+    app: Application, client: Client, effect: Effect
+) -> None:
     app.faults.add(Fault(effect, count=2))
     assert client.post(SEARCH, json={}).status_code == 200
     assert client.put(f"{JOBS}/nowhere", json={}).status_code == 400
@@ -159,7 +163,7 @@ def pages(client: Client, count: int, **body: Any) -> list[tuple[int, list[str]]
         ({"operation": "CreateTrainingJob"}, [(5, ["a", "b"]), (5, ["c", "d"]), (5, ["e"])]),
     ],
 )
-def test_list_that_moved_between_two_pages(
+def test_moved_list_fault_shifts_a_page(
     app: Application, client: Client, create: Create, fault: dict[str, Any], read: list[Any]
 ) -> None:
     for name in "abcde":
@@ -168,7 +172,7 @@ def test_list_that_moved_between_two_pages(
     assert pages(client, 3) == read
 
 
-def test_list_that_counts_items_moves_too(app: Application, client: Client, create: Create) -> None:
+def test_moved_list_fault_shifts_item_offsets(app: Application, client: Client, create: Create) -> None:
     for name in "abcde":
         create(name)
     app.control_settings.offset_counts = "items"
@@ -176,7 +180,7 @@ def test_list_that_counts_items_moves_too(app: Application, client: Client, crea
     assert [names for _, names in pages(client, 2)] == [["a", "b"], ["c", "d"]]
 
 
-def test_moved_list_is_no_matter_for_anything_else(app: Application, client: Client, create: Create) -> None:
+def test_moved_list_fault_affects_no_other_request(app: Application, client: Client, create: Create) -> None:
     app.faults.add(Fault(Effect.MOVED_LIST, count=None))
     job_id = create()
     assert client.get(f"{JOBS}/{job_id}").status_code == 200
@@ -192,7 +196,7 @@ ONLY_AS_A_FAULT = re.findall(
 )
 
 
-def test_page_lists_codes() -> None:
+def test_documentation_lists_the_fault_codes() -> None:
     assert len(ONLY_AS_A_FAULT) > 12
 
 
@@ -213,7 +217,7 @@ def test_delay_waits_real_seconds(store: Store) -> None:
     assert waited == [2.5]
 
 
-def test_chance_can_be_repeated(store: Store) -> None:
+def test_fault_with_probability_is_repeatable_by_its_seed(store: Store) -> None:
     def run(seed: int) -> list[int]:
         return statuses(
             Client(create_app(store, faults=[Fault(Effect.ANSWER, count=None, probability=0.5, seed=seed)])),
@@ -234,7 +238,7 @@ def test_chaos_fails_its_share_of_requests(probability: float) -> None:
 
 
 @pytest.mark.parametrize("shift", [0, True, 1.0, 1 << 31])
-def test_shift_of_no_whole_number_is_refused(shift: Any) -> None:
+def test_moved_list_shift_must_be_a_whole_number(shift: Any) -> None:
     with pytest.raises(ValueError, match="shift is a whole number"):
         Fault(Effect.MOVED_LIST, shift=shift)
 

@@ -46,7 +46,7 @@ NAME_CHECK = SignedRequest(
         (NAME_CHECK, "03e8bd3505ad64e48b4b11fbc8807909b19cb73005b966a872d5e64150279c09"),
     ],
 )
-def test_vectors_of_the_reference(request_: SignedRequest, signature: str) -> None:
+def test_signature_equals_the_reference_vectors(request_: SignedRequest, signature: str) -> None:
     names = sorted(request_.headers)
     assert sign(canonical_request(request_, names), DATE, SECRET) == signature
     authorization = f"SDK-HMAC-SHA256 Access={ACCESS}, SignedHeaders={';'.join(names)}, Signature={signature}"
@@ -55,7 +55,7 @@ def test_vectors_of_the_reference(request_: SignedRequest, signature: str) -> No
     )
 
 
-def test_canonical_request_of_the_reference() -> None:
+def test_canonical_request_equals_the_reference() -> None:
     assert canonical_request(TERMINATE, sorted(HEADERS)).split("\n") == [
         "POST",
         f"/v2/{PROJECT}/training-jobs/66ff6991-fd66-40b6-8101-0829a46d3731/actions/",
@@ -82,7 +82,7 @@ def signed(request: SignedRequest, **changes: str) -> SignedRequest:
 
 
 @pytest.mark.parametrize("minutes", [-15, 0, 15])
-def test_clock_may_differ_by_a_quarter_of_an_hour(minutes: int) -> None:
+def test_signature_with_a_clock_difference_of_15_minutes_is_accepted(minutes: int) -> None:
     verify(signed(TERMINATE), ACCESS, SECRET, NOW + timedelta(minutes=minutes))
 
 
@@ -102,19 +102,19 @@ def test_clock_may_differ_by_a_quarter_of_an_hour(minutes: int) -> None:
         (signed(TERMINATE._replace(headers={"x-sdk-date": DATE})), "host"),
     ],
 )
-def test_signature_that_is_refused(request_: SignedRequest, why: str) -> None:
+def test_wrong_signature_is_refused_with_a_reason(request_: SignedRequest, why: str) -> None:
     with pytest.raises(BadSignature, match=why):
         verify(request_, ACCESS, SECRET, NOW)
 
 
-def test_another_key() -> None:
+def test_signature_of_another_key_is_refused() -> None:
     with pytest.raises(BadSignature, match="AK"):
         verify(signed(TERMINATE), "ANOTHER", SECRET, NOW)
     with pytest.raises(BadSignature, match="mismatch"):
         verify(signed(TERMINATE), ACCESS, "another", NOW)
 
 
-def test_body_that_is_not_json_may_be_left_out_of_the_signature() -> None:
+def test_non_json_body_may_be_left_out_of_the_signature() -> None:
     headers = {**HEADERS, "x-sdk-content-sha256": "UNSIGNED-PAYLOAD"}
     request = signed(TERMINATE._replace(headers=headers))
     verify(request._replace(body=b"anything"), ACCESS, SECRET, NOW)
@@ -149,7 +149,9 @@ def aksk(path: str = f"/v2/{PROJECT}/training-job-searches") -> dict[str, str]:
         ({"token": "t", "access_key": ACCESS, "secret_key": SECRET}, {}, 401),
     ],
 )
-def test_credentials(store: Store, credentials: dict[str, str], headers: dict[str, str], status: int) -> None:
+def test_request_is_accepted_only_with_configured_credentials(
+    store: Store, credentials: dict[str, str], headers: dict[str, str], status: int
+) -> None:
     client = Client(
         create_app(
             store,
@@ -171,7 +173,7 @@ def test_credentials(store: Store, credentials: dict[str, str], headers: dict[st
     ("asked", "sent", "status"),
     [(None, None, 200), (None, "any", 200), ("T", "T", 200), ("T", "U", 401), ("T", None, 401)],
 )
-def test_token_of_temporary_credentials(
+def test_security_token_must_match_if_configured(
     store: Store, asked: str | None, sent: str | None, status: int
 ) -> None:
     app = create_app(store, access_key=ACCESS, secret_key=SECRET, security_token=asked, now=lambda: NOW)
@@ -183,7 +185,7 @@ def test_token_of_temporary_credentials(
     assert status == 200 or response.json["error_code"] == "APIGW.0301"
 
 
-def test_security_token_without_a_key_is_a_mistake(store: Store) -> None:
+def test_security_token_without_an_access_key_is_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="goes with"):
         create_app(store, security_token="t")
 
@@ -211,7 +213,7 @@ class Gate:
         return search(self._client, headers)
 
 
-def test_five_wrong_signatures_lock_nothing(store: Store) -> None:
+def test_five_wrong_signatures_do_not_lock_the_key(store: Store) -> None:
     assert Gate(store).knock(*[WRONG] * 5, RIGHT) == [401] * 5 + [200]
 
 
@@ -226,11 +228,11 @@ def test_six_wrong_signatures_in_a_row_lock_the_key_for_five_minutes(store: Stor
     assert gate.knock(RIGHT, *[WRONG] * 5, RIGHT) == [200, *[401] * 5, 200], "and it counts anew"
 
 
-def test_right_signature_ends_the_row(store: Store) -> None:
+def test_right_signature_resets_the_count_of_wrong_ones(store: Store) -> None:
     assert Gate(store).knock(*[WRONG] * 5, RIGHT, *[WRONG] * 5, RIGHT) == [*[401] * 5, 200] * 2
 
 
-def test_only_wrong_signatures_of_the_key_count(store: Store) -> None:
+def test_other_failed_logins_do_not_lock_the_key(store: Store) -> None:
     gate = Gate(store)
     for header in ({}, {"authorization": "Bearer x"}, aksk() | {"x-sdk-date": "20260821T100000Z"}):
         for _ in range(6):
@@ -241,18 +243,18 @@ def test_only_wrong_signatures_of_the_key_count(store: Store) -> None:
     assert gate.knock(RIGHT) == [200]
 
 
-def test_locked_key_leaves_the_token_alone(store: Store) -> None:
+def test_locked_key_does_not_lock_the_token(store: Store) -> None:
     gate = Gate(store, token="t")
     assert gate.knock(*[WRONG] * 6, RIGHT) == [401] * 7
     assert search(gate._client, {"X-Auth-Token": "t"}).status_code == 200
 
 
-def test_one_half_of_a_key_pair_is_a_mistake(store: Store) -> None:
+def test_access_key_without_a_secret_key_is_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="go together"):
         create_app(store, access_key=ACCESS)
 
 
-def test_another_project_than_that_of_the_token(store: Store) -> None:
+def test_request_for_another_project_is_not_found(store: Store) -> None:
     client = Client(create_app(store, project_id=PROJECT))
     refused = search(client, {}, project="another")
     assert (refused.status_code, refused.json["error_code"]) == (404, "ModelArts.2786")

@@ -89,7 +89,7 @@ ACTIVE = ("phase", "in", ["Creating", "Pending", "Running", "Terminating"])
         pytest.param(lambda store: store.terminate("project", newest(store)), id="terminate"),
     ],
 )
-def test_call_costs_the_same_with_many_jobs(
+def test_call_does_the_same_work_with_many_jobs(
     stores: tuple[Store, Store], call: Callable[[Store], object]
 ) -> None:
     few, many = (work(store, call) for store in stores)
@@ -109,7 +109,7 @@ NAMES = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(NAMES, st.lists(st.text("abAB-_1ü%", min_size=1, max_size=3), min_size=1, max_size=3), st.data())
-def test_search_by_name_finds_every_name_that_contains_the_text(
+def test_search_by_name_finds_every_name_containing_the_text(
     names: list[str], texts: list[str], data: st.DataObject
 ) -> None:
     with Store(clock=ManualClock()) as store:
@@ -137,7 +137,9 @@ def test_counts_follow_every_change(store: Store, a_job: MakeJob, clock: ManualC
     assert store.count("elsewhere") == 0
 
 
-def test_phase_is_what_the_clock_says_whoever_asks(store: Store, a_job: MakeJob, clock: ManualClock) -> None:
+def test_phase_follows_the_clock_in_details_and_search(
+    store: Store, a_job: MakeJob, clock: ManualClock
+) -> None:
     job_id = store.create("project", a_job()).id
     for seconds, phase in ((0, "Creating"), (1, "Pending"), (2, "Running"), (600, "Completed")):
         clock.advance(seconds=seconds)
@@ -146,7 +148,7 @@ def test_phase_is_what_the_clock_says_whoever_asks(store: Store, a_job: MakeJob,
         assert store.search("project", search(store, ("phase", "in", [phase]))).count == 1
 
 
-def test_write_sees_the_phase_of_the_moment(store: Store, a_job: MakeJob, clock: ManualClock) -> None:
+def test_write_applies_to_the_phase_at_that_moment(store: Store, a_job: MakeJob, clock: ManualClock) -> None:
     job_id = store.create("project", a_job()).id
     clock.advance(seconds=4)
     store.hold(job_id)
@@ -154,7 +156,7 @@ def test_write_sees_the_phase_of_the_moment(store: Store, a_job: MakeJob, clock:
     assert store.get("project", job_id).life.phase == "Running"
 
 
-def test_rows_follow_their_lives_though_nobody_asks_for_phases(tmp_path: Path, a_job: MakeJob) -> None:
+def test_search_updates_the_stored_phases(tmp_path: Path, a_job: MakeJob) -> None:
     clock = ManualClock()
     with Store(tmp_path / "jobs.sqlite3", clock=clock, durations=Durations(running=1)) as store:
         store.create("project", a_job())

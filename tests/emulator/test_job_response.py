@@ -137,20 +137,20 @@ def obs(name: str, url: str) -> dict[str, Any]:
         ({"something_new": [1, {"a": None}]}, "something_new", [1, {"a": None}]),
     ],
 )
-def test_what_comes_back(
+def test_job_response_has_the_documented_value(
     client: Client, create: Create, edits: dict[str, Any], path: str, answered: Any
 ) -> None:
     job = client.get(f"/v2/project/training-jobs/{create(edits=edits)}").json
     assert at(job, path) == answered
 
 
-def test_tokens_of_the_web_tools_are_in_the_answer(client: Client, create: Create) -> None:
+def test_job_response_has_the_tokens_of_the_web_tools(client: Client, create: Create) -> None:
     job_id = create(edits={"metadata.annotations": {"jupyter-lab/enable": "true"}})
     tool = client.get(f"/v2/project/training-jobs/{job_id}").json["endpoints"]["jupyter_lab"]
     assert tool.keys() == {"url", "token"}
 
 
-def test_experiment_is_known_by_its_id_only(client: Client, create: Create) -> None:
+def test_experiment_is_reported_by_id_without_its_name(client: Client, create: Create) -> None:
     def reference(job_name: str, **asked: str) -> dict[str, str]:
         job_id = create(job_name, {"metadata.training_experiment_reference": asked})
         metadata = client.get(f"/v2/project/training-jobs/{job_id}").json["metadata"]
@@ -169,7 +169,7 @@ def test_missing_experiment_is_refused(client: Client, create: Create, a_job: Ma
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2842")
 
 
-def test_tasks_come_back_with_single_inputs(client: Client, create: Create) -> None:
+def test_tasks_are_reported_with_single_inputs(client: Client, create: Create) -> None:
     task = {
         "role": "worker",
         "algorithm": {"inputs": [obs("d", "/b/")], "outputs": []},
@@ -183,7 +183,7 @@ def test_tasks_come_back_with_single_inputs(client: Client, create: Create) -> N
     assert job["status"]["tasks"] == ["worker-0", "worker-1"]
 
 
-def test_without_noise_a_job_comes_back_as_it_was_sent(a_job: MakeJob, clock: ManualClock) -> None:
+def test_job_without_noise_is_reported_as_sent(a_job: MakeJob, clock: ManualClock) -> None:
     with Store(clock=clock, noise=False) as store:
         client, sent = Client(create_app(store)), a_job()
         answer = client.post("/v2/project/training-jobs", json=sent).json
@@ -192,7 +192,7 @@ def test_without_noise_a_job_comes_back_as_it_was_sent(a_job: MakeJob, clock: Ma
     assert answer == sent | {"metadata": sent["metadata"] | given}
 
 
-def test_sent_body_is_kept_as_it_was(store: Store, client: Client, a_job: MakeJob) -> None:
+def test_stored_body_equals_the_sent_body(store: Store, client: Client, a_job: MakeJob) -> None:
     sent = a_job(edits={"algorithm.inputs": [obs("d", "obs://b/in/")], "metadata.annotations": {"mine": "1"}})
     job_id = client.post("/v2/project/training-jobs", json=sent).json["metadata"]["id"]
     assert store.find(job_id).body == sent

@@ -20,7 +20,7 @@ MakeJob = Callable[..., dict[str, Any]]
 Create = Callable[..., str]
 
 
-def test_create_answers_the_whole_job(client: Client, a_job: MakeJob, clock: ManualClock) -> None:
+def test_create_returns_the_whole_job(client: Client, a_job: MakeJob, clock: ManualClock) -> None:
     response = client.post(JOBS, json=a_job("first"))
 
     assert response.status_code == 201
@@ -38,7 +38,7 @@ def test_create_answers_the_whole_job(client: Client, a_job: MakeJob, clock: Man
     }
 
 
-def test_every_answer_names_its_request(client: Client) -> None:
+def test_answers_have_distinct_request_ids(client: Client) -> None:
     ids = {client.get(path).headers["X-Request-Id"] for path in ("/nowhere", JOBS, f"{JOBS}/{NOWHERE}")}
     assert len(ids) == 3
 
@@ -110,7 +110,7 @@ def test_unknown_id_is_a_bad_request_not_a_404(client: Client, method: str, path
         ("Abnormal", 409, "ModelArts.2796"),
     ],
 )
-def test_terminate(
+def test_terminate_is_accepted_in_active_phases_only(
     client: Client, create: Create, store: Store, phase: str, status: int, code: str | None
 ) -> None:
     job_id = create()
@@ -139,7 +139,7 @@ def test_terminate(
         ("Abnormal", 202, None),
     ],
 )
-def test_restart(
+def test_restart_is_accepted_in_terminal_phases_only(
     client: Client, create: Create, store: Store, phase: str, status: int, code: str | None
 ) -> None:
     job_id = create()
@@ -168,13 +168,13 @@ def test_restarted_job_runs_again(client: Client, create: Create, clock: ManualC
 
 
 @pytest.mark.parametrize("action", ["pause", "", None])
-def test_no_other_action(client: Client, create: Create, action: str | None) -> None:
+def test_unknown_action_is_refused(client: Client, create: Create, action: str | None) -> None:
     response = client.post(f"{JOBS}/{create()}/actions", json={"action_type": action})
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
 
 
 @pytest.mark.parametrize("phase", ["Creating", "Pending", "Running", "Completed", "Failed", "Abnormal"])
-def test_delete_in_any_phase(client: Client, create: Create, store: Store, phase: str) -> None:
+def test_delete_is_accepted_in_any_phase(client: Client, create: Create, store: Store, phase: str) -> None:
     job_id = create()
     store.set_phase(job_id, phase)
 
@@ -209,7 +209,9 @@ def test_batch_delete_stays_in_one_workspace(client: Client, create: Create) -> 
     ("name", "workspace", "duplicate"),
     [("taken", "0", True), ("TAKEN", "", True), ("free", "0", False), ("taken", "w" * 32, False)],
 )
-def test_name_check(client: Client, create: Create, name: str, workspace: str, duplicate: bool) -> None:
+def test_name_check_finds_a_taken_name_in_its_workspace(
+    client: Client, create: Create, name: str, workspace: str, duplicate: bool
+) -> None:
     create("taken")
     response = client.get(f"/v2/project/training-job-names?job_name={name}&workspace_id={workspace}")
     assert (response.status_code, response.json) == (200, {"is_duplicate": duplicate})
@@ -225,7 +227,7 @@ UPDATE_ALL: dict[str, Any] = {
 }
 
 
-def test_update_changes_what_it_names(client: Client, create: Create) -> None:
+def test_update_changes_the_given_fields_only(client: Client, create: Create) -> None:
     job_id = create(edits={"metadata.description": "old"})
 
     response = client.put(f"{JOBS}/{job_id}", json=UPDATE_ALL)
@@ -262,7 +264,7 @@ def test_update_leaves_an_absent_field_alone(
         ("Terminated", 200, 400),
     ],
 )
-def test_what_may_change_in_which_phase(
+def test_description_and_priority_can_be_changed_by_phase(
     client: Client, create: Create, store: Store, phase: str, description: int, priority: int
 ) -> None:
     job_id = create()
@@ -283,7 +285,7 @@ def test_what_may_change_in_which_phase(
         ({"metadata": {"annotation": {"tensorboard/enable": "true"}}}, "ModelArts.2788"),
     ],
 )
-def test_update_refuses(client: Client, create: Create, update: dict[str, Any], code: str) -> None:
+def test_invalid_update_is_refused(client: Client, create: Create, update: dict[str, Any], code: str) -> None:
     response = client.put(f"{JOBS}/{create()}", json=update)
     assert (response.status_code, response.json["error_code"]) == (400, code)
 
@@ -299,13 +301,13 @@ def test_refused_update_changes_nothing(client: Client, create: Create, store: S
 
 
 @pytest.mark.parametrize("kind", ["CPU", "GPU", "Ascend"])
-def test_flavors_of_one_type(client: Client, kind: str) -> None:
+def test_flavors_can_be_filtered_by_type(client: Client, kind: str) -> None:
     answer = client.get(f"/v2/project/training-job-flavors?flavor_type={kind}").json
     assert answer["total_count"] == len(answer["flavors"]) > 0
     assert {flavor["flavor_type"] for flavor in answer["flavors"]} == {kind}
 
 
-def test_flavors_and_engines_of_the_documents_are_there(client: Client) -> None:
+def test_flavors_and_engines_include_the_documented_ones(client: Client) -> None:
     flavors = client.get("/v2/project/training-job-flavors").json["flavors"]
     engines = client.get("/v2/project/training-job-engines").json
     assert {
@@ -357,7 +359,9 @@ def test_quota_can_be_changed(client: Client, store: Store, a_job: MakeJob) -> N
         ({"resource": "job-retention-enabled", "quota": 2}, "ModelArts.2816"),
     ],
 )
-def test_quota_that_cannot_be(client: Client, store: Store, item: dict[str, Any], code: str) -> None:
+def test_invalid_quota_item_refuses_the_whole_update(
+    client: Client, store: Store, item: dict[str, Any], code: str
+) -> None:
     quotas = [{"resource": "job-num", "quota": 7}, item]
     response = client.put("/v2/project/training-quotas", json={"quotas": quotas})
     assert (response.status_code, response.json["error_code"]) == (400, code)
@@ -377,7 +381,7 @@ def test_quota_that_cannot_be(client: Client, store: Store, item: dict[str, Any]
         ("GET", "/modelarts-training-job/tags"),
     ],
 )
-def test_otc_lacks_the_operations_of_huawei_alone(
+def test_operations_of_huawei_only_are_missing_on_otc(
     store: Store, create: Create, method: str, path: str
 ) -> None:
     job_id = create()
@@ -396,6 +400,6 @@ def test_otc_changes_a_description_only(store: Store, create: Create) -> None:
         assert (refused.status_code, refused.json["error_code"]) == (400, "ModelArts.2788")
 
 
-def test_unknown_cloud_is_a_mistake(store: Store) -> None:
+def test_unknown_cloud_is_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="cloud must be one of huawei, otc"):
         create_app(store, cloud="aws")

@@ -35,7 +35,7 @@ def status(client: Client, job_id: str) -> dict[str, Any]:
         (1e6, "Completed", "Completed"),
     ],
 )
-def test_undisturbed_job_has_the_phase_of_its_age(
+def test_phase_of_a_job_follows_from_its_age(
     client: Client, create: Create, clock: ManualClock, seconds: float, phase: str, secondary: str
 ) -> None:
     job_id = create()
@@ -44,9 +44,7 @@ def test_undisturbed_job_has_the_phase_of_its_age(
     assert (told["phase"], told["secondary_phase"]) == (phase, secondary)
 
 
-def test_looking_often_is_the_same_as_looking_once(
-    client: Client, create: Create, clock: ManualClock
-) -> None:
+def test_frequent_reads_do_not_change_the_phases(client: Client, create: Create, clock: ManualClock) -> None:
     # The one between them is answered in other forms.
     watched, _, alone = create("watched"), create("between"), create("alone")
     for _ in range(700):
@@ -55,7 +53,7 @@ def test_looking_often_is_the_same_as_looking_once(
     assert status(client, watched) == status(client, alone)
 
 
-def test_times_of_a_run(client: Client, create: Create, clock: ManualClock) -> None:
+def test_job_status_has_start_duration_and_end(client: Client, create: Create, clock: ManualClock) -> None:
     born = clock.now_ms()
     job_id = create(edits={"spec.resource.node_count": 2})
     clock.advance(minutes=5)
@@ -89,7 +87,7 @@ def test_times_of_a_run(client: Client, create: Create, clock: ManualClock) -> N
         ({}, 1, 603, "Completed"),
     ],
 )
-def test_environments_of_a_job_direct_its_phases(
+def test_environment_variables_of_a_job_control_its_phases(
     client: Client,
     create: Create,
     clock: ManualClock,
@@ -107,7 +105,7 @@ def test_environments_of_a_job_direct_its_phases(
 
 
 @pytest.mark.parametrize("phase", ["Creating", "Pending", "Running"])
-def test_terminating_takes_its_time(
+def test_terminate_takes_its_configured_duration(
     client: Client, create: Create, store: Store, clock: ManualClock, phase: str
 ) -> None:
     job_id = create()
@@ -121,7 +119,7 @@ def test_terminating_takes_its_time(
     assert status(client, job_id)["phase"] == "Terminated"
 
 
-def test_durations_are_told_to_the_store(a_job: MakeJob, clock: ManualClock) -> None:
+def test_durations_can_be_set_on_the_store(a_job: MakeJob, clock: ManualClock) -> None:
     slow = Durations(creating=10, pending=20, running=30, terminating=40, deleting=50)
     with Store(clock=clock, durations=slow) as store:
         client, job_id = Client(create_app(store)), store.create("project", a_job()).id
@@ -134,7 +132,7 @@ def test_durations_are_told_to_the_store(a_job: MakeJob, clock: ManualClock) -> 
         assert status(client, job_id)["phase"] == "Terminating"
 
 
-def test_slow_delete_keeps_the_name(a_job: MakeJob, clock: ManualClock) -> None:
+def test_name_stays_taken_during_a_slow_delete(a_job: MakeJob, clock: ManualClock) -> None:
     with Store(clock=clock, durations=Durations(deleting=10)) as store:
         client, job = Client(create_app(store)), store.create("project", a_job("mine"))
         path = f"/v2/project/training-jobs/{job.id}"
@@ -160,7 +158,7 @@ def test_slow_delete_keeps_the_name(a_job: MakeJob, clock: ManualClock) -> None:
         ("Hibernating", "Hibernating"),
     ],
 )
-def test_job_lives_on_from_where_it_is_put(
+def test_job_continues_from_a_phase_that_was_set(
     client: Client, create: Create, store: Store, clock: ManualClock, put: str, later: str
 ) -> None:
     job_id = create()

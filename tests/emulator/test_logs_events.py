@@ -24,7 +24,7 @@ def running_job(create: Create, clock: ManualClock) -> str:
     return f"/v2/project/training-jobs/{job_id}"
 
 
-def test_events_newest_first(client: Client, running_job: str) -> None:
+def test_events_are_listed_newest_first(client: Client, running_job: str) -> None:
     answer = client.get(f"{running_job}/events").json
     assert (answer["total"], answer["limit"], answer["offset"], answer["order"]) == (3, 50, 0, "desc")
     assert [event["message"] for event in answer["events"]] == [
@@ -52,7 +52,7 @@ def test_events_newest_first(client: Client, running_job: str) -> None:
         ("end_time=2026-08-06T07:06:41Z", 2),
     ],
 )
-def test_some_events(client: Client, running_job: str, query: str, count: int) -> None:
+def test_events_can_be_filtered_and_paged(client: Client, running_job: str, query: str, count: int) -> None:
     assert len(client.get(f"{running_job}/events?{query}").json["events"]) == count
 
 
@@ -70,7 +70,7 @@ def test_some_events(client: Client, running_job: str, query: str, count: int) -
         ("huawei", "Weather", 3),
     ],
 )
-def test_events_of_one_source(
+def test_events_can_be_filtered_by_source_on_otc_only(
     store: Store, running_job: str, cloud: str, source: str, count: int | None
 ) -> None:
     response = Client(create_app(store, cloud=cloud)).get(f"{running_job}/events?source={source}")
@@ -80,7 +80,7 @@ def test_events_of_one_source(
         assert len(response.json["events"]) == response.json["total"] == count
 
 
-def test_route_plan_that_was_not_made(client: Client, running_job: str) -> None:
+def test_route_plan_is_reported_as_failed(client: Client, running_job: str) -> None:
     assert client.get(f"{running_job}/route_plan").json == {
         "job_id": running_job.rpartition("/")[2],
         "status": "failed",
@@ -91,12 +91,12 @@ def test_route_plan_that_was_not_made(client: Client, running_job: str) -> None:
 @pytest.mark.parametrize(
     "query", ["limit=101", "limit=0", "limit=x", "offset=-1", "order=up", "level=Loud", "start_time=noon"]
 )
-def test_bad_question_about_events(client: Client, running_job: str, query: str) -> None:
+def test_invalid_events_query_is_refused(client: Client, running_job: str, query: str) -> None:
     response = client.get(f"{running_job}/events?{query}")
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.50004000")
 
 
-def test_failure_is_an_error_event(client: Client, running_job: str, store: Store) -> None:
+def test_failed_job_has_an_error_event(client: Client, running_job: str, store: Store) -> None:
     store.set_phase(running_job.rpartition("/")[2], "Failed")
     newest = client.get(f"{running_job}/events").json["events"][0]
     assert (newest["level"], newest["message"]) == ("Error", "Training job failed.")
@@ -120,7 +120,9 @@ def test_tasks_have_addresses_once_scheduled(client: Client, running_job: str, c
         ("Completed", ["scheduling", "preparing", "running", "end"]),
     ],
 )
-def test_stages(client: Client, create: Create, store: Store, phase: str, stages: list[str]) -> None:
+def test_stages_follow_the_phases_of_the_job(
+    client: Client, create: Create, store: Store, phase: str, stages: list[str]
+) -> None:
     job_id = create()
     for step in ("Creating", "Pending", "Running", "Completed"):
         store.set_phase(job_id, step)
@@ -152,7 +154,9 @@ def test_log_grows_while_the_job_runs(client: Client, running_job: str, clock: M
         ("lines=3&base_line=7", "4", 3),
     ],
 )
-def test_lines_of_the_log(client: Client, running_job: str, query: str, start: str, lines: int) -> None:
+def test_log_lines_are_selected_by_number_order_and_base(
+    client: Client, running_job: str, query: str, start: str, lines: int
+) -> None:
     answer = client.get(f"{running_job}/logs/worker-0?{query}").json
     assert (answer["start_line"], answer["lines"]) == (start, lines)
     assert answer["content"].count("\n") == lines
@@ -161,14 +165,16 @@ def test_lines_of_the_log(client: Client, running_job: str, query: str, start: s
 @pytest.mark.parametrize(
     ("kind", "how"), [("text/plain", "preview"), ("application/octet-stream", "download"), (None, "preview")]
 )
-def test_link_to_the_log(client: Client, running_job: str, kind: str | None, how: str) -> None:
+def test_log_url_is_for_preview_or_download_by_content_type(
+    client: Client, running_job: str, kind: str | None, how: str
+) -> None:
     headers = {"Content-Type": kind} if kind else {}
     url = client.get(f"{running_job}/tasks/worker-0/logs/url", headers=headers).json["obs_url"]
     assert url.startswith("https://")
     assert url.endswith(how)
 
 
-def test_metrics_have_a_value_a_minute(client: Client, running_job: str) -> None:
+def test_metrics_have_one_value_per_minute(client: Client, running_job: str) -> None:
     metrics = client.get(f"{running_job}/metrics/worker-0").json["metrics"]
     assert {metric["metric"]: len(metric["value"]) for metric in metrics} == dict.fromkeys(
         ["cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage"], 2
@@ -180,12 +186,12 @@ WATCHED = ["tasks/{task}/logs/preview", "tasks/{task}/logs/url", "logs/{task}", 
 
 
 @pytest.mark.parametrize("path", WATCHED)
-def test_nothing_to_see_before_the_start(client: Client, create: Create, path: str) -> None:
+def test_logs_and_metrics_before_the_start_are_empty(client: Client, create: Create, path: str) -> None:
     response = client.get(f"/v2/project/training-jobs/{create()}/{path.format(task='worker-0')}")
     assert (response.status_code, response.data) == (204, b"")
 
 
 @pytest.mark.parametrize("path", WATCHED)
-def test_task_the_job_does_not_have(client: Client, running_job: str, path: str) -> None:
+def test_unknown_task_is_refused(client: Client, running_job: str, path: str) -> None:
     response = client.get(f"{running_job}/{path.format(task='worker-2')}")
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2820")

@@ -9,13 +9,13 @@ from tests.emulator.serving import served
 SETTINGS = "/emulator/settings"
 
 
-def test_emulator_listens_on_this_machine_unless_told_otherwise() -> None:
+def test_emulator_listens_on_localhost_by_default() -> None:
     with served() as url:
         assert url.startswith("http://127.0.0.1:")
         assert requests.get(f"{url}{SETTINGS}", timeout=10).status_code == 200
 
 
-def test_emulator_that_other_machines_reach_has_no_control_api() -> None:
+def test_emulator_on_a_public_address_has_no_control_api() -> None:
     with served("--host", "0.0.0.0") as url:
         here = url.replace("0.0.0.0", "127.0.0.1")
         assert requests.get(f"{here}{SETTINGS}", timeout=10).status_code == 404

@@ -27,7 +27,7 @@ def test_strict_service_refuses_an_unknown_flavor(a_job: MakeJob) -> None:
         assert session.post(f"{url}{JOBS}", json=a_job(), timeout=10).status_code == 201
 
 
-def test_offsets_that_count_items(a_job: MakeJob) -> None:
+def test_item_offsets_option_makes_offsets_count_items(a_job: MakeJob) -> None:
     with served("--item-offsets") as url, requests.Session() as session:
         for name in ("a", "b", "c"):
             session.post(f"{url}{JOBS}", json=a_job(name), timeout=10)
@@ -38,13 +38,13 @@ def test_offsets_that_count_items(a_job: MakeJob) -> None:
     assert settings == {"offset_counts": "items"}
 
 
-def test_security_token_goes_with_a_key() -> None:
+def test_security_token_option_without_access_key_is_wrong_usage() -> None:
     said = CliRunner().invoke(cli, ["emulator", "serve", "--security-token", "t"])
     assert said.exit_code == 2
     assert "goes with --access-key" in said.output
 
 
 @pytest.mark.parametrize("option", ["--strict", "--item-offsets", "--security-token"])
-def test_option_is_in_the_help_and_on_the_page(option: str) -> None:
+def test_option_is_in_the_help_and_the_documentation(option: str) -> None:
     assert option in CliRunner().invoke(cli, ["emulator", "serve", "--help"]).output
     assert f"`{option}" in PAGE

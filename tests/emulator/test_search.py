@@ -34,7 +34,7 @@ def at(ms: int, **shift: float) -> str:
     return (datetime.fromtimestamp(ms / 1000, UTC) + timedelta(**shift)).isoformat()
 
 
-def test_empty_search_is_legal(client: Client, create: Create) -> None:
+def test_empty_search_returns_the_first_page_with_defaults(client: Client, create: Create) -> None:
     create("one")
     answer = client.post(SEARCH, json={}).json
     items = answer.pop("items")
@@ -52,7 +52,7 @@ def test_empty_search_is_legal(client: Client, create: Create) -> None:
     assert [job["metadata"]["name"] for job in items] == ["one"]
 
 
-def test_items_are_whole_jobs(client: Client, create: Create) -> None:
+def test_search_items_equal_the_job_details(client: Client, create: Create) -> None:
     job_id = create()
     assert client.post(SEARCH, json={}).json["items"] == [
         client.get(f"/v2/project/training-jobs/{job_id}").json
@@ -67,7 +67,7 @@ def test_offset_counts_pages(client: Client, create: Create) -> None:
     assert names(client, limit=2) == ["job-4", "job-3"]
 
 
-def test_job_created_while_reading_lands_behind_what_was_read(client: Client, create: Create) -> None:
+def test_job_created_between_pages_comes_last_in_ascending_order(client: Client, create: Create) -> None:
     for number in range(4):
         create(f"job-{number}")
     first = names(client, order="asc", limit=2, offset=0)
@@ -76,7 +76,7 @@ def test_job_created_while_reading_lands_behind_what_was_read(client: Client, cr
     assert first + rest == ["job-0", "job-1", "job-2", "job-3", "late"]
 
 
-def test_newest_first_shifts_under_the_reader(client: Client, create: Create) -> None:
+def test_newest_first_list_shifts_when_a_job_is_created(client: Client, create: Create) -> None:
     for number in range(4):
         create(f"job-{number}")
     first = names(client, limit=2, offset=0)
@@ -91,7 +91,7 @@ def test_jobs_of_the_same_millisecond_keep_their_order(client: Client, create: C
     assert names(client, order="asc", limit=50) == wanted
 
 
-def test_search_sees_its_workspace_only(client: Client, create: Create) -> None:
+def test_search_returns_jobs_of_its_workspace_only(client: Client, create: Create) -> None:
     create("here")
     create("there", {"metadata.workspace_id": "w" * 32})
     assert names(client) == names(client, workspace_id="0") == ["here"]
@@ -122,7 +122,7 @@ def test_search_sees_its_workspace_only(client: Client, create: Create) -> None:
         ("user_name", "like", ["emul"], ["net-a", "net-b", "under_score"]),
     ],
 )
-def test_filters(
+def test_filter_selects_the_matching_jobs(
     client: Client, create: Create, store: Store, key: str, operator: str, values: list[str], found: list[str]
 ) -> None:
     create("net-a")
@@ -131,7 +131,7 @@ def test_filters(
     assert names(client, order="asc", filters=[{"key": key, "operator": operator, "value": values}]) == found
 
 
-def test_jobs_of_an_experiment(client: Client, create: Create) -> None:
+def test_jobs_can_be_filtered_by_experiment(client: Client, create: Create) -> None:
     made = create("in-it", {"metadata.training_experiment_reference": {"name": "mine"}})
     create("apart")
     metadata = client.get(f"/v2/project/training-jobs/{made}").json["metadata"]
@@ -152,7 +152,7 @@ def test_filters_are_anded(client: Client, create: Create, store: Store) -> None
     assert (answer["total"], answer["count"], len(answer["items"])) == (3, 1, 1)
 
 
-def test_create_time_between(client: Client, create: Create, clock: ManualClock) -> None:
+def test_jobs_can_be_filtered_by_create_time(client: Client, create: Create, clock: ManualClock) -> None:
     start = clock.now_ms()
     for name in ("day-0", "day-1", "day-2"):
         create(name)
@@ -201,7 +201,7 @@ def test_create_time_between(client: Client, create: Create, clock: ManualClock)
         ),
     ],
 )
-def test_refused(client: Client, body: dict[str, Any], code: str) -> None:
+def test_invalid_search_is_refused(client: Client, body: dict[str, Any], code: str) -> None:
     assert refusal(client, **body) == (400, code)
 
 
@@ -213,21 +213,21 @@ def test_refused(client: Client, body: dict[str, Any], code: str) -> None:
         {"filters": [{"key": "phase", "operator": "in", "value": ["Running", "", "Abnormal"]}]},
     ],
 )
-def test_as_much_as_may_be_asked_for(client: Client, body: dict[str, Any]) -> None:
+def test_search_at_its_limits_is_accepted(client: Client, body: dict[str, Any]) -> None:
     assert names(client, **body) == []
 
 
 @pytest.mark.parametrize(
     ("workspace", "status"), [("0", 200), (max(WORKSPACES, key=len), 200), ("w" * 32, 400)]
 )
-def test_strict_service_knows_its_workspaces(store: Store, workspace: str, status: int) -> None:
+def test_strict_service_refuses_an_unknown_workspace(store: Store, workspace: str, status: int) -> None:
     client = Client(create_app(store, strict_catalogue=True))
     response = client.post(SEARCH, json={"workspace_id": workspace})
     assert response.status_code == status
     assert response.json.get("error_code") == (None if status == 200 else "ModelArts.0102")
 
 
-def test_items_can_be_counted_instead_of_pages(client: Client, app: Application, create: Create) -> None:
+def test_offset_can_count_items_instead_of_pages(client: Client, app: Application, create: Create) -> None:
     for number in range(5):
         create(f"job-{number}")
     app.control_settings.offset_counts = "items"
@@ -235,14 +235,14 @@ def test_items_can_be_counted_instead_of_pages(client: Client, app: Application,
     assert pages == [["job-0", "job-1"], ["job-1", "job-2"], ["job-2", "job-3"], ["job-4"], []]
 
 
-def test_fine_tuning_jobs_apart(client: Client, create: Create) -> None:
+def test_fine_tuning_jobs_are_searched_by_train_type(client: Client, create: Create) -> None:
     create("plain")
     create("tuned", {"train_type": "LORA", "ftjob_config": {}})
     assert names(client, train_type="ftjob") == ["tuned"]
     assert names(client, train_type="job") == ["plain"]
 
 
-def test_tags_look_back_31_days(client: Client, create: Create, clock: ManualClock) -> None:
+def test_search_by_tags_covers_31_days(client: Client, create: Create, clock: ManualClock) -> None:
     def tag(job_id: str) -> None:
         path = f"/v2/project/modelarts-training-job/{job_id}/tags/create"
         assert client.post(path, json={"tags": [{"key": "team", "value": "ml"}]}).status_code == 204
@@ -256,7 +256,7 @@ def test_tags_look_back_31_days(client: Client, create: Create, clock: ManualClo
     assert names(client, tags=[{"key": "team", "values": ["other"]}]) == []
 
 
-def test_host_addresses(client: Client, create: Create, store: Store) -> None:
+def test_jobs_can_be_searched_by_host_address(client: Client, create: Create, store: Store) -> None:
     store.set_phase(create("two-nodes", {"spec.resource.node_count": 2}), "Running")
     create("queued")
     assert names(client, host_ips=["192.168.0.2"]) == ["two-nodes"]

@@ -20,7 +20,7 @@ MakeJob = Callable[..., dict[str, Any]]
 Create = Callable[..., str]
 
 
-def test_running_serves_until_it_is_left(app: Application, create: Create) -> None:
+def test_running_emulator_serves_until_its_context_ends(app: Application, create: Create) -> None:
     job_id = create("over-http")
     with running(app) as url:
         assert url.startswith("http://127.0.0.1:")
@@ -29,7 +29,7 @@ def test_running_serves_until_it_is_left(app: Application, create: Create) -> No
         requests.get(url, timeout=5)
 
 
-def test_port_is_known_before_anything_is_served(app: Application) -> None:
+def test_port_is_known_before_the_first_request(app: Application) -> None:
     ready: list[Server] = []
     listening = threading.Event()
 
@@ -83,7 +83,7 @@ def test_truncated_answer_ends_early(app: Application, a_job: MakeJob) -> None:
         requests.post(f"{url}{JOBS}", json=a_job(), timeout=5)
 
 
-def test_connection_that_is_kept_does_not_stall(app: Application, create: Create) -> None:
+def test_kept_connection_answers_without_delay(app: Application, create: Create) -> None:
     # Head and body in two packets would cost 40 ms a request where Nagle's algorithm meets delayed ACKs.
     path = f"{JOBS}/{create()}"
     with running(app) as url, requests.Session() as session:
@@ -124,7 +124,7 @@ def test_server_serves_as_many_at_once_as_it_has_threads(callers: int, at_once: 
     assert most == at_once
 
 
-def test_many_clients_at_once(app: Application, a_job: MakeJob) -> None:
+def test_concurrent_clients_are_all_served(app: Application, a_job: MakeJob) -> None:
     statuses: list[int] = []
     with running(app) as url:
 
@@ -143,7 +143,7 @@ def test_many_clients_at_once(app: Application, a_job: MakeJob) -> None:
     assert app.store.count("project") == 60
 
 
-def test_stopping_meets_a_loop_that_is_just_ending(app: Application) -> None:
+def test_server_can_be_stopped_while_its_loop_ends(app: Application) -> None:
     for _ in range(25):
         with running(app) as url:
             requests.get(f"{url}/nowhere", timeout=5)

@@ -17,7 +17,9 @@ from reconciler.emulator.storage import database as database_module
 MakeJob = Callable[..., dict[str, Any]]
 
 
-def test_jobs_outlive_their_store(tmp_path: Path, a_job: MakeJob, clock: ManualClock) -> None:
+def test_jobs_are_kept_after_their_store_is_closed(
+    tmp_path: Path, a_job: MakeJob, clock: ManualClock
+) -> None:
     path = tmp_path / "jobs.sqlite3"
     with Store(path, clock=clock) as store:
         job_id = store.create("project", a_job("kept")).id
@@ -27,7 +29,7 @@ def test_jobs_outlive_their_store(tmp_path: Path, a_job: MakeJob, clock: ManualC
         assert (job.name, job.life.phase) == ("kept", "Running")
 
 
-def test_two_stores_on_one_file_agree(tmp_path: Path, a_job: MakeJob, clock: ManualClock) -> None:
+def test_stores_on_the_same_file_agree(tmp_path: Path, a_job: MakeJob, clock: ManualClock) -> None:
     path = tmp_path / "jobs.sqlite3"
     with Store(path, clock=clock) as one, Store(path, clock=clock) as two:
         job_id = one.create("project", a_job()).id
@@ -67,7 +69,7 @@ def test_concurrent_creates_of_one_name_make_one_job(
         assert one.count("project") == 1
 
 
-def test_several_processes_share_a_file(tmp_path: Path) -> None:
+def test_store_file_can_be_shared_by_processes(tmp_path: Path) -> None:
     program = """
 import sys
 from reconciler.emulator import ApiError, Store
@@ -102,7 +104,7 @@ def test_create_time_never_decreases(a_job: MakeJob) -> None:
     assert times == sorted(times)
 
 
-def test_edit_behind_everyones_back(store: Store, a_job: MakeJob) -> None:
+def test_edited_job_is_reported_with_derived_values(store: Store, a_job: MakeJob) -> None:
     job_id = store.create("project", a_job()).id
     store.edit(job_id, lambda body: body["spec"]["resource"].update(flavor_id="modelarts.vm.cpu.8u"))
     job = store.find(job_id)
@@ -110,7 +112,7 @@ def test_edit_behind_everyones_back(store: Store, a_job: MakeJob) -> None:
     assert '"flavor_name":"Computing CPU(8U) instance"' in job.text
 
 
-def test_change_that_fails_changes_nothing(store: Store, a_job: MakeJob) -> None:
+def test_failed_change_is_rolled_back(store: Store, a_job: MakeJob) -> None:
     job_id = store.create("project", a_job()).id
 
     def fail(body: dict[str, Any]) -> None:
@@ -122,7 +124,7 @@ def test_change_that_fails_changes_nothing(store: Store, a_job: MakeJob) -> None
     assert "description" not in store.find(job_id).body["metadata"]
 
 
-def test_noise_is_a_setting_of_the_store_not_of_the_file(
+def test_noise_is_set_per_store_and_not_in_the_file(
     tmp_path: Path, a_job: MakeJob, clock: ManualClock
 ) -> None:
     path = tmp_path / "jobs.sqlite3"
@@ -172,7 +174,7 @@ def test_time_is_continuous_when_the_speed_changes(wall: ManualClock, tmp_path: 
             assert one.clock.now_ms() == two.clock.now_ms() == three.clock.now_ms() == start + 62_000
 
 
-def test_advancing_is_seen_by_everyone(wall: ManualClock, tmp_path: Path) -> None:
+def test_clock_advance_is_seen_by_every_store_of_the_file(wall: ManualClock, tmp_path: Path) -> None:
     path = tmp_path / "jobs.sqlite3"
     with Store(path) as one, Store(path) as two:
         start = one.clock.now_ms()
@@ -180,7 +182,7 @@ def test_advancing_is_seen_by_everyone(wall: ManualClock, tmp_path: Path) -> Non
         assert one.clock.now_ms() == start + 3_661_000
 
 
-def test_time_stands_still_when_the_machine_is_set_back(
+def test_time_does_not_go_back_when_the_machine_clock_is_set_back(
     wall: ManualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, a_job: MakeJob
 ) -> None:
     path = tmp_path / "jobs.sqlite3"

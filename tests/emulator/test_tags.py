@@ -20,7 +20,7 @@ def tag(client: Client, job_id: str, **values: str) -> int:
     return client.post(f"{TAGS}/{job_id}/tags/create", json={"tags": tags}).status_code
 
 
-def test_tags_of_a_job(client: Client, create: Create) -> None:
+def test_tags_of_a_job_can_be_added_changed_and_deleted(client: Client, create: Create) -> None:
     job_id = create()
     assert tag(client, job_id, team="ml", stage="test") == 204
     assert tag(client, job_id, stage="prod") == 204
@@ -33,7 +33,7 @@ def test_tags_of_a_job(client: Client, create: Create) -> None:
     assert "tags" not in client.get(f"/v2/project/training-jobs/{job_id}").json["metadata"]
 
 
-def test_tags_leave_with_their_job(client: Client, create: Create) -> None:
+def test_tags_are_deleted_with_their_job(client: Client, create: Create) -> None:
     job_id = create()
     tag(client, job_id, team="ml")
     client.delete(f"/v2/project/training-jobs/{job_id}")
@@ -41,7 +41,7 @@ def test_tags_leave_with_their_job(client: Client, create: Create) -> None:
     assert client.get(f"{TAGS}/{job_id}/tags").json["error_code"] == "ModelArts.2775"
 
 
-def test_tags_of_a_project(client: Client, create: Create) -> None:
+def test_tags_of_a_project_are_grouped_by_key(client: Client, create: Create) -> None:
     tag(client, create("one"), team="ml", stage="test")
     tag(client, create("two"), team="cv", stage="test")
     assert client.get(f"{TAGS}/tags").json["tags"] == [
@@ -62,7 +62,9 @@ def test_tags_of_a_project(client: Client, create: Create) -> None:
         ({"workspace_id": "w" * 32}, []),
     ],
 )
-def test_jobs_by_tags(client: Client, create: Create, asked: dict[str, Any], found: list[str]) -> None:
+def test_jobs_can_be_found_and_counted_by_tags(
+    client: Client, create: Create, asked: dict[str, Any], found: list[str]
+) -> None:
     tag(client, create("one"), team="ml", stage="test")
     tag(client, create("two"), team="cv")
     create("three")
@@ -81,7 +83,7 @@ def test_jobs_by_tags(client: Client, create: Create, asked: dict[str, Any], fou
         {"matches": [{"key": "mood", "value": "a"}]},
     ],
 )
-def test_question_that_cannot_be(client: Client, asked: dict[str, Any]) -> None:
+def test_invalid_tag_filter_is_refused(client: Client, asked: dict[str, Any]) -> None:
     for path in ("filter", "count"):
         response = client.post(f"{TAGS}/resource-instances/{path}", json=asked)
         assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
@@ -98,11 +100,11 @@ def test_question_that_cannot_be(client: Client, asked: dict[str, Any]) -> None:
         [{"key": "a", "value": "?"}],
     ],
 )
-def test_tags_that_cannot_be(client: Client, create: Create, tags: list[dict[str, str]]) -> None:
+def test_invalid_tags_are_refused(client: Client, create: Create, tags: list[dict[str, str]]) -> None:
     response = client.post(f"{TAGS}/{create()}/tags/create", json={"tags": tags})
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "offset=-1", "limit=x"])
-def test_page_that_cannot_be(client: Client, query: str) -> None:
+def test_invalid_tag_page_is_refused(client: Client, query: str) -> None:
     assert client.get(f"{TAGS}/tags?{query}").json["error_code"] == "ModelArts.2764"

@@ -56,7 +56,7 @@ CODE: dict[str, Any] = {"algorithm.code_dir": ..., "algorithm.boot_file": ...}
         pytest.param({"next_years_feature": {"a": [1]}, "spec.another": 1}, id="unknown fields"),
     ],
 )
-def test_accepted(client: Client, a_job: MakeJob, edits: dict[str, Any]) -> None:
+def test_valid_body_is_accepted(client: Client, a_job: MakeJob, edits: dict[str, Any]) -> None:
     response = client.post(JOBS, json=a_job(edits=edits))
     assert response.status_code == 201, response.text
 
@@ -152,13 +152,15 @@ def test_accepted(client: Client, a_job: MakeJob, edits: dict[str, Any]) -> None
         ({"tasks": [None], "spec": ..., "kind": "hetero_job"}, 2825),
     ],
 )
-def test_refused(client: Client, a_job: MakeJob, edits: dict[str, Any], code: int) -> None:
+def test_invalid_body_is_refused_with_its_code(
+    client: Client, a_job: MakeJob, edits: dict[str, Any], code: int
+) -> None:
     response = client.post(JOBS, json=a_job(edits=edits))
     assert (response.status_code, response.json["error_code"]) == (400, f"ModelArts.{code}")
     assert client.post("/v2/project/training-job-searches", json={}).json["total"] == 0
 
 
-def test_two_remotes_of_one_input(client: Client, a_job: MakeJob) -> None:
+def test_input_with_two_remotes_is_refused(client: Client, a_job: MakeJob) -> None:
     remote = {"obs": {"obs_url": "/b/"}, "dataset": {"id": "1", "version_id": "1"}}
     body = a_job(edits={"algorithm.inputs": [{"name": "data", "remote": remote}]})
     assert client.post(JOBS, json=body).json["error_code"] == "ModelArts.2753"
@@ -177,7 +179,7 @@ def test_two_remotes_of_one_input(client: Client, a_job: MakeJob) -> None:
         (b'{"algorithm": {"inputs": {}}}', "ModelArts.2825"),
     ],
 )
-def test_body_that_is_no_job(client: Client, body: bytes, code: str) -> None:
+def test_body_that_is_no_job_is_refused(client: Client, body: bytes, code: str) -> None:
     response = client.post(JOBS, data=body)
     assert (response.status_code, response.json["error_code"]) == (400, code)
 
@@ -204,7 +206,7 @@ def test_body_that_is_no_job(client: Client, body: bytes, code: str) -> None:
         ({"spec.volumes": [], "spec.schedule_policy": {}}, None),
     ],
 )
-def test_strict_catalogue_refuses_what_it_does_not_offer(
+def test_strict_catalogue_refuses_unlisted_values(
     store: Store, client: Client, a_job: MakeJob, edits: dict[str, Any], code: int | str | None
 ) -> None:
     strict, body = Client(create_app(store, strict_catalogue=True)), a_job(edits=edits)
@@ -236,11 +238,13 @@ def test_strict_service_changes_a_schedule_on_a_dedicated_pool_only(store: Store
         ("GET", "/v2/project/training-job-names", 400, "ModelArts.2788"),
     ],
 )
-def test_path_that_is_no_operation(client: Client, method: str, path: str, status: int, code: str) -> None:
+def test_request_without_a_valid_operation_is_refused(
+    client: Client, method: str, path: str, status: int, code: str
+) -> None:
     response = client.open(path, method=method)
     assert (response.status_code, response.json["error_code"]) == (status, code)
 
 
-def test_body_above_the_limit_of_the_gateway(client: Client) -> None:
+def test_body_above_the_gateway_limit_is_refused(client: Client) -> None:
     response = client.post(JOBS, data=b"x" * (12 * 1024 * 1024 + 1))
     assert (response.status_code, response.json["error_code"]) == (413, "ModelArts.4104")

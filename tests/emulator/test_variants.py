@@ -91,21 +91,21 @@ DECLARED = [
 
 @pytest.mark.parametrize(("path", "first", "second"), FILLED)
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_what_the_service_fills_in(
+def test_filled_in_fields_vary_between_jobs(
     store: Store, a_job: MakeJob, cloud: str, path: str, first: Any, second: Any
 ) -> None:
     assert [at(job, path) for job in both(store, a_job, cloud)] == [first, second]
 
 
 @pytest.mark.parametrize(("path", "first", "second"), DECLARED)
-def test_what_was_declared_has_other_forms_on_otc(
+def test_declared_values_have_other_forms_on_otc(
     store: Store, a_job: MakeJob, path: str, first: Any, second: Any
 ) -> None:
     assert [at(job, path) for job in both(store, a_job, "otc")] == [first, second]
 
 
 @pytest.mark.parametrize(("path", "first"), [row[:2] for row in DECLARED])
-def test_what_was_declared_comes_back_as_it_is_on_huawei(
+def test_declared_values_are_reported_unchanged_on_huawei(
     store: Store, a_job: MakeJob, path: str, first: Any
 ) -> None:
     assert [at(job, path) for job in both(store, a_job, "huawei")] == [first, first]
@@ -134,23 +134,21 @@ def test_events_are_counted_in_text(client: Client, create: Create) -> None:
     assert totals == [1, "1"]
 
 
-def test_catalogue_stays_as_it_is(store: Store, a_job: MakeJob) -> None:
+def test_variants_do_not_change_the_catalogue(store: Store, a_job: MakeJob) -> None:
     client = Client(create_app(store))
     before = client.get("/v2/project/training-job-flavors").json
     both(store, a_job, "otc")
     assert client.get("/v2/project/training-job-flavors").json == before
 
 
-def test_every_second_job_is_another(client: Client, create: Create, store: Store) -> None:
+def test_every_second_job_is_a_variant(client: Client, create: Create, store: Store) -> None:
     ids = [create(f"job-{number}") for number in range(6)]
     assert [int(job_id[-1], 16) % 2 for job_id in ids] == [0, 1, 0, 1, 0, 1]
     assert len(set(ids)) == 6
 
 
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_without_noise_every_job_comes_back_as_it_was_sent(
-    a_job: MakeJob, clock: ManualClock, cloud: str
-) -> None:
+def test_jobs_without_noise_are_reported_as_sent(a_job: MakeJob, clock: ManualClock, cloud: str) -> None:
     with Store(clock=clock, noise=False) as store:
         for job in both(store, a_job, cloud):
             assert job["algorithm"] == a_job(edits=EVERYTHING)["algorithm"]

@@ -70,7 +70,7 @@ def show(modelarts: Any, job_id: str) -> Any:
     return modelarts.show_training_job_details(sdk.ShowTrainingJobDetailsRequest(training_job_id=job_id))
 
 
-def test_create_and_show(modelarts: Any, clock: ManualClock) -> None:
+def test_sdk_creates_and_shows_a_job(modelarts: Any, clock: ManualClock) -> None:
     made = modelarts.create_training_job(a_request())
     assert (made.status_code, made.status.phase, made.status.tasks) == (
         201,
@@ -93,7 +93,7 @@ def test_create_and_show(modelarts: Any, clock: ManualClock) -> None:
     assert job.spec.resource.flavor_detail.flavor_info.gpu.product_name == "GP-Vnt1"
 
 
-def test_list(modelarts: Any) -> None:
+def test_sdk_lists_a_page_of_jobs(modelarts: Any) -> None:
     for number in range(3):
         create(modelarts, f"job-{number}")
     search = sdk.JobSearches(
@@ -108,7 +108,7 @@ def test_list(modelarts: Any) -> None:
     assert [job.metadata.name for job in page.items] == ["job-1"]
 
 
-def test_change_the_description(modelarts: Any) -> None:
+def test_sdk_changes_the_description(modelarts: Any) -> None:
     job_id = create(modelarts)
     body = sdk.JobUpdateRequestBody(description="second")
     request = sdk.ChangeTrainingJobDescriptionRequest(training_job_id=job_id, body=body)
@@ -116,7 +116,7 @@ def test_change_the_description(modelarts: Any) -> None:
     assert show(modelarts, job_id).metadata.description == "second"
 
 
-def test_change_everything_that_can_be_changed(modelarts: Any, store: Store) -> None:
+def test_sdk_changes_every_mutable_field(modelarts: Any, store: Store) -> None:
     asked = a_request()
     asked.body.spec.resource = sdk.SpecResource(pool_id="pool-1", node_count=1)
     asked.body.endpoints = sdk.JobEndpointsReq(ssh=sdk.SSHReq(key_pair_names=["key-1"]))
@@ -139,7 +139,7 @@ def test_change_everything_that_can_be_changed(modelarts: Any, store: Store) -> 
     assert job.endpoints.jupyter_lab.url
 
 
-def test_temporary_credentials(store: Store) -> None:
+def test_sdk_signs_with_temporary_credentials(store: Store) -> None:
     app = create_app(
         store, project_id=PROJECT, access_key="AK", secret_key="SK", security_token="MIIFSecurityToken"
     )
@@ -153,7 +153,7 @@ def test_temporary_credentials(store: Store) -> None:
         assert refused.value.error_code == "APIGW.0301"
 
 
-def test_stop_and_delete(modelarts: Any, clock: ManualClock) -> None:
+def test_sdk_stops_and_deletes_a_job(modelarts: Any, clock: ManualClock) -> None:
     job_id = create(modelarts)
     stop = sdk.StopTrainingJobRequest(training_job_id=job_id, body=sdk.JobActionType(action_type="terminate"))
     stopped = modelarts.stop_training_job(stop)
@@ -173,7 +173,7 @@ def test_stop_and_delete(modelarts: Any, clock: ManualClock) -> None:
     assert missing.value.request_id
 
 
-def test_delete_many(modelarts: Any) -> None:
+def test_sdk_deletes_several_jobs(modelarts: Any) -> None:
     ids = [create(modelarts, f"job-{number}") for number in range(2)]
     items = [
         sdk.BatchDeleteJobItem(kind="job", metadata=sdk.BatchDeleteJobMetadata(id=job_id)) for job_id in ids
@@ -183,7 +183,7 @@ def test_delete_many(modelarts: Any) -> None:
     assert modelarts.list_training_jobs(sdk.ListTrainingJobsRequest(body=sdk.JobSearches())).total == 0
 
 
-def test_check_a_name(modelarts: Any) -> None:
+def test_sdk_checks_a_name(modelarts: Any) -> None:
     create(modelarts, "taken")
     taken, free = (
         modelarts.validate_training_job_name(
@@ -194,7 +194,7 @@ def test_check_a_name(modelarts: Any) -> None:
     assert (taken, free) == (True, False)
 
 
-def test_catalogue_and_the_quota(modelarts: Any) -> None:
+def test_sdk_reads_catalogue_and_quota(modelarts: Any) -> None:
     flavors = modelarts.show_training_job_flavors(sdk.ShowTrainingJobFlavorsRequest(flavor_type="Ascend"))
     assert flavors.total_count == len(flavors.flavors)
     assert flavors.flavors[0].flavor_info.npu.product_name == "Ascend-910"
@@ -204,7 +204,7 @@ def test_catalogue_and_the_quota(modelarts: Any) -> None:
     assert (quota.resource, quota.quota, quota.used) == ("job-num", 10_000, 0)
 
 
-def test_change_the_quota(modelarts: Any) -> None:
+def test_sdk_changes_the_quota(modelarts: Any) -> None:
     item = sdk.ModifyTrainingQuotaItem(resource="job-num", quota=7)
     body = sdk.ModifyTrainingQuotaRequest(user_id="u1", quotas=[item])
     changed = modelarts.modify_training_quotas(sdk.ModifyTrainingQuotasRequest(body=body))
@@ -212,13 +212,13 @@ def test_change_the_quota(modelarts: Any) -> None:
     assert modelarts.show_training_quotas(sdk.ShowTrainingQuotasRequest()).quotas[0].quota == 7
 
 
-def test_route_plan(modelarts: Any) -> None:
+def test_sdk_reads_the_route_plan(modelarts: Any) -> None:
     request = sdk.ShowTrainingJobRoutePlanRequest(training_job_id=create(modelarts))
     plan = modelarts.show_training_job_route_plan(request)
     assert (plan.job_id, plan.status, plan.rank_mapping) == (request.training_job_id, "failed", "0-0,1-1")
 
 
-def test_other_forms_of_an_answer(modelarts: Any) -> None:
+def test_sdk_reads_the_variant_forms_of_a_job(modelarts: Any) -> None:
     create(modelarts, "first")
     job = show(modelarts, create(modelarts, "second"))
     assert job.status.start_time == 0, "the SDK makes it a number"
@@ -226,7 +226,7 @@ def test_other_forms_of_an_answer(modelarts: Any) -> None:
     assert job.algorithm.engine.engine_name == "PyTorch"
 
 
-def test_watching(modelarts: Any, clock: ManualClock) -> None:
+def test_sdk_reads_events_tasks_stages_logs_and_metrics(modelarts: Any, clock: ManualClock) -> None:
     job_id = create(modelarts)
     clock.advance(minutes=3)
     task = {"training_job_id": job_id, "task_id": "worker-0"}
@@ -245,7 +245,7 @@ def test_watching(modelarts: Any, clock: ManualClock) -> None:
     assert metrics.metrics[0].metric == "cpuUsage"
 
 
-def test_tags(modelarts: Any) -> None:
+def test_sdk_adds_finds_and_deletes_tags(modelarts: Any) -> None:
     job_id = create(modelarts)
     tags = sdk.CreateTmsTagsRequest(tags=[sdk.TmsTag(key="team", value="ml")])
     made = modelarts.create_train_job_tags(sdk.CreateTrainJobTagsRequest(training_job_id=job_id, body=tags))
@@ -266,7 +266,7 @@ def test_tags(modelarts: Any) -> None:
     assert gone.status_code == 204
 
 
-def test_wrong_secret_is_refused(store: Store) -> None:
+def test_sdk_with_a_wrong_secret_is_refused(store: Store) -> None:
     app = create_app(store, access_key="AK", secret_key="SK")
     with (
         running(app) as url,
