@@ -43,18 +43,18 @@ PACKAGE = Path(dialects.__file__).parents[2]
 MODULES = {path.stem for path in Path(dialects.__file__).parent.glob("[!_]*.py")}
 
 
-def test_databases_in_the_table_are_the_modules() -> None:
+def test_store_kinds_and_dialect_modules_match() -> None:
     assert {kind.name for kind in STORES} == MODULES
 
 
 @pytest.mark.parametrize("kind", STORES, ids=lambda kind: kind.name)
-def test_every_failure_of_a_database_has_a_meaning(kind: Any) -> None:
+def test_database_error_table_ends_with_a_catch_all(kind: Any) -> None:
     rows = import_module(f"reconciler.records.dialects.{kind.name}").StoreDialect.errors
     assert [row.says for row in rows].index("") == len(rows) - 1
     assert all(row.says == row.says.casefold() for row in rows)
 
 
-def test_no_other_module_of_the_records_asks_which_database_it_is() -> None:
+def test_record_modules_outside_the_dialects_do_not_ask_for_the_database() -> None:
     own = re.compile(r"dialects/|sqlite/|postgres\.py")
     asks = re.compile(r"dialect\.name ==|\bpath is (not )?None|is_file|with_variant|dialects import")
     found = {
@@ -80,7 +80,7 @@ def test_no_other_module_of_the_records_asks_which_database_it_is() -> None:
         "a%20b:c+d@h/d",
     ],
 )
-def test_server_url_means_what_sqlalchemy_takes_it_for(rest: str) -> None:
+def test_server_url_is_parsed_as_by_sqlalchemy(rest: str) -> None:
     expected = make_url(f"postgresql+psycopg://{rest}")
     dialect = dialect_of(f"postgresql://{rest}")
     assert isinstance(dialect, ServerDialect)
@@ -148,9 +148,7 @@ def _everything(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [" ".join(str(one.compile(dialect=mysql.dialect())).split()) for one in dialect.executed]
 
 
-def test_every_statement_is_one_of_other_databases_too(
-    sqlite: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statements_use_portable_sql(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     said = _everything(sqlite, monkeypatch)
     assert {one.split()[0] for one in said} >= {"CREATE", "SELECT", "INSERT", "UPDATE", "DELETE"}
     assert [one for one in said if re.search(r"IN \(SELECT [^()]* LIMIT", one)] == []
@@ -167,7 +165,7 @@ def _indexed(table: Table) -> Iterator[Iterable[Column[Any]]]:
     yield from (index.columns for index in table.indexes if not str(index.name).startswith("reconciler_copy"))
 
 
-def test_text_in_an_index_is_of_a_limited_length() -> None:
+def test_indexed_text_columns_have_a_limited_length() -> None:
     """Not every database has an index of texts that have no limit; the copies of rows are SQLite's own."""
     indexed = {
         column for table in schema.METADATA.sorted_tables for columns in _indexed(table) for column in columns

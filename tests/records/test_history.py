@@ -45,13 +45,13 @@ def _statements(records: StoredRecords) -> Iterator[list[str]]:
     event.remove(engine, "before_cursor_execute", note)
 
 
-def test_nothing_is_known_of_a_stack_at_first(place: Place) -> None:
+def test_new_store_has_no_history_of_a_stack(place: Place) -> None:
     memory = place.open().memory(SCOPE)
     assert memory == HistorySnapshot()
     assert not memory.knows_stack
 
 
-def test_a_look_is_remembered(place: Place) -> None:
+def test_observation_is_recorded(place: Place) -> None:
     records = place.open()
     seen = owned("a", phase=Phase.COMPLETED, node_count=4)
     records.remember(SCOPE, [seen], NOW)
@@ -66,7 +66,7 @@ def test_a_look_is_remembered(place: Place) -> None:
     assert revision.declared is None
 
 
-def test_phases_are_kept_with_the_first_look_that_saw_each(place: Place) -> None:
+def test_phases_are_recorded_with_the_time_of_their_first_observation(place: Place) -> None:
     records = place.open()
     looks = [
         Phase.CREATING,
@@ -90,7 +90,7 @@ def test_phases_are_kept_with_the_first_look_that_saw_each(place: Place) -> None
     ]
 
 
-def test_a_thousand_unchanged_revisions_cost_one_select_and_no_write(place: Place) -> None:
+def test_thousand_unchanged_revisions_need_one_select_and_no_write(place: Place) -> None:
     records = place.open()
     seen = [owned(f"k{number}", phase=Phase.COMPLETED) for number in range(1000)]
     records.remember(SCOPE, seen, NOW)
@@ -100,7 +100,7 @@ def test_a_thousand_unchanged_revisions_cost_one_select_and_no_write(place: Plac
     assert [word for word in sent if word != "BEGIN"] == ["SELECT"]
 
 
-def test_that_an_active_job_ran_on_is_nothing_new_and_that_it_ended_is(place: Place) -> None:
+def test_longer_duration_of_an_active_job_is_not_written_but_its_end_is(place: Place) -> None:
     records = place.open()
     started = owned(phase=Phase.RUNNING, ran_s=60, ended_s_ago=0)
     records.remember(SCOPE, [started], NOW)
@@ -111,21 +111,21 @@ def test_that_an_active_job_ran_on_is_nothing_new_and_that_it_ended_is(place: Pl
     assert records.revisions(SCOPE, "a")[0].duration_s == 180
 
 
-def test_a_look_that_comes_late_is_passed_over(place: Place) -> None:
+def test_older_observation_is_ignored(place: Place) -> None:
     records = place.open()
     records.remember(SCOPE, [owned(phase=Phase.COMPLETED)], NOW + 10)
     records.remember(SCOPE, [owned(phase=Phase.RUNNING)], NOW)
     assert records.revisions(SCOPE, "a")[0].phase is Phase.COMPLETED
 
 
-def test_a_clock_that_was_far_ahead_once_does_not_blind_us(place: Place) -> None:
+def test_observation_far_in_the_future_does_not_block_later_ones(place: Place) -> None:
     records = place.open()
     records.remember(SCOPE, [owned(phase=Phase.RUNNING)], NOW + 1000 * HOUR)
     records.remember(SCOPE, [owned(phase=Phase.COMPLETED)], NOW)
     assert records.revisions(SCOPE, "a")[0].phase is Phase.COMPLETED
 
 
-def test_a_look_adds_to_what_the_journal_said(place: Place) -> None:
+def test_observation_is_added_to_the_journaled_revision(place: Place) -> None:
     records = place.open()
     seen = owned(phase=Phase.RUNNING)
     records.begin(a_run()).outcome(done(job=seen.job.id), DECLARED)
@@ -134,7 +134,7 @@ def test_a_look_adds_to_what_the_journal_said(place: Place) -> None:
     assert (revision.declared, revision.phase) == (DECLARED, Phase.RUNNING)
 
 
-def test_an_update_keeps_what_was_seen(place: Place) -> None:
+def test_journaled_update_keeps_the_observed_phase(place: Place) -> None:
     records = place.open()
     seen = owned(phase=Phase.RUNNING)
     records.remember(SCOPE, [seen], NOW)
@@ -145,7 +145,7 @@ def test_an_update_keeps_what_was_seen(place: Place) -> None:
 
 
 @pytest.mark.parametrize("odd", ["nul \0 byte", "half a pair \ud800"])
-def test_what_the_service_says_may_be_odd(place: Place, odd: str) -> None:
+def test_odd_values_of_the_service_are_recorded(place: Place, odd: str) -> None:
     records = place.open()
     seen = owned(job_id=odd, phase=odd, node_count=10**30)
     for minute in range(2):
@@ -158,7 +158,7 @@ def test_what_the_service_says_may_be_odd(place: Place, odd: str) -> None:
     assert journal.problem is None
 
 
-def test_another_job_of_the_same_number_begins_anew(place: Place) -> None:
+def test_another_job_of_the_same_revision_has_no_earlier_phases(place: Place) -> None:
     records = place.open()
     records.remember(SCOPE, [owned(phase=Phase.FAILED, job_id="first")], NOW)
     records.begin(a_run()).outcome(done(job="second"), DECLARED)
@@ -166,7 +166,7 @@ def test_another_job_of_the_same_number_begins_anew(place: Place) -> None:
     assert (revision.job, revision.phase, revision.phases) == ("second", None, ())
 
 
-def test_of_another_digest_nothing_is_known_to_be_declared(place: Place) -> None:
+def test_observation_with_another_digest_has_no_recorded_declaration(place: Place) -> None:
     records = place.open()
     records.begin(a_run()).outcome(done(), DECLARED)
     records.remember(SCOPE, [owned(digest=OTHER_DIGEST)], NOW)
@@ -176,7 +176,7 @@ def test_of_another_digest_nothing_is_known_to_be_declared(place: Place) -> None
 # --- a crash between the call and its outcome
 
 
-def test_what_was_declared_survives_a_crash_after_the_call(place: Place) -> None:
+def test_declaration_survives_a_crash_after_the_call(place: Place) -> None:
     place.open().begin(a_run()).before(a_step())
     records = place.open()
     records.remember(SCOPE, [owned()], NOW)
@@ -191,7 +191,7 @@ def test_what_was_declared_survives_a_crash_after_the_call(place: Place) -> None
         ("another digest", owned("a", digest=OTHER_DIGEST)),
     ],
 )
-def test_a_journal_line_speaks_for_its_own_revision_only(place: Place, what: str, then: object) -> None:
+def test_journal_line_declares_its_own_revision_only(place: Place, what: str, then: object) -> None:
     records = place.open()
     records.begin(a_run()).before(a_step())
     records.remember(SCOPE, [then], NOW)  # type: ignore[list-item]
@@ -199,7 +199,7 @@ def test_a_journal_line_speaks_for_its_own_revision_only(place: Place, what: str
     assert past[0].declared is None
 
 
-def test_a_journal_line_speaks_for_its_own_scope_only(place: Place) -> None:
+def test_journal_line_declares_in_its_own_scope_only(place: Place) -> None:
     records = place.open()
     records.begin(a_run(ELSEWHERE)).before(a_step())
     records.remember(SCOPE, [owned()], NOW)
@@ -207,7 +207,7 @@ def test_a_journal_line_speaks_for_its_own_scope_only(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("is_certain", "declared"), [(True, None), (False, DECLARED)])
-def test_a_call_that_certainly_failed_declared_nothing(
+def test_call_that_certainly_failed_has_no_recorded_declaration(
     place: Place, is_certain: bool, declared: object
 ) -> None:
     records = place.open()
@@ -217,7 +217,7 @@ def test_a_call_that_certainly_failed_declared_nothing(
     assert records.revisions(SCOPE, "a")[0].declared == declared
 
 
-def test_an_update_of_the_marker_survives_a_crash_too(place: Place) -> None:
+def test_marker_update_survives_a_crash_after_the_call(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     journal.outcome(done(), None)
@@ -243,7 +243,7 @@ def test_memory_holds_the_revisions_of_each_key_oldest_first(place: Place) -> No
     assert memory.elsewhere == ()
 
 
-def test_memory_says_under_which_other_targets_the_stack_is_known(place: Place) -> None:
+def test_memory_names_other_targets_of_the_stack(place: Place) -> None:
     records = place.open()
     records.remember(ELSEWHERE, [owned()], NOW)
     records.remember(OTHER_STACK, [owned()], NOW)
@@ -253,7 +253,7 @@ def test_memory_says_under_which_other_targets_the_stack_is_known(place: Place) 
     assert memory.elsewhere == ("other.example, project p2, workspace 0",)
 
 
-def test_a_job_that_went_over_to_another_key_takes_its_past_along(place: Place) -> None:
+def test_job_observed_under_another_key_keeps_its_history(place: Place) -> None:
     records = place.open()
     before = owned("old", phase=Phase.RUNNING)
     records.begin(a_run()).outcome(done(an_action("old"), before.job.id), DECLARED)
@@ -274,7 +274,7 @@ def _renamed(job: str) -> Outcome:
     return done(action, job)
 
 
-def test_a_renaming_takes_the_past_of_the_job_along(place: Place) -> None:
+def test_key_rename_moves_the_history_of_the_job(place: Place) -> None:
     records = place.open()
     seen = owned("old", phase=Phase.RUNNING)
     other = owned("old", 2, phase=Phase.RUNNING)
@@ -290,7 +290,7 @@ def test_a_renaming_takes_the_past_of_the_job_along(place: Place) -> None:
     assert journal.problem is None
 
 
-def test_a_renaming_that_was_not_done_moves_nothing(place: Place) -> None:
+def test_failed_key_rename_moves_no_history(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     journal.outcome(done(an_action("old"), "job-a"), DECLARED)
@@ -298,7 +298,7 @@ def test_a_renaming_that_was_not_done_moves_nothing(place: Place) -> None:
     assert list(records.memory(SCOPE).by_key) == ["old"]
 
 
-def test_a_renaming_leaves_other_scopes_and_other_jobs_alone(place: Place) -> None:
+def test_key_rename_leaves_other_scopes_and_jobs_alone(place: Place) -> None:
     records = place.open()
     for scope, job in ((SCOPE, "another"), (ELSEWHERE, "job-a")):
         records.begin(a_run(scope)).outcome(done(an_action("old"), job), DECLARED)
@@ -310,7 +310,7 @@ def test_a_renaming_leaves_other_scopes_and_other_jobs_alone(place: Place) -> No
     assert list(records.memory(ELSEWHERE).by_key) == ["old"]
 
 
-def test_a_job_that_was_written_down_under_both_keys_is_put_together(place: Place) -> None:
+def test_job_recorded_under_both_keys_is_merged(place: Place) -> None:
     """As a renaming once left it."""
     records = place.open()
     before = owned("old", phase=Phase.RUNNING)
@@ -329,7 +329,7 @@ def test_a_job_that_was_written_down_under_both_keys_is_put_together(place: Plac
     assert "INSERT" not in sent
 
 
-def test_several_thousand_new_revisions_find_their_lines(place: Place) -> None:
+def test_thousands_of_new_revisions_get_their_journaled_declarations(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     journal.before(a_step(an_action("k1999")))
@@ -348,7 +348,7 @@ def _ended_run(records: StoredRecords, at_s: float) -> None:
     journal.end(RunEnd(at_s + 1, "complete", {}, (Outcome(an_action(), Status.FAILED),)))
 
 
-def test_runs_that_ended_before_are_deleted_with_their_lines(place: Place) -> None:
+def test_prune_deletes_runs_ended_before_with_their_lines(place: Place) -> None:
     records = place.open()
     for hours in (3, 2, 1):
         _ended_run(records, NOW - hours * HOUR)
@@ -360,7 +360,7 @@ def test_runs_that_ended_before_are_deleted_with_their_lines(place: Place) -> No
     assert not records.prunable(ELSEWHERE, NOW)
 
 
-def test_a_run_that_died_is_deleted_unless_it_may_be_going_on(place: Place) -> None:
+def test_prune_deletes_an_interrupted_run_only_after_its_last_heartbeat(place: Place) -> None:
     records = place.open()
     records.begin(a_run(at_s=NOW - 2 * HOUR))
     assert not records.prunable(SCOPE, NOW)
@@ -371,7 +371,7 @@ def test_a_run_that_died_is_deleted_unless_it_may_be_going_on(place: Place) -> N
     assert records.prune(SCOPE, NOW + HOUR) == 1
 
 
-def test_old_revisions_are_deleted_but_not_the_newest_nor_what_may_be_active(place: Place) -> None:
+def test_prune_deletes_old_revisions_except_newest_and_active_ones(place: Place) -> None:
     records = place.open()
     old = NOW - 10 * HOUR
     kept_active = owned("a", 1, phase=Phase.RUNNING, ended_s_ago=9 * HOUR)
@@ -391,7 +391,7 @@ def test_old_revisions_are_deleted_but_not_the_newest_nor_what_may_be_active(pla
     assert len(records.revisions(OTHER_STACK, "a")) == 2
 
 
-def test_counting_what_is_old_reads_no_run(place: Place) -> None:
+def test_counting_prunable_records_reads_no_run(place: Place) -> None:
     records = place.open()
     for hours in range(20):
         _ended_run(records, NOW - hours * HOUR)
@@ -423,7 +423,7 @@ def _release(journal: Journal, job: str, end: StepEnd | None) -> None:
     ],
     ids=["answered", "killed", "no answer", "refused"],
 )
-def test_release_is_written_down_before_the_call_and_taken_back_only_by_a_refusal(
+def test_release_is_recorded_before_the_call_and_undone_by_a_refusal_only(
     place: Place, end: StepEnd | None, is_released: bool
 ) -> None:
     records = place.open()
@@ -436,7 +436,7 @@ def test_release_is_written_down_before_the_call_and_taken_back_only_by_a_refusa
     assert memory.knows_stack == (not is_released)
 
 
-def test_look_that_sees_the_marker_after_the_release_makes_the_job_ours_again(place: Place) -> None:
+def test_observed_marker_after_a_release_undoes_the_release(place: Place) -> None:
     records = place.open()
     seen = owned(phase=Phase.RUNNING)
     records.remember(SCOPE, [seen], NOW)
@@ -449,7 +449,7 @@ def test_look_that_sees_the_marker_after_the_release_makes_the_job_ours_again(pl
     assert records.revisions(SCOPE, "a")[0].released_at_s is None
 
 
-def test_job_that_is_adopted_again_is_a_revision_of_its_own(place: Place) -> None:
+def test_readopted_job_is_a_separate_revision(place: Place) -> None:
     records = place.open()
     seen = owned(phase=Phase.RUNNING)
     records.remember(SCOPE, [seen], NOW)
@@ -465,7 +465,7 @@ def test_job_that_is_adopted_again_is_a_revision_of_its_own(place: Place) -> Non
     assert [(one.number, one.released_at_s is None) for one in revisions] == [(1, False), (2, True)]
 
 
-def test_what_was_declared_for_an_adopted_job_is_known_though_the_process_died(place: Place) -> None:
+def test_declaration_of_an_adopted_job_survives_a_crash(place: Place) -> None:
     records = place.open()
     adopted = an_action("a", Action.UPDATE).model_copy(update={"reason": Reason.ADOPTED})
     seen = owned(phase=Phase.RUNNING)
@@ -474,7 +474,7 @@ def test_what_was_declared_for_an_adopted_job_is_known_though_the_process_died(p
     assert records.revisions(SCOPE, "a")[0].declared == DECLARED
 
 
-def test_history_of_some_jobs_is_taken_over_by_another_scope_once(place: Place) -> None:
+def test_history_of_given_jobs_is_copied_to_another_scope_once(place: Place) -> None:
     records = place.open()
     one, other = owned(phase=Phase.COMPLETED), owned("b", phase=Phase.COMPLETED)
     records.remember(SCOPE, [one, other], NOW)

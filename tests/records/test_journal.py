@@ -50,7 +50,7 @@ def _lines(records: StoredRecords) -> tuple[PastStep, ...]:
     return run.steps
 
 
-def test_run_reads_back_as_it_was_written(place: Place) -> None:
+def test_recorded_run_round_trips(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     place.advance(1)
@@ -70,7 +70,7 @@ def test_run_reads_back_as_it_was_written(place: Place) -> None:
     assert journal.problem is None
 
 
-def test_run_that_died_shows_what_it_was_about_to_do(place: Place) -> None:
+def test_interrupted_run_shows_its_unfinished_call(place: Place) -> None:
     place.open().begin(a_run()).before(a_step())
     place.move_to(NOW + 61)
     (run,) = place.open().runs(SCOPE)
@@ -83,7 +83,7 @@ def words(place: Place) -> list[str]:
     return [run.word for run in place.open().runs(SCOPE)]
 
 
-def test_run_goes_on_until_it_ends_or_its_store_is_closed(place: Place) -> None:
+def test_run_is_running_until_it_ends_or_its_store_is_closed(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     assert words(place) == ["running"]
@@ -96,7 +96,7 @@ def test_run_goes_on_until_it_ends_or_its_store_is_closed(place: Place) -> None:
     assert words(place) == ["interrupted", "complete"]
 
 
-def test_run_whose_time_nobody_renews_was_interrupted(place: Place) -> None:
+def test_run_without_heartbeat_is_interrupted(place: Place) -> None:
     """Of a process on another machine nothing else is known."""
     records = place.open()
     records.begin(a_run())
@@ -106,14 +106,14 @@ def test_run_whose_time_nobody_renews_was_interrupted(place: Place) -> None:
     assert words(place) == ["interrupted"]
 
 
-def test_run_goes_on_whether_or_not_it_holds_the_lock(place: Place) -> None:
+def test_run_is_running_with_or_without_the_lock(place: Place) -> None:
     records = place.open()
     with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         records.begin(a_run())
     assert words(place) == ["running"]
 
 
-def test_run_leaves_no_file_behind(sqlite: Place) -> None:
+def test_ended_run_leaves_no_file(sqlite: Place) -> None:
     records = sqlite.open()
     assert sqlite.path is not None
     before = sorted(sqlite.path.parent.glob("*.run-*"))
@@ -124,7 +124,7 @@ def test_run_leaves_no_file_behind(sqlite: Place) -> None:
     assert sorted(sqlite.path.parent.glob("*.run-*")) == before == []
 
 
-def test_file_of_a_run_that_was_killed_is_cleared_away_by_the_next(sqlite: Place) -> None:
+def test_file_of_a_killed_run_is_deleted_by_the_next_run(sqlite: Place) -> None:
     assert sqlite.path is not None
     left = sqlite.path.with_name(f"{sqlite.path.name}.run-77")
     left.touch()
@@ -132,7 +132,7 @@ def test_file_of_a_run_that_was_killed_is_cleared_away_by_the_next(sqlite: Place
     assert not left.exists()
 
 
-def test_refused_call_keeps_its_code(place: Place) -> None:
+def test_refused_call_is_recorded_with_its_code(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     end = StepEnd(ok=False, code="ModelArts.2751", message="the name is taken", request_id="req-2")
@@ -157,7 +157,7 @@ def test_refused_call_keeps_its_code(place: Place) -> None:
         (Action.REPLACE, Call.CREATE, "a-r2", None),
     ],
 )
-def test_line_names_the_job_that_the_call_is_about(
+def test_journal_line_names_the_job_of_its_call(
     place: Place, action: Action, call: Call, name: str, job: str | None
 ) -> None:
     records = place.open()
@@ -166,7 +166,7 @@ def test_line_names_the_job_that_the_call_is_about(
     assert (line.name, line.job) == (name, job)
 
 
-def test_what_was_not_told_one_by_one_is_written_at_the_end_once(place: Place) -> None:
+def test_outcomes_not_yet_recorded_are_written_once_at_the_end(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     journal.outcome(done(), DECLARED)
@@ -179,7 +179,7 @@ def test_what_was_not_told_one_by_one_is_written_at_the_end_once(place: Place) -
     ]
 
 
-def test_many_threads_write_every_line_once(place: Place) -> None:
+def test_concurrent_threads_write_every_line_once(place: Place) -> None:
     records = place.open()
 
     def one(number: int) -> None:
@@ -200,7 +200,7 @@ def test_many_threads_write_every_line_once(place: Place) -> None:
     assert len(records.memory(SCOPE).by_key) == 256
 
 
-def test_runs_are_read_newest_first_by_scope_by_key_and_no_more_than_asked(place: Place) -> None:
+def test_runs_are_read_newest_first_by_scope_and_key_up_to_the_limit(place: Place) -> None:
     records = place.open()
     for number, key in enumerate(["a", "b", "a"]):
         journal = records.begin(a_run(at_s=NOW + number))
@@ -236,12 +236,12 @@ def _journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> StoredJournal:
     return journal
 
 
-def test_no_call_is_made_that_is_not_on_disk(journal: StoredJournal) -> None:
+def test_journal_failure_before_a_call_raises(journal: StoredJournal) -> None:
     with pytest.raises(RecordsUnavailable):
         journal.before(a_step())
 
 
-def test_what_comes_after_the_call_is_forgiven_and_remembered(journal: StoredJournal) -> None:
+def test_journal_failure_after_a_call_is_kept_as_a_problem(journal: StoredJournal) -> None:
     assert journal.problem is None
     journal.after(1, StepEnd(ok=True))
     assert journal.problem is not None
@@ -250,7 +250,7 @@ def test_what_comes_after_the_call_is_forgiven_and_remembered(journal: StoredJou
     journal.end(RunEnd(NOW, "complete", {}))
 
 
-def test_interrupted_write_passes_for_written_with_nobody(
+def test_interrupted_write_raises_and_the_journal_goes_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = place.open().begin(a_run())
@@ -273,7 +273,7 @@ def _everything_written(place: Place) -> bytes:
     return b"".join(file.read_bytes() for file in place.path.parent.glob("records.db*"))
 
 
-def test_no_secret_reaches_the_files(sqlite: Place) -> None:
+def test_secrets_are_not_written_to_the_record_files(sqlite: Place) -> None:
     records = sqlite.open()
     declared = Declared(
         {
@@ -304,14 +304,14 @@ def test_no_secret_reaches_the_files(sqlite: Place) -> None:
     )
 
 
-def test_secret_that_is_json_breaks_no_json(place: Place) -> None:
+def test_redaction_of_json_syntax_does_not_break_the_record(place: Place) -> None:
     records = place.open(redact=lambda text: text.replace('":', "(sensitive)"))
     records.begin(a_run()).outcome(done(), DECLARED)
     assert records.revisions(SCOPE, "a")[0].declared == DECLARED
 
 
 @pytest.mark.parametrize("text", ["nul \0 byte", "half a pair \ud800", "训练 🚂", "it's 100%; DROP TABLE x"])
-def test_any_text_can_be_written(place: Place, text: str) -> None:
+def test_journal_accepts_any_text(place: Place, text: str) -> None:
     records = place.open()
     journal = records.begin(a_run(command=text))
     journal.after(
@@ -328,7 +328,7 @@ def test_any_text_can_be_written(place: Place, text: str) -> None:
 # --- the revision that an action made or changed
 
 
-def test_done_create_is_a_revision(place: Place) -> None:
+def test_create_that_is_done_is_recorded_as_a_revision(place: Place) -> None:
     records = place.open()
     records.begin(a_run()).outcome(done(), DECLARED)
     (revision,) = records.revisions(SCOPE, "a")
@@ -346,13 +346,13 @@ def test_done_create_is_a_revision(place: Place) -> None:
     ],
     ids=["failed", "no job", "terminate"],
 )
-def test_what_made_no_job_is_no_revision(place: Place, outcome: Outcome) -> None:
+def test_outcome_without_a_new_job_is_no_revision(place: Place, outcome: Outcome) -> None:
     records = place.open()
     records.begin(a_run()).outcome(outcome, DECLARED)
     assert records.revisions(SCOPE, "a") == ()
 
 
-def test_later_update_says_what_is_declared_now(place: Place) -> None:
+def test_update_replaces_the_recorded_declaration(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     journal.outcome(done(), DECLARED)
@@ -362,7 +362,7 @@ def test_later_update_says_what_is_declared_now(place: Place) -> None:
     assert (revision.digest, revision.declared) == (OTHER_DIGEST, now)
 
 
-def test_update_that_does_not_say_leaves_what_was_declared(place: Place) -> None:
+def test_update_without_a_declaration_keeps_the_recorded_one(place: Place) -> None:
     records = place.open()
     journal = records.begin(a_run())
     journal.outcome(done(), DECLARED)
@@ -373,7 +373,7 @@ def test_update_that_does_not_say_leaves_what_was_declared(place: Place) -> None
 # --- going on without records
 
 
-def test_without_records_everything_goes_on() -> None:
+def test_disabled_records_accept_every_call() -> None:
     records = NoRecords()
     with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = records.begin(a_run())
@@ -394,7 +394,7 @@ def test_without_records_everything_goes_on() -> None:
     records.close()
 
 
-def test_both_are_what_the_protocols_ask_for() -> None:
+def test_stored_and_disabled_records_satisfy_the_protocols() -> None:
     from reconciler.core import ports
 
     def check(records: ports.Records, journal: ports.Journal) -> None: ...
@@ -422,7 +422,7 @@ def test_last_change_is_the_newest_call_of_a_key_that_took_effect(place: Place) 
     assert (change.kind, change.who) == ("apply", "alice")
 
 
-def test_last_change_is_of_this_scope_only(place: Place) -> None:
+def test_last_change_is_of_its_own_scope_only(place: Place) -> None:
     records = place.open()
     journal = records.begin(replace(a_run(), scope=ELSEWHERE))
     journal.after(journal.before(a_step()), StepEnd(ok=True, job="job-a"))

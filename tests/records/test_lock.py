@@ -33,11 +33,11 @@ def _locked(records: StoredRecords, **options: object) -> ExitStack:
     return stack
 
 
-def test_nobody_holds_a_lock_that_was_never_taken(place: Place) -> None:
+def test_unused_lock_has_no_holder(place: Place) -> None:
     assert place.open().holder(SCOPE) is None
 
 
-def test_holder_is_seen_by_everybody(place: Place) -> None:
+def test_lock_holder_is_visible_to_other_stores(place: Place) -> None:
     with _locked(place.open()):
         holder = place.open().holder(SCOPE)
     assert holder is not None
@@ -45,7 +45,7 @@ def test_holder_is_seen_by_everybody(place: Place) -> None:
     assert (holder.since_s, holder.expires_s) == (NOW, NOW + LEASE_S)
 
 
-def test_second_taker_is_told_who_holds_it_since_when_and_for_how_long(place: Place) -> None:
+def test_held_lock_error_names_holder_start_and_expiry(place: Place) -> None:
     with _locked(place.open()):
         place.advance(18)
         with pytest.raises(LockHeld) as refused:
@@ -57,14 +57,14 @@ def test_second_taker_is_told_who_holds_it_since_when_and_for_how_long(place: Pl
     assert "reconciler unlock" in (told.fix or "")
 
 
-def test_words_steer_no_terminal(place: Place) -> None:
+def test_held_lock_error_has_no_terminal_escapes(place: Place) -> None:
     mallory = type(ALICE)("mallory\x1b[2J", "x", "y", 0, 0)
     with _locked(place.open(), holder=mallory), pytest.raises(LockHeld) as refused:
         _locked(place.open())
     assert "\x1b" not in str(refused.value)
 
 
-def test_lock_is_free_when_its_holder_has_left(place: Place) -> None:
+def test_lock_is_free_after_release(place: Place) -> None:
     records = place.open()
     _locked(records).close()
     assert records.holder(SCOPE) is None
@@ -78,7 +78,7 @@ def test_lock_is_free_after_an_exception(place: Place) -> None:
     assert records.holder(SCOPE) is None
 
 
-def test_one_store_excludes_itself_too(place: Place) -> None:
+def test_second_lock_in_the_same_store_is_refused(place: Place) -> None:
     records = place.open()
     with _locked(records):
         with pytest.raises(LockHeld):
@@ -86,12 +86,12 @@ def test_one_store_excludes_itself_too(place: Place) -> None:
         records.begin(a_run()).before(a_step())  # the one who was refused took nothing from the holder
 
 
-def test_each_scope_has_a_lock_of_its_own(place: Place) -> None:
+def test_locks_of_different_scopes_are_independent(place: Place) -> None:
     with _locked(place.open()), _locked(place.open(), scope=OTHER_STACK):
         pass
 
 
-def test_lease_that_ran_out_is_taken_over(place: Place) -> None:
+def test_expired_lease_is_taken_over(place: Place) -> None:
     theirs, ours = place.open(), place.open()
     with _locked(theirs):
         place.advance(LEASE_S)
@@ -102,7 +102,7 @@ def test_lease_that_ran_out_is_taken_over(place: Place) -> None:
             assert holder.who == "bob"
 
 
-def test_leaving_late_takes_the_lock_from_nobody(place: Place) -> None:
+def test_late_release_leaves_the_lock_of_the_next_holder(place: Place) -> None:
     theirs, ours = place.open(), place.open()
     left = _locked(theirs)
     place.advance(LEASE_S)
@@ -121,7 +121,7 @@ def test_broken_lock_is_free_and_its_holder_is_named(place: Place) -> None:
         _locked(ours, holder=BOB).close()
 
 
-def test_only_the_lock_that_was_seen_is_broken(place: Place) -> None:
+def test_break_lock_breaks_the_given_hold_only(place: Place) -> None:
     theirs, ours = place.open(), place.open()
     with _locked(theirs):
         seen = ours.holder(SCOPE)
@@ -138,14 +138,14 @@ def test_only_the_lock_that_was_seen_is_broken(place: Place) -> None:
         held.close()
 
 
-def test_breaking_a_free_lock_names_nobody(place: Place) -> None:
+def test_breaking_a_free_lock_returns_no_holder(place: Place) -> None:
     assert place.open().break_lock(SCOPE) is None
 
 
 # --- journal lines are fenced
 
 
-def test_lines_are_refused_once_the_lease_ran_out(place: Place) -> None:
+def test_journal_lines_are_refused_after_the_lease_expired(place: Place) -> None:
     records = place.open()
     with _locked(records):
         journal = records.begin(a_run())
@@ -157,7 +157,7 @@ def test_lines_are_refused_once_the_lease_ran_out(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["broken", "taken over"])
-def test_lines_are_refused_once_somebody_else_has_the_lock(place: Place, how: str) -> None:
+def test_journal_lines_are_refused_when_another_process_has_the_lock(place: Place, how: str) -> None:
     theirs, ours = place.open(), place.open()
     with _locked(theirs):
         journal = theirs.begin(a_run())
@@ -171,7 +171,7 @@ def test_lines_are_refused_once_somebody_else_has_the_lock(place: Place, how: st
             ours.begin(a_run()).before(a_step())
 
 
-def test_lines_are_refused_after_the_lock_was_left(place: Place) -> None:
+def test_journal_lines_are_refused_after_the_lock_was_released(place: Place) -> None:
     records = place.open()
     with _locked(records):
         journal = records.begin(a_run())
@@ -191,7 +191,7 @@ def _lease(records: StoredRecords) -> Lease:
     return records._leases[SCOPE]
 
 
-def test_beat_lengthens_the_lease(place: Place) -> None:
+def test_heartbeat_extends_the_lease(place: Place) -> None:
     records = place.open()
     with _locked(records):
         heartbeat = Heartbeat(_lease(records), place.clock.now, nothing_lost)
@@ -203,7 +203,7 @@ def test_beat_lengthens_the_lease(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["broken", "taken over", "ran out"])
-def test_beat_notices_that_the_lock_is_lost(place: Place, how: str) -> None:
+def test_heartbeat_detects_a_lost_lock(place: Place, how: str) -> None:
     records, ours = place.open(), place.open()
     lost: list[None] = []
     with _locked(records):
@@ -219,7 +219,7 @@ def test_beat_notices_that_the_lock_is_lost(place: Place, how: str) -> None:
             records.begin(a_run()).before(a_step())
 
 
-def test_store_that_is_away_loses_the_lock_only_when_the_lease_is_over(
+def test_unavailable_store_loses_the_lock_only_when_the_lease_expires(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = place.open()
@@ -239,7 +239,7 @@ def test_store_that_is_away_loses_the_lock_only_when_the_lease_is_over(
         assert len(lost) == 1
 
 
-def test_heart_beats_by_itself_and_tells_of_the_loss_once(place: Place) -> None:
+def test_heartbeat_thread_reports_a_lost_lock_once(place: Place) -> None:
     records = place.open()
     lost = threading.Event()
     told: list[None] = []
@@ -264,7 +264,7 @@ def _die(records: StoredRecords) -> None:
     held.let_go()
 
 
-def test_dead_holder_holds_nothing(sqlite: Place) -> None:
+def test_lock_of_a_dead_holder_is_free(sqlite: Place) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         _die(theirs)
@@ -273,7 +273,7 @@ def test_dead_holder_holds_nothing(sqlite: Place) -> None:
         _locked(ours, holder=BOB).close()
 
 
-def test_looking_at_the_holder_does_not_disturb_it(sqlite: Place) -> None:
+def test_reading_the_holder_does_not_disturb_the_lock(sqlite: Place) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         for _ in range(3):
@@ -283,9 +283,7 @@ def test_looking_at_the_holder_does_not_disturb_it(sqlite: Place) -> None:
             assert ours.holder(SCOPE) is None
 
 
-def test_holder_of_another_boot_may_be_alive_elsewhere(
-    sqlite: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_of_another_boot_stays_held(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         _die(theirs)
@@ -295,7 +293,7 @@ def test_holder_of_another_boot_may_be_alive_elsewhere(
             _locked(ours)
 
 
-def test_machine_without_a_boot_id_waits_for_the_lease(
+def test_lock_without_a_boot_id_is_held_until_the_lease_expires(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_lock, "_boot_id", lambda: "")
@@ -307,7 +305,7 @@ def test_machine_without_a_boot_id_waits_for_the_lease(
         _locked(ours).close()
 
 
-def test_process_lock_that_was_removed_proves_nothing(sqlite: Place) -> None:
+def test_lock_with_a_removed_process_lock_stays_held(sqlite: Place) -> None:
     theirs, ours = sqlite.open(), sqlite.open()
     with _locked(theirs):
         assert sqlite.path is not None

@@ -162,7 +162,7 @@ class LockMachine(RuleBasedStateMachine):
         self._directory.cleanup()
 
 
-def test_at_most_one_may_write_at_a_time() -> None:
+def test_lock_allows_at_most_one_writer_at_a_time() -> None:
     run_state_machine_as_test(
         LockMachine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None, phases=PHASES)
     )

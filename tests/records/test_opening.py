@@ -36,7 +36,7 @@ def _database(place: Place) -> Database:
 
 
 @pytest.mark.parametrize("size", [None, 0])
-def test_look_makes_no_file(sqlite: Place, size: int | None) -> None:
+def test_opening_without_create_makes_no_file(sqlite: Place, size: int | None) -> None:
     assert sqlite.path is not None
     if size == 0:
         sqlite.path.touch()
@@ -45,13 +45,13 @@ def test_look_makes_no_file(sqlite: Place, size: int | None) -> None:
     assert sorted(sqlite.path.parent.iterdir()) == before
 
 
-def test_look_makes_no_tables(place: Place) -> None:
+def test_opening_without_create_makes_no_tables(place: Place) -> None:
     assert place.maybe(create=False) is None
     place.open().begin(a_run())
     assert len(place.open(create=False).runs(SCOPE)) == 1
 
 
-def test_file_and_what_lies_beside_it_are_private(tmp_path: Path, sqlite: Place) -> None:
+def test_record_file_and_the_files_beside_it_are_private(tmp_path: Path, sqlite: Place) -> None:
     path = tmp_path / "new" / ".reconciler" / "records.db"
     sqlite.url = f"sqlite://{path}"
     sqlite.open().begin(a_run())
@@ -63,7 +63,7 @@ def test_file_and_what_lies_beside_it_are_private(tmp_path: Path, sqlite: Place)
     }
 
 
-def test_commit_is_on_disk(sqlite: Place) -> None:
+def test_sqlite_commits_are_synchronous(sqlite: Place) -> None:
     sqlite.open()
     database = _database(sqlite)
     with database.reading() as connection:
@@ -73,7 +73,7 @@ def test_commit_is_on_disk(sqlite: Place) -> None:
     database.close()
 
 
-def test_store_opened_second_compiles_no_statement_that_the_first_one_did(
+def test_second_store_reuses_the_compiled_statements_of_the_first(
     tmp_path: Path, sqlite: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work() -> None:
@@ -96,13 +96,13 @@ def test_store_opened_second_compiles_no_statement_that_the_first_one_did(
 
 
 @pytest.mark.parametrize("name", ["with space.db", "with?query.db", "with#hash.db", "50%25.db", "日.db"])
-def test_any_path_is_taken_as_it_stands(tmp_path: Path, sqlite: Place, name: str) -> None:
+def test_special_characters_in_the_store_path_are_literal(tmp_path: Path, sqlite: Place, name: str) -> None:
     sqlite.url = f"sqlite://{tmp_path / name}"
     sqlite.open()
     assert (tmp_path / name).exists()
 
 
-def test_nothing_heavy_is_imported_before_a_store_is_opened() -> None:
+def test_database_libraries_are_imported_only_when_a_store_is_opened() -> None:
     probe = (
         "import sys, reconciler.records, reconciler.core.ports, reconciler.core.record\n"
         "assert not {'sqlalchemy', 'psycopg', 'sqlite3'} & set(sys.modules)"
@@ -110,7 +110,7 @@ def test_nothing_heavy_is_imported_before_a_store_is_opened() -> None:
     subprocess.run([sys.executable, "-c", probe], check=True)
 
 
-def test_sqlite_needs_no_driver_of_postgresql(tmp_path: Path) -> None:
+def test_sqlite_store_imports_no_postgresql_driver(tmp_path: Path) -> None:
     probe = (
         "import sys, time\n"
         "from reconciler.records import open_records\n"
@@ -124,7 +124,7 @@ def test_sqlite_needs_no_driver_of_postgresql(tmp_path: Path) -> None:
 # --- versions
 
 
-def test_new_store_is_of_the_latest_version(place: Place) -> None:
+def test_new_store_has_the_latest_schema_version(place: Place) -> None:
     place.open()
     database = _database(place)
     with database.reading() as connection:
@@ -132,7 +132,7 @@ def test_new_store_is_of_the_latest_version(place: Place) -> None:
     database.close()
 
 
-def test_store_of_version_1_is_read(sqlite: Place) -> None:
+def test_store_of_schema_version_1_is_read(sqlite: Place) -> None:
     """Every version since must be able to; `version-1.sql` is never written again."""
     assert sqlite.path is not None
     old = sqlite3.connect(sqlite.path)
@@ -153,7 +153,7 @@ def test_store_of_version_1_is_read(sqlite: Place) -> None:
     assert records.holder(SCOPE) is None
 
 
-def test_older_store_is_migrated_and_keeps_what_it_holds(place: Place) -> None:
+def test_older_store_is_migrated_and_keeps_its_records(place: Place) -> None:
     place.open().begin(a_run())
     database = _database(place)
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_older_store_is_migrated_and_keeps_what_it_holds(place: Place) -> None:
     database.close()
 
 
-def test_migration_that_fails_changes_nothing(place: Place) -> None:
+def test_failed_migration_changes_nothing(place: Place) -> None:
     place.open()
     database = _database(place)
     broken = (*MIGRATIONS, (*_STEP, "ALTER TABLE of_nobody ADD COLUMN x TEXT"))
@@ -187,12 +187,12 @@ def _at_once(place: Place, act: Callable[[Database], object]) -> None:
         database.close()
 
 
-def test_several_that_make_the_tables_at_once_make_them_once(place: Place) -> None:
+def test_concurrent_openings_create_the_tables_once(place: Place) -> None:
     _at_once(place, lambda database: database.prepare(create=True))
     assert place.open(create=False).runs(SCOPE) == []
 
 
-def test_several_that_begin_with_a_new_stack_at_once_find_nothing_damaged(place: Place) -> None:
+def test_concurrent_first_runs_of_a_stack_find_the_store_undamaged(place: Place) -> None:
     def use(number: int) -> None:
         records = place.open()
         with suppress(LockHeld), records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
@@ -203,7 +203,7 @@ def test_several_that_begin_with_a_new_stack_at_once_find_nothing_damaged(place:
     assert place.open().runs(SCOPE)
 
 
-def test_several_that_migrate_at_once_migrate_once(place: Place) -> None:
+def test_concurrent_migrations_migrate_once(place: Place) -> None:
     place.open()
     _at_once(place, lambda database: database.prepare(create=False, migrations=NEXT))
     database = _database(place)
@@ -212,7 +212,7 @@ def test_several_that_migrate_at_once_migrate_once(place: Place) -> None:
     database.close()
 
 
-def test_newer_store_needs_a_newer_reconciler(place: Place) -> None:
+def test_store_of_a_newer_schema_version_is_refused(place: Place) -> None:
     place.open()
     database = _database(place)
     database.prepare(create=True, migrations=NEXT)
@@ -242,7 +242,7 @@ def test_newer_store_needs_a_newer_reconciler(place: Place) -> None:
         ("hunter22://h", "is not one of"),
     ],
 )
-def test_wrong_address_is_told_without_what_may_be_a_password(sqlite: Place, url: str, why: str) -> None:
+def test_invalid_store_url_error_shows_no_password(sqlite: Place, url: str, why: str) -> None:
     with pytest.raises(WrongUsage) as wrong:
         open_records(url, clock=sqlite.clock, redact=str, create=True)
     (told,) = wrong.value.diagnostics

@@ -33,7 +33,7 @@ def _take(place: Place) -> None:
         pass
 
 
-def test_of_two_that_race_for_the_lock_one_wins_each_time(place: Place, start: Callable[[], Process]) -> None:
+def test_lock_race_of_two_processes_has_one_winner(place: Place, start: Callable[[], Process]) -> None:
     # They also race for the making of the tables.
     racers = [start(), start()]
     for _ in range(ROUNDS):
@@ -47,7 +47,7 @@ def test_of_two_that_race_for_the_lock_one_wins_each_time(place: Place, start: C
     assert len(place.open().runs(SCOPE)) == ROUNDS
 
 
-def test_killed_holder_is_followed_at_once_or_when_its_lease_is_over(
+def test_lock_of_a_killed_process_is_free_at_once_or_after_its_lease(
     place: Place, start: Callable[[], Process]
 ) -> None:
     holder = start()
@@ -64,7 +64,7 @@ def test_killed_holder_is_followed_at_once_or_when_its_lease_is_over(
     _take(place)
 
 
-def test_stopped_holder_wakes_up_without_the_lock(place: Place, start: Callable[[], Process]) -> None:
+def test_stopped_process_resumes_without_the_lock(place: Place, start: Callable[[], Process]) -> None:
     holder, successor = start(), start()
     assert holder.ask("take") == "done"
     assert holder.ask("write") == "done"

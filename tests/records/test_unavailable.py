@@ -45,7 +45,7 @@ def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
 # --- a file
 
 
-def test_file_that_is_no_database(sqlite: Place) -> None:
+def test_non_database_file_is_refused_with_a_fix(sqlite: Place) -> None:
     assert sqlite.path is not None
     sqlite.path.write_text("these are not the records you are looking for" * 100)
     told = _refusal(sqlite.url, sqlite.clock, create=False)
@@ -56,7 +56,7 @@ def test_file_that_is_no_database(sqlite: Place) -> None:
     )
 
 
-def test_file_that_is_damaged(sqlite: Place) -> None:
+def test_damaged_file_raises_unavailable(sqlite: Place) -> None:
     records = sqlite.open()
     records.begin(a_run())
     records.close()
@@ -77,9 +77,7 @@ def test_file_that_is_damaged(sqlite: Place) -> None:
         "UPDATE reconciler_version SET version = -1",
     ],
 )
-def test_file_without_the_version_of_its_tables_is_not_an_empty_one(
-    sqlite: Place, damage: str, create: bool
-) -> None:
+def test_file_without_a_schema_version_is_refused(sqlite: Place, damage: str, create: bool) -> None:
     sqlite.open().close()
     assert sqlite.path is not None
     with closing(sqlite3.connect(sqlite.path)) as connection, connection:
@@ -103,13 +101,13 @@ def test_file_with_a_revision_without_a_number_cannot_be_read(sqlite: Place, num
     assert not read_revisions(sqlite.path, SCOPE)
 
 
-def test_directory_in_the_place_of_the_file(sqlite: Place) -> None:
+def test_directory_at_the_store_path_is_refused(sqlite: Place) -> None:
     assert sqlite.path is not None
     sqlite.path.mkdir()
     assert _refusal(sqlite.url, sqlite.clock).what == "the record store cannot be reached"
 
 
-def test_file_in_the_place_of_the_directory(sqlite: Place) -> None:
+def test_file_at_the_store_directory_is_refused(sqlite: Place) -> None:
     told = _refusal(f"sqlite://{sqlite.clock.path}/records.db", sqlite.clock)
     assert told.what == "the record store cannot be reached"
     assert "Not a directory" in told.why or "File exists" in told.why
@@ -133,7 +131,7 @@ def _stop_being_root(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o000])
-def test_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
+def test_unreadable_or_unwritable_file_raises_unavailable_with_a_fix(clock: FileClock, mode: int) -> None:
     with _as_somebody_else() as directory:
         path = directory / "records.db"
         place = Place("sqlite", f"sqlite://{path}", clock, path)
@@ -158,7 +156,9 @@ def test_file_that_may_not_be_written(clock: FileClock, mode: int) -> None:
         records.close()
 
 
-def test_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_locked_by_another_writer_raises_unavailable(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
     with first._database.writing(), pytest.raises(RecordsUnavailable) as unavailable:
@@ -168,7 +168,9 @@ def test_file_that_somebody_else_is_writing(sqlite: Place, monkeypatch: pytest.M
     assert told.fix == f"another process is writing; retry. To see which one: fuser {sqlite.path}"
 
 
-def test_thread_that_does_not_end_is_not_waited_for(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_blocked_within_the_same_store_raises_unavailable(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.01)
     records = sqlite.open()
     with records._database.writing(), pytest.raises(RecordsUnavailable):
@@ -203,7 +205,7 @@ def _port_of_nobody() -> int:
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_missing_server_is_unreachable(clock: FileClock, create: bool) -> None:
+def test_missing_postgresql_server_is_unreachable(clock: FileClock, create: bool) -> None:
     told = _refusal(f"postgresql://ann:hunter22@127.0.0.1:{_port_of_nobody()}/records", clock, create=create)
     assert told.what == "the record store cannot be reached"
     assert "refused" in told.why
@@ -213,7 +215,7 @@ def test_missing_server_is_unreachable(clock: FileClock, create: bool) -> None:
     assert "hunter22" not in str(told)
 
 
-def test_password_that_is_wrong(postgresql: Path, clock: FileClock) -> None:
+def test_wrong_password_is_refused_and_not_shown(postgresql: Path, clock: FileClock) -> None:
     url = server.url(postgresql, user=f"{server.CAREFUL}:hunter22")
     told = _refusal(url, clock)
     assert "password authentication failed" in told.why
@@ -221,7 +223,7 @@ def test_password_that_is_wrong(postgresql: Path, clock: FileClock) -> None:
     assert "hunter22" not in str(told)
 
 
-def test_password_that_is_right(postgresql: Path, clock: FileClock) -> None:
+def test_right_password_connects_and_missing_permission_is_named(postgresql: Path, clock: FileClock) -> None:
     from urllib.parse import quote
 
     url = server.url(postgresql, user=f"{server.CAREFUL}:{quote(server.PASSWORD, safe='')}")
@@ -232,12 +234,14 @@ def test_password_that_is_right(postgresql: Path, clock: FileClock) -> None:
     assert server.PASSWORD not in str(told)
 
 
-def test_database_that_does_not_exist(postgresql: Path, clock: FileClock) -> None:
+def test_missing_database_is_named(postgresql: Path, clock: FileClock) -> None:
     told = _refusal(server.url(postgresql).replace("/records?", "/nowhere?"), clock)
     assert 'database "nowhere" does not exist' in told.why
 
 
-def test_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_server_raises_unavailable_after_the_timeout(
+    on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     records = on_postgresql.open()
     monkeypatch.setattr(postgres, "ANSWER_S", 0.1)
     with pytest.raises(RecordsUnavailable) as unavailable, records._database.reading() as connection:
@@ -247,7 +251,7 @@ def test_server_that_hangs_is_not_waited_for(on_postgresql: Place, monkeypatch: 
     assert records.runs(SCOPE) == []  # another connection, another try
 
 
-def test_server_that_restarted_is_there_again(on_postgresql: Place, postgresql: Path) -> None:
+def test_dropped_postgresql_connection_is_reopened(on_postgresql: Place, postgresql: Path) -> None:
     records = on_postgresql.open()
     with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = records.begin(a_run())
@@ -258,7 +262,7 @@ def test_server_that_restarted_is_there_again(on_postgresql: Place, postgresql: 
         journal.before(a_step())
 
 
-def test_row_that_somebody_else_holds_is_not_waited_for(
+def test_locked_row_raises_unavailable_after_the_lock_timeout(
     on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "ROW_S", 0.1)
@@ -273,7 +277,7 @@ def test_row_that_somebody_else_holds_is_not_waited_for(
         journal.before(a_step())
 
 
-def test_words_of_the_database_are_redacted(sqlite: Place) -> None:
+def test_database_errors_are_redacted(sqlite: Place) -> None:
     records = sqlite.open(redact=Redactor(["nothing_of_the_kind"]))
     with pytest.raises(RecordsUnavailable) as unavailable, records._database.reading() as connection:
         connection.execute(text("SELECT :secret FROM nothing_of_the_kind"), {"secret": SECRET})
