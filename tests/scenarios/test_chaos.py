@@ -82,7 +82,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[Story]:
         yield Story(service, groups)
 
 
-def test_hundred_applies_of_twenty_actions_end_complete_and_start_nothing_twice(story: Story) -> None:
+def test_hundred_applies_under_chaos_end_complete_without_duplicates(story: Story) -> None:
     service = story.service
     for turn in range(APPLIES):
         context = service.context(a_stack(*story.edit(turn)))

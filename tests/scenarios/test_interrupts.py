@@ -50,7 +50,7 @@ def _told(run: Run) -> Counter[str]:
 
 @pytest.mark.parametrize("name", EXITS)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_first_signal_lets_what_is_in_flight_finish(
+def test_first_signal_lets_actions_in_flight_finish(
     world: World,
     fork_server: ForkServer,
     tmp_path: Path,
@@ -115,7 +115,7 @@ def _check_it_stopped_in_order(run: Run, moment: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXITS)
-def test_what_was_skipped_is_listed_for_people_too(
+def test_skipped_actions_are_listed_in_the_text_output(
     world: World, fork_server: ForkServer, tmp_path: Path, name: str
 ) -> None:
     place = world.place.copy(tmp_path / "copy")
@@ -132,7 +132,7 @@ def test_what_was_skipped_is_listed_for_people_too(
 @pytest.mark.parametrize(
     "operation", ["ChangeTrainingJobDescription", "StopTrainingJob", "CreateTrainingJob"]
 )
-def test_second_signal_stops_at_once_and_says_what_was_done(
+def test_second_signal_stops_at_once_and_reports_done_and_in_flight_actions(
     world: World, fork_server: ForkServer, tmp_path: Path, name: str, operation: str
 ) -> None:
     place = world.place.copy(tmp_path / "copy")
@@ -157,7 +157,7 @@ def test_second_signal_stops_at_once_and_says_what_was_done(
     ["threading.Event().wait", "lambda: sys.stdout.write(1)", "lambda: os.close(1) or print('gone')"],
     ids=["nobody reads", "a fault", "the reader has gone"],
 )
-def test_nothing_keeps_the_second_signal_from_stopping(last_words: str) -> None:
+def test_second_signal_stops_despite_failing_or_hanging_last_words(last_words: str) -> None:
     script = f"""
 import os, signal, sys, threading
 from reconciler.cli.terminal.interrupts import Interrupt, interruptible

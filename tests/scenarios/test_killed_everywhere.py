@@ -59,14 +59,14 @@ def world_without_records(fork_server: ForkServer, tmp_path_factory: pytest.Temp
     return a_world(tmp_path_factory.mktemp("world"), fork_server, with_records=False)
 
 
-def test_plan_has_every_kind_of_action(world: World, fork_server: ForkServer) -> None:
+def test_world_plan_has_every_kind_of_action(world: World, fork_server: ForkServer) -> None:
     document = json.loads(fork_server.run(world.place.home, "plan", "--json").out)
     found = {a["key"]: (a["action"], a["reason"]) for a in document["actions"] if a["action"] != "keep"}
     assert found == PLANNED
     assert {*KEPT, *NOT_OURS} <= world.place.fates().keys()
 
 
-def test_moments_are_counted_before_and_after_each_request_and_each_write(world: World) -> None:
+def test_kill_points_are_before_and_after_each_request_and_write(world: World) -> None:
     assert len(world.moments) >= AT_LEAST
     names = {moment.partition(" ")[2] for moment in world.moments}
     assert {f"{when} {name}" for when in (BEFORE, AFTER) for name in names} == set(world.moments)
@@ -76,7 +76,7 @@ def test_moments_are_counted_before_and_after_each_request_and_each_write(world:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_killed_at_any_moment_the_next_apply_does_the_rest(
+def test_apply_killed_at_any_moment_is_completed_by_the_next_apply(
     world: World, fork_server: ForkServer, tmp_path: Path, chunk: int, record_property: RecordProperty
 ) -> None:
     # By its name, so that each worker makes the same parts of what it counts.
@@ -89,7 +89,7 @@ def test_killed_at_any_moment_the_next_apply_does_the_rest(
 
 
 @pytest.mark.parametrize("chunk", range(2))
-def test_killed_in_a_directory_without_records(
+def test_apply_killed_without_records_is_completed_by_the_next_apply(
     world_without_records: World,
     fork_server: ForkServer,
     tmp_path: Path,
@@ -105,7 +105,7 @@ def test_killed_in_a_directory_without_records(
     record_property("figure", ["kill points in a directory that had lost its records", tally.killed])
 
 
-def test_killed_among_350_foreign_jobs(
+def test_apply_killed_among_350_foreign_jobs_is_completed_by_the_next_apply(
     fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     """Every plan on the way reads a workspace of eight pages."""
@@ -116,7 +116,7 @@ def test_killed_among_350_foreign_jobs(
     record_property("figure", ["kill points among 350 foreign jobs", tally.killed])
 
 
-def test_killed_while_several_actions_are_in_flight(
+def test_apply_killed_with_several_actions_in_flight_is_completed_by_the_next_apply(
     world: World, fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     """With the usual parallelism the order is another one each time, so this is a sample."""
@@ -127,7 +127,7 @@ def test_killed_while_several_actions_are_in_flight(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_again_and_again(
+def test_repeatedly_killed_applies_are_completed_by_a_last_one(
     world: World, fork_server: ForkServer, tmp_path: Path, seed: int, record_property: RecordProperty
 ) -> None:
     """Each apply gets a little further than the one before, or not at all."""
@@ -145,7 +145,7 @@ def test_killed_again_and_again(
 
 
 @pytest.mark.parametrize("arrives", ["before the next create", "after the next apply"])
-def test_create_that_arrives_when_its_sender_is_dead(
+def test_create_arriving_after_its_sender_was_killed_makes_one_job(
     fork_server: ForkServer, tmp_path: Path, arrives: str
 ) -> None:
     with a_service(fork_server) as service:

@@ -56,7 +56,7 @@ def _accidents(world: World) -> Iterator[Accident]:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_whatever_is_lost_the_same_apply_ends_complete(
+def test_stack_is_complete_after_any_lost_or_garbled_answer(
     world: World, fork_server: ForkServer, tmp_path: Path, chunk: int, record_property: RecordProperty
 ) -> None:
     accidents = list(_accidents(world))
@@ -105,7 +105,9 @@ WANTED = {"edited": entry(description="text"), "replaced": entry(lr=0.2), "new":
 
 @pytest.mark.parametrize("operation", CHANGING)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda fault: f"{fault.effect}-{fault.status}")
-def test_same_over_a_wire(fork_server: ForkServer, tmp_path: Path, operation: str, loss: Fault) -> None:
+def test_apply_over_http_with_lost_answers_ends_complete(
+    fork_server: ForkServer, tmp_path: Path, operation: str, loss: Fault
+) -> None:
     with a_service(fork_server) as service:
         home = tmp_path / "copy"
         service.declare(home, BEFORE_IT)

@@ -50,7 +50,7 @@ def _lives(fates: Mapping[str, Fate]) -> dict[str, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_same_plan_is_stale_and_a_fresh_one_does_the_rest(
+def test_killed_saved_plan_is_stale_or_unchanged_and_a_fresh_apply_does_the_rest(
     world: World, fork_server: ForkServer, tmp_path: Path, chunk: int, record_property: RecordProperty
 ) -> None:
     chosen, stale = _moments(world)[chunk::CHUNKS], 0
@@ -74,7 +74,9 @@ def test_same_plan_is_stale_and_a_fresh_one_does_the_rest(
     record_property("figure", ["kill points of a saved plan, each repaired by a fresh one", len(chosen)])
 
 
-def test_saved_plan_is_carried_out_once(world: World, fork_server: ForkServer, tmp_path: Path) -> None:
+def test_saved_plan_is_stale_after_it_was_applied(
+    world: World, fork_server: ForkServer, tmp_path: Path
+) -> None:
     place = world.place.copy(tmp_path / "copy")
     assert fork_server.run(place.home, *APPLY_SAVED).code == 0
     assert fork_server.run(place.home, *APPLY_SAVED).code == STALE

@@ -111,7 +111,7 @@ def check_the_terminal_is_usable(terminal: Terminal) -> None:
     assert not [line for line in lines if "waiting" in line and "Apply" not in line[:5] and "Pending" in line]
 
 
-def test_one_interrupt_ends_the_wait_and_leaves_a_clean_terminal(waiting: Terminal) -> None:
+def test_single_interrupt_ends_the_wait_and_leaves_a_clean_terminal(waiting: Terminal) -> None:
     began_s = time.monotonic()
     waiting.type(CTRL_C)
     assert waiting.end() == 130
@@ -140,7 +140,7 @@ WsgiAdapter.send = slow
 """
 
 
-def test_two_interrupts_stop_at_once_say_what_is_in_flight_and_leave_a_clean_terminal(
+def test_second_interrupt_stops_at_once_names_calls_in_flight_and_leaves_a_clean_terminal(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "jobs.yaml").write_text(manifest("a", "b"), encoding="utf-8")
@@ -159,7 +159,7 @@ def test_two_interrupts_stop_at_once_say_what_is_in_flight_and_leave_a_clean_ter
     check_the_terminal_is_usable(terminal)
 
 
-def test_two_interrupts_during_the_wait_leave_a_clean_terminal(waiting: Terminal) -> None:
+def test_double_interrupt_during_the_wait_leaves_a_clean_terminal(waiting: Terminal) -> None:
     waiting.type(CTRL_C + CTRL_C)
     assert waiting.end() == 130
     assert not waiting.screen.cursor.hidden
@@ -167,13 +167,13 @@ def test_two_interrupts_during_the_wait_leave_a_clean_terminal(waiting: Terminal
     assert not has_table(waiting)
 
 
-def test_hang_up_ends_the_wait_with_129(waiting: Terminal) -> None:
+def test_hangup_ends_the_wait_with_exit_code_129(waiting: Terminal) -> None:
     waiting.hang_up()
     assert waiting.process.wait(10) == 129
 
 
 @pytest.mark.parametrize("name", ["SIGQUIT", "SIGUSR1"])
-def test_signal_that_ends_the_program_leaves_a_clean_terminal(waiting: Terminal, name: str) -> None:
+def test_fatal_signal_leaves_a_clean_terminal(waiting: Terminal, name: str) -> None:
     number = signal.Signals[name]
     if number is signal.SIGQUIT:
         waiting.type(b"\x1c")  # Ctrl-\\
@@ -184,7 +184,7 @@ def test_signal_that_ends_the_program_leaves_a_clean_terminal(waiting: Terminal,
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_signal_that_ends_the_program_in_order_leaves_a_clean_terminal(
+def test_sigterm_and_sighup_exit_in_order_and_leave_a_clean_terminal(
     waiting: Terminal, number: signal.Signals, code: int
 ) -> None:
     waiting.process.send_signal(number)
@@ -206,7 +206,7 @@ live._row = fail
 """
 
 
-def test_error_of_ours_leaves_a_clean_terminal(tmp_path: Path) -> None:
+def test_internal_error_leaves_a_clean_terminal(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(manifest("a", "b", "c"), encoding="utf-8")
     (tmp_path / "sitecustomize.py").write_text(FAILING, encoding="utf-8")
     terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
@@ -214,7 +214,7 @@ def test_error_of_ours_leaves_a_clean_terminal(tmp_path: Path) -> None:
     check_the_terminal_is_usable(terminal)
 
 
-def test_ctrl_z_takes_away_what_is_drawn_until_the_program_goes_on(tmp_path: Path) -> None:
+def test_ctrl_z_clears_the_table_until_the_program_continues(tmp_path: Path) -> None:
     """A shell with job control is between the terminal and the program, as it is for people."""
     (tmp_path / "jobs.yaml").write_text(manifest("a", "b", "c"), encoding="utf-8")
     apply = f"{sys.executable} -m reconciler apply --yes --wait completed"
@@ -234,7 +234,7 @@ def test_ctrl_z_takes_away_what_is_drawn_until_the_program_goes_on(tmp_path: Pat
     terminal.end()
 
 
-def test_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
+def test_ignored_hangup_does_not_end_the_apply(tmp_path: Path) -> None:
     """`nohup` says so."""
     (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
     process = subprocess.Popen(

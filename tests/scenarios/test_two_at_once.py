@@ -56,7 +56,7 @@ def _check_all_is_well(service: Service, turn: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_of_two_with_one_record_store_one_waits_for_another_day(
+def test_concurrent_applies_with_one_record_store_exclude_each_other(
     service: Service, tmp_path: Path, chunk: int, record_property: RecordProperty
 ) -> None:
     refused = 0
@@ -83,7 +83,7 @@ def test_of_two_with_one_record_store_one_waits_for_another_day(
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_two_without_a_common_store_start_nothing_twice(
+def test_concurrent_applies_without_a_common_store_create_no_duplicates(
     service: Service, tmp_path: Path, chunk: int, record_property: RecordProperty
 ) -> None:
     homes = [tmp_path / "a", tmp_path / "b"]

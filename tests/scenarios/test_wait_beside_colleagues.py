@@ -42,7 +42,9 @@ def ends(run: Run) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own records", "shared records"])
-def test_what_a_colleague_destroyed_stays_so(service: Service, tmp_path: Path, shared: bool) -> None:
+def test_job_destroyed_by_another_process_is_not_recreated_by_the_wait(
+    service: Service, tmp_path: Path, shared: bool
+) -> None:
     options = ("--records", f"sqlite:///{tmp_path / 'records.sqlite3'}") if shared else ()
     run, colleague = waited(
         service,
@@ -57,7 +59,7 @@ def test_what_a_colleague_destroyed_stays_so(service: Service, tmp_path: Path, s
     assert service.phases() == {"a": "Terminated"}
 
 
-def test_what_a_colleague_edited_stays_so(service: Service, tmp_path: Path) -> None:
+def test_job_edited_by_another_process_is_not_reverted_by_the_wait(service: Service, tmp_path: Path) -> None:
     def edits(home: Path) -> Run:
         service.declare(home, {"a": entry(lr=0.5)})
         return service.run(home, *APPLY)

@@ -830,7 +830,7 @@ def _what_happened() -> Iterator[None]:
 @pytest.mark.timeout(300)  # A hundred worlds are one test; a busy machine takes its time.
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("world", [World, OtcWorld])
-def test_promises_hold_in_any_world(
+def test_invariants_hold_in_any_world(
     world: type[World], part: int, record_property: Callable[[str, object], None]
 ) -> None:
     before = World.told["worlds"]
