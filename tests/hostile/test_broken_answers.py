@@ -58,13 +58,13 @@ def check_one_job_is_made(files: tuple[Path, Path] | None, name: str, break_it: 
         assert (outcome.status, outcome.job) == (Status.DONE, service.job("a").id), (name, outcome.detail)
 
 
-def test_create_whose_answer_is_broken_is_settled_by_look_up(record_property: RecordProperty) -> None:
+def test_create_with_a_broken_answer_is_settled_by_lookup(record_property: RecordProperty) -> None:
     for name, break_it in WAYS.items():
         check_one_job_is_made(None, name, break_it)
     count_tried(record_property, FIGURE, len(WAYS))
 
 
-def test_create_whose_answer_is_broken_inside_tls_is_settled_by_look_up(
+def test_create_with_a_broken_tls_answer_is_settled_by_lookup(
     certificate: tuple[Path, Path], record_property: RecordProperty
 ) -> None:
     ways = {**dict(some(list(WAYS.items()), 12, share=1.0)), **TLS_WAYS}
@@ -101,7 +101,7 @@ def an_answer(files: tuple[Path, Path] | None) -> Iterator[tuple[Wire, Network]]
         yield wire, network
 
 
-def test_answer_that_ends_at_any_byte_leaves_the_effect_unknown(record_property: RecordProperty) -> None:
+def test_answer_cut_at_any_byte_leaves_the_effect_unknown(record_property: RecordProperty) -> None:
     with an_answer(None) as (wire, network):
         for with_reset in (False, True):
             for at in range(LENGTH):
@@ -109,7 +109,7 @@ def test_answer_that_ends_at_any_byte_leaves_the_effect_unknown(record_property:
     count_tried(record_property, FIGURE, 2 * LENGTH)
 
 
-def test_answer_that_ends_at_any_byte_inside_tls_leaves_the_effect_unknown(
+def test_tls_answer_cut_at_any_byte_leaves_the_effect_unknown(
     certificate: tuple[Path, Path], record_property: RecordProperty
 ) -> None:
     places = some(range(LENGTH), 60)

@@ -32,7 +32,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield scene
 
 
-def test_whole_records_decide(scene: Scene) -> None:
+def test_undamaged_records_decide_the_plan(scene: Scene) -> None:
     scene.put(scene.whole)
     told = scene.look()
     assert told.actions == HEALTHY
@@ -60,7 +60,7 @@ def test_damaged_cell_makes_the_records_unavailable_and_does_no_harm(
 # --- a byte
 
 
-def test_changed_byte_does_no_harm(scene: Scene, record_property: RecordProperty) -> None:
+def test_records_with_a_changed_byte_do_no_harm(scene: Scene, record_property: RecordProperty) -> None:
     chance = random.Random(2)
     tried = size(15, 0.5)
     for _ in range(tried):
@@ -75,7 +75,7 @@ def test_changed_byte_does_no_harm(scene: Scene, record_property: RecordProperty
     count_tried(record_property, "records with a changed byte", tried)
 
 
-def test_file_that_was_cut_short_does_no_harm(scene: Scene, record_property: RecordProperty) -> None:
+def test_truncated_records_do_no_harm(scene: Scene, record_property: RecordProperty) -> None:
     chance = random.Random(3)
     lengths = [0, 1, 100, 4096, 4097, len(scene.whole) - 1]
     lengths += [chance.randrange(len(scene.whole)) for _ in range(size(2, 0.02))]
@@ -150,7 +150,7 @@ IN_THE_PLACE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", IN_THE_PLACE)
-def test_what_is_no_file_of_records_makes_them_unavailable(
+def test_non_record_file_makes_the_records_unavailable(
     scene: Scene, what: str, record_property: RecordProperty
 ) -> None:
     scene.clear()
@@ -161,7 +161,7 @@ def test_what_is_no_file_of_records_makes_them_unavailable(
     count_tried(record_property, "something else in the place of the records", 1)
 
 
-def test_link_of_the_directory_that_leads_nowhere_makes_the_records_unavailable(
+def test_dangling_directory_link_makes_the_records_unavailable(
     scene: Scene, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     away = Scene(scene.service, tmp_path)
@@ -189,9 +189,7 @@ def _beside(scene: Scene) -> Iterator[tuple[str, bytes | None]]:
         yield ending, b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + chance.randbytes(40_000)
 
 
-def test_what_another_file_left_beside_the_records_does_no_harm(
-    scene: Scene, record_property: RecordProperty
-) -> None:
+def test_files_left_beside_the_records_do_no_harm(scene: Scene, record_property: RecordProperty) -> None:
     cases = list(_beside(scene))
     for ending, content in cases:
         scene.put(scene.whole)
@@ -219,7 +217,7 @@ def _as_somebody_else() -> Iterator[None]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 @pytest.mark.parametrize(("of_file", "of_directory"), [(0o000, 0o755), (0o444, 0o755), (0o644, 0o000)])
-def test_records_that_may_not_be_read_or_written_do_no_harm(
+def test_unreadable_or_unwritable_records_do_no_harm(
     scene: Scene, of_file: int, of_directory: int, record_property: RecordProperty
 ) -> None:
     with tempfile.TemporaryDirectory() as name:

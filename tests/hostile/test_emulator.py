@@ -262,7 +262,7 @@ def check_all_are_answered(cloud: str, seed: int, count: int) -> set[int]:
 
 
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_no_request_is_a_server_error(cloud: str, record_property: RecordProperty) -> None:
+def test_odd_requests_never_cause_a_server_error(cloud: str, record_property: RecordProperty) -> None:
     # A service of its own for some hundreds: jobs that pile up would make the later ones slow.
     batches, statuses = size(1200, 0.3) // 600, set()
     for seed in range(batches):
@@ -273,7 +273,9 @@ def test_no_request_is_a_server_error(cloud: str, record_property: RecordPropert
 
 @settings(max_examples=size(60, 0.02), deadline=None)
 @given(st.binary(max_size=60), st.text(max_size=40), st.binary(max_size=80), st.sampled_from(["GET", "POST"]))
-def test_no_bytes_are_a_server_error(path: bytes, query: str, body: bytes, method: str) -> None:
+def test_arbitrary_bytes_never_cause_a_server_error(
+    path: bytes, query: str, body: bytes, method: str
+) -> None:
     with Store(clock=ManualClock()) as store:
         app = create_app(store, control=True)
         for begin in (b"/", b"/v2/p1/training-jobs/", b"/v2/p1/training-job-searches", b"/emulator/"):
@@ -328,9 +330,7 @@ def raw_answer(url: str, sent: bytes) -> bytes:
     return said
 
 
-def test_what_is_no_http_is_answered_in_the_form_of_the_service(
-    url: str, record_property: RecordProperty
-) -> None:
+def test_malformed_http_gets_a_service_error(url: str, record_property: RecordProperty) -> None:
     for sent in RAW:
         head, _, body = raw_answer(url, sent).partition(b"\r\n\r\n")
         if not head:
@@ -357,7 +357,9 @@ HALF = (
 )
 
 
-def test_half_open_connections_keep_nobody_out(store: Store, record_property: RecordProperty) -> None:
+def test_half_open_connections_do_not_block_other_clients(
+    store: Store, record_property: RecordProperty
+) -> None:
     with running(create_app(store)) as url, ExitStack() as held:
         place = urlsplit(url)
         for number in range(200):
@@ -391,7 +393,9 @@ def test_half_open_connections_keep_nobody_out(store: Store, record_property: Re
         ({"Origin": "http://127.0.0.1@evil.example"}, 403),
     ],
 )
-def test_control_answers_no_foreign_page(store: Store, headers: dict[str, str], status: int) -> None:
+def test_control_api_refuses_foreign_hosts_and_origins(
+    store: Store, headers: dict[str, str], status: int
+) -> None:
     client = Client(create_app(store, control=True))
     answer = client.get("/emulator/clock", headers=headers)
     assert answer.status_code == status
@@ -407,7 +411,7 @@ def test_control_answers_no_foreign_page(store: Store, headers: dict[str, str], 
         ({"access_key": "AK", "secret_key": "SK"}, {}, 401),
     ],
 )
-def test_control_asks_for_the_credentials_that_are_set(
+def test_control_api_requires_the_configured_credentials(
     store: Store, credentials: dict[str, str], headers: dict[str, str], status: int
 ) -> None:
     client = Client(create_app(store, control=True, **credentials))  # type: ignore[arg-type]
@@ -432,12 +436,12 @@ def test_control_asks_for_the_credentials_that_are_set(
         ("*b*b", "ab", False),
     ],
 )
-def test_pattern_of_a_fault(pattern: str, path: str, fits: bool) -> None:
+def test_fault_pattern_matches_with_wildcards(pattern: str, path: str, fits: bool) -> None:
     assert _matches(pattern, path) is fits
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 5000 + "b", "*" * 10_000 + "b", "a" * 100_000])
-def test_pattern_of_a_fault_takes_no_time(store: Store, pattern: str) -> None:
+def test_fault_pattern_matching_takes_bounded_time(store: Store, pattern: str) -> None:
     app = create_app(store, faults=[Fault(Effect.ANSWER, path=pattern)])
     began = time.monotonic()
     assert Client(app).get(f"/v2/p1/training-jobs/{quote('a' * 60_000)}").status_code == 400
@@ -445,7 +449,7 @@ def test_pattern_of_a_fault_takes_no_time(store: Store, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "^/v2/", "x|y", "[a]", "a?", "a\\"])
-def test_regular_expression_is_no_pattern(store: Store, pattern: str) -> None:
+def test_regular_expression_as_a_fault_pattern_is_refused(store: Store, pattern: str) -> None:
     client = Client(create_app(store, control=True))
     answer = client.post("/emulator/faults", json={"effect": "answer", "path": pattern})
     assert answer.status_code == 400

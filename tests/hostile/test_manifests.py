@@ -87,13 +87,13 @@ def _no_number(name: str) -> NoReturn:
     raise AssertionError(f"{name} is not JSON")
 
 
-def test_manifest_that_is_broken_is_valid(attempt: Try) -> None:
+def test_manifest_is_valid_before_it_is_broken(attempt: Try) -> None:
     text = text_of(GOOD).encode()
     assert attempt(text, "validate") == 0
     assert attempt(text, "plan", "--json") == 0
 
 
-def test_odd_value_at_any_path_is_taken_or_refused(attempt: Try, record_property: RecordProperty) -> None:
+def test_odd_value_at_any_path_is_accepted_or_refused(attempt: Try, record_property: RecordProperty) -> None:
     cases = [(path, name) for path in paths_of(GOOD) for name in ODD]
     tried = some(cases, 200)
     codes = []
@@ -117,7 +117,7 @@ def test_plan_of_an_odd_value_at_any_path_is_made_or_refused(
     count_tried(record_property, "odd values anywhere in a manifest", len(tried))
 
 
-def test_damaged_manifest_is_taken_or_refused(attempt: Try, record_property: RecordProperty) -> None:
+def test_damaged_manifest_is_accepted_or_refused(attempt: Try, record_property: RecordProperty) -> None:
     count = size(250, 0.8)
     for number in range(count):
         arguments = ("plan", "--json") if number % 20 == 0 else ("validate",)
@@ -127,7 +127,7 @@ def test_damaged_manifest_is_taken_or_refused(attempt: Try, record_property: Rec
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("arguments", [("validate",), ("validate", "--json"), ("plan", "--json")])
-def test_manifest_in_any_encoding_is_taken_or_refused(
+def test_manifest_in_any_encoding_is_accepted_or_refused(
     attempt: Try, name: str, arguments: tuple[str, ...], record_property: RecordProperty
 ) -> None:
     attempt(ENCODINGS[name](text_of(GOOD)), *arguments, told=name)

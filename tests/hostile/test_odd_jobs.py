@@ -135,7 +135,7 @@ def look(service: Service) -> Plan:
 NAMES = {("metadata",), ("metadata", "name"), ("metadata", "id"), ("metadata", "description")}
 
 
-def test_what_no_value_can_hold_makes_one_job_unknown(
+def test_unrepresentable_value_in_an_owned_job_makes_that_job_unknown(
     spoiled: tuple[Service, Spoiler, list[Path]], record_property: RecordProperty
 ) -> None:
     service, spoiler, paths = spoiled
@@ -149,7 +149,7 @@ def test_what_no_value_can_hold_makes_one_job_unknown(
     count_tried(record_property, "values that no store can hold, in one job", len(chosen))
 
 
-def test_what_no_value_can_hold_in_a_job_of_others_breaks_nothing(
+def test_unrepresentable_value_in_a_foreign_job_does_not_change_the_plan(
     spoiled: tuple[Service, Spoiler, list[Path]], record_property: RecordProperty
 ) -> None:
     service, spoiler, paths = spoiled
@@ -175,7 +175,7 @@ ANYTHING: tuple[Any, ...] = (
 )
 
 
-def test_any_value_anywhere_in_a_job_breaks_nothing(
+def test_any_value_anywhere_in_a_job_does_not_break_the_plan(
     spoiled: tuple[Service, Spoiler, list[Path]], record_property: RecordProperty
 ) -> None:
     service, spoiler, paths = spoiled
@@ -202,7 +202,7 @@ SWELLING: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("kind", SWELLING)
-def test_answer_that_would_swell_is_refused_before_it_is_parsed(
+def test_answer_that_would_exceed_the_memory_limit_is_refused_before_parsing(
     kind: str, record_property: RecordProperty
 ) -> None:
     zipped = gzip.compress(SWELLING[kind], 1)
@@ -219,7 +219,7 @@ def test_answer_that_would_swell_is_refused_before_it_is_parsed(
 @pytest.mark.parametrize(
     "piece", [b"[]", b"{}", b'{"":0}', b'"ab"', b"1.5", b"123456", b'{"a":[1,{"b":""}]}']
 )
-def test_estimate_of_memory_is_no_less_than_what_is_taken(piece: bytes) -> None:
+def test_memory_estimate_is_at_least_the_memory_used(piece: bytes) -> None:
     text = b"[" + b",".join([piece] * 20_000) + b"]"
     assert memory_of(text) >= _taken_by(json.loads(text))
 
@@ -233,7 +233,7 @@ def _taken_by(value: Any) -> int:
     return sys.getsizeof(value) + sum(map(_taken_by, inside))
 
 
-def test_reading_of_many_large_answers_ends_unknown_with_bounded_memory() -> None:
+def test_many_large_answers_end_unknown_with_bounded_memory() -> None:
     """In a process of its own, whose memory is limited: a page of 3 MB that becomes 80 MB, each time."""
     script = """
 import json, resource, sys
@@ -263,7 +263,7 @@ print(count[0], seen.problem, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "take more than 400 MB of memory" in problem
 
 
-def test_budget_counts_all_answers() -> None:
+def test_memory_budget_counts_all_answers() -> None:
     budget = MemoryBudget(1000)
     budget.take(b"x" * 400)
     with pytest.raises(UnreadableAnswer):
@@ -279,7 +279,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-def test_ordinary_json_is_read_as_it_stands(value: Any) -> None:
+def test_ordinary_json_is_parsed_unchanged(value: Any) -> None:
     assert parse(json.dumps(value).encode()) == value
 
 
@@ -289,12 +289,12 @@ def test_ordinary_json_is_read_as_it_stands(value: Any) -> None:
 @example(b"[" * 3000 + b'"' + b"]" * 3000)
 @example(b'["\\"' * 2000)
 @example(b"\xff\xfe[\x00")
-def test_no_bytes_break_the_parser(content: bytes) -> None:
+def test_arbitrary_bytes_do_not_break_the_parser(content: bytes) -> None:
     with suppress(ValueError):
         parse(content)
 
 
-def test_what_is_cut_for_its_depth_leaves_the_rest() -> None:
+def test_value_cut_for_its_depth_leaves_the_rest() -> None:
     deep = b"[" * 50_000 + b'"]["' + b"]" * 50_000
     told = parse(b'{"a": [' + deep + b', "[", {"b": 1}], "c": "}"}')
     assert told["c"] == "}"
@@ -323,7 +323,7 @@ def test_many_unreadable_jobs_are_counted_after_twenty() -> None:
         *(0x3164, 0xFE00, 0xFEFF, 0xFFA0, 0xFFF9, 0xE0001, 0xE0041, 0xE007F, 0xE0100, 0xE01EF, 0xD800),
     ],
 )
-def test_what_is_not_seen_is_made_visible(code: int) -> None:
+def test_invisible_character_is_escaped(code: int) -> None:
     shown = printable(f"a{chr(code)}b")
     assert shown.isascii()
     assert f"{code:x}" in shown

@@ -197,7 +197,7 @@ def _redirected(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 ROW = "secrets in every form, in what is written"
 
 
-def test_no_form_of_a_secret_is_left_in_a_text(record_property: RecordProperty) -> None:
+def test_secret_in_any_spelling_is_redacted_in_text(record_property: RecordProperty) -> None:
     cases = [(name, form) for name in SECRETS for form in SPELLINGS]
     tried = some(cases, 1600)
     leaks = {}
@@ -214,7 +214,9 @@ def test_no_form_of_a_secret_is_left_in_a_text(record_property: RecordProperty) 
 
 @pytest.mark.usefixtures("_redirected")
 @pytest.mark.parametrize("writer", WRITERS)
-def test_no_writer_lets_a_secret_through(writer: str, record_property: RecordProperty) -> None:
+def test_secret_in_any_spelling_is_redacted_by_every_writer(
+    writer: str, record_property: RecordProperty
+) -> None:
     offset = list(WRITERS).index(writer)
     cases = [(name, form) for name in SECRETS for form in SPELLINGS]
     tried = some(cases[offset:], 40, share=0.01)
@@ -228,14 +230,14 @@ def test_no_writer_lets_a_secret_through(writer: str, record_property: RecordPro
     count_tried(record_property, ROW, len(tried))
 
 
-def test_file_holds_no_secret(tmp_path: Path) -> None:
+def test_written_file_has_no_secret(tmp_path: Path) -> None:
     file = tmp_path / "report.txt"
     for name, secret in SECRETS.items():
         console.write_file(file, f"one {secret} two\n")
         assert leak_of(secret, file.read_text(encoding="utf-8")) is None, name
 
 
-def test_witness_reads_every_form() -> None:
+def test_leak_detector_finds_every_spelling() -> None:
     """Where the witness is blind the other tests prove nothing."""
     blind = [
         (name, form)
@@ -261,13 +263,13 @@ SECRET = SECRETS["token"]
     ],
     ids=["wrapped", "indented", "continued", "coloured", "invisible", "NUL", "quotes"],
 )
-def test_secret_that_something_was_put_into_is_redacted(text: str) -> None:
+def test_secret_with_inserted_characters_is_redacted(text: str) -> None:
     assert console.redact(f"it is {text} there") == f"it is {REDACTED} there"
     assert leak_of(SECRET, printable(console.redact(printable(text)))) is None
 
 
 @pytest.mark.parametrize("cut", range(5, len(SECRET)))
-def test_secret_that_was_cut_is_redacted_where_a_mark_says_so(cut: int) -> None:
+def test_secret_cut_at_an_ellipsis_is_redacted(cut: int) -> None:
     assert console.redact(f"it is {SECRET[:cut]}… there") == f"it is {REDACTED}… there"
     assert console.redact(f"it is {SECRET[:cut]}...") == f"it is {REDACTED}..."
     if len(SECRET) - cut > 4:
@@ -276,7 +278,7 @@ def test_secret_that_was_cut_is_redacted_where_a_mark_says_so(cut: int) -> None:
 
 
 @pytest.mark.parametrize("longest", [5, 20, 60, 600])
-def test_message_is_cut_behind_the_redaction(longest: int) -> None:
+def test_message_is_shortened_after_redaction(longest: int) -> None:
     for name, secret in SECRETS.items():
         shown = harmless(f"said {secret} " * 5, longest, console.redact)
         assert leak_of(secret, shown) is None, name
@@ -294,7 +296,7 @@ def test_log_is_redacted_before_its_last_lines_are_taken() -> None:
 @pytest.mark.parametrize(
     "secret", [SECRETS["key with lines"], "first\nsecond\nthird\n", "one\r\ntwo2\r\nlast"]
 )
-def test_follow_holds_back_the_lines_that_may_begin_a_secret(secret: str) -> None:
+def test_follow_holds_back_lines_that_may_begin_a_secret(secret: str) -> None:
     redact = Redactor([secret])
     whole = f"begin\n{secret.strip()}\nmore\n{secret.splitlines()[0]}\nelse\n"
     for step in (1, 3, 7, 50):
@@ -308,13 +310,13 @@ def test_follow_holds_back_the_lines_that_may_begin_a_secret(secret: str) -> Non
         assert REDACTED in shown
 
 
-def test_lines_of_a_secret_are_secret_one_by_one() -> None:
+def test_lines_of_a_multiline_secret_are_redacted_one_by_one() -> None:
     for line in SECRETS["key with lines"].splitlines()[1:-1]:
         assert console.redact(f"12:00:01 INFO {line}") == f"12:00:01 INFO {REDACTED}"
 
 
 @pytest.mark.parametrize("secret", ["1", "ab", "abc", "   ", "    "])
-def test_short_secret_is_no_mask_for_everything(secret: str) -> None:
+def test_short_secret_is_not_redacted(secret: str) -> None:
     text = f"node {secret} of 11, cab abc    and so on"
     assert Redactor([secret])(text) == text
 
@@ -322,7 +324,7 @@ def test_short_secret_is_no_mask_for_everything(secret: str) -> None:
 @pytest.mark.parametrize(
     "text", ["k3 /Q", "K3/Q", "k3%2", "HF_QXWZRTYPLKJHGFDSABVNMC", "(sensitive)", "…", "..."]
 )
-def test_what_only_resembles_a_secret_is_shown(text: str) -> None:
+def test_text_that_only_resembles_a_secret_is_shown(text: str) -> None:
     assert console.redact(f"it is {text} there") == f"it is {text} there"
     assert Redactor(["sensitive"])(f"{REDACTED} and {text}") == f"{REDACTED} and {text}"
 
@@ -340,14 +342,14 @@ def test_number_that_is_a_secret_is_hidden_in_json_and_others_stay() -> None:
 
 
 @given(st.lists(st.text(min_size=4, max_size=12), min_size=1, max_size=4), st.text(max_size=60))
-def test_redaction_never_fails_and_a_second_one_changes_nothing(secrets: list[str], text: str) -> None:
+def test_redaction_of_any_text_succeeds_and_is_idempotent(secrets: list[str], text: str) -> None:
     redact = Redactor(secrets)
     once = redact(text + secrets[0])
     assert redact(once) == once
     assert json.loads(dump(redacted({"a": text}, redact)))
 
 
-def test_redacting_a_long_log_costs_no_more_than_a_few_times_showing_it() -> None:
+def test_redacting_a_long_log_takes_at_most_a_few_times_showing_it() -> None:
     redact = Redactor([f"{name}-{number}-Zx81" for name in "abcd" for number in range(1000, 1003)])
     line = "2026-11-22 INFO worker-0 step {} of 9999, loss=0.{:06} saved /home/ma-user/work/model-{}.ckpt\n"
     log = "".join(line.format(at, at, at) for at in range(5000))
@@ -368,7 +370,7 @@ def test_redacting_a_long_log_costs_no_more_than_a_few_times_showing_it() -> Non
 
 
 @pytest.mark.parametrize("piece", ["Ab{}…", "%25", "\\", "&amp;", "QUFB", "A", "Ab12 ", "...", "(sensitive)"])
-def test_text_made_to_be_slow_costs_no_more_than_its_length(piece: str) -> None:
+def test_adversarial_text_is_redacted_in_linear_time(piece: str) -> None:
     redact = Redactor([SECRET, "Ab" * 50, "A" * 200])
     redact("prepare everything")
 
@@ -381,7 +383,7 @@ def test_text_made_to_be_slow_costs_no_more_than_its_length(piece: str) -> None:
     assert min(cost(16_000) for _ in range(3)) < 16 * max(min(cost(4_000) for _ in range(3)), 0.001)
 
 
-def test_no_thread_writes_what_was_learnt_before() -> None:
+def test_concurrent_threads_redact_secrets_just_learnt() -> None:
     redact, leaks = Redactor(), []
 
     def work(name: str) -> None:
@@ -399,7 +401,7 @@ def test_no_thread_writes_what_was_learnt_before() -> None:
 
 
 @pytest.mark.parametrize("is_valid", [True, False])
-def test_every_scalar_of_a_sensitive_variable_is_learnt(tmp_path: Path, *, is_valid: bool) -> None:
+def test_every_scalar_of_a_sensitive_variable_is_a_known_secret(tmp_path: Path, *, is_valid: bool) -> None:
     default = "{user: anna-the-first, pins: [48209, 0x1F2E3], more: {deep: 3.14159}}"
     text = (
         f"apiVersion: reconciler/v1\nstack: s\nvariables:\n  all: {{sensitive: true, default: {default}}}\n"
@@ -416,7 +418,7 @@ def test_every_scalar_of_a_sensitive_variable_is_learnt(tmp_path: Path, *, is_va
 # --- what nobody sees
 
 
-def test_both_tables_of_invisible_characters_are_the_same() -> None:
+def test_tables_of_invisible_characters_in_bytes_and_text_are_equal() -> None:
     as_bytes, as_text = re.compile(INVISIBLE_BYTES, re.VERBOSE), re.compile(f"[{INVISIBLE}]")
     for code in range(sys.maxunicode + 1):
         character = chr(code)
@@ -446,7 +448,9 @@ PLAIN = set("\t\n\x1b")
 
 @pytest.mark.usefixtures("_redirected")
 @pytest.mark.parametrize("writer", WRITERS)
-def test_every_writer_makes_visible_what_is_not_seen(writer: str, record_property: RecordProperty) -> None:
+def test_invisible_characters_are_escaped_by_every_writer(
+    writer: str, record_property: RecordProperty
+) -> None:
     write, characters = WRITERS[writer], invisible_characters()
     for start in range(0, len(characters), 200):
         text = "a" + "b".join(characters[start : start + 200]) + "c"
@@ -458,7 +462,7 @@ def test_every_writer_makes_visible_what_is_not_seen(writer: str, record_propert
     count_tried(record_property, "characters that nobody sees, in what is written", len(characters))
 
 
-def test_finished_text_keeps_its_colours_and_lines() -> None:
+def test_rendered_text_keeps_its_colours_and_lines() -> None:
     text = "\x1b[1mhead\x1b[0m\n\tone 训练 é 😀\n"
     assert visible(text) == text
     assert visible("a\x1b]0;title\x07\rb\x9b1m") == "a\\x1b]0;title\\x07\\rb\\x9b1m"

@@ -192,7 +192,7 @@ ROW = "secrets that a service repeats, in what whole commands leave behind"
 
 
 @pytest.mark.parametrize("form", SPELLINGS if FUZZ else ["raw", "JSON, solidus", "basic auth"])
-def test_no_command_lets_a_repeated_secret_through(
+def test_secret_echoed_by_the_service_is_redacted_by_every_command(
     repeater: Repeater,
     form: str,
     tmp_path: Path,
@@ -234,7 +234,7 @@ def test_no_command_lets_a_repeated_secret_through(
 UNSEEN = "\u200b\u200f\u202e\u2066\xad\ufe0f\u2028\u2029\x85\x9b\U000e0041\U000e0101\u3164\u2060"
 
 
-def test_no_command_shows_what_nobody_sees(
+def test_invisible_characters_are_escaped_by_every_command(
     repeater: Repeater, capsys: pytest.CaptureFixture[str], record_property: RecordProperty
 ) -> None:
     repeater.spell = lambda _: UNSEEN
@@ -253,7 +253,7 @@ def test_no_command_shows_what_nobody_sees(
     )
 
 
-def test_report_of_an_internal_error_holds_no_secret(
+def test_internal_error_report_has_no_secret(
     repeater: Repeater,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -307,9 +307,7 @@ def leaks(ended: Ended) -> bool:
     return SECRET in text or TOKEN in text or "Traceback" in text
 
 
-def test_damaged_plan_is_shown_or_refused_and_does_what_it_shows(
-    world: World, record_property: RecordProperty
-) -> None:
+def test_damaged_plan_is_refused_or_does_what_it_shows(world: World, record_property: RecordProperty) -> None:
     count, done, codes = size(150, 1), 0, Counter[str]()
     for number in range(count):
         chance = random.Random(f"plans {number}")
@@ -338,7 +336,7 @@ def test_damaged_plan_is_shown_or_refused_and_does_what_it_shows(
     count_tried(record_property, "plan files, damaged or edited", count)
 
 
-def test_undamaged_plan_is_applied_as_it_shows(world: World) -> None:
+def test_undamaged_plan_does_what_it_shows(world: World) -> None:
     """What the others are held against."""
     PLAN.write_bytes(json.dumps(world.plan).encode())
     PLAN.chmod(0o600)
