@@ -66,9 +66,7 @@ def test_list_takes_the_filters_of_the_command_line(session: Session, service: S
         {"host_ips": [str(n) for n in range(11)], "kind": ["k"] * 11},
     ],
 )
-def test_filter_that_the_service_does_not_take_is_wrong_usage(
-    session: Session, filters: dict[str, object]
-) -> None:
+def test_invalid_filter_is_wrong_usage(session: Session, filters: dict[str, object]) -> None:
     with pytest.raises(WrongUsage):
         names(session, **filters)
 
@@ -83,7 +81,7 @@ def test_get_takes_a_key_a_name_or_an_id(session: Session) -> None:
     assert caught.value.exit_code == ExitCode.FAILED
 
 
-def test_logs_are_a_text_or_lines_as_they_come(session: Session, service: Service) -> None:
+def test_logs_are_returned_as_text_or_followed_line_by_line(session: Session, service: Service) -> None:
     text = session.jobs.logs("a")
     assert isinstance(text, str)
     assert len(text.splitlines()) > 1
@@ -101,7 +99,7 @@ def test_events_and_metrics_are_typed(session: Session) -> None:
     assert all(isinstance(one, Metric) for one in session.jobs.metrics("a"))
 
 
-def test_other_calls_of_the_service_are_typed(session: Session, service: Service) -> None:
+def test_catalog_and_tag_calls_return_typed_values(session: Session, service: Service) -> None:
     backend = session.backend
     assert all(isinstance(one, Flavor) for one in backend.catalog.flavors())
     assert all(isinstance(one, Engine) for one in backend.catalog.engines())
@@ -110,7 +108,7 @@ def test_other_calls_of_the_service_are_typed(session: Session, service: Service
     assert [type(one) for one in backend.tags.find({"team": ["vision"]})] == [TaggedJob]
 
 
-def test_job_of_a_stack_is_terminated_only_by_force(session: Session, service: Service) -> None:
+def test_job_of_a_stack_is_terminated_only_with_force(session: Session, service: Service) -> None:
     with pytest.raises(Refused) as caught:
         session.jobs.terminate("a")
     assert caught.value.exit_code == ExitCode.REFUSED
@@ -119,7 +117,7 @@ def test_job_of_a_stack_is_terminated_only_by_force(session: Session, service: S
     assert service.asked("StopTrainingJob") == 1
 
 
-def test_protected_job_is_not_terminated_by_force_either(service: Service) -> None:
+def test_protected_job_is_not_terminated_even_with_force(service: Service) -> None:
     data = manifest(url=service.url) | {"jobs": {"a": job(lifecycle={"protect": True})}}
     with Stack.from_dict(data, service.root).connect(environ=ENVIRON) as session:
         session.apply().raise_for_failures()
@@ -127,7 +125,7 @@ def test_protected_job_is_not_terminated_by_force_either(service: Service) -> No
             session.jobs.terminate("a", force=True)
 
 
-def test_wait_returns_the_job_that_got_there(session: Session, service: Service) -> None:
+def test_wait_returns_the_job_at_its_goal(session: Session, service: Service) -> None:
     assert session.jobs.wait("a", "running").metadata.name == "a"
     service.clock.advance(seconds=30 * 86_400)
     assert session.jobs.wait("a", until="completed", timeout_s=5).status.phase == "Completed"
@@ -148,7 +146,7 @@ def test_wait_that_fails_says_how_the_job_ended(session: Session, service: Servi
         session.jobs.wait("b", "happy")  # type: ignore[arg-type]
 
 
-def test_what_is_declared_sensitive_is_in_no_answer(service: Service) -> None:
+def test_declared_secret_is_hidden_in_returned_jobs(service: Service) -> None:
     """The service echoes it, in the job and in its log; the one who reads does not know the value."""
     secret = "tell-nobody-2"
     entry = job()

@@ -60,7 +60,7 @@ def test_saved_plan_is_applied_by_another_session(service: Service, tmp_path: Pa
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_command_line_applies_what_python_saved_if_it_was_approved(
+def test_plan_saved_by_python_is_applied_by_the_command_line_if_approved(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
@@ -77,7 +77,7 @@ def test_command_line_applies_what_python_saved_if_it_was_approved(
     assert len(service.app.store.jobs()) == 1
 
 
-def test_python_applies_what_the_command_line_saved(
+def test_plan_saved_by_the_command_line_is_applied_by_python(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
@@ -109,7 +109,7 @@ def test_digest_of_a_plan_is_the_same_for_the_same_inputs(service: Service) -> N
     assert [action.action for action in first.actions] == [action.action for action in again.actions]
 
 
-def test_secret_is_looked_up_again_when_the_plan_is_applied(service: Service, tmp_path: Path) -> None:
+def test_secret_of_a_saved_plan_is_read_again_at_apply(service: Service, tmp_path: Path) -> None:
     data = secret_manifest(service.url, env="HF_TOKEN")
     file, copy = tmp_path / "plan.json", tmp_path / "further" / "copy.json"
     copy.parent.mkdir()
@@ -132,7 +132,9 @@ def test_secret_is_looked_up_again_when_the_plan_is_applied(service: Service, tm
     assert sent["HF_TOKEN"] == "Bearer tell-nobody-3 ${x}"
 
 
-def test_secret_given_by_the_program_is_taken_from_the_stack(service: Service, tmp_path: Path) -> None:
+def test_secret_passed_as_a_variable_is_taken_from_the_stack_at_apply(
+    service: Service, tmp_path: Path
+) -> None:
     data = secret_manifest(service.url)
     file = tmp_path / "plan.json"
     stack = Stack.from_dict(data, tmp_path, variables={"hf_token": "tell-nobody-2"})
@@ -141,7 +143,7 @@ def test_secret_given_by_the_program_is_taken_from_the_stack(service: Service, t
         assert session.apply(load_plan(file)).ok
 
 
-def test_secret_that_stands_nowhere_else_cannot_be_saved(service: Service, tmp_path: Path) -> None:
+def test_plan_with_a_secret_without_a_source_cannot_be_saved(service: Service, tmp_path: Path) -> None:
     entry = job()
     entry["algorithm"]["parameters"] = [{"name": "token", "value": "tell-nobody-2", "sensitive": True}]
     data = manifest(url=service.url) | {"jobs": {"a": entry}}
@@ -168,7 +170,7 @@ def test_plan_file_that_is_damaged_or_open_to_others_is_refused(service: Service
     assert caught.value.exit_code == ExitCode.INVALID
 
 
-def test_plan_that_cannot_be_written_is_an_error_with_words(service: Service, tmp_path: Path) -> None:
+def test_plan_that_cannot_be_written_raises_an_explained_error(service: Service, tmp_path: Path) -> None:
     with service.stack("a").connect(environ=ENVIRON) as session:
         plan = session.plan()
     with pytest.raises(WrongUsage):

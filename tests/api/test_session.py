@@ -61,7 +61,7 @@ def without_time(document: dict[str, Any]) -> dict[str, Any]:
 # --- the same as the command line
 
 
-def test_plan_is_the_plan_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_equals_that_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, a=job(), b=job(0.2))
     with load(tmp_path).connect() as session:
         plan = session.plan()
@@ -84,7 +84,7 @@ def test_plan_and_drift_are_rendered_in_every_format(service: Service, format_: 
         plan.render(f"{format_}x")
 
 
-def test_plan_that_was_saved_is_rendered_with_its_digest(service: Service) -> None:
+def test_saved_plan_is_rendered_with_its_digest(service: Service) -> None:
     file = service.root / "plan.json"
     with service.stack("a").connect(environ=ENVIRON) as session:
         plan = session.plan()
@@ -94,7 +94,7 @@ def test_plan_that_was_saved_is_rendered_with_its_digest(service: Service) -> No
     assert plan.digest in load_plan(file).render("html")
 
 
-def test_drift_is_the_drift_of_the_command_line(
+def test_drift_equals_that_of_the_command_line(
     service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
@@ -117,7 +117,7 @@ def test_drift_is_the_drift_of_the_command_line(
     assert report.pending == ()
 
 
-def test_what_python_applied_the_command_line_keeps_and_remembers(
+def test_job_applied_by_python_is_kept_and_recorded_for_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, a=job())
@@ -130,7 +130,7 @@ def test_what_python_applied_the_command_line_keeps_and_remembers(
     assert (applied["command"], applied["result"]) == ("python", "complete")
 
 
-def test_mapping_and_file_declare_the_same(tmp_path: Path) -> None:
+def test_stack_from_a_mapping_equals_the_stack_from_a_file(tmp_path: Path) -> None:
     write(tmp_path, a=job(1e-5, description="é\u2028\x85 text"), b=job())
     from_file = load(tmp_path)
     from_data = Stack.from_dict(
@@ -149,7 +149,7 @@ def test_mapping_and_file_declare_the_same(tmp_path: Path) -> None:
 # --- apply
 
 
-def test_apply_without_a_plan_makes_one(service: Service) -> None:
+def test_apply_without_a_plan_plans_and_applies(service: Service) -> None:
     with service.stack("a", "b").connect(environ=ENVIRON) as session:
         result = session.apply()
     assert isinstance(result, Result)
@@ -182,7 +182,7 @@ def test_plan_right_after_apply_has_no_changes(service: Service) -> None:
         assert session.apply(plan).outcomes == ()
 
 
-def test_plan_that_was_overtaken_is_stale_and_nothing_is_done(service: Service) -> None:
+def test_plan_overtaken_by_another_apply_is_stale_and_does_nothing(service: Service) -> None:
     with service.stack("a", "b").connect(environ=ENVIRON) as session:
         plan = session.plan()
         session.apply(session.plan(only="a"))
@@ -200,13 +200,13 @@ def test_plan_for_another_target_is_stale(service: Service, tmp_path: Path) -> N
     assert service.app.store.jobs() == []
 
 
-def test_plan_made_for_some_keys_is_carried_out_for_these(service: Service) -> None:
+def test_plan_of_selected_keys_applies_those_only(service: Service) -> None:
     with service.stack("a", "b").connect(environ=ENVIRON) as session:
         session.apply(session.plan(only=["b"]))
     assert [one.name for one in service.app.store.jobs()] == ["b"]
 
 
-def test_guard_refuses_and_allow_lets_it_pass(service: Service) -> None:
+def test_plan_refused_by_a_guard_is_applied_when_allowed(service: Service) -> None:
     with service.stack("a", "b", "c", "d", "e").connect(environ=ENVIRON) as session:
         session.apply()
     with service.stack("a").connect(environ=ENVIRON) as session:
@@ -225,7 +225,7 @@ def test_guard_refuses_and_allow_lets_it_pass(service: Service) -> None:
         assert session.apply(session.plan(force=True)).ok
 
 
-def test_refused_plan_of_what_cannot_be_read_has_the_code_of_the_command_line(
+def test_apply_of_an_unreadable_service_has_the_exit_code_of_the_command_line(
     service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
@@ -239,7 +239,7 @@ def test_refused_plan_of_what_cannot_be_read_has_the_code_of_the_command_line(
     assert caught.value.exit_code == code == ExitCode.UNKNOWN
 
 
-def test_action_that_fails_is_told_and_raised(service: Service) -> None:
+def test_failed_action_is_in_the_result_and_raised_on_request(service: Service) -> None:
     service.app.faults.add(
         Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.0104", count=1)
     )
@@ -256,7 +256,7 @@ def test_action_that_fails_is_told_and_raised(service: Service) -> None:
     assert "create a" in str(caught.value)
 
 
-def test_events_are_those_of_the_command_line(service: Service) -> None:
+def test_events_equal_those_of_the_command_line(service: Service) -> None:
     seen: list[ApplyEvent] = []
     with service.stack("a").connect(environ=ENVIRON) as session:
         session.apply(on_event=seen.append)
@@ -266,7 +266,7 @@ def test_events_are_those_of_the_command_line(service: Service) -> None:
     assert seen[3].document()["key"] == "a"
 
 
-def test_listener_that_fails_changes_nothing_of_what_is_done(
+def test_failing_event_listener_does_not_stop_the_apply(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: ApplyEvent) -> None:
@@ -292,12 +292,12 @@ def test_wait_goes_on_until_every_job_has_completed(service: Service) -> None:
         assert "action_progress" in [event.type for event in seen]
 
 
-def test_wait_for_what_nobody_knows_is_wrong_usage(tmp_path: Path) -> None:
+def test_wait_for_an_unknown_goal_is_wrong_usage(tmp_path: Path) -> None:
     with Stack.from_dict(manifest("a"), tmp_path).connect() as session, pytest.raises(WrongUsage):
         session.apply(wait="happiness")  # type: ignore[arg-type]
 
 
-def test_destroy_needs_no_secret_and_asks_nobody(service: Service) -> None:
+def test_destroy_without_secrets_terminates_without_confirmation(service: Service) -> None:
     variables = {"hf_token": {"env": "HF_TOKEN", "sensitive": True}}
     entry = job()
     entry["algorithm"]["environments"] = {"HF_TOKEN": "${var.hf_token}"}
@@ -318,7 +318,7 @@ def test_destroy_needs_no_secret_and_asks_nobody(service: Service) -> None:
     assert {one.life.phase for one in service.app.store.jobs()} <= {"Terminating", "Terminated"}
 
 
-def test_second_apply_is_told_who_holds_the_lock(service: Service) -> None:
+def test_second_apply_raises_lock_held_while_the_first_runs(service: Service) -> None:
     first, second = (service.stack("a").connect(environ=ENVIRON) for _ in range(2))
     refused: list[BaseException] = []
 
@@ -338,7 +338,7 @@ def test_second_apply_is_told_who_holds_the_lock(service: Service) -> None:
 # --- no global state
 
 
-def test_nothing_is_printed_and_no_signal_handler_is_installed(
+def test_session_prints_nothing_and_installs_no_signal_handler(
     service: Service, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -351,7 +351,7 @@ def test_nothing_is_printed_and_no_signal_handler_is_installed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_no_value_that_a_session_returns_holds_a_secret(service: Service) -> None:
+def test_values_returned_by_a_session_have_no_secret(service: Service) -> None:
     secret = "tell-nobody-2"
     data = manifest("a", "b", url=service.url) | {"variables": {"token": {"env": "T", "sensitive": True}}}
     for entry in data["jobs"].values():
@@ -377,7 +377,7 @@ def _say(body: dict[str, Any], text: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ["apply_completed", "create", "2026", "done", "null", "local", "1.0"])
-def test_secret_that_is_a_word_of_ours_does_not_hinder_an_apply(service: Service, secret: str) -> None:
+def test_secret_equal_to_an_own_word_does_not_hinder_an_apply(service: Service, secret: str) -> None:
     data = manifest("a", url=service.url) | {"variables": {"token": {"env": "T", "sensitive": True}}}
     data["jobs"]["a"]["algorithm"]["environments"] = {"T": "${var.token}"}
     environ, events = {**ENVIRON, "T": secret}, list[ApplyEvent]()
@@ -387,7 +387,9 @@ def test_secret_that_is_a_word_of_ours_does_not_hinder_an_apply(service: Service
     assert events[-1].type is EventType.APPLY_COMPLETED
 
 
-def test_what_happens_is_logged_without_secrets(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_session_logs_actions_and_requests_without_secrets(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, logger="reconciler")
     entry = job(description="the token is tell-nobody-2")
     entry["algorithm"]["environments"] = {"HF_TOKEN": "${var.hf_token}"}
@@ -408,7 +410,7 @@ def test_what_happens_is_logged_without_secrets(service: Service, caplog: pytest
     )
 
 
-def test_two_sessions_in_two_threads_do_not_disturb_one_another(tmp_path: Path) -> None:
+def test_sessions_in_two_threads_do_not_disturb_one_another(tmp_path: Path) -> None:
     done: dict[str, list[str]] = {}
     together = threading.Barrier(2)
 
@@ -442,7 +444,7 @@ with stack.connect() as session:
 """
 
 
-def test_ctrl_c_ends_in_order_and_frees_the_lock(tmp_path: Path) -> None:
+def test_interrupted_wait_ends_in_order_and_frees_the_lock(tmp_path: Path) -> None:
     """A notebook's *Interrupt*: the wait ends, the lock is free, and the session can be used further."""
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, json.dumps(manifest("a")), str(tmp_path)],
@@ -464,7 +466,7 @@ def test_ctrl_c_ends_in_order_and_frees_the_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("secret", ["create", "planned", "version", "2026"])
-def test_secret_of_ordinary_letters_takes_no_event_away(tmp_path: Path, secret: str) -> None:
+def test_secret_equal_to_an_event_word_removes_no_event(tmp_path: Path, secret: str) -> None:
     told: list[ApplyEvent] = []
     data = manifest("a") | {"variables": {"token": {"sensitive": True}}}
     with Stack.from_dict(data, tmp_path, variables={"token": secret}).connect() as session:
@@ -498,7 +500,7 @@ def test_secret_of_ordinary_letters_takes_no_event_away(tmp_path: Path, secret: 
         lambda session: session.jobs.list(created_after=5),
     ],
 )
-def test_argument_that_cannot_be_meant_is_wrong_usage(service: Service, call: Callable[..., object]) -> None:
+def test_invalid_argument_is_wrong_usage(service: Service, call: Callable[..., object]) -> None:
     with service.stack("a").connect(environ=ENVIRON) as session:
         with pytest.raises(WrongUsage):
             call(session)

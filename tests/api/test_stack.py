@@ -35,7 +35,7 @@ def write(root: Path, text: str, name: str = "jobs.yaml") -> Path:
     return root
 
 
-def test_manifest_invalid_holds_every_problem(tmp_path: Path) -> None:
+def test_invalid_manifest_error_has_every_problem(tmp_path: Path) -> None:
     data = manifest("a", "b")
     data["jobs"]["a"]["spec"]["resource"]["node_cout"] = 2
     data["jobs"]["b"]["lifecycle"] = {"on_change": "replce"}
@@ -107,7 +107,7 @@ def test_data_that_is_no_manifest_is_invalid(data: Any, tmp_path: Path) -> None:
     assert caught.value.diagnostics
 
 
-def test_data_that_holds_itself_is_invalid(tmp_path: Path) -> None:
+def test_self_referential_data_is_invalid(tmp_path: Path) -> None:
     data = manifest("a")
     data["jobs"]["a"]["raw"] = data
     with pytest.raises(ManifestInvalid):
@@ -134,7 +134,7 @@ def planned(root: Path, **options: Any) -> reconciler.Plan:
 
 
 @pytest.mark.parametrize("wrong", WRONG_USAGES.values(), ids=WRONG_USAGES)
-def test_what_does_not_exist_is_wrong_usage(wrong: Wrong, tmp_path: Path) -> None:
+def test_missing_path_target_key_guard_or_format_is_wrong_usage(wrong: Wrong, tmp_path: Path) -> None:
     with pytest.raises(WrongUsage) as caught:
         wrong(tmp_path)
     assert caught.value.exit_code == ExitCode.WRONG_USAGE
@@ -142,7 +142,7 @@ def test_what_does_not_exist_is_wrong_usage(wrong: Wrong, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("environ", [{}, {"MODELARTS_AUTH_TOKEN": "wrong"}], ids=["none", "wrong"])
-def test_credentials_that_are_missing_or_wrong_are_unauthorized(
+def test_missing_or_wrong_credentials_are_unauthorized(
     service: Service, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(service.root, json.dumps(manifest("a", url=service.url)))
@@ -154,7 +154,7 @@ def test_credentials_that_are_missing_or_wrong_are_unauthorized(
 
 
 @pytest.mark.usefixtures("_nobody_sleeps")
-def test_service_that_cannot_be_reached_leaves_the_plan_incomplete(
+def test_unreachable_service_leaves_the_plan_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, json.dumps(manifest("a", url="http://127.0.0.1:9")))
@@ -168,7 +168,7 @@ def test_service_that_cannot_be_reached_leaves_the_plan_incomplete(
     assert caught.value.exit_code == ExitCode.UNKNOWN
 
 
-def test_apply_without_a_record_store_is_refused_unless_told(service: Service) -> None:
+def test_apply_with_an_unavailable_record_store_is_refused_unless_allowed(service: Service) -> None:
     records = f"sqlite:///{service.root}/none/records.sqlite3"
     (service.root / "none").write_text("no directory", encoding="utf-8")
     with service.stack("a").connect(environ=ENVIRON, records=records) as session:
@@ -205,7 +205,7 @@ def test_every_error_is_a_reconciler_error() -> None:
 
 
 @pytest.mark.parametrize("path", [None, 5, b"jobs", ["jobs"]], ids=repr)
-def test_path_of_another_type_is_wrong_usage(path: Any) -> None:
+def test_path_of_invalid_type_is_wrong_usage(path: Any) -> None:
     with pytest.raises(WrongUsage, match="invalid path"):
         load(path)
 
@@ -215,7 +215,7 @@ def description_of(stack: Stack) -> str:
     return stack._loaded.stack.jobs["a"].description
 
 
-def test_one_file_of_values_needs_no_list(tmp_path: Path) -> None:
+def test_single_variable_file_needs_no_list(tmp_path: Path) -> None:
     entry = job() | {"description": "${var.text}"}
     write(tmp_path, json.dumps(manifest() | {"variables": {"text": {}}, "jobs": {"a": entry}}))
     values = write(tmp_path, "text: nightly", "values.yaml") / "values.yaml"
@@ -241,7 +241,7 @@ class _Colour(str, Enum):  # noqa: UP042 - str() of a member is not its value
     ],
     ids=repr,
 )
-def test_variable_of_plain_type_is_its_text(tmp_path: Path, value: object, text: str) -> None:
+def test_variable_of_a_plain_type_is_converted_to_text(tmp_path: Path, value: object, text: str) -> None:
     data = manifest() | {"variables": {"v": {}}, "jobs": {"a": job(description="v: ${var.v}")}}
     stack = Stack.from_dict(data, tmp_path, variables={"v": value})
     assert description_of(stack) == f"v: {text}"
@@ -250,7 +250,7 @@ def test_variable_of_plain_type_is_its_text(tmp_path: Path, value: object, text:
 @pytest.mark.parametrize(
     "variables", [["v=1"], {1: "a"}, {"v": None}, {"v": [1]}, {"v": {}}, {"v": object}], ids=repr
 )
-def test_variable_that_no_text_stands_for_is_wrong_usage(tmp_path: Path, variables: Any) -> None:
+def test_variable_of_another_type_is_wrong_usage(tmp_path: Path, variables: Any) -> None:
     with pytest.raises(WrongUsage, match="invalid variables"):
         Stack.from_dict(manifest("a") | {"variables": {"v": {"default": "x"}}}, tmp_path, variables=variables)
 
@@ -260,8 +260,6 @@ def test_variable_that_no_text_stands_for_is_wrong_usage(tmp_path: Path, variabl
     [{"parallelism": 0}, {"parallelism": "8"}, {"target": 5}, {"records": Path("x")}, {"environ": ["A=1"]}],
     ids=repr,
 )
-def test_connecting_in_a_way_that_cannot_be_meant_is_wrong_usage(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_invalid_connect_option_is_wrong_usage(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(WrongUsage):
         Stack.from_dict(manifest("a"), tmp_path).connect(**options)
