@@ -39,7 +39,7 @@ from reconciler.core.planning.plan import (
 )
 from reconciler.core.planning.planner import Snapshot, unread
 from reconciler.core.ports import NotFound, Rejected, ServiceError, Unauthorized
-from reconciler.core.record import NO_HISTORY, RecordsUnavailable, Scope
+from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable, Scope
 from reconciler.reconcile import Context
 from reconciler.version import __version__
 
@@ -54,12 +54,12 @@ class AdoptionPlan(NamedTuple):
 class MovePlan(NamedTuple):
     """A plan that renames a stack.
 
-    `forgotten` are the ids of jobs that only the history of the old stack knows, which is taken over.
+    `forgotten` are the revisions that only the history of the old stack knows; they are taken over.
     """
 
     plan: Plan
     old: Scope
-    forgotten: tuple[str, ...] = ()
+    forgotten: tuple[PastRevision, ...] = ()
 
 
 def adopt_plan(context: Context, key: str, job_id: str, *, takes_as_is: bool = False) -> AdoptionPlan:
@@ -147,8 +147,8 @@ def move_plan(context: Context, old: str) -> MovePlan:
     actions: list[PlannedAction] = []
     for key in sorted({*ownership.concerned_keys} & names):
         actions += renamed.moved(snapshot.view(key), stack.find(key), key)
-    forgotten = renamed.aged_out(names, (job.id for job in seen.jobs)) if ownership.proves_absence else ()
-    warnings = list(renamed.left_behind(names))
+    forgotten = renamed.aged_out(names, seen.jobs, snapshot.memory) if ownership.proves_absence else ()
+    warnings = [*renamed.left_behind(names), *renamed.taken_over(forgotten)]
     if not actions and not forgotten:
         _check_spelling(old, stack.name, seen)
         warnings.append(
@@ -164,7 +164,8 @@ def take_over_history(context: Context, move: MovePlan) -> None:
         RecordsUnavailable: it cannot be written down.
     """
     if context.recording is not None and move.forgotten:
-        count_ = context.recording.writing().take_over(context.scope, move.old, move.forgotten)
+        jobs = {past.job for past in move.forgotten}
+        count_ = context.recording.writing().take_over(context.scope, move.old, jobs)
         context.tell(f"took over {count_} revisions of the history of stack {move.old.stack}")
 
 

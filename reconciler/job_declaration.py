@@ -41,13 +41,11 @@ class JobDeclaration:
     tree: Mapping[str, Any]
 
     def write(self) -> None:
-        """Write the file, if the job is about to be adopted.
+        """Write the file.
 
         Raises:
             Refused: somebody has edited it meanwhile.
         """
-        if not self.adoption.plan.applyable:
-            return
         if read_manifest_file(self.document.path) != self.document.data:
             why = f"{self.document.file} was edited in the meantime; nothing was changed"
             raise Refused(Diagnostic("the manifest has changed", why, "run it again"))

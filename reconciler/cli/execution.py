@@ -35,7 +35,7 @@ from reconciler.version import __version__
 class ApplyRequest(NamedTuple):
     """What the person who carries a plan out asked for. `goal` is what to wait for in the end.
 
-    `on_confirmed` is called when nothing stands between the plan and its first call any more.
+    `on_confirmed` is what else is done, when nothing stands between the plan and its first call any more.
     `digest` is that of the saved plan, if it is one.
     """
 
@@ -46,7 +46,7 @@ class ApplyRequest(NamedTuple):
     yes: bool
     timeout_s: float
     goal: Goal | None = None
-    on_confirmed: Callable[[], None] = lambda: None
+    on_confirmed: Callable[[], None] | None = None
     digest: str = ""
 
     @property
@@ -125,10 +125,11 @@ def carry_out(
         interrupt.last_words = lambda: stream.complete(message=in_flight_words(stream.in_flight.names))
         try:
             show_plan(plan, specs, digest=asked.digest)
-            if plan.applyable and not asked.yes:
+            if (plan.applyable or asked.on_confirmed) and not asked.yes:
                 _check_it_was_shown()
                 confirm(asked.question)
-            asked.on_confirmed()
+            if asked.on_confirmed:
+                asked.on_confirmed()
             listener.begin()
             result = _execute(context, plan, asked, stream, hold, allowances)
         except ReconcilerError as error:

@@ -538,6 +538,28 @@ def test_finished_work_that_only_the_history_knows_stays_finished(
     check_nothing_changes(reconciler, keep=2)
 
 
+def test_history_of_the_old_stack_is_taken_over_only_when_confirmed(
+    reconciler: Reconciler, service: Service
+) -> None:
+    text = manifest("a", url=service.url)
+    write(text)
+    assert reconciler("apply", "--yes").code == 0
+    [job] = service.store.jobs()
+    service.store.set_phase(job.id, "Completed")
+    assert reconciler("plan").code == 0
+    service.store.delete("p1", job.id)
+    service.clock.advance(minutes=10)
+    write(renamed(text))
+    said = reconciler("adopt", "--from-stack", "test")
+    assert (said.code, "not confirmed" in said.err) == (3, True)
+    assert "taken over from the history of stack test, for their records have aged out: a r1" in said.out
+    assert "1 to create" in reconciler("plan").out
+    assert reconciler("adopt", "--from-stack", "test", "--yes").code == 0
+    check_nothing_changes(reconciler)
+    said = reconciler("adopt", "--from-stack", "test")
+    assert (said.code, "nothing to do" in said.out) == (0, True)
+
+
 def test_name_of_no_stack_is_a_typo(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     assert reconciler("apply", "--yes").code == 0

@@ -419,4 +419,6 @@ def test_aged_out_revisions_move_with_the_renamed_stack() -> None:
     gone = PastRevision("a", 1, "a", "gone", A.digest, "Completed")
     memory = HistorySnapshot({"a": (gone, replace(gone, number=2, job="there")), "b": (gone,)})
     renamed = RenamedStack("old", sort_by_key(Observation(), "old", frozenset()), memory, CONTEXT)
-    assert renamed.aged_out(["a"], ["there"]) == ("gone",)
+    there = seen(A, job_id="there")
+    assert renamed.aged_out(["a"], [there], HistorySnapshot()) == (gone,)
+    assert renamed.aged_out(["a"], [there], HistorySnapshot({"a": (gone,)})) == ()

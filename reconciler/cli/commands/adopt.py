@@ -217,9 +217,11 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
             declared = declare_job(
                 context, key, job_id, files, document, load, lambda text: console.redact(text) != text
             )
-        _show_entry(declared, asked)
-        asked = asked._replace(on_confirmed=declared.write)
-        return carry_out(declared.context, declared.adoption.plan, asked, hold)
+        plan = declared.adoption.plan
+        if plan.applyable:
+            _show_entry(declared, asked)
+            asked = asked._replace(on_confirmed=declared.write)
+        return carry_out(declared.context, plan, asked, hold)
 
 
 def _show_entry(declared: JobDeclaration, asked: ApplyRequest) -> None:
@@ -245,7 +247,8 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
             check_old_name(context, old)
             hold = cleanup.enter_context(hold_lock(context, interrupt, old_scope(context, old)))
             move = move_plan(context, old)
-        asked = asked._replace(on_confirmed=lambda: take_over_history(context, move))
+        if move.forgotten:
+            asked = asked._replace(on_confirmed=lambda: take_over_history(context, move))
         return carry_out(context, move.plan, asked, hold)
 
 

@@ -37,7 +37,7 @@ from reconciler.core.planning.plan import (
     PlanWarning,
     Reason,
 )
-from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
 
 
 class Adoption(NamedTuple):
@@ -385,15 +385,29 @@ class RenamedStack:
         why = f"not declared here, so still owned by stack {self.old}: {', '.join(left)}"
         return (PlanWarning(what="left with the old stack", why=why),)
 
-    def aged_out(self, declared: Iterable[str], seen: Iterable[str]) -> tuple[str, ...]:
-        """The ids of the jobs that only the history of the old stack knows, of declared keys."""
-        there = set(seen)
+    def aged_out(
+        self, declared: Iterable[str], seen: Iterable[ObservedJob], ours: HistorySnapshot
+    ) -> tuple[PastRevision, ...]:
+        """The revisions of declared keys that only the history of the old stack knows.
+
+        `ours` is the history of the stack under its new name.
+        """
+        there = {job.id for job in seen}
+        known = {(past.key, past.number) for revisions in ours.by_key.values() for past in revisions}
         return tuple(
-            past.job
+            past
             for key in sorted(declared)
             for past in self.memory.by_key.get(key, ())
-            if past.job not in there and past.released_at_s is None
+            if past.job not in there and past.released_at_s is None and (past.key, past.number) not in known
         )
+
+    def taken_over(self, aged_out: Sequence[PastRevision]) -> tuple[PlanWarning, ...]:
+        """Say what is taken over although no job shows it."""
+        if not aged_out:
+            return ()
+        named = ", ".join(f"{past.key} r{past.number}" for past in aged_out)
+        why = f"taken over from the history of stack {self.old}, for their records have aged out: {named}"
+        return (PlanWarning(what="no longer on the service", why=why),)
 
 
 def _clash(ours: Sequence[Revision], theirs: Sequence[Revision], old: str) -> str | None:
