@@ -149,7 +149,7 @@ def move_plan(context: Context, old: str) -> MovePlan:
         actions += renamed.moved(snapshot.view(key), stack.find(key), key)
     forgotten = renamed.aged_out(names, seen.jobs, snapshot.memory) if ownership.proves_absence else ()
     warnings = [*renamed.left_behind(names), *renamed.taken_over(forgotten)]
-    if not actions and not forgotten:
+    if not actions and not forgotten and ownership.problem is None:
         _check_spelling(old, stack.name, seen)
         warnings.append(
             PlanWarning(what="nothing to do", why=f"stack {old} owns no job of a key declared here")
@@ -282,7 +282,7 @@ def _decided(
 
 def _plan_of(context: Context, snapshot: Snapshot, adoptions: Sequence[Adoption]) -> AdoptionPlan:
     warnings = [warning for one in adoptions for warning in one.warnings]
-    if not adoptions:
+    if not adoptions and snapshot.ownership.problem is None:
         why = "no unmanaged job has a name of a declared key and matches"
         warnings.append(PlanWarning(what="nothing to do", why=why))
     warnings += [

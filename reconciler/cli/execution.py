@@ -28,6 +28,7 @@ from reconciler.core.planning.plan import FORMAT_VERSION, Plan
 from reconciler.core.record import RunKind, Scope
 from reconciler.reconcile import Context
 from reconciler.recording import StackLock
+from reconciler.render.warnings import render_warnings
 from reconciler.rollout import Rollout
 from reconciler.version import __version__
 
@@ -125,6 +126,8 @@ def carry_out(
         interrupt.last_words = lambda: stream.complete(message=in_flight_words(stream.in_flight.names))
         try:
             show_plan(plan, specs, digest=asked.digest)
+            if asked.tells_events:
+                _say_warnings(plan)
             if (plan.applyable or asked.on_confirmed) and not asked.yes:
                 _check_it_was_shown()
                 confirm(asked.question)
@@ -144,6 +147,12 @@ def carry_out(
             show_result(result, plan, specs, context.target.clock.now(), digest=asked.digest)
         _show_what_became(context, result)
     return exit_code.of_result(plan, result, interrupt.exit)
+
+
+def _say_warnings(plan: Plan) -> None:
+    """Say on stderr what no event says."""
+    for line in render_warnings(plan.warnings, console.style(sys.stderr)):
+        console.say(line, "warning")
 
 
 def _show_what_became(context: Context, result: Result) -> None:

@@ -560,6 +560,21 @@ def test_history_of_the_old_stack_is_taken_over_only_when_confirmed(
     assert (said.code, "nothing to do" in said.out) == (0, True)
 
 
+@pytest.mark.parametrize("arguments", [("--all",), ("--from-stack", "old")])
+def test_list_that_cannot_be_read_is_not_called_nothing_to_do(
+    reconciler: Reconciler, service: Service, arguments: tuple[str, ...]
+) -> None:
+    write(manifest("a", url=service.url))
+    service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=500))
+    said = reconciler("adopt", *arguments, "--yes")
+    assert said.code == 8
+    assert "the list could not be read" in said.out
+    assert "nothing to do" not in said.out
+    said = reconciler("adopt", *arguments, "--yes", "--json")
+    assert said.code == 8
+    assert "warning: the list could not be read" in said.err
+
+
 def test_name_of_no_stack_is_a_typo(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
     assert reconciler("apply", "--yes").code == 0
