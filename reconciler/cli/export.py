@@ -25,6 +25,7 @@ from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Severity, Wr
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import ACTIVE, Phase
+from reconciler.core.planning.action_builder import adopt_command
 from reconciler.core.ports import ServiceError, Unauthorized
 from reconciler.core.text.sanitize import printable
 from reconciler.jobs.details import read_details
@@ -179,7 +180,7 @@ def exported(source: ExportSource, stack: str, found: JobSelection) -> tuple[Exp
     ]
     problems += [_warning("a job cannot be declared", f"{one.job.name}: {one.why}") for one in result.skipped]
     gone = [_warning("a job is gone", f"{job.name} was deleted meanwhile") for job in details.gone]
-    if notes := [*problems, *gone, *_losses(result)]:
+    if notes := [*problems, *gone, *_unmatched(result), *_losses(result)]:
         console.diagnostics(notes)
     codes = [*found.codes, ExitCode.UNKNOWN if problems else ExitCode.DONE]
     return result, first_of(codes)
@@ -192,6 +193,13 @@ def manifest_text(result: ExportedStack, head: Sequence[str]) -> str:
         why = "a name holds a value that is known to be secret, and stands there as (sensitive)"
         console.diagnostics([_warning("a secret is hidden", why, fix="edit the manifest before you use it")])
     return console.clean(text)
+
+
+def _unmatched(result: ExportedStack) -> Iterator[Diagnostic]:
+    for entry in result.unmatched:
+        why = f"apply would create {entry.key} beside {entry.job.name}, which is no name of this key"
+        fix = f"before anything is applied, {adopt_command(entry.key, entry.job.id)}"
+        yield _warning("not in conflict with its job", why, f"jobs.{entry.key}", fix)
 
 
 def _losses(result: ExportedStack) -> Iterator[Diagnostic]:

@@ -14,6 +14,7 @@ from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.observed.identity import MAX_KEY, parse_remote_name
 from reconciler.core.observed.job import ObservedJob
+from reconciler.core.planning.action_builder import adopt_command
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import save
 from reconciler.core.text.secret_variables import IsSecret, SecretVariables, stands_out
@@ -55,6 +56,11 @@ class ExportedStack:
         """The fields that the service does not report of one job at least."""
         return tuple(dict.fromkeys(path for entry in self.entries for path in entry.unreported))
 
+    @property
+    def unmatched(self) -> tuple[ManifestEntry, ...]:
+        """The entries whose job has no name of their key: no conflict holds these keys back."""
+        return tuple(entry for entry in self.entries if parse_remote_name(entry.job.name).key != entry.key)
+
     def text(self, head: Sequence[str]) -> str:
         """The manifest, in the layout of `fmt`. `head` are the lines of the comment at its beginning."""
         written = self._written()
@@ -89,6 +95,9 @@ class ExportedStack:
             job = entry.job
             named = "" if job.name == entry.key else f", named {printable(job.name)}"
             yield f"{_STEP}# job {printable(job.id)}{named}"
+            if entry in self.unmatched:
+                command = printable(adopt_command(entry.key, job.id))
+                yield f"{_STEP}# that is no name of this key, so apply would create it; first: {command}"
             for line in yaml_lines({entry.key: rest[entry.key]}, MANIFEST.member("jobs")):
                 yield _STEP + line if line else ""
 

@@ -81,9 +81,10 @@ def workflow_for(target: str) -> str:
 def head_of_export(target: str) -> tuple[str, ...]:
     """The comment at the beginning of a manifest that declares jobs which exist already."""
     return (
-        f"The training jobs that exist on target {target}. Check this file with `reconciler validate`, see",
-        "what would be done with `reconciler plan`, and do it with `reconciler apply`. No job is touched",
-        "before it belongs to this stack: until it is adopted, its key is in conflict with it.",
+        f"The training jobs that exist on target {target}. Check this file with `reconciler validate`, and",
+        "make them jobs of this stack with `reconciler adopt --all`: nothing restarts. Until then a key",
+        "is in conflict with the job of its name, and nothing is done to it. From then on `reconciler plan`",
+        "shows what an edit of this file would do, and `reconciler apply` does it.",
         "`reconciler explain fields` says what else can stand here, and what a change of it means.",
     )
 

@@ -84,6 +84,28 @@ def test_exported_jobs_are_valid_formatted_and_in_conflict_until_adopted(
     }
 
 
+def test_job_whose_name_is_no_name_of_its_key_is_to_be_adopted_by_id(
+    reconciler: Reconciler, export: Export, make: Make
+) -> None:
+    """No conflict would hold its key back: the work would be started twice."""
+    commands = {
+        key: f"reconciler adopt {key} {make(name)}"
+        for key, name in {"x": "x-r2", "x_2": "x", "w_R2": "w-R2", "y" * 58: "y" * 61}.items()
+    }
+    said = export("--all", "--out", "jobs.yaml")
+    assert said.code == 0
+    written = Path("jobs.yaml").read_text(encoding="utf-8")
+    by_name = commands.pop("x")
+    assert by_name not in said.err + written
+    for key, command in commands.items():
+        assert f"fix: before anything is applied, {command}" in said.err
+        assert f"apply would create it; first: {command}\n" in written, key
+        assert reconciler(*command.split()[1:], "--yes").code == 0
+    assert reconciler("adopt", "--all", "--yes").code == 0
+    plan = reconciler("plan", "--json").document
+    assert (plan["summary"]["keep"], plan["applyable"]) == (4, False)
+
+
 def test_target_of_the_stack_in_the_directory_is_exported(
     reconciler: Reconciler, service: Service, make: Make
 ) -> None:
