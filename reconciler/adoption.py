@@ -19,6 +19,7 @@ from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed.identity import stack_problem
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import OwnershipState, sort_by_key
+from reconciler.core.planning.action_builder import adopt_command
 from reconciler.core.planning.adoption import (
     Adoption,
     Candidate,
@@ -72,7 +73,7 @@ def adopt_plan(context: Context, key: str, job_id: str, *, takes_as_is: bool = F
     """
     desired = _declared(context, key)
     seen, snapshot = reconcile.survey(context)
-    job = read_job(context, job_id, seen)
+    job = read_job(context, key, job_id, seen)
     return _plan_of(context, snapshot, [adopt(_candidate(context, snapshot, desired, job, takes_as_is))])
 
 
@@ -211,8 +212,8 @@ def _declared(context: Context, key: str) -> DesiredJob:
     return desired
 
 
-def read_job(context: Context, job_id: str, seen: Observation) -> ObservedJob:
-    """The details of a job that a person named; `seen` is the workspace.
+def read_job(context: Context, key: str, job_id: str, seen: Observation) -> ObservedJob:
+    """The details of a job that a person named for a key; `seen` is the workspace.
 
     Raises:
         WrongUsage: it is the name of a job, and no id.
@@ -224,7 +225,8 @@ def read_job(context: Context, job_id: str, seen: Observation) -> ObservedJob:
         named = next((job for job in seen.jobs if job.name == job_id), None)
         if named is not None:
             why = f"{job_id} is the name of a job, whose id is {named.id}"
-            raise WrongUsage(Diagnostic("not the id of a job", why, "give the id")) from None
+            fix = adopt_command(key, named.id)
+            raise WrongUsage(Diagnostic("not the id of a job", why, fix)) from None
         if any(job.id == job_id for job in seen.jobs):
             raise
         workspace = context.target.identity.workspace_id

@@ -94,7 +94,7 @@ def declare_job(
     if problem := key_problem(key):
         raise WrongUsage(Diagnostic("not a key", f'"{key}": {problem}'))
     seen, _ = reconcile.survey(context)
-    job = read_job(context, job_id, seen)
+    job = read_job(context, key, job_id, seen)
     variables = SecretVariables(_declared_variables(files.documents))
     try:
         entry = manifest_entry(job, stack=stack.name, key=key, variables=variables, is_secret=is_secret)

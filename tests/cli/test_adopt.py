@@ -237,7 +237,7 @@ def test_job_that_is_ours_already_is_nothing_to_do(reconciler: Reconciler, servi
         (("adopt",), 64, "a key and the id of a job are needed"),
         (("adopt", "a"), 64, "a key and the id of a job are needed"),
         (("adopt", "aa", "ID"), 64, 'did you mean "a"?'),
-        (("adopt", "a", "NAME"), 64, "is the name of a job, whose id is ID"),
+        (("adopt", "a", "NAME"), 64, "fix: reconciler adopt a ID"),
         (("adopt", "a", "0b5e7a1e-0000-0000-0000-000000000000"), 1, "no such job"),
         (("adopt", "--all", "--from-stack", "x"), 64, "two ways to choose jobs"),
         (("adopt", "--match", "*", "a", "ID"), 64, "--match chooses among the jobs of --all"),
@@ -499,7 +499,9 @@ def test_renamed_stack_takes_its_jobs_along_and_nothing_restarts(
     assert reconciler("plan").code == 0
     before = descriptions(service)
     write(renamed(text))
-    assert "2 in conflict" in reconciler("plan").out
+    said = reconciler("plan")
+    assert "2 in conflict" in said.out
+    assert "(reconciler adopt --from-stack test)" in said.out
     service.app.requests.clear()
     said = reconciler("adopt", "--from-stack", "test", "--yes")
     assert said.code == 0, said.err

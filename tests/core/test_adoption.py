@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from reconciler.core.observed.identity import parse_description
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.action_builder import PlanContext, adopt_command, release_command
 from reconciler.core.planning.adoption import (
     Adoption,
     Candidate,
@@ -422,3 +423,17 @@ def test_aged_out_revisions_move_with_the_renamed_stack() -> None:
     there = seen(A, job_id="there")
     assert renamed.aged_out(["a"], [there], HistorySnapshot()) == (gone,)
     assert renamed.aged_out(["a"], [there], HistorySnapshot({"a": (gone,)})) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (adopt_command("a", "id"), ["adopt", "a", "id"]),
+        (adopt_command("-a", "id"), ["adopt", "--", "-a", "id"]),
+        (release_command("-a"), ["release", "--", "-a"]),
+    ],
+)
+def test_key_that_begins_with_a_hyphen_is_no_option_of_the_command_that_is_shown(
+    command: str, words: list[str]
+) -> None:
+    assert shlex.split(command) == ["reconciler", *words]

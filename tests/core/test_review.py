@@ -249,6 +249,7 @@ def test_changed_stack_name_is_a_warning() -> None:
     after = side(stack=replace(a_stack(a_job()), name="other"))
     [warning] = make_review(side(a_job()), after, target=None, version="1").warnings
     assert warning.what == "another stack"
+    assert (warning.fix or "").endswith(f"reconciler adopt --from-stack {a_stack().name}")
 
 
 def test_manifest_that_loses_all_jobs_is_a_warning() -> None:

@@ -112,6 +112,8 @@ class Draft:
         job, marker = conflicting_job.job, conflicting_job.job.marker
         if conflicting_job.standing is OwnershipState.FOREIGN and marker is not None:
             way_out = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
+            if marker.key == self.view.key:
+                way_out += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
         else:
             way_out = f"adopt it ({adopt_command(self.view.key, job.id)})"
         detail = f"{job.name} is taken by job {job.id} ({conflicting_job.why}); {way_out}, or rename the key"
@@ -266,12 +268,22 @@ class Draft:
 
 def adopt_command(key: str, job_id: str) -> str:
     """What makes a job a revision of a key, to be pasted into a shell."""
-    return f"reconciler adopt {key} {quote(job_id)}"
+    return f"reconciler adopt {_argument(key)} {quote(job_id)}"
+
+
+def rename_command(old: str) -> str:
+    """What makes the jobs of a stack those of its new name, to be pasted into a shell."""
+    return f"reconciler adopt --from-stack {old}"
 
 
 def release_command(key: str) -> str:
     """What takes the markers of a key off its jobs, to be pasted into a shell."""
-    return f"reconciler release {key}"
+    return f"reconciler release {_argument(key)}"
+
+
+def _argument(key: str) -> str:
+    """A key as an argument: one that begins with a hyphen is no option."""
+    return f"-- {key}" if key.startswith("-") else key
 
 
 def before_of(revision: Revision | None) -> Before | None:

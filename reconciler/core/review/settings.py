@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from reconciler.core.declared.stack import Limits, Target
+from reconciler.core.planning.action_builder import rename_command
 from reconciler.core.planning.plan import Change, PlanWarning
 from reconciler.core.review.side import Side
 from reconciler.core.text.duration import format_duration
@@ -61,6 +62,7 @@ def settings_warnings(base: Side, head: Side, target: str | None) -> Iterator[Pl
             what="another stack",
             why=f"the jobs of stack {base.stack.name} stay its own, and go on; stack {head.stack.name} has "
             "none yet, and their names are taken",
+            fix=f"if it is the same stack, first run: {rename_command(base.stack.name)}",
         )
     was, now = (side.targets.get(target or side.default_target or "") for side in (base, head))
     if was is not None and now is not None and _identity(was) != _identity(now):
