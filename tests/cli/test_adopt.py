@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from ruamel.yaml import YAML
 
 from reconciler.core.observed.identity import parse_description
 from reconciler.emulator import Effect, Fault, Job
+from reconciler.emulator.operations.validation import KINDS as JOB_KINDS
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 
 SHOW, UPDATE, CREATE = "ShowTrainingJobDetails", "ChangeTrainingJobDescription", "CreateTrainingJob"
@@ -673,16 +675,64 @@ def test_every_kind_of_job_is_declared_adopted_and_kept(
     check_nothing_changes(reconciler, keep=2)
 
 
-def test_jobs_that_were_exported_are_adopted_and_kept(reconciler: Reconciler, service: Service) -> None:
-    write(manifest(url=service.url))
-    for kind, body in KINDS.items():
-        name = "".join(char if char.isalnum() else "-" for char in kind)
-        metadata = {"name": name, "workspace_id": "0", "description": f"{kind} by hand"}
-        service.store.create("p1", {"kind": "job", **copy.deepcopy(body), "metadata": metadata})
+_TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
+#: The bodies above, one of each further kind that the emulator takes, and one with a secret.
+EXPORTED: dict[str, dict[str, Any]] = {
+    **KINDS,
+    **{
+        kind: {"kind": kind, "algorithm": {**_CODE, "engine": _ENGINE}, "spec": _RESOURCE}
+        for kind in sorted(JOB_KINDS - {"job", "hetero_job"})
+    },
+    "federated_pool_job": {
+        "kind": "federated_pool_job",
+        "algorithm": {**_CODE, "engine": _ENGINE},
+        "spec": {"resource": {"pool_group_id": "group", "flavor_id": "modelarts.vm.cpu.2u"}},
+    },
+    "visualization_job": {
+        "kind": "visualization_job",
+        "algorithm": {"summary": {"log_type": "tensorboard", "data_sources": [{"job": {"job_id": "j"}}]}},
+        "spec": _RESOURCE,
+    },
+    "auto search": {"algorithm": {"autosearch_config_path": "obs://b/search.yaml"}, "spec": _RESOURCE},
+    "secret": {
+        "algorithm": {**_CODE, "engine": _ENGINE, "environments": {"HF_TOKEN": _TOKEN}},
+        "spec": _RESOURCE,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("export", "--all", "--out", "jobs.yaml"), ("init", "--from-service")],
+    ids=lambda way: way[0],
+)
+def test_exported_jobs_are_in_conflict_then_adopted_and_kept(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    for kind, body in EXPORTED.items():
+        for form in "ab":  # answers have two forms, by the last digit of the id
+            name = f"{re.sub(r'[^A-Za-z0-9]+', '-', kind)}-{form}"
+            metadata = {"name": name, "workspace_id": "0", "description": f"{kind} by hand"}
+            service.store.create("p1", {"kind": "job", **copy.deepcopy(body), "metadata": metadata})
     running(service)
-    said = reconciler("export", "--all", "--stack", "exported")
+    said = reconciler(*arguments, "--endpoint", service.url, "--project-id", "p1")
     assert said.code == 0, said.err
-    write(said.out, "exported/jobs.yaml")
-    said = reconciler("adopt", "--all", "exported", "--yes")
+    written = Path("jobs.yaml").read_text(encoding="utf-8")
+    assert _TOKEN not in written
+    [variable] = YAML(typ="safe").load(written)["variables"].values()
+    monkeypatch.setenv(variable["env"], _TOKEN)
+    assert reconciler("validate").code == 0
+
+    jobs = {job.body["metadata"]["name"]: job.id for job in service.store.jobs()}
+    plan = reconciler("plan", "--json").document
+    assert {action["key"]: action["reason"] for action in plan["actions"]} == dict.fromkeys(
+        jobs, "name_taken"
+    )
+    for action in plan["actions"]:
+        assert f"(reconciler adopt {action['key']} {jobs[action['key']]})" in action["detail"]
+
+    service.app.requests.clear()
+    said = reconciler("adopt", "--all", "--yes")
     assert said.code == 0, said.out + said.err
-    assert reconciler("plan", "exported", "--detailed-exitcode").code == 0
+    assert changing(service) == [UPDATE] * len(jobs)
+    check_nothing_changes(reconciler, keep=len(jobs))
