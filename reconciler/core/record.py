@@ -243,6 +243,12 @@ class PastRevision:
     stopped: bool = False
     released_at_s: float | None = None
 
+    def says_more_than(self, other: PastRevision | None) -> bool:
+        """Whether this is worth keeping in the place of another record: a later look at the same job."""
+        if other is None:
+            return True
+        return other.job == self.job and (other.seen_at_s or 0.0) < (self.seen_at_s or 0.0)
+
     @property
     def phase(self) -> Phase | None:
         """The phase in which it was seen last."""

@@ -87,19 +87,20 @@ class History:
             connection.execute(_upsert(self._database), rows)
 
     def copy(self, from_id: int, to_id: int, jobs: Collection[str]) -> int:
-        """Copy the rows of these jobs to another scope, where it has none in their places."""
-        look = select(REVISIONS).where(REVISIONS.c.scope_id == from_id)
-        there = select(REVISIONS.c.key, REVISIONS.c.number).where(REVISIONS.c.scope_id == to_id)
+        """Copy the rows of these jobs to another scope, where it has none in their places.
+
+        An older look at the same job gives way, too; another job does not.
+        """
+        look, there = (select(REVISIONS).where(REVISIONS.c.scope_id == one) for one in (from_id, to_id))
         with self._database.writing() as connection:
-            taken = {tuple(row) for row in connection.execute(there)}
+            taken = {(row.key, row.number): read_revision(row) for row in connection.execute(there)}
             rows = [
                 {**row._mapping, "scope_id": to_id}
                 for row in connection.execute(look)
-                if row.job in jobs and (row.key, row.number) not in taken
+                if row.job in jobs and read_revision(row).says_more_than(taken.get((row.key, row.number)))
             ]
             if rows:
-                insertion = self._database.dialect.insert_missing(REVISIONS)
-                connection.execute(insertion, sorted(rows, key=write_order))
+                connection.execute(_upsert(self._database), sorted(rows, key=write_order))
         return len(rows)
 
     def prune(self, connection: Connection, scope_id: int, before_s: float) -> None:

@@ -564,6 +564,28 @@ def test_history_of_the_old_stack_is_taken_over_only_when_confirmed(
     assert (said.code, "nothing to do" in said.out) == (0, True)
 
 
+def test_work_that_finished_between_two_renames_of_a_stack_stays_finished(
+    reconciler: Reconciler, service: Service
+) -> None:
+    """The history of the first name saw it running only."""
+    text = manifest("a", url=service.url)
+    write(text)
+    assert reconciler("apply", "--yes").code == 0
+    running(service)
+    assert reconciler("plan").code == 0
+    write(renamed(text))
+    assert reconciler("adopt", "--from-stack", "test", "--yes").code == 0
+    [job] = service.store.jobs()
+    service.store.set_phase(job.id, "Completed")
+    assert reconciler("plan").code == 0
+    service.store.delete("p1", job.id)
+    service.clock.advance(minutes=10)
+    write(text)
+    assert reconciler("adopt", "--from-stack", "vision", "--yes").code == 0
+    assert "completed on" in reconciler("plan", "--show-keep").out
+    assert "nothing to do" in reconciler("adopt", "--from-stack", "vision").out
+
+
 @pytest.mark.parametrize("arguments", [("--all",), ("--from-stack", "old")])
 def test_list_that_cannot_be_read_is_not_called_nothing_to_do(
     reconciler: Reconciler, service: Service, arguments: tuple[str, ...]

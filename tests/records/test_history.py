@@ -482,3 +482,16 @@ def test_history_of_given_jobs_is_copied_to_another_scope_once(place: Place) -> 
     assert records.take_over(OTHER_STACK, SCOPE, [one.job.id]) == 0
     assert records.memory(OTHER_STACK).by_key == {"a": records.memory(SCOPE).by_key["a"]}
     assert records.take_over(SCOPE, ELSEWHERE, [one.job.id]) == 0
+
+
+@pytest.mark.parametrize(("at_s", "phase"), [(NOW + 1, "Completed"), (NOW - 1, "Running")])
+def test_history_that_is_taken_over_replaces_an_older_look_at_the_same_job(
+    place: Place, at_s: float, phase: str
+) -> None:
+    records = place.open()
+    job = owned(phase=Phase.RUNNING)
+    records.remember(SCOPE, [job], NOW)
+    records.remember(OTHER_STACK, [owned(phase=Phase.COMPLETED)], at_s)
+    is_later = at_s > NOW
+    assert records.take_over(SCOPE, OTHER_STACK, [job.job.id]) == is_later
+    assert [past.phase_text for past in records.revisions(SCOPE, "a")] == [phase]

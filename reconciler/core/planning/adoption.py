@@ -393,12 +393,14 @@ class RenamedStack:
         `ours` is the history of the stack under its new name.
         """
         there = {job.id for job in seen}
-        known = {(past.key, past.number) for revisions in ours.by_key.values() for past in revisions}
+        known = {(past.key, past.number): past for revisions in ours.by_key.values() for past in revisions}
         return tuple(
             past
             for key in sorted(declared)
             for past in self.memory.by_key.get(key, ())
-            if past.job not in there and past.released_at_s is None and (past.key, past.number) not in known
+            if past.job not in there
+            and past.released_at_s is None
+            and past.says_more_than(known.get((past.key, past.number)))
         )
 
     def taken_over(self, aged_out: Sequence[PastRevision]) -> tuple[PlanWarning, ...]:
