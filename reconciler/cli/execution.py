@@ -128,11 +128,7 @@ def carry_out(
             show_plan(plan, specs, digest=asked.digest)
             if asked.tells_events:
                 _say_warnings(plan)
-            if (plan.applyable or asked.on_confirmed) and not asked.yes:
-                _check_it_was_shown()
-                confirm(asked.question)
-            if asked.on_confirmed:
-                asked.on_confirmed()
+            _confirm(plan, asked)
             listener.begin()
             result = _execute(context, plan, asked, stream, hold, allowances)
         except ReconcilerError as error:
@@ -198,6 +194,19 @@ def _execute(
             hold.lock,
         )
         return rollout.run(plan)
+
+
+def _confirm(plan: Plan, asked: ApplyRequest) -> None:
+    """Ask where something would be done, and do what precedes the first call.
+
+    Raises:
+        Refused: it is not confirmed.
+    """
+    if (plan.applyable or asked.on_confirmed) and not asked.yes:
+        _check_it_was_shown()
+        confirm(asked.question)
+    if asked.on_confirmed:
+        asked.on_confirmed()
 
 
 def _check_it_was_shown() -> None:
