@@ -116,7 +116,7 @@ class JobReader:
 
     def _check_part(self, tree: dict[str, Any], origin: Origin) -> None:
         """Say what is wrong with a part of an entry; what it lacks, a job may have."""
-        part = MergedJob(_without_key(tree), origin, self.expander.for_job(_ANY_KEY))
+        part = MergedJob(_without_removed(_without_key(tree)), origin, self.expander.for_job(_ANY_KEY))
         part = self._outputs.resolve(part, None)
         self.links.needs += part.references
         tree = part.tree

@@ -287,3 +287,17 @@ def test_null_of_a_template_removes_for_every_job_that_extends_it(place: Place) 
     entries = "a: {extends: [big, calm]}\nb: {extends: [big, calm]}\nc: {extends: big}"
     jobs = jobs_of(place, templates, entries)
     assert [resource(jobs[key])["node_count"] for key in "abc"] == [1, 1, 4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "defaults: {lifecycle: {on_failure: null}, spec: null}\n",
+        "targets: {local: {kind: local, defaults: {lifecycle: {on_failure: null}}}}\n",
+        "templates: {t: {lifecycle: {on_failure: null}, algorithm: {parameters: {lr: null}}}}\n",
+    ],
+)
+def test_null_removes_where_no_job_is_there_to_be_read_with_it(place: Place, text: str) -> None:
+    targets = "" if text.startswith("targets") else "targets: {local: {kind: local}}\n"
+    place.write(f"stack: s\n{targets}{text}")
+    assert place.load().stack.jobs == {}
