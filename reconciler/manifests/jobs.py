@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from reconciler.core.declared.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, merge
 from reconciler.core.declared.canonical import FieldRule, rules
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
-from reconciler.core.declared.expression import Reference
+from reconciler.core.declared.expression import Reference, UnresolvedText
 from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
-from reconciler.core.declared.stack import NOT_IN_DEFAULTS, DesiredJob, JobEntry, Lifecycle
+from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry, Lifecycle
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
@@ -103,16 +103,18 @@ class JobReader:
         self._check_part(tree, Origin(self._defaults_places()))
 
     def check_templates(self) -> None:
-        """Look at the templates that no job was there to be read with."""
+        """Look at each template on its own: what it says wrong, every job may say otherwise."""
         expander = self.expander.for_job(_ANY_KEY)
         for name, template in self.templates.entries.items():
-            if name in self.templates.used or not isinstance(template.value, dict):
+            if not isinstance(template.value, dict):
                 continue
             origin = Origin(((template.document, template.steps),))
             tree, _ = self._expanded(_without_axes(template.value), expander, origin)
-            tree = desugar({key: value for key, value in tree.items() if key not in NOT_IN_DEFAULTS})
+            tree = desugar({key: value for key, value in tree.items() if key not in NOT_IN_TEMPLATES})
             self._secrets_in(tree)
-            self._check_part(tree, origin)
+            if name in self.templates.used:
+                tree = _without_outputs(tree)  # They are for the jobs to resolve that do not override them.
+            self._check_part(_without_templates(tree), origin)
 
     def _check_part(self, tree: dict[str, Any], origin: Origin) -> None:
         """Say what is wrong with a part of an entry; what it lacks, a job may have."""
@@ -389,6 +391,15 @@ def _without_axes(tree: Any) -> Any:
     if isinstance(tree, list):
         return [_without_axes(value) for value in tree]
     return Unexpanded(tree) if isinstance(tree, str) and "${matrix." in tree else tree
+
+
+def _without_outputs(tree: Any) -> Any:
+    """The tree with those texts marked that name outputs of other jobs."""
+    if isinstance(tree, dict):
+        return {key: _without_outputs(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_without_outputs(value) for value in tree]
+    return Unexpanded(tree) if isinstance(tree, UnresolvedText) else tree
 
 
 def _without_removed(tree: dict[str, Any]) -> dict[str, Any]:

@@ -176,6 +176,11 @@ def test_which_templates_there_are_makes_no_job(place: Place) -> None:
         ("t: [1]", "a: {extends: t}", "wrong type", None),
         ("t: {}", "a: {extends: 5}", "wrong type", "5"),
         ("t: {}", "a: {extends: {t: 1}}", "wrong type", None),
+        ("t: {extends: 5}", "a: {extends: t}", "wrong type", "5"),
+        ("t: {extends: [u, 5]}\nu: {}", "a: {extends: t}", "wrong type", "5"),
+        ("t: {extends: {u: 1}}\nu: {}", "a: {}", "wrong type", None),
+        ("t: {description: [1]}", "a: {extends: t, description: d}", "wrong type", None),
+        ("t: {description: [1]}\nu: {extends: t, description: d}", "a: {extends: u}", "wrong type", None),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_told_once_where_it_stands(
