@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -48,6 +49,30 @@ def test_maximum_cost_of_a_create_follows_from_auto_stop(
     found = cost(plan_for(a_stack(job, prices=prices)))
     assert (found.node_hours_max, found.cost_max) == (most, price)
     assert found.node_hours_expected is None
+
+
+@pytest.mark.parametrize("hours", [0, -5, 1e308, True, "48", [48], float("nan")])
+def test_auto_stop_that_is_no_time_bounds_nothing(hours: Any) -> None:
+    raw = {"spec": {"auto_stop": {"time_unit": "HOURS", "duration": hours}}}
+    plan = plan_for(a_stack(bounded("a", raw=raw), bounded("b"), prices=PRICES))
+    assert (cost(plan).node_hours_max, cost(plan).cost_max) == (None, None)
+    assert plan.cost.node_hours_max is None
+    json.dumps(plan.document(), allow_nan=False)
+
+
+@pytest.mark.parametrize("nodes", [0, -8, 1.5, True, "8", {"a": 1}, [8]])
+def test_node_count_that_is_none_is_unknown(nodes: Any) -> None:
+    raw = {"spec": {"resource": {"node_count": nodes}}}
+    plan = plan_for(a_stack(bounded("a", raw=raw), bounded("b"), prices=PRICES))
+    assert (cost(plan).node_hours_max, cost(plan).cost_max) == (None, None)
+    assert plan.cost.cost_max is None
+
+
+def test_amount_beyond_all_numbers_is_unknown() -> None:
+    prices = Prices.model_validate({"currency": "CNY", "node_hour": {FLAVOR: 1e308}})
+    plan = plan_for(a_stack(bounded(nodes=1, hours=1), bounded("b", nodes=1, hours=1), prices=prices))
+    assert (cost(plan).cost_max, plan.cost.cost_max) == (1e308, None)
+    assert cost(plan_for(a_stack(bounded(), prices=prices))).cost_max is None
 
 
 def test_cost_of_each_task_counts_with_its_own_flavor() -> None:

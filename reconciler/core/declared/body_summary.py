@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 from reconciler.core.text.secret import show
@@ -12,9 +13,9 @@ _POOLS = ("pool_id", "pool_group_id")
 
 
 class UsedNodes(NamedTuple):
-    """Nodes that a job takes, of one flavor; of a pool where the job names no flavor."""
+    """Nodes that a job takes, of one flavor; of a pool where the job names no flavor. None: no such number."""
 
-    nodes: int
+    nodes: int | None
     name: str
 
 
@@ -25,14 +26,21 @@ def resources(body: Mapping[str, Any]) -> list[UsedNodes]:
         name = next((resource[one] for one in ("flavor_id", *_POOLS) if resource.get(one)), None)
         if name:
             count = resource.get("node_count", 1)
-            found.append(UsedNodes(count if isinstance(count, int) else 1, str(name)))
+            found.append(
+                UsedNodes(count if _is_positive(count) and isinstance(count, int) else None, str(name))
+            )
     return found
 
 
 def auto_stop_hours(body: Mapping[str, Any]) -> float | None:
-    """After how many hours the service stops the job; None if it does not."""
+    """After how many hours the service stops the job; None if it does not, or that cannot be told."""
     duration = _mapping(_mapping(body, "spec"), "auto_stop").get("duration")
-    return float(duration) if isinstance(duration, int | float) else None
+    return float(duration) if _is_positive(duration) else None
+
+
+def _is_positive(value: Any) -> bool:
+    """Whether a value is a number that can be reckoned with: `raw` may put anything into a body."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
 
 
 def summarize(body: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ completed revisions. Source: docs/semantics.md, "Costs".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from statistics import median
 from typing import Any
 
@@ -37,9 +38,9 @@ def cost_of(body: Mapping[str, Any], revisions: Iterable[Revision], prices: Pric
 
 
 def node_hours_max(body: Mapping[str, Any]) -> float | None:
-    """The node-hours that a job with this body may take; None if nothing stops it."""
-    hours = auto_stop_hours(body)
-    return None if hours is None else round(hours * _nodes(resources(body)), _WORK)
+    """The node-hours that a job with this body may take; None if nothing stops it, or that is unknown."""
+    hours, nodes = auto_stop_hours(body), _nodes(resources(body))
+    return None if hours is None or nodes is None else _rounded(hours * nodes, _WORK)
 
 
 def total_cost(actions: Iterable[PlannedAction]) -> Cost:
@@ -89,21 +90,29 @@ def _expected_node_hours(revisions: Iterable[Revision]) -> float | None:
 def _price_of_node_hour(used: Iterable[UsedNodes], prices: Prices) -> float | None:
     """The mean price of an hour of one of the nodes; None if one of them has none."""
     used = list(used)
-    found = [(one.nodes, prices.node_hour.get(one.name)) for one in used]
     nodes = _nodes(used)
-    if not nodes or any(price is None for _, price in found):
+    prices_of_nodes = [((one.nodes or 0), prices.node_hour.get(one.name)) for one in used]
+    if not nodes or any(price is None for _, price in prices_of_nodes):
         return None
-    return sum(count * (price or 0.0) for count, price in found) / nodes
+    return sum(count * (price or 0.0) for count, price in prices_of_nodes) / nodes
 
 
-def _nodes(used: Iterable[UsedNodes]) -> int:
-    return sum(one.nodes for one in used)
+def _nodes(used: Iterable[UsedNodes]) -> int | None:
+    """How many nodes there are together; None if one of the numbers is none."""
+    counts = [one.nodes for one in used]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _money(work: float | None, price: float | None) -> float | None:
-    return None if work is None or price is None else round(work * price, _MONEY)
+    return None if work is None or price is None else _rounded(work * price, _MONEY)
+
+
+def _rounded(amount: float, digits: int) -> float | None:
+    """An amount, None where it is beyond all numbers: JSON knows no infinity."""
+    return round(amount, digits) if isfinite(amount) else None
 
 
 def _sum(amounts: list[float | None]) -> float | None:
     known = [amount for amount in amounts if amount is not None]
-    return None if len(known) < len(amounts) else round(sum(known), _WORK)
+    return None if len(known) < len(amounts) else _rounded(sum(known), _WORK)
