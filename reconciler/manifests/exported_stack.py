@@ -175,12 +175,19 @@ def unique_keys(jobs: Iterable[ObservedJob]) -> dict[str, str]:
     """A key for each job, by its id. Of those that would have the same one the newest revision has it."""
     keys: dict[str, str] = {}
     taken: set[str] = set()
+    # Where counting goes on: thousands of names may begin with the same characters.
+    next_number: dict[str, int] = {}
     for job in sorted(jobs, key=_by_revision):
         key = job_key(job)
-        candidates = (key, *(_numbered(key, number) for number in range(2, len(taken) + 3)))
-        free = candidates if _revision(job) == 1 else (key, _numbered(key, f"r{_revision(job)}"), *candidates)
-        keys[job.id] = next(one for one in free if one.casefold() not in taken)
-        taken.add(keys[job.id].casefold())
+        by_revision = () if _revision(job) == 1 else (_numbered(key, f"r{_revision(job)}"),)
+        found = next((one for one in (key, *by_revision) if one.casefold() not in taken), None)
+        while found is None:
+            number = next_number.get(key.casefold(), 2)
+            next_number[key.casefold()] = number + 1
+            candidate = _numbered(key, number)
+            found = candidate if candidate.casefold() not in taken else None
+        keys[job.id] = found
+        taken.add(found.casefold())
     return keys
 
 

@@ -185,17 +185,16 @@ class Outputs:
 
     def _find(self, named: OutputName) -> Any:
         """The path of an output, or why it has none. Chains may be long, so they are followed in a loop."""
-        waiting = {named: None}
+        waiting = {} if named in self._known else {named: self._named_by(named)}
         while waiting:
             one = next(reversed(waiting))
-            if one not in self._known:
-                open_ones = [other for other in self._named_by(one) if other not in self._known]
-                if open_ones and not any(other in waiting for other in open_ones):
-                    waiting[open_ones[0]] = None
-                    continue
-                # A cycle of references is one of needs, and told as such.
-                self._known[one] = _REFUSED_ELSEWHERE if open_ones else self._evaluated(one)
+            other = next((other for other in waiting[one] if other not in self._known), None)
+            if other is not None and other not in waiting:
+                waiting[other] = self._named_by(other)
+                continue
             del waiting[one]
+            # A cycle of references is one of needs, and told as such.
+            self._known[one] = self._evaluated(one) if other is None else _REFUSED_ELSEWHERE
         return self._known[named]
 
     def _named_by(self, named: OutputName) -> Iterator[OutputName]:

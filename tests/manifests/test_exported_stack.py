@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from reconciler.core.observed.job import ObservedJob
 from reconciler.core.planning.plan import Change
 from reconciler.core.text.secret import Redactor
 from reconciler.core.text.secret_variables import stands_out
+from reconciler.manifests import exported_stack
 from reconciler.manifests.exported_stack import ExportedStack, export_stack, unique_keys
 from reconciler.manifests.formatting import format_text
 from reconciler.manifests.load import load_mapping
@@ -188,6 +190,15 @@ def test_keys_are_unique_and_the_newest_revision_has_the_name(names: list[str], 
     assert len({key.casefold() for key in found.values()}) == len(names)
     assert all(key_problem(key) is None for key in found.values())
     assert [found[job.id] for job in there] == keys
+
+
+@pytest.mark.parametrize("name", ["job-{}", "x" * 60 + "{}"], ids=["names of their own", "names alike"])
+def test_keys_of_thousands_of_jobs_are_found_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbered = Mock(side_effect=exported_stack._numbered)
+    monkeypatch.setattr(exported_stack, "_numbered", numbered)
+    there = [ObservedJob(str(n), name.format(n), "", "Running") for n in range(500)]
+    assert len(set(unique_keys(there).values())) == len(there)
+    assert numbered.call_count <= len(there)
 
 
 def test_head_and_names_cannot_leave_their_comment() -> None:

@@ -10,6 +10,7 @@ import pytest
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests import budget
+from reconciler.manifests.outputs import Outputs
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
@@ -395,6 +396,24 @@ def test_paths_that_double_with_each_job_are_refused_and_no_job_is_left_out(
     )
     place.write(manifest(chain + "j60: {algorithm: {outputs: {o: obs://b/}}}\n"))
     assert "expansion too large" in {problem.what for problem in place.problems()}
+
+
+def test_path_made_of_many_outputs_asks_for_each_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    in_full = Outputs._in_full
+
+    def counted(self: Outputs, *arguments: Any) -> Any:
+        asked.append(arguments)
+        return in_full(self, *arguments)
+
+    monkeypatch.setattr(Outputs, "_in_full", counted)
+    paths = "".join(f"${{jobs.j{n}.outputs.o}}" for n in range(100))
+    jobs = "".join(f"j{n}: {{algorithm: {{outputs: {{o: obs://b/{n}/}}}}}}\n" for n in range(100))
+    first = "first: {algorithm: {inputs: {i: '${jobs.middle.outputs.o}'}}}\n"
+    middle = f'middle: {{algorithm: {{outputs: {{o: "{paths}"}}}}}}\n'
+    place.write(manifest(first + middle + jobs))
+    assert len(place.load().stack.jobs) == 102
+    assert len(asked) < 1_000
 
 
 # --- beside targets and variables

@@ -13,7 +13,7 @@ _POOLS = ("pool_id", "pool_group_id")
 
 
 class UsedNodes(NamedTuple):
-    """Nodes that a job takes, of one flavor; of a pool where the job names no flavor. None: no such number."""
+    """Nodes (None: no such number) of one flavor; of a pool where the job names no flavor."""
 
     nodes: int | None
     name: str
