@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from reconciler.core.declared.expression import AXIS_NAME
 from reconciler.core.declared.scalar import is_boolean, plain
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem
@@ -33,7 +34,7 @@ INCLUDE, EXCLUDE = "include", "exclude"
 #: More jobs than this are no sweep that anybody means.
 MAX_MEMBERS = 10_000
 _INVALID = "invalid matrix"
-_AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_AXIS = re.compile(AXIS_NAME)
 _ALIKE = (
     "keys spell these values alike: remove one of them, or let another axis name the jobs and give each its "
     "value with include"
@@ -183,7 +184,7 @@ class Sweeps:
     def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str | None:
         template = entry.value.get(NAME)
         texts = value_texts(named_by)
-        if NAME not in entry.value:
+        if template is None:
             return "-".join((entry.name, *(f"{axis}-{texts[axis]}" for axis in sorted(texts))))
         if not isinstance(template, str):
             self._report(entry, (NAME,), "wrong type", f"expected text, got {found(template)}", None)

@@ -264,6 +264,9 @@ def test_loadable_manifest_is_valid_by_the_schema(manifest: dict[str, Any]) -> N
         a_manifest(targets={"t": {"kind": "modelarts", "endpoint": "ftp://h"}}),
         a_manifest(targets={"t": {"kind": "modelarts", "region": "r", "workspace_id": "1"}}),
         a_manifest(an_entry(raw={"metadata": {"name": "x"}})),
+        a_manifest(an_entry(matrix={"1x": [1]})),
+        a_manifest(an_entry(matrix={"x": [1], "include": [{"": 1}]})),
+        a_manifest(an_entry(matrix={"x": [1], "exclude": [{"a b": 1}]})),
     ],
 )
 def test_wrong_manifest_is_invalid_by_the_schema(manifest: Any) -> None:

@@ -76,6 +76,10 @@ def test_values_keep_their_type_and_spelling_where_they_are_used(place: Place) -
     assert parameters(job) == {"fast": "true", "lr": "1e-2", "text": "x2"}
 
 
+def test_name_that_is_null_is_none(place: Place) -> None:
+    assert list(jobs_of(place, "a: {matrix: {x: [1]}, name: null}\n")) == ["a-x-1"]
+
+
 def test_defaults_and_job_key_know_the_member(place: Place) -> None:
     place.write(
         HEAD

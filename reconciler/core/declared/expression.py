@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 #: How a variable may be named.
 VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+#: The name of an axis of a sweep.
+AXIS_NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 
 _NAME = re.compile(VARIABLE_NAME)
 #: Between the braces of an expression may stand the value of an axis: `${jobs.train-${matrix.lr}.outputs.x}`.

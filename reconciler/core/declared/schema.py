@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from reconciler.core.declared.body import RAW_FORBIDDEN
-from reconciler.core.declared.expression import VARIABLE_NAME
+from reconciler.core.declared.expression import AXIS_NAME, VARIABLE_NAME
 from reconciler.core.declared.field_types import Choice, Strict
 from reconciler.core.declared.policy import PolicyEntry
 from reconciler.core.declared.schema_annotations import annotate
@@ -454,12 +454,11 @@ def _names(name: Schema) -> Schema:
 def _matrix() -> Schema:
     """Axes with their values; `include` and `exclude` list combinations."""
     value = {"type": ["string", "number", "boolean"]}
-    combinations = {
-        "type": "array",
-        "items": {
-            "anyOf": [{"type": "object", "minProperties": 1, "additionalProperties": value}, _EXPRESSION]
-        },
-    }
+    names = {"pattern": _whole(AXIS_NAME)}
+    combination: Schema = {
+        "type": "object", "minProperties": 1, "propertyNames": names, "additionalProperties": value
+    }  # fmt: skip
+    combinations = {"type": "array", "items": {"anyOf": [combination, _EXPRESSION]}}
     axis: Schema = {"anyOf": [{"type": "array", "minItems": 1, "items": value}, _EXPRESSION]}
     of_combinations = {"anyOf": [combinations, _EXPRESSION]}
     include = {
@@ -475,6 +474,7 @@ def _matrix() -> Schema:
     form: Schema = {
         "type": "object",
         "minProperties": 1,
+        "propertyNames": names,
         "properties": {"include": include | of_combinations, "exclude": exclude | of_combinations},
         "additionalProperties": axis,
     }
