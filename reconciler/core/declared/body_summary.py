@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from reconciler.core.text.secret import show
 
@@ -38,7 +38,7 @@ def auto_stop_hours(body: Mapping[str, Any]) -> float | None:
     return float(duration) if _is_positive(duration) else None
 
 
-def _is_positive(value: Any) -> bool:
+def _is_positive(value: Any) -> TypeGuard[float]:
     """Whether a value is a number that can be reckoned with: `raw` may put anything into a body."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
 
