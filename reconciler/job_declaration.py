@@ -5,7 +5,7 @@ The file is written when all has been planned and confirmed, as if it had been w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from reconciler import reconcile
 from reconciler.adoption import AdoptionPlan, adopt_plan, read_job
 from reconciler.core.declared.manifest_entry import ManifestEntry, manifest_entry
 from reconciler.core.declared.raw_fields import NotDeclarable
-from reconciler.core.diagnostic import Diagnostic, Refused, WrongUsage
+from reconciler.core.declared.stack import Stack
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Refused, WrongUsage
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.planning.plan import PlanWarning
 from reconciler.core.text.secret_variables import IsSecret, SecretVariables
@@ -28,6 +29,8 @@ from reconciler.reconcile import Context
 
 #: Reads the stack as if a file held something else, with values for variables that have none.
 LoadEdited = Callable[[Mapping[Path, bytes], Mapping[str, str]], LoadedStack]
+#: What an entry says of itself, and not of its job.
+_OF_THE_ENTRY = frozenset({"description", "lifecycle", "raw", "state"})
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,7 @@ def declare_job(
         ManifestInvalid: the file has no place for the entry, or the stack is not valid with it.
     """
     stack = context.loaded.stack
-    if key in stack.whole or key in stack.jobs:
-        why = f'"{key}" is a declared key of stack {stack.name}'
-        raise WrongUsage(Diagnostic("already declared", why, "omit --write"))
-    if problem := key_problem(key):
-        raise WrongUsage(Diagnostic("not a key", f'"{key}": {problem}'))
+    _check_new_key(stack, key)
     seen, _ = reconcile.survey(context)
     job = read_job(context, key, job_id, seen)
     variables = SecretVariables(_declared_variables(files.documents))
@@ -104,7 +103,15 @@ def declare_job(
     while True:
         sections: dict[str, Any] = {"variables": variables.declarations([tree]), "jobs": {key: tree}}
         data = insert_members(document, {name: members for name, members in sections.items() if members})
-        edited = context._replace(loaded=load({document.path: data}, variables.value_by_name))
+        try:
+            edited = context._replace(loaded=load({document.path: data}, variables.value_by_name))
+        except ManifestInvalid:
+            # What the entry inherits may exclude what the job has: an engine by its id, an image of its own.
+            alone = _without_inherited(tree, _inherited(files.documents, context.loaded.target_name))
+            if alone == tree:
+                raise
+            tree = alone
+            continue
         adoption = adopt_plan(edited, key, job_id)
         more = _without(tree, adoption.patches[0].entry) if adoption.patches else tree
         if more == tree:
@@ -116,9 +123,39 @@ def declare_job(
     return JobDeclaration(adoption._replace(plan=told), edited, document, data, shown)
 
 
+def _check_new_key(stack: Stack, key: str) -> None:
+    if key in stack.whole or key in stack.jobs:
+        why = f'"{key}" is a declared key of stack {stack.name}'
+        raise WrongUsage(Diagnostic("already declared", why, "omit --write"))
+    if problem := key_problem(key):
+        raise WrongUsage(Diagnostic("not a key", f'"{key}": {problem}'))
+
+
 def _declared_variables(documents: Sequence[Document]) -> set[str]:
     trees = (document.tree.get("variables") for document in documents)
     return {str(name) for tree in trees if isinstance(tree, Mapping) for name in tree}
+
+
+def _inherited(documents: Sequence[Document], target: str | None) -> Iterator[Mapping[str, Any]]:
+    """What files, and the target, say of every job, without what is no part of what the service is sent."""
+    for document in documents:
+        targets = document.tree.get("targets")
+        on_target = targets.get(target) if isinstance(targets, Mapping) else None
+        for place in (document.tree, on_target):
+            defaults = place.get("defaults") if isinstance(place, Mapping) else None
+            if isinstance(defaults, Mapping):
+                yield {name: value for name, value in defaults.items() if name not in _OF_THE_ENTRY}
+
+
+def _without_inherited(tree: Mapping[str, Any], inherited: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entry with null for what it would inherit and does not say itself."""
+    result = dict(tree)
+    for defaults in inherited:
+        for name, value in defaults.items():
+            below = result.setdefault(name, None)
+            if isinstance(below, Mapping) and isinstance(value, Mapping):
+                result[name] = _without_inherited(below, [value])
+    return result
 
 
 def _without(tree: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -453,6 +453,23 @@ def test_entry_takes_away_what_the_defaults_would_add(reconciler: Reconciler, se
     check_nothing_changes(reconciler)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "defaults: {algorithm: {id: someones, parameters: {seed: 1}}}\n",
+        "defaults: {algorithm: {engine: {image_url: 'swr/i:1', engine_name: pt}, command: run}}\n",
+    ],
+)
+def test_entry_takes_away_what_excludes_what_the_job_has(
+    reconciler: Reconciler, service: Service, more: str
+) -> None:
+    write(manifest(url=service.url, more=more))
+    job = by_hand(service, "experiment-7")
+    said = reconciler("adopt", "new", job.id, "--write", "--yes")
+    assert said.code == 0, said.out + said.err
+    check_nothing_changes(reconciler)
+
+
 def test_no_is_no_for_the_file_too(reconciler: Reconciler, service: Service) -> None:
     path = write(manifest("a", url=service.url))
     before = path.read_text()
