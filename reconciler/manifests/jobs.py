@@ -289,26 +289,15 @@ class JobReader:
             # What is left was no error: an absent job needs no body, and a secret may be unknown offline.
             has_body = has_body and not is_absent
             problems = list(self._rule_problems(entry.name, merged, origin, secrets))
-            lifecycle = Lifecycle() if problems else Lifecycle.model_validate(merged.get("lifecycle") or {})
+            lifecycle = _lifecycle({} if problems else merged)
         self.problems += problems
-        body: dict[str, Any] | None = None
-        digest = ""
-        if has_body:
-            problems = list(raw_problems(merged.get("raw"), origin))
-            self.problems += problems
-            if problems:
-                return None
-            body = create_body(merged)
-            if "raw" in merged:
-                self._secrets_in(body)  # `raw` may give a sensitive value another one
-            if holds_odd_number(body):
-                self.problems += _number_problems(merged, body, origin)
-                return None
-            digest = digest_of(covered_by(CURRENT, body, lifecycle.rerun))
+        body = self._body(merged, origin) if has_body else None
+        if has_body and body is None:
+            return None
         return DesiredJob(
             key=entry.name,
             body=body,
-            digest=digest,
+            digest="" if body is None else digest_of(covered_by(CURRENT, body, lifecycle.rerun)),
             description=merged.get("description") or "",
             lifecycle=lifecycle,
             is_absent=is_absent,
@@ -317,6 +306,20 @@ class JobReader:
             location=location_of_key(entry.document, entry.steps),
             sweep=entry.entry,
         )
+
+    def _body(self, merged: dict[str, Any], origin: Origin) -> dict[str, Any] | None:
+        """The create body of a valid entry, or None if `raw` or a number in it has a problem."""
+        problems = list(raw_problems(merged.get("raw"), origin))
+        self.problems += problems
+        if problems:
+            return None
+        body = create_body(merged)
+        if "raw" in merged:
+            self._secrets_in(body)  # `raw` may give a sensitive value another one
+        if holds_odd_number(body):
+            self.problems += _number_problems(merged, body, origin)
+            return None
+        return body
 
     def _needs(self, job: MergedJob) -> tuple[str, ...]:
         """The keys that a job says it needs, and those whose outputs it refers to."""
@@ -344,6 +347,10 @@ class JobReader:
             if steps[0] in _SHOWN or steps[-1] in _NAMES:
                 why = f"{secret.reference} is sensitive, but this field is shown and compared"
                 yield origin.diagnose(steps_of(steps, merged), "secret not allowed here", why)
+
+
+def _lifecycle(merged: Mapping[str, Any]) -> Lifecycle:
+    return Lifecycle.model_validate(merged.get("lifecycle") or {})
 
 
 def _without_templates(value: dict[str, Any]) -> dict[str, Any]:

@@ -133,17 +133,22 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(below, Mapping) and isinstance(value, Mapping):
             result[key] = merge(below, _hidden_as(below, value) if key == "environments" else value)
         elif key in _NAMED_LISTS and _is_named(below) and _is_named(value):
-            named = {item["name"]: item for item in below}
-            for item in value:
-                if item["name"] in named and _says_null(item):
-                    del named[item["name"]]
-                else:
-                    named[item["name"]] = merge(named.get(item["name"], {}), item)
-            items = list(named.values())
+            items = _merge_named(below, value)
             result[key] = [_hide_sensitive(item) for item in items] if key == "parameters" else items
         else:
             result[key] = value
     return result
+
+
+def _merge_named(under: list[Mapping[str, Any]], over: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Merge two named lists: an item that says null takes the one of its name away."""
+    named = {item["name"]: item for item in under}
+    for item in over:
+        if item["name"] in named and _says_null(item):
+            del named[item["name"]]
+        else:
+            named[item["name"]] = merge(named.get(item["name"], {}), item)
+    return list(named.values())
 
 
 def _hidden_as(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dict[str, Any]:
