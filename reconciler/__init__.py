@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reconciler.backends.modelarts.logs import Event, Events, LogLines, LogPreview, Metric, Stages, Task
     from reconciler.backends.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.modelarts.tags import TaggedJob
-    from reconciler.core.declared.desired import JobBody
+    from reconciler.core.declared.fields.desired import JobBody
     from reconciler.core.diagnostic import (
         Diagnostic,
         Location,
@@ -109,7 +109,7 @@ _NAMES_BY_MODULE = {
         "Task",
     ),
     "backends.modelarts.tags": ("TaggedJob",),
-    "core.declared.desired": ("JobBody",),
+    "core.declared.fields.desired": ("JobBody",),
     "core.diagnostic": (
         "Diagnostic",
         "Location",

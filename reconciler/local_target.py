@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.target import Connected, Runtime
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import Target
 from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.planning.plan import TargetIdentity

@@ -14,7 +14,7 @@ from reconciler.backends.modelarts.paging import PAGE_SIZE, PageReader, SearchPa
 from reconciler.backends.target import Connected
 from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import by_name, canonical, split
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import Declared, Stack
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.listing import SearchFilter

@@ -13,7 +13,7 @@ from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.interruption import INTERRUPTED, outcome_of_interrupted
 from reconciler.apply.journaled import CallsInFlight, JournaledBackend
 from reconciler.apply.steps import Steps
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
 from reconciler.core.planning.order import in_order, rank

@@ -17,7 +17,7 @@ from reconciler.apply.journaled import Turn
 from reconciler.apply.marker_checks import check_flags, check_marker, check_not_taken, is_marked
 from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.declared.digest import is_of_same_form
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
 from reconciler.core.goal import Goal, judge

@@ -14,7 +14,7 @@ from reconciler.backends.http.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.http.session import DEFAULT_OPTIONS, Network, ServiceSession, SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.endpoint_url import endpoint_problem, is_loopback

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.declared.algorithm import EnvironmentItem
 from reconciler.core.declared.body import is_named_environment
+from reconciler.core.declared.fields.algorithm import EnvironmentItem
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from reconciler.core.declared.expression import UnresolvedText
-from reconciler.core.declared.obs_path import INVALID_PATH, OUTSIDE
+from reconciler.core.declared.fields.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.declared.scalar import is_boolean, scalar_text
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.secret import SecretText

@@ -14,7 +14,7 @@ from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.target import Connected
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.outcome import ApplyEvent, Outcome, Result
 from reconciler.core.planning.allowance import Allowances

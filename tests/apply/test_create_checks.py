@@ -11,7 +11,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
 from reconciler.core.outcome import EventType, Result, Status

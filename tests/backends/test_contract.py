@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.core.declared.canonical import mutable_paths
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.observed.identity import parse_description
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import ACTIVE, Phase

@@ -18,7 +18,7 @@ from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.jobs import Jobs
 from reconciler.backends.modelarts.request_models import ActionBody
 from reconciler.core.declared.canonical import mutable_paths
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.ports import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, StoppedClock, a_body, an_answer

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.ports import NotFound, Rejected, UnreadableAnswer
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, a_body

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from reconciler.backends.target import Connected, Runtime
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import Target
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.planning.plan import TargetIdentity

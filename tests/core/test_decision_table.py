@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key

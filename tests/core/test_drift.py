@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift.report import DriftReport, make_drift_report
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable

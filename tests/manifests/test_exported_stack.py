@@ -15,7 +15,7 @@ from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import canonical, split
 from reconciler.core.declared.diff import changes_between, comparable_with_details
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.mutable import mutable_changes
 from reconciler.core.declared.stack import DesiredJob, Target
 from reconciler.core.observed.identity import Marker, key_problem

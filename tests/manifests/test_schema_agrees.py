@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.declared.field_types import Strict
+from reconciler.core.declared.fields.field_types import Strict
 from reconciler.core.declared.schema import manifest_schema
 from reconciler.core.declared.target_kind import CLOUD_ONLY
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid

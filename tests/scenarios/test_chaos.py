@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.identity import parse_remote_name
 from reconciler.core.outcome import Status

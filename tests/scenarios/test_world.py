@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target
 from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.goal import Goal

@@ -20,7 +20,7 @@ from reconciler.backends.http.session import ServiceResponse, ServiceSession
 from reconciler.backends.modelarts.job_parser import read_job
 from reconciler.backends.modelarts.observe import NeedsAbsence, observe
 from reconciler.backends.modelarts.paging import PAGE_SIZE, LimitedPages, PageReader, SearchPage, page_of
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.listing import Listing, SearchFilter, named
 from reconciler.core.ports import (

@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, Field
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, ResponseModel, Texts
 from reconciler.backends.modelarts.operation_group import OperationGroup, parsed
 from reconciler.backends.modelarts.tags import Tag
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.observed.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
 from reconciler.core.ports import Rejected
 

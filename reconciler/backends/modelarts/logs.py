@@ -13,7 +13,7 @@ from pydantic import AliasChoices, Field, model_validator
 
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, ResponseModel
 from reconciler.backends.modelarts.operation_group import OperationGroup, parsed
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.observed.reports import EventQuery
 from reconciler.core.ports import NotFound, NotSupported, Rejected
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.ports import NotSupported
 
 if TYPE_CHECKING:

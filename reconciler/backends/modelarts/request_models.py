@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from reconciler.backends.modelarts.job_models.declared import bare_type
-from reconciler.core.declared.desired import JobBody
-from reconciler.core.declared.marks import Mark, UpdateInPlace
+from reconciler.core.declared.fields.desired import JobBody
+from reconciler.core.declared.fields.marks import Mark, UpdateInPlace
 
 #: So many values, tags and addresses one search takes at most.
 AtMostTen = Field(max_length=10)

@@ -13,7 +13,7 @@ from reconciler.backends.modelarts.errors import is_missing_right
 from reconciler.backends.target import Connected
 from reconciler.cli.context import runtime
 from reconciler.cli.doctor.records import LOCK, RecordsExamination, known_identity
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.doctor import (

@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.core.declared.desired import JobBody
-from reconciler.core.declared.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
+from reconciler.core.declared.fields.desired import JobBody
+from reconciler.core.declared.fields.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
 from reconciler.core.text.secret import SecretText
 
 _M = TypeVar("_M")

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from reconciler.core.declared.canonical import FieldRule, mutable_paths, rule_at
-from reconciler.core.declared.marks import Edit, SeeAlso
+from reconciler.core.declared.fields.marks import Edit, SeeAlso
 from reconciler.core.declared.policy import PolicyEntry
 from reconciler.core.declared.schema import manifest_schema
 from reconciler.core.declared.stack import JobEntry, Limits, Manifest, Prices, TargetEntry, Variable

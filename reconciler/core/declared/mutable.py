@@ -19,7 +19,7 @@ from reconciler.core.declared.canonical import (
     scalar,
 )
 from reconciler.core.declared.diff import changes_between
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import Declared, DesiredJob
 from reconciler.core.observed.identity import Description, Marker
 from reconciler.core.observed.job import ObservedJob

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from reconciler.core.declared.field_types import Choice, Strict
+from reconciler.core.declared.fields.field_types import Choice, Strict
 from reconciler.core.diagnostic import Location
 
 #: The kinds of actions that policies are asked about.

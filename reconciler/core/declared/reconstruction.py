@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from reconciler.core.declared.canonical import Canonical, FieldRule, SecretName, member_rule, rules
 from reconciler.core.declared.digest import RERUN, digest_of
-from reconciler.core.declared.marks import Mark
+from reconciler.core.declared.fields.marks import Mark
 
 #: So many declarations are tried for one job; one costs some 20 to 70 µs.
 LIMIT = 1_000

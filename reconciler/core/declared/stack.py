@@ -19,10 +19,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.declared.canonical import Canonical
-from reconciler.core.declared.desired import JobBody
 from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_of_same_form
-from reconciler.core.declared.field_types import Flag, Strict, Text
-from reconciler.core.declared.marks import Cloud, Edit, SeeAlso
+from reconciler.core.declared.fields.desired import JobBody
+from reconciler.core.declared.fields.field_types import Flag, Strict, Text
+from reconciler.core.declared.fields.marks import Cloud, Edit, SeeAlso
 from reconciler.core.declared.policy import Policy, PolicyEntry
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.declared.target_kind import TARGET_KINDS, KindName, TargetKind

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from reconciler.core.declared.expression import Reference, parts_of
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.declared.stack import Declared, DesiredJob, Lifecycle
 from reconciler.core.observed.job import ObservedJob

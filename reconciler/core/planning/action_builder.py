@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.core.declared.body import with_identity
 from reconciler.core.declared.canonical import Canonical, by_name
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.mutable import mutable_part, renewed_marker, update_body
 from reconciler.core.declared.stack import Declared, DesiredJob, Limits, ReplaceOrder
 from reconciler.core.observed.identity import Description, Marker, remote_name

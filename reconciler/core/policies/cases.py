@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from reconciler.core.declared.field_types import Strict
+from reconciler.core.declared.fields.field_types import Strict
 from reconciler.core.declared.policy import Policy
 from reconciler.core.declared.stack import NO_PRICES, DesiredJob, Prices
 from reconciler.core.planning.plan import Action, Reason, TargetIdentity

@@ -13,7 +13,7 @@ from reconciler.core.declared.canonical import by_name, canonical, mutable_paths
 from reconciler.core.declared.diff import spell_path
 from reconciler.core.declared.digest import CURRENT, RERUN, declared, digest_of, is_known
 from reconciler.core.declared.expression import Reference, parts_of
-from reconciler.core.declared.marks import Cloud
+from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.mutable import DESCRIPTION, is_changeable
 from reconciler.core.declared.stack import Declared
 from reconciler.core.observed.identity import Description, Marker, parse_description

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from reconciler.core.declared.algorithm import Algorithm
-from reconciler.core.declared.field_types import (
+from reconciler.core.declared.fields.algorithm import Algorithm
+from reconciler.core.declared.fields.field_types import (
     ANY_TIME,
     WHILE_ACTIVE,
     Choice,
@@ -30,9 +30,9 @@ from reconciler.core.declared.field_types import (
     form_error,
     rule_error,
 )
-from reconciler.core.declared.marks import Mark
-from reconciler.core.declared.spec import Spec
-from reconciler.core.declared.tasks import Task
+from reconciler.core.declared.fields.marks import Mark
+from reconciler.core.declared.fields.spec import Spec
+from reconciler.core.declared.fields.tasks import Task
 
 
 class Ssh(Strict):

@@ -10,7 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from reconciler.core.declared.field_types import (
+from reconciler.core.declared.fields.field_types import (
     DISTINCT_NAMES,
     Choice,
     Filled,
@@ -20,8 +20,8 @@ from reconciler.core.declared.field_types import (
     given,
     rule_error,
 )
-from reconciler.core.declared.marks import DefaultTemplate, KeyedBy, Mark
-from reconciler.core.declared.obs_path import (
+from reconciler.core.declared.fields.marks import DefaultTemplate, KeyedBy, Mark
+from reconciler.core.declared.fields.obs_path import (
     BootFile,
     CodeDirectory,
     GivenDirectory,

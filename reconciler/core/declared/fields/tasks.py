@@ -8,15 +8,15 @@ from pydantic import (
     Field,
 )
 
-from reconciler.core.declared.algorithm import Environments, Input, Output, Parameter
-from reconciler.core.declared.field_types import (
+from reconciler.core.declared.fields.algorithm import Environments, Input, Output, Parameter
+from reconciler.core.declared.fields.field_types import (
     DISTINCT_NAMES,
     Strict,
     TaskPath,
     Text,
 )
-from reconciler.core.declared.marks import KeyedBy, Mark
-from reconciler.core.declared.spec import LogExportPath
+from reconciler.core.declared.fields.marks import KeyedBy, Mark
+from reconciler.core.declared.fields.spec import LogExportPath
 
 
 class TaskEngine(Strict):

@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.declared.marks import Cloud, Mark, UpdateInPlace
+from reconciler.core.declared.fields.marks import Cloud, Mark, UpdateInPlace
 from reconciler.core.declared.scalar import plain, scalar_text
 from reconciler.core.observed.phase import Operation
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.declared.marks import Mark
+from reconciler.core.declared.fields.marks import Mark
 
 _FORM = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
 _SCHEME = re.compile(r"^(?:(?:obs|s3):/|file://)(?=/)")

@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from reconciler.core.declared.field_types import (
+from reconciler.core.declared.fields.field_types import (
     RESCHEDULE,
     WHILE_ACTIVE,
     Choice,
@@ -26,8 +26,8 @@ from reconciler.core.declared.field_types import (
     given,
     rule_error,
 )
-from reconciler.core.declared.marks import KeyedBy, Mark
-from reconciler.core.declared.obs_path import (
+from reconciler.core.declared.fields.marks import KeyedBy, Mark
+from reconciler.core.declared.fields.obs_path import (
     ObsDirectory,
     VolumePath,
 )

@@ -1,0 +1,1 @@
+"""The fields of the create body, as a manifest declares them."""
