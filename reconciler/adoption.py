@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from reconciler import reconcile
-from reconciler.core.declared.entry_patch import EntryPatch
+from reconciler.core.declared.entry.patch import EntryPatch
 from reconciler.core.declared.selection import suggest_key, unknown_key
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.diagnostic import Diagnostic, WrongUsage

@@ -12,8 +12,8 @@ from typing import Any
 
 from reconciler import reconcile
 from reconciler.adoption import AdoptionPlan, adopt_plan, read_job
-from reconciler.core.declared.manifest_entry import ManifestEntry, manifest_entry
-from reconciler.core.declared.raw_fields import NotDeclarable
+from reconciler.core.declared.entry.manifest_entry import ManifestEntry, manifest_entry
+from reconciler.core.declared.entry.raw_fields import NotDeclarable
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Refused, WrongUsage
 from reconciler.core.observed.identity import key_problem

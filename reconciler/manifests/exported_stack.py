@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.common_part import common_part
-from reconciler.core.declared.manifest_entry import ManifestEntry, job_key, legal_key, manifest_entry
-from reconciler.core.declared.raw_fields import NotDeclarable
+from reconciler.core.declared.entry.common_part import common_part
+from reconciler.core.declared.entry.manifest_entry import ManifestEntry, job_key, legal_key, manifest_entry
+from reconciler.core.declared.entry.raw_fields import NotDeclarable
 from reconciler.core.declared.stack import Target
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.observed.identity import MAX_KEY, parse_remote_name

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.core.declared.body import create_body, desugar, manifest_form, merge
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
-from reconciler.core.declared.entry_patch import compare_with_job, entry_patch
+from reconciler.core.declared.entry.patch import compare_with_job, entry_patch
 from reconciler.core.declared.stack import DesiredJob, JobEntry
 from reconciler.core.observed.identity import parse_description
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable

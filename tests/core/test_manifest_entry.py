@@ -12,10 +12,10 @@ from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.declared.body import create_body, desugar, manifest_form
 from reconciler.core.declared.canonical import canonical, split
 from reconciler.core.declared.diff import changes_between, comparable_with_details
+from reconciler.core.declared.entry.manifest_entry import ManifestEntry, job_key, manifest_entry
+from reconciler.core.declared.entry.raw_fields import NotDeclarable
 from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.manifest_entry import ManifestEntry, job_key, manifest_entry
 from reconciler.core.declared.mutable import mutable_changes
-from reconciler.core.declared.raw_fields import NotDeclarable
 from reconciler.core.declared.stack import DesiredJob, JobEntry
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.observed.job import ObservedJob

@@ -30,7 +30,7 @@ from reconciler.render import Content
 if TYPE_CHECKING:
     from reconciler.cli.context import StackOptions
     from reconciler.cli.execution import ApplyRequest
-    from reconciler.core.declared.entry_patch import EntryPatch
+    from reconciler.core.declared.entry.patch import EntryPatch
     from reconciler.job_declaration import JobDeclaration
     from reconciler.manifests import LoadedStack
 

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from reconciler.core.declared.digest import is_known
-from reconciler.core.declared.entry_patch import EntryPatch, JobComparison, compare_with_job, entry_patch
+from reconciler.core.declared.entry.patch import EntryPatch, JobComparison, compare_with_job, entry_patch
+from reconciler.core.declared.entry.raw_fields import NotDeclarable
 from reconciler.core.declared.mutable import description_change, mutable_changes
-from reconciler.core.declared.raw_fields import NotDeclarable
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.identity import (
     MAX_DESCRIPTION,

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from reconciler.core.declared.aliases import one_spelling
 from reconciler.core.declared.body import algorithms_in, manifest_form
 from reconciler.core.declared.canonical import FieldRule, rules, scalar, walk_rules
+from reconciler.core.declared.entry.raw_fields import NotDeclarable, names_in, with_raw
 from reconciler.core.declared.fields.marks import Mark
-from reconciler.core.declared.raw_fields import NotDeclarable, names_in, with_raw
 from reconciler.core.declared.scalar import holds_odd_number
 from reconciler.core.observed.identity import (
     KEY_PATTERN,

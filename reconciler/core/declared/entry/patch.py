@@ -14,7 +14,7 @@ from reconciler.core.declared.body import create_body, desugar, manifest_form, m
 from reconciler.core.declared.canonical import Canonical, FieldRule, canonical, rules, split
 from reconciler.core.declared.diff import changes_between, comparable_with_details, differing_paths
 from reconciler.core.declared.digest import RERUN
-from reconciler.core.declared.manifest_entry import manifest_entry
+from reconciler.core.declared.entry.manifest_entry import manifest_entry
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.planning.plan import Change

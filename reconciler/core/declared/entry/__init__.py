@@ -1,0 +1,1 @@
+"""A manifest entry made of a job that exists."""
