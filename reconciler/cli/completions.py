@@ -53,7 +53,7 @@ def keys_and_paths(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What `explain` explains: its tables, and the keys of the language."""
-    from reconciler.core.declared.language import language_keys
+    from reconciler.core.declared.schema.keys import language_keys
 
     return _starting_with(
         incomplete, ("states", "rules", "fields", "origin", *(key.path for key in language_keys()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.core.declared.canonical import walk_rules
-from reconciler.core.declared.language import LanguageKey, format_field, keys_below, meaning, yaml_text
+from reconciler.core.declared.schema.keys import LanguageKey, format_field, keys_below, meaning, yaml_text
 from reconciler.core.observed.phase import RULES, Operation, Phase
 from reconciler.core.planning import decide
 

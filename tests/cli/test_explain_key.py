@@ -7,9 +7,9 @@ import re
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.core.declared.language import find_key, keys_below, language_keys, yaml_text
-from reconciler.core.declared.schema import manifest_schema
-from reconciler.core.declared.schema_annotations import properties
+from reconciler.core.declared.schema.annotations import properties
+from reconciler.core.declared.schema.keys import find_key, keys_below, language_keys, yaml_text
+from reconciler.core.declared.schema.manifest import manifest_schema
 from reconciler.core.declared.stack import (
     JobEntry,
     Lifecycle,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.declared.canonical import walk_rules
-from reconciler.core.declared.language import format_field
+from reconciler.core.declared.schema.keys import format_field
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.manifests.load import load_mapping
 

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.core.declared.policy import Effect
-from reconciler.core.declared.schema import manifest_schema
+from reconciler.core.declared.schema.manifest import manifest_schema
 from reconciler.manifests.load import load_mapping
 from tests.manifests.conftest import Place, marked, place_of
 

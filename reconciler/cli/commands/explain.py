@@ -53,7 +53,7 @@ def command(
 
 
 def _explain_key(name: str, others: Sequence[str]) -> str:
-    from reconciler.core.declared.language import NoSuchKey, find_key
+    from reconciler.core.declared.schema.keys import NoSuchKey, find_key
     from reconciler.render.tables import render_key
 
     try:

@@ -14,7 +14,7 @@ NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
-    from reconciler.core.declared.schema import manifest_schema
+    from reconciler.core.declared.schema.manifest import manifest_schema
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import ApplyEvent
     from reconciler.core.planning.explanation import Explanation

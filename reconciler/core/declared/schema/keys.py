@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from reconciler.core.declared.canonical import FieldRule, mutable_paths, rule_at
 from reconciler.core.declared.fields.marks import Edit, SeeAlso
 from reconciler.core.declared.policy import PolicyEntry
-from reconciler.core.declared.schema import manifest_schema
+from reconciler.core.declared.schema.manifest import manifest_schema
 from reconciler.core.declared.stack import JobEntry, Limits, Manifest, Prices, TargetEntry, Variable
 from reconciler.core.observed.phase import Operation
 

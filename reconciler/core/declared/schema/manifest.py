@@ -19,7 +19,7 @@ from reconciler.core.declared.body import RAW_FORBIDDEN
 from reconciler.core.declared.expression import AXIS_NAME, VARIABLE_NAME
 from reconciler.core.declared.fields.field_types import Choice, Strict
 from reconciler.core.declared.policy import PolicyEntry
-from reconciler.core.declared.schema_annotations import annotate
+from reconciler.core.declared.schema.annotations import annotate
 from reconciler.core.declared.stack import (
     NOT_IN_DEFAULTS,
     NOT_IN_TEMPLATES,

@@ -1,0 +1,1 @@
+"""The manifest language as a JSON Schema, and its keys one by one."""
