@@ -17,18 +17,18 @@ from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, De
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.budget import BudgetExceeded, measure
-from reconciler.manifests.expand import Expander, problems_in, too_much
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.matrix import MATRIX
 from reconciler.manifests.member_names import with_member_keys
 from reconciler.manifests.merge import DefaultsPart, MergedEntry
 from reconciler.manifests.named_items import check_items
 from reconciler.manifests.origins import ValueOrigin, implied_needs, origins_of
-from reconciler.manifests.outputs import MergedJob, Outputs
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
 from reconciler.manifests.templates import EXTENDS, Templates, extended_by
-from reconciler.manifests.value_problems import NotExpanded
+from reconciler.manifests.variables.budget import BudgetExceeded, measure
+from reconciler.manifests.variables.expand import Expander, problems_in, too_much
+from reconciler.manifests.variables.outputs import MergedJob, Outputs
+from reconciler.manifests.variables.problems import NotExpanded
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, location_of_key
 

@@ -30,7 +30,6 @@ from reconciler.core.diagnostic import (
 from reconciler.core.store_url import looks_like_passwords
 from reconciler.core.text.credential_names import service_credentials
 from reconciler.core.text.secret import Redactor
-from reconciler.manifests.expand import Expander
 from reconciler.manifests.files import StackFiles, find_stack
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
@@ -38,7 +37,6 @@ from reconciler.manifests.loaded_stack import LoadedStack
 from reconciler.manifests.mapping import stack_of
 from reconciler.manifests.matrix import Sweeps
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
-from reconciler.manifests.outputs import UNKNOWN_OUTPUT
 from reconciler.manifests.policies import read_policies
 from reconciler.manifests.problems import Origin, validated
 from reconciler.manifests.records import RecordsSetting
@@ -52,9 +50,11 @@ from reconciler.manifests.targets import (
     variables_on,
 )
 from reconciler.manifests.templates import Templates
-from reconciler.manifests.value_problems import ENV_NOT_SET, NO_VALUE, UNKNOWN_VARIABLE
-from reconciler.manifests.variable_section import GivenValues, VariableSection
-from reconciler.manifests.variables import (
+from reconciler.manifests.variables.expand import Expander
+from reconciler.manifests.variables.outputs import UNKNOWN_OUTPUT
+from reconciler.manifests.variables.problems import ENV_NOT_SET, NO_VALUE, UNKNOWN_VARIABLE
+from reconciler.manifests.variables.section import GivenValues, VariableSection
+from reconciler.manifests.variables.values import (
     VariableValues,
     marked_texts,
     problems_of,

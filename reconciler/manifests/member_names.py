@@ -9,9 +9,9 @@ from typing import Any
 
 from reconciler.core.declared.scalar import is_boolean, plain, scalar_text
 from reconciler.core.observed.identity import key_problem
-from reconciler.manifests.expand import Expander
 from reconciler.manifests.merge import MergedEntry
-from reconciler.manifests.value_problems import NotExpanded
+from reconciler.manifests.variables.expand import Expander
+from reconciler.manifests.variables.problems import NotExpanded
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]")
 

@@ -19,9 +19,9 @@ from reconciler.core.store_url import (
     written_passwords,
 )
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.expand import Expander, Values, problems_in
-from reconciler.manifests.value_problems import ENV_NOT_SET, NotExpanded, NoValue, Problem
-from reconciler.manifests.variables import VariableValues
+from reconciler.manifests.variables.expand import Expander, Values, problems_in
+from reconciler.manifests.variables.problems import ENV_NOT_SET, NotExpanded, NoValue, Problem
+from reconciler.manifests.variables.values import VariableValues
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose
 

@@ -17,10 +17,10 @@ from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.store_url import looks_like_passwords, passwords_in
 from reconciler.core.text.secret import REDACTED, SecretText, show
 from reconciler.files import NotRegular, TooLarge, read_file
-from reconciler.manifests.expand import Expander, problems_in
 from reconciler.manifests.records import resolve_url
-from reconciler.manifests.value_problems import NO_VALUE, NotExpanded, NoValue
-from reconciler.manifests.variables import VariableValues, problems_of, read_value_files, texts_in
+from reconciler.manifests.variables.expand import Expander, problems_in
+from reconciler.manifests.variables.problems import NO_VALUE, NotExpanded, NoValue
+from reconciler.manifests.variables.values import VariableValues, problems_of, read_value_files, texts_in
 from reconciler.manifests.yaml.document import parse, shorten
 
 #: A file of values is a few lines.

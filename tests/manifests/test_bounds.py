@@ -9,8 +9,8 @@ import tracemalloc
 
 import pytest
 
-from reconciler.manifests import budget
 from reconciler.manifests.suggestions import Names, did_you_mean, listed
+from reconciler.manifests.variables import budget
 from tests.manifests.conftest import HEAD, JOB, Place
 
 MANY = 1000

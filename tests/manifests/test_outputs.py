@@ -9,8 +9,8 @@ import pytest
 
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests import budget
-from reconciler.manifests.outputs import Outputs
+from reconciler.manifests.variables import budget
+from reconciler.manifests.variables.outputs import Outputs
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"

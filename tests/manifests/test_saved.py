@@ -16,9 +16,9 @@ from reconciler.core.declared.expression import Reference, escape, parts_of
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.core.text.secret import SecretText, save, unsavable
-from reconciler.manifests.expand import Expander
 from reconciler.manifests.saved import resolve
-from reconciler.manifests.variables import VariableValues
+from reconciler.manifests.variables.expand import Expander
+from reconciler.manifests.variables.values import VariableValues
 from tests.manifests.conftest import HEAD, JOB, Place
 
 TOKEN = {"token": VariableSource(env="TOKEN")}

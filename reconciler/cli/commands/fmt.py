@@ -49,7 +49,7 @@ def _format(document: Document, check: bool) -> bool:
     from reconciler.core.diagnostic import ManifestInvalid
     from reconciler.files import write_file
     from reconciler.manifests.formatting import format_text
-    from reconciler.manifests.variables import marked_texts
+    from reconciler.manifests.variables.values import marked_texts
 
     if document.problems:
         raise ManifestInvalid(*document.problems)

@@ -24,10 +24,10 @@ from reconciler.core.declared.expression import (
 from reconciler.core.declared.scalar import scalar_text, text_released_as
 from reconciler.core.text.credential_names import holds_credential, is_credential_name
 from reconciler.core.text.secret import SecretText, as_released
-from reconciler.manifests import budget
-from reconciler.manifests.budget import BudgetExceeded, ExpansionBudget
 from reconciler.manifests.suggestions import did_you_mean, listed
-from reconciler.manifests.value_problems import (
+from reconciler.manifests.variables import budget
+from reconciler.manifests.variables.budget import BudgetExceeded, ExpansionBudget
+from reconciler.manifests.variables.problems import (
     CREDENTIAL,
     ENV_NOT_SET,
     NO_VALUE,

@@ -22,10 +22,10 @@ from reconciler.core.declared.scalar import plain, scalar_text
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.expand import Expander, problems_in
 from reconciler.manifests.links import cycles
 from reconciler.manifests.suggestions import Names, listed
-from reconciler.manifests.value_problems import (
+from reconciler.manifests.variables.expand import Expander, problems_in
+from reconciler.manifests.variables.problems import (
     ENV_NOT_SET,
     NO_VALUE,
     UNKNOWN_VARIABLE,
@@ -36,7 +36,7 @@ from reconciler.manifests.value_problems import (
     is_utf8,
     not_utf8,
 )
-from reconciler.manifests.variable_types import typed, typed_text
+from reconciler.manifests.variables.types import typed, typed_text
 from reconciler.manifests.yaml.document import MANIFEST_MAPPING, Document, read, shorten
 from reconciler.manifests.yaml.positions import PathStep, diagnose
 

@@ -10,7 +10,7 @@ from reconciler.core.declared.scalar import is_boolean, plain, scalar_text, spel
 from reconciler.core.declared.stack import Variable, VariableType
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.problems import found
-from reconciler.manifests.value_problems import WrongValue
+from reconciler.manifests.variables.problems import WrongValue
 from reconciler.manifests.yaml.document import parse, parse_scalar, shorten
 
 
