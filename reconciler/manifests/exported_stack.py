@@ -18,7 +18,7 @@ from reconciler.core.planning.action_builder import adopt_command
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import save
 from reconciler.core.text.secret_variables import IsSecret, SecretVariables, stands_out
-from reconciler.manifests.key_order import MANIFEST
+from reconciler.manifests.layout.key_order import MANIFEST
 from reconciler.manifests.load import load_mapping
 from reconciler.manifests.merge import API_VERSION
 from reconciler.manifests.yaml.writer import yaml_lines, yaml_text

@@ -15,7 +15,7 @@ from reconciler.backends.modelarts.unknown_fields import unknown_fields
 from reconciler.core.declared.stack import Target
 from reconciler.core.observed.job import ObservedJob
 from reconciler.manifests.exported_stack import export_stack
-from reconciler.manifests.formatting import format_text
+from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.load import load_mapping
 from reconciler.manifests.yaml.document import parse
 from tests.core.fields import FIELDS, FORMS, declared, is_accepted, reported

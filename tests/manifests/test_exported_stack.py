@@ -25,7 +25,7 @@ from reconciler.core.text.secret import Redactor
 from reconciler.core.text.secret_variables import stands_out
 from reconciler.manifests import exported_stack
 from reconciler.manifests.exported_stack import ExportedStack, export_stack, unique_keys
-from reconciler.manifests.formatting import format_text
+from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.load import load_mapping
 from reconciler.manifests.yaml.document import parse
 from tests.builders import a_job, seen

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.manifests import LoadedStack, load
-from reconciler.manifests.formatting import format_text
+from reconciler.manifests.layout.formatting import format_text
 from tests.manifests.generated import manifest
 
 COUNT = 1_000

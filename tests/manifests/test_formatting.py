@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.manifests.formatting import format_text
+from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.yaml.document import parse
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))

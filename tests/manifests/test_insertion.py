@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.manifests.insertion import insert_members
+from reconciler.manifests.layout.insertion import insert_members
 from reconciler.manifests.yaml.document import parse
 from reconciler.manifests.yaml.writer import yaml_text
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.text.sanitize import printable_lines, visible
-from reconciler.manifests.formatting import format_text
+from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.yaml.document import parse
 from reconciler.manifests.yaml.writer import scalar_text, yaml_text
 

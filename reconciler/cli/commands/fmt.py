@@ -48,7 +48,7 @@ def command(paths: Sequence[Path], check: bool) -> int:
 def _format(document: Document, check: bool) -> bool:
     from reconciler.core.diagnostic import ManifestInvalid
     from reconciler.files import write_file
-    from reconciler.manifests.formatting import format_text
+    from reconciler.manifests.layout.formatting import format_text
     from reconciler.manifests.variables.values import marked_texts
 
     if document.problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import dropwhile
 
-from reconciler.manifests.key_order import FREE, MANIFEST, ValueShape
+from reconciler.manifests.layout.key_order import FREE, MANIFEST, ValueShape
 from reconciler.manifests.layout.nodes import BLOCK_SCALAR, SPACE, NodeItem, ValueNode, indentation
 
 _STEP = 2

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reconciler.core.text.sanitize import COMMAND_MARK, INVISIBLE, printable_lines
-from reconciler.manifests.key_order import MANIFEST, ValueShape
+from reconciler.manifests.layout.key_order import MANIFEST, ValueShape
 from reconciler.manifests.yaml.document import parse_scalar
 
 _STEP = "  "
