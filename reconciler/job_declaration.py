@@ -21,8 +21,8 @@ from reconciler.core.planning.plan import PlanWarning
 from reconciler.core.text.secret_variables import IsSecret, SecretVariables
 from reconciler.files import write_file
 from reconciler.manifests import LoadedStack
-from reconciler.manifests.files import StackFiles
 from reconciler.manifests.layout.insertion import insert_members
+from reconciler.manifests.sources.files import StackFiles
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.file_content import read_manifest_file
 from reconciler.reconcile import Context

@@ -46,10 +46,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("record_directory.py", "fdopen"): "files of fixed content",
     ("record_directory.py", "write"): "files of fixed content",
     (
-        "manifests/git.py",
+        "manifests/sources/git.py",
         "open",
     ): "a copy of a manifest in a directory of its owner's, for as long as it is read",
-    ("manifests/git.py", "write"): "the same, and the names of objects to git",
+    ("manifests/sources/git.py", "write"): "the same, and the names of objects to git",
     ("files.py", "open"): "the file that the console writes",
     ("files.py", "fdopen"): "the file that the console writes",
     ("files.py", "write"): "the file that the console writes",

@@ -79,7 +79,7 @@ def _paths(ctx: click.Context) -> list[Path]:
 
 
 def _documents(ctx: click.Context) -> Sequence[Document]:
-    from reconciler.manifests.files import find_stack
+    from reconciler.manifests.sources.files import find_stack
 
     try:
         return find_stack(_paths(ctx)).documents

@@ -14,7 +14,7 @@ from reconciler.core.review.comparison import make_review
 from reconciler.core.review.report import Review, ReviewedSide
 from reconciler.core.review.side import Side
 from reconciler.manifests import LoadedStack, load_files
-from reconciler.manifests.files import StackFiles
+from reconciler.manifests.sources.files import StackFiles
 from reconciler.review.sources import ManifestSource, opened
 from reconciler.targets import known_values
 from reconciler.version import __version__

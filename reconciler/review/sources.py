@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
-from reconciler.manifests.files import FileTree, StackFiles, find_stack
-from reconciler.manifests.git import CommitFiles, Repository, copy_manifests
+from reconciler.manifests.sources.files import FileTree, StackFiles, find_stack
+from reconciler.manifests.sources.git import CommitFiles, Repository, copy_manifests
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from reconciler.cli.commands.schema import schema
-from reconciler.manifests import git as git_module
+from reconciler.manifests.sources import git as git_module
 from tests.cli.conftest import Reconciler, Said, manifest
 from tests.git_repository import Git, commit, write
 

@@ -11,7 +11,8 @@ import pytest
 
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.manifests import LoadedStack, files, load
+from reconciler.manifests import LoadedStack, load
+from reconciler.manifests.sources import files
 
 #: The smallest stack with a job, to be extended by more files.
 JOB = """

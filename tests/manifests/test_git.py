@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.manifests.git import GitFailed, Repository, copy_manifests
+from reconciler.manifests.sources.git import GitFailed, Repository, copy_manifests
 from tests.git_repository import Git, commit, write
 
 
@@ -198,7 +198,7 @@ def test_without_git_there_is_no_repository(git: Git) -> None:
 def test_file_that_is_too_large_is_not_copied_whole(
     git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.manifests.git.MAX_FILE_BYTES", 4)
+    monkeypatch.setattr("reconciler.manifests.sources.git.MAX_FILE_BYTES", 4)
     made = commit(git, {"a.yaml": "123456", "b.yaml": "b"})
     copy_manifests(repository(), made, directory)
     assert (directory / "a.yaml").read_bytes() == b"1234\0\0"

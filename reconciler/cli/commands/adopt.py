@@ -189,8 +189,8 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
     from reconciler.cli.context import opened
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
     from reconciler.job_declaration import declare_job, file_to_edit
-    from reconciler.manifests.files import find_stack
     from reconciler.manifests.load import load_files
+    from reconciler.manifests.sources.files import find_stack
 
     key, job_id, *_ = request.words
     var_files = list(opening["var_files"])

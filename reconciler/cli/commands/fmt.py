@@ -31,7 +31,7 @@ def command(paths: Sequence[Path], check: bool) -> int:
     values are kept, and no value changes. The names of the files that were changed go to stdout.
     """
     from reconciler.core.diagnostic import ManifestInvalid
-    from reconciler.manifests.files import manifest_files
+    from reconciler.manifests.sources.files import manifest_files
 
     problems: list[Diagnostic] = []
     changed = 0

@@ -46,8 +46,8 @@ def command(
     the stack in the current directory. Secrets become variables.
     """
     from reconciler.cli.export import Where
-    from reconciler.manifests.files import has_root_file
     from reconciler.manifests.scaffold import MANIFEST_FILE, WORKFLOW_FILE, starting_files, workflow_for
+    from reconciler.manifests.sources.files import has_root_file
 
     if not from_service and is_typed("target", *Address._fields):
         raise click.UsageError("a target is read only with --from-service")

@@ -19,7 +19,7 @@ from shutil import which
 from typing import IO, NamedTuple
 
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
-from reconciler.manifests.files import SUFFIXES
+from reconciler.manifests.sources.files import SUFFIXES
 from reconciler.manifests.yaml.file_content import MAX_FILE_BYTES
 
 _OID = re.compile("[0-9a-f]{40,64}")

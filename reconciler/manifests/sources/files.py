@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
-from reconciler.manifests.root_candidates import MOST_SHOWN, no_root_file
+from reconciler.manifests.sources.root_candidates import MOST_SHOWN, no_root_file
 from reconciler.manifests.yaml.document import UTF_16, Document, parse, unreadable_document
 from reconciler.manifests.yaml.file_content import read_manifest_file
 from reconciler.manifests.yaml.recognition import is_case_text, is_case_tree

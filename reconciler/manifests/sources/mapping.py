@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
-from reconciler.manifests.files import StackFiles
+from reconciler.manifests.sources.files import StackFiles
 from reconciler.manifests.yaml.document import parse
 
 #: What messages call it, and what stands for its file name in digests and plans.

@@ -1,0 +1,1 @@
+"""Where a manifest is read from: files, a git revision, or data."""
