@@ -18,12 +18,12 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.links import Links, keys_in
-from reconciler.manifests.matrix import MATRIX
-from reconciler.manifests.member_names import with_member_keys
 from reconciler.manifests.merge import DefaultsPart, MergedEntry
 from reconciler.manifests.named_items import check_items
 from reconciler.manifests.origins import ValueOrigin, implied_needs, origins_of
 from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
+from reconciler.manifests.sweeps.matrix import MATRIX
+from reconciler.manifests.sweeps.member_names import with_member_keys
 from reconciler.manifests.templates import EXTENDS, Templates, extended_by
 from reconciler.manifests.variables.budget import BudgetExceeded, measure
 from reconciler.manifests.variables.expand import Expander, problems_in, too_much

@@ -33,7 +33,6 @@ from reconciler.core.text.secret import Redactor
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.loaded_stack import LoadedStack
-from reconciler.manifests.matrix import Sweeps
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
 from reconciler.manifests.policies import read_policies
 from reconciler.manifests.problems import Origin, validated
@@ -41,6 +40,7 @@ from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.shown_problems import distinct, shown
 from reconciler.manifests.sources.files import StackFiles, find_stack
 from reconciler.manifests.sources.mapping import stack_of
+from reconciler.manifests.sweeps.matrix import Sweeps
 from reconciler.manifests.targets import (
     Targets,
     default_problem,

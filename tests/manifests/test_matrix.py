@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.declared.stack import DesiredJob
-from reconciler.manifests.matrix import _Matrix
-from reconciler.manifests.member_names import value_text
+from reconciler.manifests.sweeps.matrix import _Matrix
+from reconciler.manifests.sweeps.member_names import value_text
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"

@@ -1,0 +1,1 @@
+"""Sweeps: the members of an entry with a matrix, and their names."""
