@@ -137,7 +137,7 @@ LATE: Mapping[str, str] = {
     "emulator/server.py": UNUSED,
     "local_target.py": UNUSED,
     "manifests/merge.py": UNUSED,
-    "manifests/suggestions.py": UNUSED,
+    "manifests/diagnostics/suggestions.py": UNUSED,
     "manifests/yaml/composition.py": UNUSED,
     "manifests/yaml/document.py": UNUSED,
     "reconcile.py": UNUSED,

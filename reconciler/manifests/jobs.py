@@ -17,11 +17,18 @@ from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, De
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
+from reconciler.manifests.diagnostics.problems import (
+    NAMED_LISTS,
+    Origin,
+    Unexpanded,
+    diagnostics,
+    found,
+    steps_of,
+)
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.merge import DefaultsPart, MergedEntry
 from reconciler.manifests.named_items import check_items
 from reconciler.manifests.origins import ValueOrigin, implied_needs, origins_of
-from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found, steps_of
 from reconciler.manifests.sweeps.matrix import MATRIX
 from reconciler.manifests.sweeps.member_names import with_member_keys
 from reconciler.manifests.templates import EXTENDS, Templates, extended_by

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.text.secret import SecretText
+from reconciler.manifests.diagnostics.problems import Origin, Unexpanded
+from reconciler.manifests.diagnostics.suggestions import Names
 from reconciler.manifests.merge import MergedEntry
-from reconciler.manifests.problems import Origin, Unexpanded
-from reconciler.manifests.suggestions import Names
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep, location_of_key
 

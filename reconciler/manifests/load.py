@@ -30,14 +30,14 @@ from reconciler.core.diagnostic import (
 from reconciler.core.store_url import looks_like_passwords
 from reconciler.core.text.credential_names import service_credentials
 from reconciler.core.text.secret import Redactor
+from reconciler.manifests.diagnostics.problems import Origin, validated
+from reconciler.manifests.diagnostics.shown import distinct, shown
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.loaded_stack import LoadedStack
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
 from reconciler.manifests.policies import read_policies
-from reconciler.manifests.problems import Origin, validated
 from reconciler.manifests.records import RecordsSetting
-from reconciler.manifests.shown_problems import distinct, shown
 from reconciler.manifests.sources.files import StackFiles, find_stack
 from reconciler.manifests.sources.mapping import stack_of
 from reconciler.manifests.sweeps.matrix import Sweeps

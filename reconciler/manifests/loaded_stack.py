@@ -9,9 +9,9 @@ from pathlib import Path
 from reconciler.core.declared.stack import Limits, Stack, Target, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.text.secret import Redactor
+from reconciler.manifests.diagnostics.shown import shown
 from reconciler.manifests.origins import ValueOrigin
 from reconciler.manifests.records import RecordsSetting
-from reconciler.manifests.shown_problems import shown
 from reconciler.manifests.targets import Targets
 
 

@@ -11,8 +11,8 @@ from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, Manifest
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem, stack_problem
-from reconciler.manifests.problems import NAMED_LISTS, found
-from reconciler.manifests.suggestions import did_you_mean
+from reconciler.manifests.diagnostics.problems import NAMED_LISTS, found
+from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, location_of_key
 

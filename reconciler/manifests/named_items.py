@@ -11,7 +11,7 @@ from reconciler.core.declared.body import is_named_environment
 from reconciler.core.declared.fields.algorithm import EnvironmentItem
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found
+from reconciler.manifests.diagnostics.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.diagnostic import Location
+from reconciler.manifests.diagnostics.problems import Origin, steps_of
 from reconciler.manifests.links import Link
-from reconciler.manifests.problems import Origin, steps_of
 from reconciler.manifests.yaml.positions import format_path
 
 

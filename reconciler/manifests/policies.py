@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from reconciler.core.declared.policy import Policy, PolicyEntry
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.policies.expression import NAMES, Expression, InvalidExpression
+from reconciler.manifests.diagnostics.problems import Origin, validated
+from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.merge import MergedPolicy
-from reconciler.manifests.problems import Origin, validated
-from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.yaml.positions import diagnose, diagnose_inside, location_of_key
 
 

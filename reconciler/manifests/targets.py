@@ -12,9 +12,9 @@ from reconciler.core.declared.stack import Target, TargetEntry, Variable
 from reconciler.core.declared.target_kind import CLOUD_ONLY
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
+from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, diagnostics, found
+from reconciler.manifests.diagnostics.suggestions import Names, did_you_mean, listed
 from reconciler.manifests.merge import DefaultsPart, MergedEntry, allowed_in_defaults, problems_in_defaults
-from reconciler.manifests.problems import Origin, Unexpanded, diagnostics, found
-from reconciler.manifests.suggestions import Names, did_you_mean, listed
 from reconciler.manifests.variables.expand import Expander, credentials_in, problems_in
 from reconciler.manifests.variables.problems import ENV_NOT_SET, NotExpanded, Problem
 from reconciler.manifests.variables.values import unknown_variable

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.core.diagnostic import Diagnostic
+from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.links import cycles, keys_in
 from reconciler.manifests.merge import MergedEntry
-from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import diagnose
 

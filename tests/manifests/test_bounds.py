@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from reconciler.manifests.suggestions import Names, did_you_mean, listed
+from reconciler.manifests.diagnostics.suggestions import Names, did_you_mean, listed
 from reconciler.manifests.variables import budget
 from tests.manifests.conftest import HEAD, JOB, Place
 

@@ -19,9 +19,9 @@ from reconciler.core.declared.scalar import is_boolean, plain
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem
 from reconciler.core.text.secret import SecretText
+from reconciler.manifests.diagnostics.problems import found
+from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.merge import MergedEntry
-from reconciler.manifests.problems import found
-from reconciler.manifests.suggestions import did_you_mean
 from reconciler.manifests.sweeps.member_names import value_texts
 from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import NotExpanded

@@ -24,7 +24,7 @@ from reconciler.core.declared.expression import (
 from reconciler.core.declared.scalar import scalar_text, text_released_as
 from reconciler.core.text.credential_names import holds_credential, is_credential_name
 from reconciler.core.text.secret import SecretText, as_released
-from reconciler.manifests.suggestions import did_you_mean, listed
+from reconciler.manifests.diagnostics.suggestions import did_you_mean, listed
 from reconciler.manifests.variables import budget
 from reconciler.manifests.variables.budget import BudgetExceeded, ExpansionBudget
 from reconciler.manifests.variables.problems import (

@@ -17,10 +17,10 @@ from reconciler.core.declared.expression import OutputName, Reference, Unresolve
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.planning.groups import few
 from reconciler.core.text.secret import SecretText
+from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, steps_of
+from reconciler.manifests.diagnostics.suggestions import did_you_mean, listed
 from reconciler.manifests.links import Link, Links
 from reconciler.manifests.merge import MergedEntry
-from reconciler.manifests.problems import Origin, Unexpanded, steps_of
-from reconciler.manifests.suggestions import did_you_mean, listed
 from reconciler.manifests.sweeps.member_names import member_key, value_texts
 from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import NotExpanded, Problem

@@ -8,8 +8,8 @@ from typing import Any
 
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, Severity
+from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedEntry
-from reconciler.manifests.problems import Origin, validated
 from reconciler.manifests.targets import VARIABLES, variables_on
 from reconciler.manifests.variables.expand import credentials_in
 from reconciler.manifests.variables.values import (

@@ -9,7 +9,7 @@ from typing import Any
 from reconciler.core.declared.scalar import is_boolean, plain, scalar_text, spelled
 from reconciler.core.declared.stack import Variable, VariableType
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.problems import found
+from reconciler.manifests.diagnostics.problems import found
 from reconciler.manifests.variables.problems import WrongValue
 from reconciler.manifests.yaml.document import parse, parse_scalar, shorten
 

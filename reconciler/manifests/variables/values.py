@@ -22,8 +22,8 @@ from reconciler.core.declared.scalar import plain, scalar_text
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.text.secret import SecretText
+from reconciler.manifests.diagnostics.suggestions import Names, listed
 from reconciler.manifests.links import cycles
-from reconciler.manifests.suggestions import Names, listed
 from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import (
     ENV_NOT_SET,

@@ -14,7 +14,7 @@ from reconciler.core.declared.fields.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.declared.scalar import is_boolean, scalar_text
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.suggestions import did_you_mean
+from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.variables.problems import CREDENTIAL, refused_credential
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, Steps, diagnose, find, format_path

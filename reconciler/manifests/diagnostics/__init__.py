@@ -1,0 +1,1 @@
+"""Problems of manifests in words: what, where, why, and the name that was meant."""
