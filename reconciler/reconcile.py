@@ -51,8 +51,8 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
     from reconciler.core.drift.report import DriftReport
-    from reconciler.core.planning.explanation import Explanation
-    from reconciler.core.planning.status import StatusReport
+    from reconciler.core.planning.reports.explanation import Explanation
+    from reconciler.core.planning.reports.status import StatusReport
 
 
 class Context(NamedTuple):
@@ -151,7 +151,7 @@ def why(context: Context, key: str) -> Explanation:
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
-    from reconciler.core.planning.explanation import explain  # a plan needs none of it
+    from reconciler.core.planning.reports.explanation import explain  # a plan needs none of it
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
@@ -169,7 +169,7 @@ def why(context: Context, key: str) -> Explanation:
 
 def status(context: Context) -> StatusReport:
     """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
-    from reconciler.core.planning.status import make_status  # a plan needs none of it
+    from reconciler.core.planning.reports.status import make_status  # a plan needs none of it
 
     made, snapshot = plan_with_snapshot(context)
     stack = narrow(context.loaded.stack, context.only, snapshot.ownership.owned_keys)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reconciler.core.outcome import spell_status
-from reconciler.core.planning.history import (
+from reconciler.core.planning.reports.history import (
     HistoryAction,
     HistoryDeclared,
     HistoryDiff,

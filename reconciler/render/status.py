@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from reconciler.core.planning.groups import few
-from reconciler.core.planning.status import JobStatus, LastChange, StatusReport, WaitKind
+from reconciler.core.planning.reports.status import JobStatus, LastChange, StatusReport, WaitKind
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.listing import render_table

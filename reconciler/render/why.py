@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.core.planning.explanation import (
+from reconciler.core.planning.plan import PlannedAction
+from reconciler.core.planning.reports.explanation import (
     DeclaredValues,
     Explanation,
     ObservedRevision,
     RuleCheck,
 )
-from reconciler.core.planning.plan import PlannedAction
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.groups import render_change

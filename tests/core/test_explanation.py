@@ -14,9 +14,9 @@ from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import RULES
-from reconciler.core.planning.explanation import OTHERWISE, Explanation, explain
 from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.planning.planner import Snapshot
+from reconciler.core.planning.reports.explanation import OTHERWISE, Explanation, explain
 from reconciler.core.saved_plan.checks import NEVER_SAVED
 from reconciler.render.why import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.core.declared.stack import Declared
-from reconciler.core.planning.history import changes_of, newest_revisions
+from reconciler.core.planning.reports.history import changes_of, newest_revisions
 from reconciler.core.record import HistorySnapshot, PastRevision
 from tests.builders import NOW
 

@@ -14,7 +14,7 @@ from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.planner import Snapshot, make_plan
-from reconciler.core.planning.status import JobStatus, StatusReport, make_status
+from reconciler.core.planning.reports.status import JobStatus, StatusReport, make_status
 from reconciler.core.record import PastChange
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.planning.history import HistoryExcerpt, make_history, newest_revisions
 from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.planning.reports.history import HistoryExcerpt, make_history, newest_revisions
 from reconciler.core.ports import Records
 from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.reconcile import Context

@@ -8,14 +8,14 @@ import pytest
 
 from reconciler.core.declared.stack import Declared
 from reconciler.core.declared.target_kind import MODELARTS
-from reconciler.core.planning.history import (
+from reconciler.core.planning.plan import TargetIdentity
+from reconciler.core.planning.reports.history import (
     HistoryDiff,
     HistoryExcerpt,
     HistoryReport,
     changes_of,
     make_history,
 )
-from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.render.history import render_history
 from reconciler.render.style import Style

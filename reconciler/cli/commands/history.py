@@ -17,7 +17,7 @@ from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
-    from reconciler.core.planning.history import HistoryReport
+    from reconciler.core.planning.reports.history import HistoryReport
     from reconciler.core.ports import Records
     from reconciler.core.record import PastRevision
     from reconciler.manifests import LoadedStack
@@ -162,7 +162,7 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
 
 
 def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
-    from reconciler.core.planning.history import (
+    from reconciler.core.planning.reports.history import (
         HistoryDiff,
         HistoryExcerpt,
         changes_of,

@@ -17,10 +17,10 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.core.declared.schema.manifest import manifest_schema
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import ApplyEvent
-    from reconciler.core.planning.explanation import Explanation
-    from reconciler.core.planning.history import HistoryReport
     from reconciler.core.planning.plan import Plan
-    from reconciler.core.planning.status import StatusReport
+    from reconciler.core.planning.reports.explanation import Explanation
+    from reconciler.core.planning.reports.history import HistoryReport
+    from reconciler.core.planning.reports.status import StatusReport
     from reconciler.core.review.report import Review
 
     match name:

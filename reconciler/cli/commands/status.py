@@ -20,7 +20,7 @@ from reconciler.core.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from reconciler.cli.arguments import Arguments
-    from reconciler.core.planning.status import JobStatus, StatusReport
+    from reconciler.core.planning.reports.status import JobStatus, StatusReport
     from reconciler.reconcile import Context
 
 #: Seconds between two looks: on a terminal, and where each block is one more in a file.
