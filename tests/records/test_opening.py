@@ -87,7 +87,9 @@ def test_second_store_reuses_the_compiled_statements_of_the_first(
     compiler = _Driver.statement_compiler
 
     def compile_statement(*arguments: Any, **options: Any) -> Any:
-        compiled.append(type(arguments[1]).__name__)
+        # The oldest SQLAlchemy that we take keeps no INSERT of this dialect, for one store or for many.
+        if arguments[1]._generate_cache_key() is not None:
+            compiled.append(type(arguments[1]).__name__)
         return compiler(*arguments, **options)
 
     monkeypatch.setattr(_Driver, "statement_compiler", staticmethod(compile_statement))
