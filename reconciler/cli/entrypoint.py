@@ -13,7 +13,6 @@ from typing import NoReturn
 
 import click
 
-from reconciler.cli.final_outputs import final_outputs
 from reconciler.core.exit_code import ExitCode, first_of
 
 
@@ -63,12 +62,23 @@ def main(command: click.Command) -> NoReturn:
 
 def run(command: click.Command, args: list[str]) -> int:
     """Run a click command and return its exit code (docs/cli.md, "Exit codes"); nothing is raised."""
+    if not _names_a_command(args):
+        return _exit_code(command, args)
+    from reconciler.cli.final_outputs import final_outputs
+
     final_outputs.begin()
     return _with_final_outputs(_exit_code(command, args), args)
 
 
+def _names_a_command(args: list[str]) -> bool:
+    """Whether anything is to be done; the help alone is our own words."""
+    return any(not word.startswith("-") for word in args)
+
+
 def _with_final_outputs(code: int, args: list[str]) -> int:
     """Write what says how the run ended; where that fails the run has failed, too."""
+    from reconciler.cli.final_outputs import final_outputs
+
     if code == ExitCode.WRONG_USAGE and not final_outputs.is_asked_for:
         final_outputs.find(args)
     if not final_outputs.is_asked_for:
@@ -84,7 +94,7 @@ def _with_final_outputs(code: int, args: list[str]) -> int:
 
 def _exit_code(command: click.Command, args: list[str]) -> int:
     try:
-        if any(not word.startswith("-") for word in args):  # the help alone is our own words
+        if _names_a_command(args):
             _learn_secrets()
         code = _invoke(command, args)
         with suppress(BrokenPipeError):  # whoever has read enough changes no exit code

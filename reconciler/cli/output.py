@@ -7,18 +7,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
 from reconciler.cli.terminal.console import console
-from reconciler.core.drift.report import DriftReport
-from reconciler.core.outcome import Result
-from reconciler.core.planning.plan import Plan
-from reconciler.core.policies.cases import CasesReport
 from reconciler.core.policies.verdict import refusals_of
-from reconciler.core.review.report import Review
 from reconciler.files import append_file
 from reconciler.render import FORMATS, Content, formats_of, render, step_outputs
 from reconciler.render.style import PLAIN, View
+
+if TYPE_CHECKING:
+    from reconciler.core.drift.report import DriftReport
+    from reconciler.core.outcome import Result
+    from reconciler.core.planning.plan import Plan
+    from reconciler.core.policies.cases import CasesReport
+    from reconciler.core.review.report import Review
 
 
 def show_plan(

@@ -167,7 +167,9 @@ class JobReader:
         if under and not self._is_affordable(under, own, is_shared=inherited.is_shared):
             return None
         own_part = desugar(_without_templates(value))
-        merged = _without_removed(merge(under, own_part))
+        merged = merge(under, own_part)
+        if _holds_null(merged):
+            merged = _without_removed(merged)
         is_whole &= inherited.is_whole
         origin = replace(self._origin(entry, templates), parts=(own_part, *reversed(inherited.parts)))
         return MergedJob(merged, origin, expander, has_body, is_whole)
@@ -414,6 +416,15 @@ def _without_outputs(tree: Any) -> Any:
     if isinstance(tree, list):
         return [_without_outputs(value) for value in tree]
     return Unexpanded(tree) if isinstance(tree, UnresolvedText) else tree
+
+
+def _holds_null(tree: Any) -> bool:
+    """Whether a null stands anywhere; hardly any job has one, and a look costs less than a copy."""
+    for value in tree.values() if tree.__class__ is dict else tree:
+        cls = value.__class__
+        if value is None or ((cls is dict or cls is list) and _holds_null(value)):
+            return True
+    return False
 
 
 def _without_removed(tree: dict[str, Any]) -> dict[str, Any]:

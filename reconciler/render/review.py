@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from reconciler.core.planning.groups import fold_alike, is_harmless, look_of_changes, without_name
-from reconciler.core.review.report import NodeCount, Review, ReviewedJob, ReviewedSide
 from reconciler.core.text.sanitize import printable
 from reconciler.render.denials import render_denials
 from reconciler.render.groups import GroupText, render_change, render_group
 from reconciler.render.style import View
 from reconciler.render.warnings import render_warnings
+
+if TYPE_CHECKING:
+    from reconciler.core.review.report import NodeCount, Review, ReviewedJob, ReviewedSide
 
 #: So many flavors are listed.
 _MOST_FLAVORS = 20
