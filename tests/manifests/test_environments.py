@@ -492,6 +492,29 @@ def test_stack_on_another_target_is_that_of_the_bytes_that_were_read(place: Plac
     assert job.body["algorithm"]["environments"]["X"] == "p"
 
 
+@pytest.mark.parametrize(
+    ("options", "source"),
+    [
+        ({"environ": {"B": "s3cret"}}, {"env": "B"}),
+        ({"variables": {"b": "s3cret"}}, {"given": True}),
+        ({"var_files": ["values.yaml"]}, {"default": True}),
+    ],
+)
+def test_source_of_an_alias_is_one_that_can_be_asked_for_it_again(
+    place: Place, options: dict[str, Any], source: dict[str, Any]
+) -> None:
+    """A variable file has no value for the alias, so a saved plan must not look for one there."""
+    stack(place, declared="sensitive: true, default: '${var.b}'")
+    text = (place.root / "main.yaml").read_text().replace("other:", "b: {env: B, sensitive: true}, other:")
+    place.write(text)
+    file = place.write("b: s3cret\n", "values.yaml")
+    if "var_files" in options:
+        options = {"var_files": [file]}
+    else:
+        file.unlink()
+    assert place.load(**options).sources["v"].model_dump(exclude_defaults=True) == source
+
+
 def test_secret_whose_environment_is_not_set_needs_no_value_offline(place: Place) -> None:
     stack(place, "variables: {v: 'Bearer ${env.TOKEN}'}", declared="sensitive: true")
     assert value_on(place, None, offline=True) == "${var.v}"

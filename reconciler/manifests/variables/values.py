@@ -44,6 +44,9 @@ NAME = re.compile(VARIABLE_NAME)
 CYCLE = "variable cycle"
 
 
+_NOT_STORED = VariableSource(default=True)
+
+
 class ValueSource(StrEnum):
     """What may give a variable its value, in the order in which they are asked."""
 
@@ -145,7 +148,8 @@ class VariableValues:
             if source is ValueSource.OPTION:
                 return VariableSource(given=True)
             if source is ValueSource.FILE:
-                return VariableSource(file=file_by_name[name])
+                # A file is asked again for the variable itself, and not for one that it is made of.
+                return VariableSource(file=file_by_name[name]) if len(met) == 1 else _NOT_STORED
             if source is ValueSource.ENV:
                 return VariableSource(env=self.declared[name].env)
             parts = parts_of(value) if isinstance(value, str) else ()
@@ -153,7 +157,7 @@ class VariableValues:
             if kind == "env":
                 return VariableSource(env=rest)
             if kind != "var":
-                return None if source is None else VariableSource(default=True)
+                return None if source is None else _NOT_STORED
             name = rest
         return None
 
