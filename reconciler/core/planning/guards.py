@@ -13,6 +13,7 @@ from reconciler.core.declared.stack import OnChange, Prices, Stack
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.core.planning.cost import total_cost, unpriced
+from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import Action, Cost, PlannedAction, PlanWarning, Reason, lost_sum
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 
@@ -155,7 +156,7 @@ def _too_much_work(
 ) -> tuple[str, str] | None:
     if total.node_hours_max is None:
         unbounded = [a.key for a in starting if a.cost is not None and a.cost.node_hours_max is None]
-        why = f"{_listed(unbounded)} may run without end, which exceeds every limit"
+        why = f"{few(unbounded, _MOST_NAMES)} may run without end, which exceeds every limit"
         return why, f"set spec.auto_stop, or {_pass(Guard.BUDGET)}"
     if limit is None or total.node_hours_max <= limit:
         return None
@@ -167,17 +168,12 @@ def _too_expensive(
     starting: Sequence[PlannedAction], total: Cost, limit: float, prices: Prices
 ) -> tuple[str, str] | None:
     if total.cost_max is None:
-        why = f"what it costs is unknown: no price for {_listed(unpriced(starting, prices))}"
+        why = f"what it costs is unknown: no price for {few(unpriced(starting, prices), _MOST_NAMES)}"
         return why, f"add it to prices.node_hour, or {_pass(Guard.BUDGET)}"
     if total.cost_max <= limit:
         return None
     why = f"up to {total.currency} {total.cost_max:,.2f} would be spent; the limit is {limit:,g}"
     return why, _read_again(Guard.BUDGET)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_much(count: int, whole: int, limit: int, percent: float) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from reconciler.core.declared.policy import Effect, Policy
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import Denial, PlannedAction, PlanWarning, Source, TargetIdentity
 from reconciler.core.policies.expression import Expression, ExpressionValues, NotJudged
 from reconciler.core.policies.subject import Subject, Surroundings, declared, planned
@@ -135,8 +136,7 @@ def refusals_of(denied: Iterable[Denial]) -> tuple[Diagnostic, ...]:
 
 
 def _refusal(reason: Denial, keys: Sequence[str]) -> Diagnostic:
-    more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-    why = f"{reason.policy} denies {', '.join(keys[:_MOST_KEYS])}{more}: {reason.explanation}"
+    why = f"{reason.policy} denies {few(keys, _MOST_KEYS)}: {reason.explanation}"
     source = reason.source
     location = None if source is None else Location(source.file, source.line, source.column)
     return Diagnostic(DENIED_BY_A_POLICY, why, _FIX, location, f"policies.{reason.policy}")
