@@ -1,6 +1,6 @@
 """Print the lowest version that pyproject.toml allows of each package, in the form of a requirements file.
 
-What the package needs, what its tests need, and what builds it: `NAME>=VERSION` becomes `NAME==VERSION`.
+What the package needs, with its extras and its tests, and what builds it: `NAME>=VERSION` becomes `NAME==VERSION`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ def lowest(requirement: str) -> str:
     return f"{found['name']}=={found['version']}"
 
 
+def _names_itself(requirement: str) -> bool:
+    """Whether it is other extras of this package, which are listed on their own."""
+    return requirement.startswith("reconciler[")
+
+
 def main(path: Path) -> None:
     """Print one requirement a line."""
     settings = tomllib.loads(path.read_text(encoding="utf-8"))
     project = settings["project"]
+    extras = project["optional-dependencies"]
     requirements = [
         *project["dependencies"],
-        *project["optional-dependencies"]["test"],
+        *(one for extra in ("notify", "fleet", "test") for one in extras[extra] if not _names_itself(one)),
         *settings["build-system"]["requires"],
     ]
     print("\n".join(lowest(requirement) for requirement in requirements))
