@@ -1,6 +1,6 @@
 """Print the lowest version that pyproject.toml allows of each package, in the form of a requirements file.
 
-What the package needs, with its extras and its tests, and what builds it: `NAME>=VERSION` becomes `NAME==VERSION`.
+What the package, its extras and its tests need, and what builds it: `NAME>=VERSION` becomes `NAME==VERSION`.
 """
 
 from __future__ import annotations

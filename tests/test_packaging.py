@@ -25,6 +25,7 @@ LOCK = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
 #: Declared, and used without an import of their own.
 NOT_IMPORTED = {
     "psycopg": "SQLAlchemy loads it by the scheme of the address; [binary] brings libpq along",
+    "tzdata": "zoneinfo reads the time zones from it where the system has none",
     "ruamel-yaml-clib": "ruamel.yaml.cyaml is the Python side of it",
 }
 #: Imported for the type checker only, which brings it along.
@@ -39,6 +40,8 @@ def _requirements(*sections: list[str]) -> dict[str, Requirement]:
 
 
 RUNTIME = _requirements(PROJECT["dependencies"])
+#: The extras that are features, imported where they are used only.
+FEATURES = _requirements(EXTRAS["notify"], EXTRAS["fleet"])
 TEST = _requirements(EXTRAS["test"])
 EVERYTHING = _requirements(PROJECT["dependencies"], *EXTRAS.values(), SETTINGS["build-system"]["requires"])
 
@@ -68,11 +71,12 @@ def _imported(*directories: str) -> set[str]:
 
 
 def test_every_import_of_the_package_is_declared() -> None:
-    assert _imported("reconciler") - set(RUNTIME) == set()
+    assert _imported("reconciler") - set(RUNTIME) - set(FEATURES) == set()
 
 
 def test_every_declared_dependency_is_imported_or_said_why_not() -> None:
-    assert set(RUNTIME) - _imported("reconciler") == set(NOT_IMPORTED) - _imported("reconciler")
+    declared = {*RUNTIME, *FEATURES}
+    assert declared - _imported("reconciler") == set(NOT_IMPORTED) - _imported("reconciler")
 
 
 def test_every_import_of_the_tests_is_declared() -> None:
@@ -97,7 +101,7 @@ def test_lowest_versions_are_those_of_the_bounds() -> None:
     command = [sys.executable, str(ROOT / ".ci/lowest.py"), str(ROOT / "pyproject.toml")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = _requirements(done.stdout.splitlines())
-    expected = RUNTIME | TEST | _requirements(SETTINGS["build-system"]["requires"])
+    expected = RUNTIME | FEATURES | TEST | _requirements(SETTINGS["build-system"]["requires"])
     assert {name: str(one.specifier).removeprefix("==") for name, one in found.items()} == {
         name: str(one.specifier).removeprefix(">=") for name, one in expected.items()
     }
