@@ -22,6 +22,7 @@ from reconciler.manifests import LoadedStack, load
 if TYPE_CHECKING:
     from reconciler.backends.target import Runtime
     from reconciler.connection import RecordOptions
+    from reconciler.core.diagnostic import Diagnostic
     from reconciler.reconcile import Context
 
 
@@ -53,8 +54,11 @@ def check_stack(
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
     target: str | None,
-) -> LoadedStack:
-    """Check the manifest on every target, or on one. Which ones were skipped is told."""
+) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
+    """Check the manifest on every target, or on one.
+
+    Returns the warnings, too, which are shown: targets that were skipped, and those of the manifest.
+    """
     from reconciler.manifests.load import check
 
     loaded, skipped = check(
@@ -67,7 +71,7 @@ def check_stack(
     )
     if skipped:
         console.diagnostics(skipped)
-    return known(loaded)
+    return known(loaded), (*skipped, *loaded.warnings)
 
 
 def known(loaded: LoadedStack) -> LoadedStack:

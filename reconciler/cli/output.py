@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
 from reconciler.cli.terminal.console import console
 from reconciler.core.policies.verdict import refusals_of
+from reconciler.core.text.sanitize import printable
 from reconciler.files import append_file
 from reconciler.render import FORMATS, Content, formats_of, render, step_outputs
 from reconciler.render.style import PLAIN, View
 
 if TYPE_CHECKING:
+    from reconciler.core.diagnostic import Diagnostic
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.planning.reports.history import HistoryReport
+    from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.policies.cases import CasesReport
     from reconciler.core.review.report import Review
 
@@ -55,6 +59,28 @@ def show_review(review: Review, outputs: Sequence[OutputSpec]) -> None:
     _show(Content.REVIEW, review, outputs, View())
     if review.denied:
         console.diagnostics(refusals_of(review.denied))
+
+
+def show_validation(
+    report: Validation, outputs: Sequence[OutputSpec], diagnostics: Sequence[Diagnostic]
+) -> None:
+    """Write a check of a manifest to the outputs, see `requested_outputs`, and what it found to stderr.
+
+    As text, stdout has the line that says it all, and nothing where the manifest is invalid. Programs that
+    read the document from stdout need no problems on stderr as well.
+    """
+    final_outputs.about(report.stack or "", report.target)
+    on_stdout = OutputSpec("text", None)
+    _show(Content.VALIDATION, report, [spec for spec in outputs if spec != on_stdout], View())
+    if report.valid and on_stdout in outputs:
+        console.result(f"{printable(report.last_line)}\n")
+    if diagnostics and (report.valid or OutputSpec("json", None) not in outputs):
+        console.diagnostics(diagnostics)
+
+
+def show_history(report: HistoryReport, outputs: Sequence[OutputSpec]) -> None:
+    """Write a history to the outputs, see `requested_outputs`."""
+    _show(Content.HISTORY, report, outputs, View())
 
 
 def show_cases(report: CasesReport, outputs: Sequence[OutputSpec]) -> None:

@@ -314,6 +314,7 @@ class _Loading:
             manifest_digest=manifest_digest(documents),
             secrets=tuple(sorted(secrets)),
             files=tuple(document.path for document in documents),
+            file_names=tuple(document.file for document in documents),
             warnings=warnings,
             records_reference=records.reference(),
             sources=variables.saved_sources(),

@@ -25,7 +25,8 @@ class LoadedStack:
     says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
     record store without what is secret or comes from the environment; `records_url` gives it whole.
     `checked` are the same files as `check` read them on each target, where these differ. `origins` says
-    where the values of the job come from that `load` was asked to trace.
+    where the values of the job come from that `load` was asked to trace. `file_names` are the names of the
+    `files` in messages.
     """
 
     stack: Stack
@@ -37,6 +38,7 @@ class LoadedStack:
     secrets: tuple[str, ...] = field(repr=False)
     files: tuple[Path, ...]
     warnings: tuple[Diagnostic, ...]
+    file_names: tuple[str, ...] = ()
     records_reference: str | None = None
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
     origins: tuple[ValueOrigin, ...] = field(default=(), repr=False)

@@ -24,6 +24,8 @@ class Content(StrEnum):
     RESULT = "result"
     REVIEW = "review"
     CASES = "cases"
+    VALIDATION = "validation"
+    HISTORY = "history"
 
 
 class Format(NamedTuple):
@@ -42,16 +44,17 @@ class Format(NamedTuple):
     is_final: bool = False
 
 
+_EVERY = frozenset(Content)
+_FINDINGS = _EVERY - {Content.CASES, Content.HISTORY}
 _OF_JOBS = frozenset({Content.PLAN, Content.DRIFT, Content.RESULT})
-_SHOWN = frozenset(Content) - {Content.CASES}
 FORMATS: dict[str, Format] = {
-    "text": Format("text", frozenset(Content)),
-    "json": Format("json", frozenset(Content) - {Content.RESULT}, redacts=True),
-    "markdown": Format("markdown", _SHOWN, redacts=True, is_whole=True),
-    "html": Format("html", _SHOWN, redacts=True, is_whole=True),
-    "github": Format("github", _SHOWN, redacts=True, is_whole=True),
-    "junit": Format("junit", _OF_JOBS | {Content.CASES}, redacts=True, is_whole=True),
-    "sarif": Format("sarif", _OF_JOBS, redacts=True, is_whole=True),
+    "text": Format("text", _EVERY),
+    "json": Format("json", _EVERY - {Content.RESULT}, redacts=True),
+    "markdown": Format("markdown", _EVERY - {Content.CASES}, redacts=True, is_whole=True),
+    "html": Format("html", _EVERY - {Content.CASES}, redacts=True, is_whole=True),
+    "github": Format("github", _FINDINGS, redacts=True, is_whole=True),
+    "junit": Format("junit", _FINDINGS | {Content.CASES}, redacts=True, is_whole=True),
+    "sarif": Format("sarif", _FINDINGS, redacts=True, is_whole=True),
     "prometheus": Format("prometheus", _OF_JOBS, redacts=True, is_whole=True, is_final=True),
 }
 

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.policies.verdict import DENIED_BY_A_POLICY
 from reconciler.core.text.sanitize import printable
-from reconciler.render.review_sheet import sheet_of_review
-from reconciler.render.sheet import Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
+from reconciler.render.sheet import Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan
+from reconciler.render.sheets.result import sheet_of_result
+from reconciler.render.sheets.review import sheet_of_review
+from reconciler.render.sheets.validation import sheet_of_validation
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.review.report import Review
 
 
@@ -42,6 +45,11 @@ def render_review(review: Review, view: View) -> str:
     return _commands(sheet_of_review(review, view), view)
 
 
+def render_validation(report: Validation, view: View) -> str:
+    """Workflow commands about a check of a manifest."""
+    return _commands(sheet_of_validation(report, view), view)
+
+
 def plan_outputs(plan: Plan, view: View) -> str:
     """The outputs of a step that makes a plan, as GITHUB_OUTPUT takes them."""
     return _outputs(_outputs_of(sheet_of_plan(plan, view)))
@@ -55,6 +63,13 @@ def drift_outputs(report: DriftReport, view: View) -> str:
 def review_outputs(review: Review, view: View) -> str:
     """The outputs of a step that reviews a change."""
     return _outputs(_outputs_of(sheet_of_review(review, view)))
+
+
+def validation_outputs(report: Validation, view: View) -> str:
+    """The outputs of a step that checks a manifest."""
+    sheet = sheet_of_validation(report, view)
+    counts = {name: str(count) for name, count in sheet.counts.items()}
+    return _outputs({"valid": "true" if report.valid else "false", "summary": sheet.last_line, **counts})
 
 
 def result_outputs(result: Result, view: View) -> str:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.outcome import spell_status
-from reconciler.core.planning.reports.history import (
-    HistoryAction,
-    HistoryDeclared,
-    HistoryDiff,
-    HistoryReport,
-    HistoryRevision,
-    HistoryRun,
-    HistoryStep,
-)
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.groups import render_change
+from reconciler.render.head import render_head
 from reconciler.render.listing import render_table, render_tree
-from reconciler.render.style import PLAIN, Style
-from reconciler.render.text import render_head
+from reconciler.render.style import Style, View
+
+if TYPE_CHECKING:
+    from reconciler.core.planning.reports.history import (
+        HistoryAction,
+        HistoryDeclared,
+        HistoryDiff,
+        HistoryReport,
+        HistoryRevision,
+        HistoryRun,
+        HistoryStep,
+    )
 
 _COLUMNS = 100
-_COLOURS = {
+COLOURS = {
     "done": "green",
     "complete": "green",
     "no drift": "green",
@@ -38,8 +40,12 @@ _SHORT = 12
 NOTHING = "Nothing is recorded yet.\n"
 
 
-def render_history(report: HistoryReport, style: Style = PLAIN, *, with_steps: bool = False) -> str:
-    """Show a history: of one key its revisions and what was done to it, else the runs, and a table."""
+def history_text(report: HistoryReport, view: View) -> str:
+    """Show a history: of one key its revisions and what was done to it, else the runs, and a table.
+
+    `view.verbose` lists the calls of each run.
+    """
+    style = view.style
     if report.diff is not None:
         return _diff(report, report.diff, style)
     if not report.runs and not report.revisions:
@@ -47,7 +53,7 @@ def render_history(report: HistoryReport, style: Style = PLAIN, *, with_steps: b
     parts = [_head(report, style)]
     if report.key is not None:
         parts += [list(_revision(one, style)) for one in report.revisions]
-    parts += [list(_run(run, style, with_steps=with_steps)) for run in report.runs]
+    parts += [list(_run(run, style, with_steps=view.verbose)) for run in report.runs]
     text = "\n\n".join("\n".join(lines) for lines in parts) + "\n"
     return text if report.key is not None else text + _table(report, style)
 
@@ -61,10 +67,10 @@ def _head(report: HistoryReport, style: Style, more: str = "") -> list[str]:
 
 def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
     word = run.result or ""
-    took = "" if run.duration_s is None else f", took {format_duration(_round(run.duration_s))}"
-    painted = style.paint(printable(word), _COLOURS.get(word, "red"))
+    took = "" if run.duration_s is None else f", took {format_duration(rounded(run.duration_s))}"
+    painted = style.paint(printable(word), COLOURS.get(word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took}"
-    yield from _wrapped("    ", "by " + "; ".join(filter(None, _origin(run))))
+    yield from _wrapped("    ", "by " + "; ".join(filter(None, origin_of(run))))
     yield from _actions(run, style)
     if with_steps:
         for step in run.steps:
@@ -84,7 +90,8 @@ def _actions(run: HistoryRun, style: Style) -> Iterator[str]:
         yield from _action(action, style, width)
 
 
-def _origin(run: HistoryRun) -> Iterator[str]:
+def origin_of(run: HistoryRun) -> Iterator[str]:
+    """Who did it, where, and from what."""
     yield " on ".join(filter(None, (run.who or "somebody", run.where)))
     if run.commit:
         yield f"commit {_commit(run.commit)}"
@@ -99,18 +106,27 @@ def _commit(commit: str) -> str:
 
 def _action(action: HistoryAction, style: Style, width: int) -> Iterator[str]:
     status = spell_status(action.status)
-    said = f": {action.detail}" if action.detail else ""
-    code = f" ({action.code})" if action.code and action.code not in action.detail else ""
-    lines = _wrapped(" " * 16, f"{action.action:<{width}} {action.key}{said}{code}")
-    word = style.paint(f"{printable(status):<9}", _COLOURS.get(action.status, "red"))
+    lines = _wrapped(" " * 16, f"{action.action:<{width}} {action.key}{detail_of(action)}")
+    word = style.paint(f"{printable(status):<9}", COLOURS.get(action.status, "red"))
     yield f"      {word} {next(lines).lstrip()}"
     yield from lines
 
 
+def detail_of(action: HistoryAction) -> str:
+    """What is said of an action beside its key."""
+    said = f": {action.detail}" if action.detail else ""
+    return said + (f" ({action.code})" if action.code and action.code not in action.detail else "")
+
+
 def _step(step: HistoryStep) -> Iterator[str]:
+    yield from _wrapped(" " * 6, call_of(step))
+
+
+def call_of(step: HistoryStep) -> str:
+    """One call of a run, and how it ended."""
     end = "no answer recorded" if step.ok is None else _answer(step)
-    took = "" if step.duration_s is None else f", took {format_duration(_round(step.duration_s))}"
-    yield from _wrapped(" " * 6, f"call {step.call} {step.name} {step.began_at}{took}: {end}")
+    took = "" if step.duration_s is None else f", took {format_duration(rounded(step.duration_s))}"
+    return f"call {step.call} {step.name} {step.began_at}{took}: {end}"
 
 
 def _answer(step: HistoryStep) -> str:
@@ -122,21 +138,22 @@ def _revision(one: HistoryRevision, style: Style) -> Iterator[str]:
     phase = printable(one.phase) if one.phase else "not observed yet"
     yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
     nodes = "1 node" if one.node_count == 1 else f"{one.node_count} nodes"
-    ran = f", {_ran(one)}" if one.ended_at else ""
-    yield from _wrapped("    ", f"job {one.job}, digest {one.digest}, {nodes}{ran}")
-    if told := ", ".join(_life(one)):
+    took = f", {ran(one)}" if one.ended_at else ""
+    yield from _wrapped("    ", f"job {one.job}, digest {one.digest}, {nodes}{took}")
+    if told := ", ".join(life_of(one)):
         yield f"    {told}"
     if one.phases:
         seen = ", ".join(f"{seen.phase} {seen.seen_at}" for seen in one.phases)
         yield from _wrapped("    ", f"first observed: {seen}")
     if one.declared is None or not one.declared.immutable:
         yield "    its declaration is not on record"
-    if one.declared is not None and (spec := _spec(one.declared)):
+    if one.declared is not None and (spec := declared_spec(one.declared)):
         yield "    declared:"
         yield from render_tree(spec, 3)
 
 
-def _life(one: HistoryRevision) -> Iterator[str]:
+def life_of(one: HistoryRevision) -> Iterator[str]:
+    """When a revision was created, started and ended."""
     if one.created_at:
         yield f"created {one.created_at}"
     if one.started_at:
@@ -144,16 +161,17 @@ def _life(one: HistoryRevision) -> Iterator[str]:
     if one.ended_at:
         yield f"ended {one.ended_at}"
     elif one.duration_s is not None and one.seen_at:
-        yield f"{_ran(one)} by {one.seen_at}"
+        yield f"{ran(one)} by {one.seen_at}"
     if one.released_at:
         yield f"released {one.released_at}"
 
 
-def _ran(one: HistoryRevision) -> str:
-    return "" if one.duration_s is None else f"ran {format_duration(_round(one.duration_s))}"
+def ran(one: HistoryRevision) -> str:
+    """For how long a revision ran."""
+    return "" if one.duration_s is None else f"ran {format_duration(rounded(one.duration_s))}"
 
 
-def _spec(declared: HistoryDeclared) -> dict[str, Any]:
+def declared_spec(declared: HistoryDeclared) -> dict[str, Any]:
     """What was declared, as a manifest would say it."""
     lifecycle = {} if declared.protect is None else {"lifecycle": {"protect": declared.protect}}
     text = {"description": declared.description} if declared.description else {}
@@ -186,7 +204,7 @@ def _table(report: HistoryReport, style: Style) -> str:
             f"r{one.revision}",
             one.phase or "",
             one.created_at or "",
-            "" if one.duration_s is None else format_duration(_round(one.duration_s)),
+            "" if one.duration_s is None else format_duration(rounded(one.duration_s)),
             str(one.node_count),
             one.digest,
         )
@@ -201,12 +219,16 @@ def _diff(report: HistoryReport, diff: HistoryDiff, style: Style) -> str:
     lines = [*head, "", *(f"    {render_change(change)}" for change in diff.changes)]
     if diff.changes:
         lines.append("")
-    count = len(diff.changes)
-    fields = (
-        "No field differs" if not count else "1 field differs" if count == 1 else f"{count} fields differ"
-    )
-    lines.append(f"{fields}.{_same(report) if not count else ''}")
+    lines.append(differences(report, diff))
     return "\n".join(lines) + "\n"
+
+
+def differences(report: HistoryReport, diff: HistoryDiff) -> str:
+    """How many fields differ between two revisions."""
+    count = len(diff.changes)
+    if not count:
+        return f"No field differs.{_same(report)}"
+    return "1 field differs." if count == 1 else f"{count} fields differ."
 
 
 def _same(report: HistoryReport) -> str:
@@ -221,7 +243,7 @@ def _same(report: HistoryReport) -> str:
 
 def _wrapped(indent: str, text: str) -> Iterator[str]:
     """Break a text of ours or of somebody's into lines of a readable length."""
-    yield from textwrap.wrap(
+    lines = textwrap.wrap(
         printable(text),
         _COLUMNS,
         initial_indent=indent,
@@ -229,7 +251,10 @@ def _wrapped(indent: str, text: str) -> Iterator[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+    # What stood within a line may begin one now.
+    yield from map(printable, lines or [indent.rstrip()])
 
 
-def _round(seconds: float) -> float:
+def rounded(seconds: float) -> float:
+    """A span of time as precise as people want it."""
     return round(seconds, 1) if seconds < 10 else round(seconds)

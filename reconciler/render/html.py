@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from reconciler.render.review_sheet import sheet_of_review
-from reconciler.render.sheet import NONE, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
+from reconciler.render.sheet import NONE, Sheet, sheet_of_drift, sheet_of_plan
+from reconciler.render.sheets.history import sheet_of_history
+from reconciler.render.sheets.result import sheet_of_result
+from reconciler.render.sheets.review import sheet_of_review
+from reconciler.render.sheets.validation import sheet_of_validation
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.planning.reports.history import HistoryReport
+    from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.review.report import Review
 
 _FILES = Path(__file__).parent / "page"
@@ -45,6 +50,16 @@ def render_result(result: Result, view: View) -> str:
 def render_review(review: Review, view: View) -> str:
     """A page with a row per job that differs."""
     return _render(sheet_of_review(review, view))
+
+
+def render_validation(report: Validation, view: View) -> str:
+    """A page with a row per problem and per job that a policy denies."""
+    return _render(sheet_of_validation(report, view))
+
+
+def render_history(report: HistoryReport, view: View) -> str:
+    """A page with a row per run and per revision; their actions and phases unfold."""
+    return _render(sheet_of_history(report, view))
 
 
 class _Inline(NamedTuple):

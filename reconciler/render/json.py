@@ -18,6 +18,8 @@ from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
+    from reconciler.core.planning.reports.history import HistoryReport
+    from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.policies.cases import CasesReport
     from reconciler.core.review.report import Review
 
@@ -111,3 +113,13 @@ def render_cases(report: CasesReport, view: View) -> str:
 def render_review(review: Review, view: View) -> str:
     """The document of `review --json`."""
     return dump(redacted(review.document(), view.redact)) + "\n"
+
+
+def render_validation(report: Validation, view: View) -> str:
+    """The document of `validate --json`."""
+    return dump(redacted(report.document(), view.redact)) + "\n"
+
+
+def render_history(report: HistoryReport, view: View) -> str:
+    """The document of `history --json`."""
+    return dump(redacted(report.model_dump(mode="json"), view.redact)) + "\n"

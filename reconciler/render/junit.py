@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
 from reconciler.core.text.sanitize import printable
-from reconciler.render.sheet import (
-    NONE,
-    Level,
-    Row,
-    Sheet,
-    sheet_of_drift,
-    sheet_of_plan,
-    sheet_of_result,
-)
+from reconciler.render.sheet import NONE, Level, Row, Sheet, sheet_of_drift, sheet_of_plan
+from reconciler.render.sheets.result import sheet_of_result
+from reconciler.render.sheets.review import sheet_of_review
+from reconciler.render.sheets.validation import by_file, sheet_of_validation
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.policies.cases import CasesReport
+    from reconciler.core.review.report import Review
 
 #: What XML 1.0 has no way to write, not even escaped; most of it was made visible before.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+#: Of what does not depend on the time.
+_NO_TIME = "1970-01-01T00:00:00"
 
 
 def render_plan(plan: Plan, view: View) -> str:
@@ -48,6 +48,16 @@ def render_result(result: Result, view: View) -> str:
     return _render(sheet_of_result(result, view), "apply")
 
 
+def render_review(review: Review, view: View) -> str:
+    """A failure for each key that differs and would be in conflict or blocked, or is denied."""
+    return _render(sheet_of_review(review, view), "review")
+
+
+def render_validation(report: Validation, view: View) -> str:
+    """A testcase for each file; a failure where it has a problem, or a job that a policy denies."""
+    return _render(by_file(sheet_of_validation(report, view)), "validate")
+
+
 def render_cases(report: CasesReport, view: View) -> str:
     """A testcase for each case of policies; a failure where they said something else than expected."""
 
@@ -55,8 +65,7 @@ def render_cases(report: CasesReport, view: View) -> str:
         return printable(view.redact(text))
 
     about = clean(f"policies.{report.stack}")
-    # Nothing of it depends on the time.
-    root, top = _suite(about, "1970-01-01T00:00:00", len(report.results), len(report.failed))
+    root, top = _suite(about, _NO_TIME, len(report.results), len(report.failed))
     for result in report.results:
         case = _add_case(top, clean(result.name), about)
         if not result.has_passed:
@@ -71,7 +80,8 @@ def _render(sheet: Sheet, suite: str) -> str:
         findings.setdefault(row.key, []).append(row)
     about = f"{suite}.{sheet.name}"
     # Neither schema takes a zone.
-    root, top = _suite(about, sheet.created_at.removesuffix("Z"), len(sheet.keys), len(findings))
+    created_at = sheet.created_at.removesuffix("Z") or _NO_TIME
+    root, top = _suite(about, created_at, len(sheet.keys), len(findings))
     for key in sheet.keys:
         case = _add_case(top, key, about)
         if rows := findings.get(key):

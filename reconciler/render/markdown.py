@@ -12,23 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from reconciler.render.review_sheet import sheet_of_review
-from reconciler.render.sheet import (
-    Field,
-    Level,
-    Note,
-    Row,
-    Sheet,
-    sheet_of_drift,
-    sheet_of_plan,
-    sheet_of_result,
-)
+from reconciler.render.sheet import Field, Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan
+from reconciler.render.sheets.history import sheet_of_history
+from reconciler.render.sheets.result import sheet_of_result
+from reconciler.render.sheets.review import sheet_of_review
+from reconciler.render.sheets.validation import sheet_of_validation
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.planning.reports.history import HistoryReport
+    from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.review.report import Review
 
 #: GitHub takes 65,536 characters; a workflow may put some of its own before and behind.
@@ -42,7 +38,7 @@ _LONGEST_NOTE = 500
 _MOST_SUMS = 20
 _LONGEST_KEY = 100
 #: What means nothing in Markdown, HTML or GitHub's own marks, wherever in a line it stands.
-_PROSE = re.compile(r"(?:[^\W_]|->|[ ,;()/%+=×→'\"-]|(?<=[^\W_])_+(?=[^\W_])|[.:](?!/))*")
+_PROSE = re.compile(r"(?:[^\W_]|->|[ ,;?()/%+=×→'\"-]|(?<=[^\W_])_+(?=[^\W_])|[.:](?!/))*")
 _LINK = re.compile(r"www\.|[^\W\d]:[^ ]|[0-9a-f]{7,}|GH-\d", re.IGNORECASE)
 _BACKTICKS = re.compile("`+")
 
@@ -71,10 +67,22 @@ def render_review(review: Review, view: View) -> str:
     return _render(sheet, sheet.folded)
 
 
+def render_validation(report: Validation, view: View) -> str:
+    """A comment about a check of a manifest."""
+    sheet = sheet_of_validation(report, view)
+    return _render(sheet, sheet.folded)
+
+
+def render_history(report: HistoryReport, view: View) -> str:
+    """A page about what was recorded."""
+    sheet = sheet_of_history(report, view)
+    return _render(sheet, sheet.folded)
+
+
 def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
     head = [
         f"<!-- reconciler: {_short(sheet.name.replace('>', '&gt;'))} -->",
-        f"**{sheet.last_line}**",
+        f"**{prose(_short(sheet.last_line))}**",
         *_sums(sheet.sums),
         "",
         _about(sheet),
@@ -83,7 +91,7 @@ def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
     ]
     tail = [f"Digest of the plan: {code(sheet.digest)}", ""] if sheet.digest else []
     room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - sum(len(line) + 1 for line in (*head, *tail))
-    sections, left_out = _fit(_by_kind(rows), room)
+    sections, left_out = _fit(_by_words(rows), room)
     lines = [*head, *sections]
     if left_out:
         counts = ", ".join(f"{count} {words}" for words, count in left_out.items())
@@ -99,8 +107,9 @@ def _with_single_blanks(lines: Sequence[str]) -> Iterator[str]:
 
 def _about(sheet: Sheet) -> str:
     stack, target, where = (_short(text, _LONGEST_NOTE) for text in (sheet.stack, sheet.target, sheet.where))
+    of = f" of stack {code(stack)}" if stack else ""
     on = f" on {code(target)}" if target else ""
-    return f"{sheet.title} of stack {code(stack)}{on} ({prose(where)})"
+    return f"{sheet.title}{of}{on}" + (f" ({prose(where)})" if where else "")
 
 
 def _sums(lines: Sequence[str]) -> Iterator[str]:
@@ -110,11 +119,11 @@ def _sums(lines: Sequence[str]) -> Iterator[str]:
         yield f"and {len(lines) - _MOST_SUMS} more lines"
 
 
-def _by_kind(rows: Iterable[Row]) -> list[list[Row]]:
+def _by_words(rows: Iterable[Row]) -> list[list[Row]]:
     """The rows in sections, each of one kind, in the order in which the kinds are met."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.kind, []).append(row)
+        found.setdefault(row.words, []).append(row)
     return list(found.values())
 
 
@@ -132,11 +141,11 @@ def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[
     others = [section for section in sections if not section[0].must_stay]
     for section in sorted(others, key=lambda rows: rows[0].is_cut_first):
         lines, missing = _cut(section, room)
-        blocks[section[0].kind] = lines
+        blocks[section[0].words] = lines
         room -= _size(lines)
         if missing:
             left_out[section[0].words] = missing
-    return [*shown, *(line for section in others for line in blocks[section[0].kind])], left_out
+    return [*shown, *(line for section in others for line in blocks[section[0].words])], left_out
 
 
 def _fit_staying(sections: Sequence[Sequence[Row]], room: int, left_out: dict[str, int]) -> list[str]:
@@ -212,19 +221,25 @@ def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
     """One job, or several with the same change: a line, or what unfolds to the changed fields."""
     below = [*_below(row, most_keys)]
     name = "" if len(row.keys) > 1 else row.key
+    symbol = row.symbol or row.kind
+    behind = [text for text in (row.starts, _place_of_finding(row)) if text]
     if not below:
-        parts = (code(row.symbol), f"**{code(name)}**", row.revision)
-        said = " ".join(part for part in parts if part)
+        said = " ".join(filter(None, (code(symbol), f"**{code(name)}**", row.revision)))
         said += f": {prose(row.text)}" if row.text else ""
-        yield f"- {said}" + (f" ({code(row.starts)})" if row.starts else "")
+        yield f"- {said}" + "".join(f" ({code(text)})" for text in behind)
         return
     about = f"<code>{escape(name)}</code>" if name else f"{len(row.keys)} jobs"
-    said = f"<code>{escape(row.symbol)}</code> <b>{about}</b> {row.revision}".rstrip()
+    said = f"<code>{escape(symbol)}</code> <b>{about}</b> {row.revision}".rstrip()
     said += f": {_prose_in_html(row.text)}" if row.text else ""
-    said += f" (<code>{escape(row.starts)}</code>)" if row.starts else ""
+    said += "".join(f" (<code>{escape(text)}</code>)" for text in behind)
     yield from ("", f"<details><summary>{said}</summary>", "")
     yield from below
     yield from ("</details>", "")
+
+
+def _place_of_finding(row: Row) -> str:
+    """Where the manifest has what somebody has to do something about."""
+    return _short(row.place, _LONGEST_KEY) if row.is_finding and len(row.keys) == 1 else ""
 
 
 def _below(row: Row, most_keys: int | None) -> Iterator[str]:
@@ -233,6 +248,8 @@ def _below(row: Row, most_keys: int | None) -> Iterator[str]:
         yield from _fenced([*row.keys[:most_keys], *([f"… and {more} more"] if more else [])], "")
     if row.changes:
         yield from _fenced([line for field in row.changes for line in _field(field)], "diff")
+    if row.lines:
+        yield from _fenced([_short(line) for line in row.lines], "")
 
 
 def _field(field: Field) -> Iterator[str]:

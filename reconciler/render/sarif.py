@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from reconciler.render.json import dump
-from reconciler.render.sheet import Row, Sheet, sheet_of_drift, sheet_of_plan, sheet_of_result
+from reconciler.render.sheet import Row, Sheet, sheet_of_drift, sheet_of_plan
+from reconciler.render.sheets.result import sheet_of_result
+from reconciler.render.sheets.review import sheet_of_review
+from reconciler.render.sheets.validation import sheet_of_validation
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
+    from reconciler.core.planning.reports.validation import Validation
+    from reconciler.core.review.report import Review
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -33,6 +38,16 @@ def render_drift(report: DriftReport, view: View) -> str:
 def render_result(result: Result, view: View) -> str:
     """A result per action that failed, or was not to be had; its rule is the status or the reason."""
     return _render(sheet_of_result(result, view), "apply", view)
+
+
+def render_review(review: Review, view: View) -> str:
+    """A result per key that would be in conflict or blocked, or that a policy denies."""
+    return _render(sheet_of_review(review, view), "review", view)
+
+
+def render_validation(report: Validation, view: View) -> str:
+    """A result per problem, warning and denied job; its rule is what is wrong, or the policy."""
+    return _render(sheet_of_validation(report, view), "validate", view)
 
 
 def _render(sheet: Sheet, command: str, view: View) -> str:

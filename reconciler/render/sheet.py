@@ -14,10 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.drift.entry import DriftClass
-from reconciler.core.outcome import Status, WaitEnd, spell_status
 from reconciler.core.planning.groups import Group, few, fold, fold_alike, without_name
 from reconciler.core.planning.plan import (
-    ACTIONS,
     Action,
     Change,
     Denial,
@@ -29,17 +27,15 @@ from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.style import View
 from reconciler.render.text import render_drift as drift_text
-from reconciler.render.text import render_result as result_text
 from reconciler.render.text import sums_of, what_starts
 
 if TYPE_CHECKING:
     from reconciler.core.diagnostic import Diagnostic
     from reconciler.core.drift.entry import Drift, Pending
     from reconciler.core.drift.report import DriftReport
-    from reconciler.core.outcome import Outcome, Result, Waited
     from reconciler.core.planning.plan import Plan, PlanWarning
 
-_Clean = Callable[[str], str]
+Clean = Callable[[str], str]
 #: The kind of a row that says what a policy denies.
 DENIED = "denied"
 #: What stands for the value of a field where there is none.
@@ -68,9 +64,9 @@ class Row(NamedTuple):
     """One job, or several with the same change (`keys`), and what is said of it.
 
     `kind` is the action, the class of drift or the status, `rule` the word of a closed list that says why,
-    `words` the kind as people read it. `is_finding` says that somebody has to do something about it. Where
-    there is no room, what `is_cut_first` is left out first, and what `must_stay` last. For people, rows
-    of a low `rank` come first.
+    `words` the kind as people read it. `lines` are what else there is to read, under `lines_title`.
+    `is_finding` says that somebody has to do something about it. Where there is no room, what `is_cut_first`
+    is left out first, and what `must_stay` last. For people, rows of a low `rank` come first.
     """
 
     keys: tuple[str, ...]
@@ -83,6 +79,8 @@ class Row(NamedTuple):
     text: str
     starts: str = ""
     changes: tuple[Field, ...] = ()
+    lines: tuple[str, ...] = ()
+    lines_title: str = ""
     source: Source | None = None
     level: Level = Level.NONE
     is_finding: bool = False
@@ -124,7 +122,8 @@ class Sheet(NamedTuple):
     `rows` has one row per job in the order of the document, `folded` the same with what is alike put
     together, what ends work first; `keys` are all keys that were looked at, and `counts` those of the
     summary. `denied` has a row for each job and policy that denies it; `notes` say that once for each policy.
-    `last_line` is the last line of the text, and `sums` what a plan throws away and may cost.
+    `last_line` is the last line of the text, and `sums` what a plan throws away and may cost. `columns` are
+    the heads of a table of the rows: their kinds, their keys, and what is said of them.
     """
 
     title: str
@@ -143,6 +142,7 @@ class Sheet(NamedTuple):
     denied: tuple[Row, ...] = ()
     sums: tuple[str, ...] = ()
     digest: str = ""
+    columns: tuple[str, str, str] = ("Action", "Job", "Why")
 
     @property
     def name(self) -> str:
@@ -167,9 +167,6 @@ ACTION_ORDER = (
     Action.DEFER,
     Action.KEEP,
 )
-_FAILED = frozenset(
-    {Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN, Status.INTERRUPTED}
-)
 
 
 def sheet_of_plan(plan: Plan, view: View) -> Sheet:
@@ -177,7 +174,7 @@ def sheet_of_plan(plan: Plan, view: View) -> Sheet:
     return harmless(lambda clean: _plan_as_sheet(plan, view, clean), view.redact)
 
 
-def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
+def _plan_as_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     rows = tuple(_row_of_action(Group((action,)), clean) for action in plan.actions)
     sources = {action.key: action.source for action in plan.actions}
     in_order = sorted(plan.actions, key=lambda action: ACTION_ORDER.index(action.action))
@@ -186,7 +183,7 @@ def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
         title="Plan",
         stack=clean(plan.stack),
         target=clean(plan.target.name),
-        where=clean(_place(plan.target)),
+        where=clean(place_of_target(plan.target)),
         last_line=plan.last_line,
         counts={action.value: count for action, count in plan.summary.items()},
         has_changes=bool(plan.to_execute),
@@ -202,7 +199,7 @@ def _plan_as_sheet(plan: Plan, view: View, clean: _Clean) -> Sheet:
     )
 
 
-def _row_of_action(group: Group, clean: _Clean) -> Row:
+def _row_of_action(group: Group, clean: Clean) -> Row:
     """A row for an action, or for several with the same change."""
     actions, action, traits = group.actions, group.first, group.first.traits
     shown = action.after or action.before
@@ -229,7 +226,7 @@ def _row_of_action(group: Group, clean: _Clean) -> Row:
     )
 
 
-def row_of_denial(denial: Denial, source: Source | None, clean: _Clean) -> Row:
+def row_of_denial(denial: Denial, source: Source | None, clean: Clean) -> Row:
     """A row for a job that a policy denies, at the job's place: `rule` is the name of the policy."""
     return Row(
         keys=(clean(denial.key),),
@@ -255,12 +252,12 @@ def _starts(actions: Sequence[PlannedAction]) -> str:
     return few([f"{count} {'job' if count == 1 else 'jobs'}: {text}" for text, count in counts.most_common()])
 
 
-def place_of(source: Source | None, clean: _Clean) -> Source | None:
+def place_of(source: Source | None, clean: Clean) -> Source | None:
     """Where the manifest has a key."""
     return None if source is None else source.model_copy(update={"file": clean(source.file)})
 
 
-def field_of(change: Change, clean: _Clean) -> Field:
+def field_of(change: Change, clean: Clean) -> Field:
     """A changed field as it is shown."""
     before, after = (
         None if value is None else clean(json.dumps(show(value), ensure_ascii=False))
@@ -269,18 +266,18 @@ def field_of(change: Change, clean: _Clean) -> Field:
     return Field(clean(change.path), before, after, change.sensitive, change.forces_new_job)
 
 
-def _place(target: TargetIdentity) -> str:
+def place_of_target(target: TargetIdentity) -> str:
     if target.endpoint == target.kind:
         return target.kind
     return f"{target.kind}, {target.endpoint}, project {target.project_id}"
 
 
-def refusal_notes(refusals: Iterable[Diagnostic], clean: _Clean) -> Iterator[Note]:
+def refusal_notes(refusals: Iterable[Diagnostic], clean: Clean) -> Iterator[Note]:
     for refusal in refusals:
         yield Note(Level.ERROR, clean(refusal.what), clean(refusal.why), clean(refusal.fix or ""))
 
 
-def warning_notes(warnings: Iterable[PlanWarning], clean: _Clean) -> Iterator[Note]:
+def warning_notes(warnings: Iterable[PlanWarning], clean: Clean) -> Iterator[Note]:
     """Warnings as they are shown."""
     for one in warnings:
         texts = (clean(text or "") for text in (one.what, one.why, one.fix, one.key))
@@ -292,7 +289,7 @@ def sheet_of_drift(report: DriftReport, view: View) -> Sheet:
     return harmless(lambda clean: _drift_as_sheet(report, clean), view.redact)
 
 
-def _drift_as_sheet(report: DriftReport, clean: _Clean) -> Sheet:
+def _drift_as_sheet(report: DriftReport, clean: Clean) -> Sheet:
     rows = [_row_of_drift(entry, clean) for entry in report.drift]
     rows += [_row_of_pending(entry, clean) for entry in report.pending]
     found = (*report.keys, *(row.key for row in rows))
@@ -300,7 +297,7 @@ def _drift_as_sheet(report: DriftReport, clean: _Clean) -> Sheet:
         title="Drift",
         stack=clean(report.stack),
         target=clean(report.target.name),
-        where=clean(_place(report.target)),
+        where=clean(place_of_target(report.target)),
         last_line=drift_text(report, View()).splitlines()[-1],
         counts={name.value: count for name, count in report.summary.items()},
         has_changes=report.has_drifted,
@@ -309,11 +306,12 @@ def _drift_as_sheet(report: DriftReport, clean: _Clean) -> Sheet:
         rows=tuple(rows),
         folded=folded(rows),
         keys=tuple(sorted(set(map(clean, found)))),
+        columns=("Class", "Job", "Why"),
         notes=tuple(warning_notes(report.warnings, clean)),
     )
 
 
-def _row_of_drift(entry: Drift, clean: _Clean) -> Row:
+def _row_of_drift(entry: Drift, clean: Clean) -> Row:
     is_unknown = entry.class_ is DriftClass.UNKNOWN
     since = f" (since {entry.since})" if entry.since else ""
     return Row(
@@ -333,81 +331,9 @@ def _row_of_drift(entry: Drift, clean: _Clean) -> Row:
     )
 
 
-def _row_of_pending(entry: Pending, clean: _Clean) -> Row:
+def _row_of_pending(entry: Pending, clean: Clean) -> Row:
     text = clean(entry.detail)
     return Row((clean(entry.key),), "pending", "pending", ">", "blue", "pending", "", text, rank=1)
-
-
-def sheet_of_result(result: Result, view: View) -> Sheet:
-    """What is shown of an apply; its plan, `view.plan`, says where it was and what else was looked at."""
-    return harmless(lambda clean: _result_as_sheet(result, view, clean), view.redact)
-
-
-def _result_as_sheet(result: Result, view: View, clean: _Clean) -> Sheet:
-    outcomes = [_row_of_outcome(outcome, clean) for outcome in result.outcomes]
-    waits = [_row_of_wait(waited, view.at_s, clean) for waited in result.waits]
-    rows = tuple(outcomes + waits)
-    plan = view.plan
-    keys = () if plan is None else tuple(clean(action.key) for action in plan.actions)
-    return Sheet(
-        title="Apply",
-        stack=clean(plan.stack) if plan else "",
-        target=clean(plan.target.name) if plan else "",
-        where=clean(_place(plan.target)) if plan else "",
-        last_line=result_text(result, View(at_s=view.at_s)).splitlines()[-1],
-        counts=result.summary,
-        has_changes=any(outcome.status is Status.DONE for outcome in result.outcomes),
-        created_at=clean(plan.created_at) if plan else "",
-        version=clean(plan.reconciler_version) if plan else "",
-        rows=rows,
-        folded=folded(rows),
-        keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
-        digest=view.digest,
-    )
-
-
-def _row_of_outcome(outcome: Outcome, clean: _Clean) -> Row:
-    action, status = outcome.action, outcome.status
-    is_bad = status in _FAILED or (status is Status.SKIPPED and action.traits.stands_in_the_way)
-    if action.action is Action.UNKNOWN:
-        is_bad = True
-    shown = action.after or action.before
-    became = outcome.message or outcome.detail
-    said = action.action.value + (f": {became}" if became else "")
-    return Row(
-        keys=(clean(action.key),),
-        kind=status.value,
-        words=spell_status(status),
-        symbol=action.symbol,
-        colour="red" if is_bad else ACTIONS[action.action].colour,
-        rule=action.reason.value if status is Status.SKIPPED else status.value,
-        rank=0 if is_bad else 2 if status is Status.SKIPPED else 1,
-        revision=f"r{shown.revision}" if shown else "",
-        text=clean(said),
-        source=place_of(action.source, clean),
-        level=Level.ERROR if is_bad else Level.NONE,
-        is_finding=is_bad,
-        must_stay=is_bad,
-    )
-
-
-def _row_of_wait(waited: Waited, at_s: float, clean: _Clean) -> Row:
-    is_bad = waited.end is not WaitEnd.REACHED
-    word = waited.end.value.replace("_", " ")
-    return Row(
-        keys=(clean(waited.key),),
-        kind=waited.end.value,
-        words=word,
-        symbol="!" if is_bad else "=",
-        colour="red" if is_bad else "green",
-        rule=waited.end.value,
-        rank=0 if is_bad else 1,
-        revision="",
-        text=clean(f"waited for: {waited.describe(at_s)}".rstrip(": ")),
-        level=Level.ERROR if is_bad else Level.NONE,
-        is_finding=is_bad,
-        must_stay=is_bad,
-    )
 
 
 def folded(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -428,7 +354,7 @@ def _as_one(rows: Sequence[Row]) -> Row:
     return first._replace(keys=keys, text=without_name(first.text, first.key), revision="")
 
 
-def harmless(make: Callable[[_Clean], Sheet], redact: Callable[[str], str]) -> Sheet:
+def harmless(make: Callable[[Clean], Sheet], redact: Callable[[str], str]) -> Sheet:
     """Make a sheet in which each text is harmless, and holds no secret.
 
     One look at all texts is quicker than one at each of ten thousand.

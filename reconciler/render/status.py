@@ -8,9 +8,9 @@ from reconciler.core.planning.groups import few
 from reconciler.core.planning.reports.status import JobStatus, LastChange, StatusReport, WaitKind
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
+from reconciler.render.head import render_head
 from reconciler.render.listing import render_table
 from reconciler.render.style import PLAIN, Style
-from reconciler.render.text import render_head
 from reconciler.render.warnings import render_warnings
 
 COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")

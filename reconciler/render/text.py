@@ -6,7 +6,6 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
 from reconciler.core.planning.cost import spell_cost
 from reconciler.core.planning.groups import (
@@ -19,18 +18,23 @@ from reconciler.core.planning.groups import (
     spell_work,
     without_name,
 )
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, TargetIdentity
+from reconciler.core.planning.plan import Action, Plan, PlannedAction
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.denials import render_denials
 from reconciler.render.groups import INDENT, GroupText, printable_line, render_group, render_keys
+from reconciler.render.head import render_head
+from reconciler.render.history import history_text
 from reconciler.render.policy_cases import cases_text
 from reconciler.render.review import review_text
-from reconciler.render.style import PLAIN, Style, View
+from reconciler.render.style import Style, View
+from reconciler.render.validation import validation_text
 from reconciler.render.warnings import render_warnings
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import Drift, DriftReport, Pending
+    from reconciler.core.planning.reports.history import HistoryReport
+    from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.policies.cases import CasesReport
     from reconciler.core.review.report import Review
 
@@ -63,13 +67,6 @@ def sums_of(plan: Plan) -> Iterator[str]:
     # Of one action the sum says what its own line says.
     if plan.cost is not None and sum(action.cost is not None for action in plan.actions) > 1:
         yield f"Starts {spell_cost(plan.cost)}."
-
-
-def render_head(stack: str, target: TargetIdentity) -> str:
-    """Say what a text is about."""
-    where = f"{target.name} ({target.kind}"
-    where += f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind else ""
-    return printable(f"Stack {stack} on {where})")
 
 
 def _is_quiet(action: PlannedAction) -> bool:
@@ -182,6 +179,16 @@ def render_cases(report: CasesReport, view: View) -> str:
     return cases_text(report, view)
 
 
+def render_validation(report: Validation, view: View) -> str:
+    """Show what a check of a manifest found."""
+    return validation_text(report, view)
+
+
+def render_history(report: HistoryReport, view: View) -> str:
+    """Show what was recorded."""
+    return history_text(report, view)
+
+
 def render_result(result: Result, view: View) -> str:
     """Show what became of a plan, and of the jobs that were waited for."""
     style = view.style
@@ -238,28 +245,3 @@ def _outcome_lines(group: Sequence[Outcome], style: Style) -> Iterator[str]:
 
 def _job_name(action: PlannedAction) -> str:
     return action.after.name if action.after else action.before.name if action.before else action.key
-
-
-def render_diagnostics(diagnostics: Iterable[Diagnostic], style: Style = PLAIN) -> str:
-    """Show problems: what, where, the line, why, and how to fix it."""
-    return "\n".join("\n".join(_diagnostic(d, style)) for d in diagnostics) + "\n"
-
-
-def _diagnostic(diagnostic: Diagnostic, style: Style) -> Iterator[str]:
-    is_error = diagnostic.severity is Severity.ERROR
-    word = style.paint(diagnostic.severity.value, "red" if is_error else "yellow")
-    yield printable_line(f"{word}: ", diagnostic.what)
-    if diagnostic.location is not None:
-        yield printable(f"  --> {diagnostic.location}" + (f"  {diagnostic.path}" if diagnostic.path else ""))
-        if diagnostic.snippet is not None:
-            number = str(diagnostic.location.line)
-            snippet = diagnostic.snippet
-            yield f"{' ' * len(number)} |"
-            yield f"{number} | {printable(snippet.text)}"
-            yield f"{' ' * len(number)} | {' ' * snippet.start}{'^' * snippet.length}"
-    elif diagnostic.path:
-        yield printable(f"  --> {diagnostic.path}")
-    if diagnostic.why:
-        yield printable(f"  why: {diagnostic.why}")
-    if diagnostic.fix:
-        yield printable(f"  fix: {diagnostic.fix}")

@@ -15,8 +15,8 @@ from reconciler.core.planning.reports.explanation import (
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.groups import render_change
+from reconciler.render.head import render_head
 from reconciler.render.style import PLAIN, Style
-from reconciler.render.text import render_head
 from reconciler.render.warnings import render_warnings
 
 _INDENT = "  "

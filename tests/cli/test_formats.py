@@ -36,6 +36,8 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "drift": ((), [Content.DRIFT]),
     "review": ((".", "."), [Content.REVIEW]),
     "adopt": (("--all", "--yes"), [Content.PLAN]),
+    "validate": ((), [Content.VALIDATION]),
+    "history": ((), [Content.HISTORY]),
     "release": (("a", "--yes"), [Content.PLAN, Content.RESULT]),
 }
 

@@ -19,7 +19,7 @@ from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.records.null import NoRecords
 from reconciler.render import Content, render
-from reconciler.render.history import render_history
+from reconciler.render.history import history_text
 from reconciler.render.json import dump
 from reconciler.render.status import render_status
 from reconciler.render.style import View
@@ -202,7 +202,7 @@ def _read_history(context: Context) -> None:
         version="",
         at_s=context.target.clock.now(),
     )
-    render_history(report, with_steps=True).encode()
+    history_text(report, View(verbose=True)).encode()
     dump(report.model_dump(mode="json")).encode()
     for key in MAY:
         records.runs(scope, key=key)

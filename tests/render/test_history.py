@@ -17,8 +17,8 @@ from reconciler.core.planning.reports.history import (
     make_history,
 )
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
-from reconciler.render.history import render_history
-from reconciler.render.style import Style
+from reconciler.render.history import history_text
+from reconciler.render.style import Style, View
 from tests.builders import NOW
 from tests.render.test_golden import check
 
@@ -136,14 +136,13 @@ def a_report(**more: Any) -> HistoryReport:
 @pytest.mark.parametrize(
     ("name", "more", "options"),
     [
-        ("history.text", {"runs": RUNS, "revisions": REVISIONS}, {}),
-        ("history-calls.text", {"runs": RUNS[1:2]}, {"with_steps": True}),
+        ("history-calls.text", {"runs": RUNS[1:2]}, {"verbose": True}),
         ("history-of-a-key.text", {"runs": RUNS[3:], "revisions": REVISIONS, "key": "resnet50-nightly"}, {}),
         ("history.ansi", {"runs": RUNS, "revisions": REVISIONS}, {"style": Style(colour=True)}),
     ],
 )
 def test_history_is_as_in_the_golden_file(name: str, more: dict[str, Any], options: dict[str, Any]) -> None:
-    text = render_history(a_report(**more), **options)
+    text = history_text(a_report(**more), View(**options))
     check(name, text)
     if "style" not in options:
         assert max(map(len, text.splitlines())) <= 100
@@ -156,7 +155,7 @@ def test_difference_of_revisions_is_as_in_the_golden_file() -> None:
     )
     diff = HistoryDiff(before=1, after=2, changes=changes_of(DECLARED, other))
     report = a_report(revisions=REVISIONS[1:], key="resnet50-nightly", diff=diff)
-    check("history-diff.text", render_history(report))
+    check("history-diff.text", history_text(report, View()))
 
 
 @pytest.mark.parametrize(
@@ -169,12 +168,12 @@ def test_difference_of_revisions_is_as_in_the_golden_file() -> None:
 def test_two_revisions_without_a_difference(digests: str, said: str) -> None:
     both = tuple(a_revision(number, digest=digest) for number, digest in enumerate(digests, 1))
     report = a_report(revisions=both, key="a", diff=HistoryDiff(before=1, after=2, changes=()))
-    assert render_history(report).splitlines()[-1] == said
+    assert history_text(report, View()).splitlines()[-1] == said
 
 
 def test_nothing() -> None:
-    assert render_history(a_report()) == "Nothing is recorded yet.\n"
-    assert render_history(a_report(key="a")) == "Nothing is recorded of a yet.\n"
+    assert history_text(a_report(), View()) == "Nothing is recorded yet.\n"
+    assert history_text(a_report(key="a"), View()) == "Nothing is recorded of a yet.\n"
 
 
 def test_what_was_recorded_steers_no_terminal() -> None:
@@ -199,7 +198,7 @@ def test_what_was_recorded_steers_no_terminal() -> None:
         1, name=bad, job=bad, digest=bad, phase_text=bad, phases=((bad, NOW),), declared=declared
     )
     for key in (None, bad):
-        text = render_history(a_report(runs=(runs, more), revisions=(one,), key=key), with_steps=True)
+        text = history_text(a_report(runs=(runs, more), revisions=(one,), key=key), View(verbose=True))
         assert "\x1b" not in text
         assert "\r" not in text
         assert not any(line.lstrip().startswith("::") for line in text.splitlines())

@@ -14,18 +14,30 @@ import pytest
 from markdown_it import MarkdownIt
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.declared.stack import Declared
+from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.core.planning.plan import Action, Denial, Plan, Source
+from reconciler.core.planning.reports.history import HistoryReport
+from reconciler.core.planning.reports.validation import (
+    DeniedJob,
+    ManifestProblem,
+    StackFacts,
+    Validation,
+    invalid_manifest,
+)
 from reconciler.core.policies.cases import CaseResult, CasesReport
+from reconciler.core.record import PastAction, PastStep
 from reconciler.core.review.report import NodeCount, Review
 from reconciler.core.text.sanitize import INVISIBLE
 from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.render.style import RunReport, View
+from tests.builders import NOW
 from tests.render.test_golden import drifted, every_action
+from tests.render.test_history import a_report, a_revision, a_run
 from tests.render.test_review import every_change
 
 CORPUS = {
@@ -167,8 +179,41 @@ def cases_with(text: str) -> CasesReport:
     return CasesReport("stack", (CaseResult(text), CaseResult(f"{text}.yaml", (text, text))))
 
 
+@cache
+def validation_with(text: str) -> Validation:
+    found = [
+        Diagnostic(text, text, text, Location(f"{text}.yaml", 1, 1), text, Snippet(text, 0, 1)),
+        Diagnostic(text, path=text),
+        Diagnostic(f"w{text}", text, severity=Severity.WARNING),
+    ]
+    facts = StackFacts("0.0.0", f"s{text}", f"t{text}", (text,), (f"{text}.yaml",))
+    report = invalid_manifest(facts, found[:2])
+    denied = tuple(
+        DeniedJob(**dict(one), targets=(f"t{text}",), job=Source(file=f"{text}.yaml", line=1, column=1))
+        for one in denied_with(text, f"k{text}")
+    )
+    warnings = (ManifestProblem.of(found[2]),)
+    return report.model_copy(update={"denied": denied, "warnings": warnings})
+
+
+@cache
+def history_with(text: str) -> HistoryReport:
+    value = text.encode("utf-8", "replace").decode()
+    step = PastStep(text, text, text, text, text, NOW, NOW, False, text, text, text)
+    action = PastAction(text, text, text, "failed", text, text, text)
+    said = dict.fromkeys(("who", "where", "command", "commit", "plan_digest", "result"), text)
+    run = a_run(1, kind=text, summary={"failed": 1}, actions=(action,), steps=(step,), **said)
+    declared = Declared({value: value}, {}, text)
+    names = dict.fromkeys(("name", "job", "digest", "phase_text"), text)
+    revision = a_revision(1, key=f"k{text}", phases=((text, NOW),), declared=declared, **names)
+    report = a_report(key=f"k{text}", runs=(run,), revisions=(revision,))
+    return report.model_copy(update={"stack": f"s{text}", "target": plan_with(text).target})
+
+
 def rendered(content: Content, format_: str, text: str, redact: Any = str) -> str:
     values = {
+        Content.VALIDATION: validation_with,
+        Content.HISTORY: history_with,
         Content.PLAN: plan_with,
         Content.DRIFT: drift_with,
         Content.RESULT: result_with,
@@ -312,9 +357,19 @@ _CHECKS = {
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS)
 def test_no_output_of_a_step_is_added(text: str) -> None:
-    for content, value in ((Content.PLAN, plan_with(text)), (Content.DRIFT, drift_with(text))):
-        expected = plan_with(HARMLESS) if content is Content.PLAN else drift_with(HARMLESS)
-        assert step_outputs(content, value, View()) == step_outputs(content, expected, View())
+    for content, value_with in ((Content.PLAN, plan_with), (Content.DRIFT, drift_with)):
+        expected = step_outputs(content, value_with(HARMLESS), View())
+        assert step_outputs(content, value_with(text), View()) == expected
+
+
+@pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS)
+def test_outputs_of_a_check_have_their_names_only(text: str) -> None:
+    """The summary names the stack, which the schema of names keeps harmless; here it is not."""
+    shown, expected = (
+        step_outputs(Content.VALIDATION, validation_with(one), View()) for one in (text, HARMLESS)
+    )
+    names = [[line.partition("=")[0] for line in found.splitlines()] for found in (shown, expected)]
+    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS)
@@ -332,7 +387,7 @@ def test_no_metric_of_a_run_is_added(text: str) -> None:
 def test_comment_is_never_too_long(content: Content) -> None:
     shown = rendered(content, "markdown", "x<````" * 2_000)
     assert len(shown) <= MOST_CHARACTERS
-    assert shown.startswith("<!-- reconciler: vision@")
+    assert shown.startswith("<!-- reconciler: ")
 
 
 # ── secrets, also those that escaping would hide from a search in the finished text ─────────────────

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -16,10 +17,10 @@ from reconciler.core.planning.plan import Action, Plan
 from reconciler.render import Content, render
 from reconciler.render.style import View
 from tests.render.test_golden import drifted, every_action
+from tests.render.test_golden_files import denied, problems, reviewed
 from tests.render.test_markdown import a_plan, an_action
 
 SCHEMAS = Path(__file__).parent / "schemas"
-CONTENTS = (Content.PLAN, Content.DRIFT, Content.RESULT)
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +45,25 @@ def a_result() -> tuple[Result, Plan]:
     return Result(outcomes), plan
 
 
-def rendered(content: Content, format_: str) -> str:
-    if content is Content.PLAN:
-        return render(content, every_action(), format_, View())
-    if content is Content.DRIFT:
-        return render(content, drifted(), format_, View())
+#: What is rendered beside plan, drift and result: a review and checks of a manifest.
+REPORTS: dict[str, tuple[Content, Callable[[], Any]]] = {
+    "review": (Content.REVIEW, reviewed),
+    "validation": (Content.VALIDATION, denied),
+    "validation-invalid": (Content.VALIDATION, problems),
+}
+CONTENTS = ("plan", "drift", "result", *REPORTS)
+
+
+def rendered(content: str, format_: str) -> str:
+    if content in REPORTS:
+        kind, make = REPORTS[content]
+        return render(kind, make(), format_, View())
+    if content == Content.PLAN:
+        return render(Content.PLAN, every_action(), format_, View())
+    if content == Content.DRIFT:
+        return render(Content.DRIFT, drifted(), format_, View())
     result, plan = a_result()
-    return render(content, result, format_, View(plan=plan))
+    return render(Content.RESULT, result, format_, View(plan=plan))
 
 
 def suite_of(text: str) -> Xml.Element:
@@ -65,12 +78,12 @@ def failures_of(text: str) -> dict[str, Xml.Element]:
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_junit_is_valid(content: Content, junit_schema: xmlschema.XMLSchema) -> None:
+def test_junit_is_valid(content: str, junit_schema: xmlschema.XMLSchema) -> None:
     junit_schema.validate(rendered(content, "junit"))
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_junit_has_what_the_stricter_schema_of_ant_asks_for(content: Content) -> None:
+def test_junit_has_what_the_stricter_schema_of_ant_asks_for(content: str) -> None:
     """windyroad/JUnit-Schema: one failure in a testcase, these attributes, these elements in order."""
     suite = suite_of(rendered(content, "junit"))
     names = [child.tag for child in suite]
@@ -85,7 +98,7 @@ def test_junit_has_what_the_stricter_schema_of_ant_asks_for(content: Content) ->
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_junit_counts_what_it_holds(content: Content) -> None:
+def test_junit_counts_what_it_holds(content: str) -> None:
     suite = suite_of(rendered(content, "junit"))
     assert int(suite.attrib["tests"]) == len(suite.findall("testcase"))
     assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure"))
@@ -143,7 +156,7 @@ def results_of(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_sarif_is_valid(content: Content, sarif_schema: jsonschema.Draft4Validator) -> None:
+def test_sarif_is_valid(content: str, sarif_schema: jsonschema.Draft4Validator) -> None:
     sarif_schema.validate(json.loads(rendered(content, "sarif")))
 
 
@@ -188,3 +201,40 @@ def test_sarif_message_makes_no_link() -> None:
     plan = a_plan([an_action(Action.BLOCKED, 1, detail="[click](https://example.com)")])
     (result,) = results_of(render(Content.PLAN, plan, "sarif", View()))
     assert "](" not in result["message"]["text"]
+
+
+def test_junit_of_a_review_fails_what_is_denied_or_stands_in_the_way() -> None:
+    failures = failures_of(rendered("review", "junit"))
+    assert {key: failure.attrib["type"] for key, failure in failures.items()} == {
+        "blocked": "blocked: protected",
+        "conflict": "conflict: change_refused",
+        "create": "denied: no-new-jobs",
+    }
+
+
+def test_junit_of_a_check_has_a_testcase_per_file_and_fails_those_with_problems() -> None:
+    text = rendered("validation-invalid", "junit")
+    cases = [case.attrib["name"] for case in suite_of(text).iter("testcase")]
+    assert cases == ["jobs.yaml", "sweeps.yaml", "manifest"]
+    assert failures_of(text).keys() == {"jobs.yaml", "sweeps.yaml", "manifest"}
+    assert "jobs.yaml:14:9" in (failures_of(text)["jobs.yaml"].text or "")
+
+
+def test_junit_of_a_check_that_finds_nothing_passes() -> None:
+    report = denied().model_copy(update={"denied": ()})
+    text = render(Content.VALIDATION, report, "junit", View())
+    assert failures_of(text) == {}
+    assert "target skipped" in (suite_of(text).findtext("system-err") or "")
+
+
+def test_sarif_of_a_check_has_a_result_per_problem_warning_and_denied_job() -> None:
+    found = [(one["ruleId"], one["level"]) for one in results_of(rendered("validation-invalid", "sarif"))]
+    assert found == [("no_such_directory", "error"), ("unknown_field", "error"), ("syntax_error", "error")]
+    found = [(one["ruleId"], one["level"]) for one in results_of(rendered("validation", "sarif"))]
+    assert found == [("one-node", "error"), ("one-node", "error"), ("target_skipped", "warning")]
+
+
+def test_sarif_of_a_check_says_where_a_problem_is() -> None:
+    result = results_of(rendered("validation-invalid", "sarif"))[1]
+    place = result["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("jobs.yaml", 14)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from reconciler.core.declared.stack import DesiredJob, Limits, Target
 from reconciler.core.diagnostic import Location
 from reconciler.core.planning.plan import Change
 from reconciler.core.review.comparison import make_review
 from reconciler.core.review.report import Review, ReviewedSide
 from reconciler.core.review.side import Side
-from reconciler.render import Content, formats_of, render
+from reconciler.render import Content, render
 from reconciler.render.style import Style, View
 from tests.builders import a_job, a_stack, absent
 from tests.render.test_golden import check
@@ -77,11 +75,6 @@ def every_change() -> Review:
     return make_review(
         side("main", *before), side("feature", *after, limits=limits), target=None, version="0.0.0"
     )
-
-
-@pytest.mark.parametrize("format_", formats_of(Content.REVIEW))
-def test_review_with_every_change(format_: str) -> None:
-    check(f"review.{format_}", render(Content.REVIEW, every_change(), format_, View()))
 
 
 def test_review_in_colour() -> None:

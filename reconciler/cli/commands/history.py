@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,10 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reconciler.cli.completions import keys_and_paths
-from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, DurationType, option, with_options
-from reconciler.cli.service_session import JSON
+from reconciler.cli.options import (
+    RECORDS,
+    STACK,
+    TARGET_NAME,
+    YES,
+    DurationType,
+    OutputSpec,
+    option,
+    output,
+    with_options,
+)
 from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
+from reconciler.render import Content
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
@@ -24,6 +33,10 @@ if TYPE_CHECKING:
 
 #: What is older is pruned, if nobody says another age.
 PRUNED_AFTER_S = 90 * 86_400.0
+
+
+#: How it is told what was pruned.
+_OF_PRUNE = (OutputSpec("text", None), OutputSpec("json", None))
 
 
 class NotRecorded(ReconcilerError):
@@ -68,7 +81,7 @@ class HistoryRequest(NamedTuple):
         help="With --prune: delete records of what ended longer ago than this.  [default: 90d]",
     ),
     YES,
-    JSON,
+    output(Content.HISTORY),
 )
 def command(
     words: Sequence[str],
@@ -81,6 +94,7 @@ def command(
     prune: bool,
     older_than_s: float | None,
     yes: bool,
+    outputs: Sequence[OutputSpec],
     as_json: bool,
 ) -> int:
     """Show past applies, destroys, drift checks and revisions, newest first.
@@ -90,27 +104,30 @@ def command(
     call. The service is not contacted.
     """
     from reconciler.cli.context import runtime
+    from reconciler.cli.output import requested_outputs, show_history
     from reconciler.connection import open_records_of
 
+    specs = requested_outputs(outputs, as_json=as_json)
     loaded, key = _opened(words, variables, var_files, target, records)
-    _check_it_fits(key, diff, prune)
+    _check_it_fits(key, diff, prune, specs)
     with open_records_of(loaded, target, records, runtime()) as place:
         if prune:
-            return _prune(place, PRUNED_AFTER_S if older_than_s is None else older_than_s, yes, as_json)
+            age_s = PRUNED_AFTER_S if older_than_s is None else older_than_s
+            return _prune(place, age_s, yes, OutputSpec("json", None) in specs)
         report = _report(place, HistoryRequest(key, limit, diff))
-    if as_json:
-        console.document(report.model_dump(mode="json"))
-    else:
-        from reconciler.render.history import render_history
-
-        console.result(render_history(report, console.style(sys.stdout), with_steps=console.verbosity > 0))
+    show_history(report, specs)
     return 0
 
 
-def _check_it_fits(key: str | None, diff: tuple[int, int] | None, prune: bool) -> None:
+def _check_it_fits(
+    key: str | None, diff: tuple[int, int] | None, prune: bool, specs: Sequence[OutputSpec]
+) -> None:
     if prune and (key or diff):
         why = "--prune deletes old records of all keys and shows nothing"
         raise WrongUsage(Diagnostic("not with --prune", why, "omit KEY and --diff"))
+    if prune and (strange := [spec for spec in specs if spec not in _OF_PRUNE]):
+        why = f"--prune tells on stdout what it deleted, as text or JSON, got -o {strange[0].format}"
+        raise WrongUsage(Diagnostic("not with --prune", why, "omit -o, or use --json"))
     if diff and not key:
         why = "revisions are numbered per key"
         raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))

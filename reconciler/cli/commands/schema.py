@@ -9,7 +9,7 @@ import click
 from reconciler.cli.options import with_options
 from reconciler.cli.terminal.console import console
 
-NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "why")
+NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "validate", "why")
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -21,6 +21,7 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.core.planning.reports.explanation import Explanation
     from reconciler.core.planning.reports.history import HistoryReport
     from reconciler.core.planning.reports.status import StatusReport
+    from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.review.report import Review
 
     match name:
@@ -38,6 +39,8 @@ def schema(name: str) -> dict[str, Any]:
             return Explanation.published_schema()
         case "review":
             return Review.published_schema()
+        case "validate":
+            return Validation.published_schema()
         case _:
             return manifest_schema()
 

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.cli.options import STACK, TARGET_NAME, option, with_options
-from reconciler.cli.terminal.console import console
+from reconciler.cli.options import STACK, TARGET_NAME, OutputSpec, output, with_options
+from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.exit_code import ExitCode
+from reconciler.render import Content
 
 if TYPE_CHECKING:
-    from reconciler.policy_checks import PolicyCheck
+    from reconciler.core.planning.reports.validation import StackFacts
+    from reconciler.manifests import LoadedStack
 
 
 @click.command("validate")
-@with_options(STACK, TARGET_NAME, option("--json", "as_json", is_flag=True, help="JSON on stdout."))
+@with_options(STACK, TARGET_NAME, output(Content.VALIDATION))
 def command(
     paths: Sequence[Path],
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
     target: str | None,
+    outputs: Sequence[OutputSpec],
     as_json: bool,
 ) -> int:
     """Check the manifest of a stack, on every target or on the one that --target names.
@@ -34,41 +37,41 @@ def command(
     Policies are asked about every job as if it had to be created.
     """
     from reconciler.cli.context import check_stack
-    from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+    from reconciler.cli.output import requested_outputs, show_validation
+    from reconciler.core.planning.reports.validation import invalid_manifest, valid_manifest
     from reconciler.policy_checks import check_policies
 
-    found: tuple[Diagnostic, ...] = ()
+    specs = requested_outputs(outputs, as_json=as_json)
     try:
-        loaded = check_stack(paths, variables, var_files, target)
+        loaded, warnings = check_stack(paths, variables, var_files, target)
     except ManifestInvalid as invalid:
-        if not as_json:
-            raise
-        found = invalid.diagnostics
-        console.document(_document(None, 0, found))
+        facts = _facts_of_files(paths, var_files, target)
+        show_validation(invalid_manifest(facts, invalid.diagnostics), specs, invalid.diagnostics)
         return ExitCode.INVALID
-    jobs = len(loaded.stack.jobs)
     checked = check_policies(loaded, os.environ, target=target)
-    if as_json:
-        denied = [{**one.model_dump(mode="json"), "targets": names} for one, names in checked.denied.items()]
-        console.document({**_document(loaded.stack.name, jobs, ()), "denied": denied})
-    else:
-        count = "1 job" if jobs == 1 else f"{jobs} jobs"
-        files = "1 file" if len(loaded.files) == 1 else f"{len(loaded.files)} files"
-        console.result(f"Valid: stack {loaded.stack.name}, {count} in view, {files}.{_refusal(checked)}\n")
-    if said := (*checked.warnings, *checked.refusals):
-        console.diagnostics(said)
+    report = valid_manifest(
+        _facts(loaded, target), loaded.stack, checked.denied, (*warnings, *checked.warnings)
+    )
+    show_validation(report, specs, (*checked.warnings, *checked.refusals))
     return ExitCode.REFUSED if checked.denied else ExitCode.DONE
 
 
-def _refusal(checked: PolicyCheck) -> str:
-    keys = {denial.key for denial in checked.denied}
-    if not keys:
-        return ""
-    return f" {'1 job is' if len(keys) == 1 else f'{len(keys)} jobs are'} denied by a policy."
+def _facts(loaded: LoadedStack, target: str | None) -> StackFacts:
+    """What was checked: on one target, on those that differ, or on all alike."""
+    from reconciler.core.planning.reports.validation import StackFacts
+    from reconciler.version import __version__
+
+    targets = [target] if target else [one.target_name for one in loaded.checked] or list(loaded.targets)
+    named = tuple(name for name in targets if name is not None)
+    return StackFacts(__version__, loaded.stack.name, loaded.target_name, named, loaded.file_names)
 
 
-def _document(stack: str | None, jobs: int, diagnostics: Sequence[object]) -> dict[str, object]:
-    from dataclasses import asdict, is_dataclass
+def _facts_of_files(paths: Sequence[Path], var_files: Sequence[Path], target: str | None) -> StackFacts:
+    """What was to be checked, as far as files that are invalid say it."""
+    from reconciler.core.planning.reports.validation import StackFacts
+    from reconciler.manifests.outline import outline
+    from reconciler.version import __version__
 
-    problems = [asdict(d) for d in diagnostics if is_dataclass(d) and not isinstance(d, type)]
-    return {"valid": not problems, "stack": stack, "jobs": jobs, "diagnostics": problems}
+    found = outline(paths, var_files)
+    named = (target,) if target else ()
+    return StackFacts(__version__, found.stack, target or found.target, named, found.files)

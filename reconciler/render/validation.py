@@ -1,0 +1,35 @@
+"""What a check of a manifest found, as text for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.core.diagnostic import Diagnostic, Location, Snippet
+from reconciler.core.text.sanitize import printable
+from reconciler.render.denials import render_denials
+from reconciler.render.diagnostics import render_diagnostics
+from reconciler.render.style import View
+
+if TYPE_CHECKING:
+    from reconciler.core.planning.reports.validation import ManifestProblem, Validation
+
+
+def validation_text(report: Validation, view: View) -> str:
+    """Problems, warnings and what policies deny; the last line counts."""
+    found = [*map(_diagnostic, (*report.diagnostics, *report.warnings))]
+    text = render_diagnostics(found, view.style) if found else ""
+    denied = "".join(f"{line}\n" for line in render_denials(report.denied, view.style))
+    return f"{text}{denied}{printable(report.last_line)}\n"
+
+
+def _diagnostic(problem: ManifestProblem) -> Diagnostic:
+    place, line = problem.location, problem.snippet
+    return Diagnostic(
+        problem.what,
+        problem.why,
+        problem.fix,
+        None if place is None else Location(place.file, place.line, place.column),
+        problem.path,
+        None if line is None else Snippet(line.text, line.start, line.length),
+        problem.severity,
+    )

@@ -1,0 +1,151 @@
+"""`validate` in every format: the outputs are written whether or not the manifest is valid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import jsonschema
+import pytest
+
+from reconciler.cli.commands.schema import schema
+from reconciler.core.exit_code import ExitCode
+from reconciler.render import Content, formats_of
+from tests.cli.conftest import Reconciler, manifest, write
+
+DENY = "policies: [{name: no-a, deny: job.key == 'a', message: not that one}]\n"
+FORMATS = formats_of(Content.VALIDATION)
+TO_FILES = [word for name in FORMATS for word in ("-o", f"{name}=out.{name}")]
+
+
+def broken() -> None:
+    """Two files, a misspelt key in one of them."""
+    write(manifest("a"))
+    write("jobs: {b: {spce: {}}}\n", "more.yaml")
+
+
+def shown() -> dict[str, str]:
+    return {name: Path(f"out.{name}").read_text(encoding="utf-8") for name in FORMATS}
+
+
+def test_valid_manifest_in_every_format_from_one_run(reconciler: Reconciler) -> None:
+    write(manifest("a", "b"))
+    said = reconciler("validate", *TO_FILES)
+    line = "Valid: stack test, 2 jobs in view, 1 file."
+    assert (said.code, said.out, said.err) == (0, f"{line}\n", "")
+    assert all(line in text for name, text in shown().items() if name not in ("json", "sarif"))
+    assert json.loads(shown()["sarif"])["runs"][0]["results"] == []
+
+
+def test_invalid_manifest_is_written_to_every_format_and_told_on_stderr(reconciler: Reconciler) -> None:
+    broken()
+    said = reconciler("validate", *TO_FILES)
+    assert (said.code, said.out) == (ExitCode.INVALID, "")
+    assert "error: unknown field\n  --> more.yaml:1:12  jobs.b\n" in said.err
+    files = shown()
+    assert all("spce" in text for text in files.values())
+    assert "error: unknown field\n  --> more.yaml:1:12  jobs.b\n" in files["text"]
+    assert "::error file=more.yaml,line=1,col=12,title=invalid jobs.b::unknown field: " in files["github"]
+    cases = {case.attrib["name"]: len(case) for case in Xml.fromstring(files["junit"]).iter("testcase")}
+    assert cases == {"jobs.yaml": 0, "more.yaml": 1}
+    places = [
+        one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        for one in json.loads(files["sarif"])["runs"][0]["results"]
+    ]
+    assert set(places) == {"more.yaml"}
+
+
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_comment_begins_the_same_whether_or_not_the_manifest_is_valid(
+    reconciler: Reconciler, is_valid: bool
+) -> None:
+    write(manifest("a")) if is_valid else broken()
+    out = reconciler("validate", "-o", "markdown").out
+    assert out.startswith("<!-- reconciler: test@there -->\n")
+
+
+def test_document_follows_its_schema(reconciler: Reconciler) -> None:
+    write(manifest("a", "b", more=DENY))
+    denied = reconciler("validate", "--json")
+    jsonschema.validate(denied.document, schema("validate"))
+    assert (denied.code, denied.document["valid"], denied.document["targets"]) == (3, True, ["there"])
+    assert denied.document["denied"][0]["job"] == {"file": "jobs.yaml", "line": 7, "column": 3}
+    broken()
+    invalid = reconciler("validate", "--json")
+    jsonschema.validate(invalid.document, schema("validate"))
+    assert (invalid.code, invalid.err, invalid.document["files"]) == (65, "", ["jobs.yaml", "more.yaml"])
+    assert {one["path"] for one in invalid.document["diagnostics"]} >= {"jobs.b"}
+
+
+def test_policy_that_denies_is_in_every_format_at_the_job(reconciler: Reconciler) -> None:
+    write(manifest("a", "b", more=DENY))
+    assert reconciler("validate", *TO_FILES).code == ExitCode.REFUSED
+    files = shown()
+    assert all("no-a" in text for text in files.values())
+    assert (
+        "::error file=jobs.yaml,line=7,col=3,title=denied a::policy no-a: not that one\n" in files["github"]
+    )
+    assert "jobs.yaml:7:3" in files["junit"]
+
+
+def test_step_of_a_workflow_gets_the_counts(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    broken()
+    reconciler("validate", "-o", "github")
+    outputs = dict(line.partition("=")[::2] for line in (tmp_path / "GITHUB_OUTPUT").read_text().splitlines())
+    assert outputs["valid"] == "false"
+    assert outputs["summary"].startswith("Invalid: stack test, ")
+    assert int(outputs["errors"]) >= 1
+    assert "Invalid: stack test" in (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
+
+
+def test_stack_without_a_readable_root_is_told_in_every_format(reconciler: Reconciler) -> None:
+    write("nothing: [\n")
+    assert reconciler("validate", *TO_FILES).code == ExitCode.INVALID
+    assert json.loads(shown()["json"])["stack"] is None
+    assert shown()["markdown"].startswith("<!-- reconciler: @ -->\n**Invalid: ")
+
+
+# ── what other commands leave behind where the manifest is invalid ──────────────────────────────────
+
+
+@pytest.mark.parametrize("command", ["plan", "drift"])
+def test_command_that_made_nothing_writes_no_report(reconciler: Reconciler, command: str) -> None:
+    """But for metrics, which tell of the failure: tests/cli/test_run_metrics.py."""
+    broken()
+    formats = [name for name in FORMATS if name != "prometheus"]
+    said = reconciler(command, *(word for name in formats for word in ("-o", f"{name}=out.{name}")))
+    assert (said.code, said.out) == (ExitCode.INVALID, "")
+    assert not [name for name in formats if Path(f"out.{name}").exists()]
+
+
+# ── history ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_history_in_every_format_from_one_run(reconciler: Reconciler, tmp_path: Path) -> None:
+    write(manifest("a"))
+    assert reconciler("apply", "--yes").code == 0
+    formats = formats_of(Content.HISTORY)
+    assert formats == ["text", "json", "markdown", "html"]
+    assert (
+        reconciler("history", *(word for name in formats for word in ("-o", f"{name}=out.{name}"))).code == 0
+    )
+    files = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in formats}
+    assert json.loads(files["json"])["runs"][0]["kind"] == "apply"
+    assert "#### 1 run\n" in files["markdown"]
+    assert 'data-key="#1 apply" data-action="complete"' in files["html"]
+    assert 'data-key="a"' in files["html"]
+    of_key = reconciler("history", "a", "-o", "html").out
+    assert "phases and declaration" in of_key
+
+
+def test_pruning_is_told_as_text_or_json_only(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    said = reconciler("history", "--prune", "--yes", "-o", "html")
+    assert said.code == ExitCode.WRONG_USAGE
+    assert "as text or JSON, got -o html" in said.err
+    assert reconciler("history", "--prune", "--yes", "-o", "json").document["deleted_runs"] == 0

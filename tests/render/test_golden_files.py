@@ -1,0 +1,120 @@
+"""Every content in every format of the table has a golden file, and no golden file is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
+from reconciler.core.planning.plan import Denial, Source
+from reconciler.core.planning.reports.history import HistoryReport
+from reconciler.core.planning.reports.validation import (
+    StackFacts,
+    Validation,
+    invalid_manifest,
+    valid_manifest,
+)
+from reconciler.core.policies.cases import CaseResult, CasesReport
+from reconciler.core.review.report import Review
+from reconciler.render import Content, formats_of, render
+from reconciler.render.style import View
+from tests.builders import a_job, a_stack
+from tests.render.test_golden import GOLDEN, check, drifted, every_action, interrupted_result, placed
+from tests.render.test_history import REVISIONS, RUNS, a_report
+from tests.render.test_review import every_change
+
+FACTS = StackFacts("0.0.0", "vision", "prod", ("local", "prod"), ("jobs.yaml", "sweeps.yaml"))
+
+
+def problems() -> Validation:
+    """A misspelt field, a file that cannot be read any further, and what has no place."""
+    return invalid_manifest(
+        FACTS,
+        (
+            Diagnostic("no such directory", "code/ does not exist"),
+            Diagnostic(
+                "unknown field",
+                '"node_cout" is not one of flavor_id, node_count, pool_id',
+                'did you mean "node_count"?',
+                Location("jobs.yaml", 14, 9),
+                "jobs.resnet50.spec.resource",
+                Snippet("        node_cout: 2", 8, 9),
+            ),
+            Diagnostic("syntax error", "expected a mapping", location=Location("sweeps.yaml", 3, 1)),
+        ),
+    )
+
+
+def denied() -> Validation:
+    """Policies deny two jobs, one of them on one target only; a target was skipped."""
+    place = Source(file="jobs.yaml", line=4, column=29)
+    big = Denial(key="a", policy="one-node", message="one is enough", source=place)
+    return valid_manifest(
+        FACTS,
+        placed(a_stack(a_job("a"), a_job("b"))),
+        {big: ("local", "prod"), big.model_copy(update={"key": "b"}): ("prod",)},
+        [
+            Diagnostic(
+                "target skipped",
+                'the target "test" was not checked: BUCKET is not set',
+                location=Location("jobs.yaml", 7, 5),
+                path="targets.test.variables.bucket",
+                severity=Severity.WARNING,
+            )
+        ],
+    )
+
+
+def reviewed() -> Review:
+    """Every change, one of them denied."""
+    denial = Denial(key="create", policy="no-new-jobs", message="ask first")
+    return every_change().model_copy(update={"denied": (denial,)})
+
+
+def recorded() -> HistoryReport:
+    """Runs and revisions."""
+    return a_report(runs=RUNS, revisions=REVISIONS)
+
+
+def tried() -> CasesReport:
+    """One case that passed, one that did not."""
+    return CasesReport("vision", (CaseResult("a.yaml"), CaseResult("b.yaml", ("denied by one-node",))))
+
+
+#: Content → its values by the name of the golden file.
+VALUES: dict[Content, dict[str, Callable[[], Any]]] = {
+    Content.PLAN: {"plan": every_action},
+    Content.DRIFT: {"drift": drifted},
+    Content.RESULT: {"result": interrupted_result},
+    Content.REVIEW: {"review": reviewed},
+    Content.CASES: {"cases": tried},
+    Content.VALIDATION: {"validation": denied, "validation-invalid": problems},
+    Content.HISTORY: {"history": recorded},
+}
+#: Further files, that other tests of this room compare.
+MORE = {
+    *("diagnostics.text", "history-calls.text", "history-diff.text", "history-of-a-key.text"),
+    *("history.ansi", "plan.ansi", "review.ansi"),
+    *("plan-folded.markdown", "plan-folded.text", "plan-verbose.text"),
+}
+FILES = [
+    (content, format_, name)
+    for content in Content
+    for format_ in formats_of(content)
+    for name in VALUES[content]
+]
+
+
+@pytest.mark.parametrize(("content", "format_", "name"), FILES)
+def test_content_is_shown_as_in_its_golden_file(content: Content, format_: str, name: str) -> None:
+    view = View(
+        show_keep=True, digest=f"sha256:{'0' * 64}" if content is Content.PLAN else "", plan=every_action()
+    )
+    check(f"{name}.{format_}", render(content, VALUES[content][name](), format_, view))
+
+
+def test_golden_files_are_those_of_the_table_of_formats() -> None:
+    expected = {f"{name}.{format_}" for _, format_, name in FILES}
+    assert {path.name for path in GOLDEN.iterdir()} == expected | MORE
