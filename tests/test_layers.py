@@ -64,7 +64,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "ruamel": ("manifests/",),
     "sqlalchemy": ("records/",),
     "sqlite3": ("emulator/", "records/"),
-    "subprocess": ("manifests/sources/git.py", "run_metadata.py"),
+    "subprocess": ("cli/terminal/pager.py", "manifests/sources/git.py", "run_metadata.py"),
     "urllib3": ("backends/",),
     "waitress": ("emulator/",),
     "werkzeug": ("emulator/",),

@@ -194,6 +194,10 @@ def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         console.colour = "never"
 
 
+def _no_pager(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    console.may_page = not value
+
+
 def _eager(attribute: str) -> dict[str, Any]:
     return {"expose_value": False, "is_eager": True, "callback": _set(attribute)}
 
@@ -222,6 +226,13 @@ COMMON: Sequence[Callable[[Any], Any]] = (
         **_eager("colour"),
     ),
     option("--no-color", is_flag=True, expose_value=False, callback=_no_colour, help="Disable colours."),
+    option(
+        "--no-pager",
+        is_flag=True,
+        expose_value=False,
+        callback=_no_pager,
+        help="Do not show long text by a pager.",
+    ),
 )
 
 #: How variables get their values.

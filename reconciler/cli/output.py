@@ -15,6 +15,7 @@ from reconciler.core.policies.verdict import refusals_of
 from reconciler.core.text.sanitize import printable
 from reconciler.files import append_file
 from reconciler.render import FORMATS, Content, formats_of, render, step_outputs
+from reconciler.render.layout import fit
 from reconciler.render.style import PLAIN, View
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def show_validation(
     on_stdout = OutputSpec("text", None)
     _show(Content.VALIDATION, report, [spec for spec in outputs if spec != on_stdout], View())
     if report.valid and on_stdout in outputs:
-        console.result(f"{printable(report.last_line)}\n")
+        console.result(fit(f"{printable(report.last_line)}\n", console.style(sys.stdout)))
     if diagnostics and (report.valid or OutputSpec("json", None) not in outputs):
         console.diagnostics(diagnostics)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from reconciler.core.planning.plan import Denial
-from reconciler.render.groups import printable_line, render_keys
+from reconciler.core.text.sanitize import printable
+from reconciler.render.groups import KeyList, render_keys
 from reconciler.render.style import Style
 
 
@@ -16,7 +17,9 @@ def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:
         keys_by_reason.setdefault(one.model_copy(update={"key": ""}), []).append(one.key)
     for reason, keys in keys_by_reason.items():
         source = reason.source
-        place = "" if source is None else f" ({source.file}:{source.line}:{source.column})"
-        said = f"policy {reason.policy}: {reason.explanation}{place}"
-        yield printable_line(style.paint("denied: ", "red"), said)
-        yield from render_keys(keys, is_cut=False)
+        said = printable(f"policy {reason.policy}: {reason.explanation}")
+        if source is not None:
+            place = printable(f"{source.file}:{source.line}:{source.column}")
+            said += f" ({style.link(place, source)})"
+        yield f"{style.paint('denied: ', 'red')}{said}"
+        yield from render_keys(keys, KeyList(width=style.width))

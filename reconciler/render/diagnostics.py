@@ -4,32 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from reconciler.core.diagnostic import Diagnostic, Severity
+from reconciler.core.diagnostic import Diagnostic, Severity, Snippet
 from reconciler.core.text.sanitize import printable
 from reconciler.render.groups import printable_line
+from reconciler.render.layout import cell_len, wrap
 from reconciler.render.style import PLAIN, Style
 
 
 def render_diagnostics(diagnostics: Iterable[Diagnostic], style: Style = PLAIN) -> str:
     """Show problems: what, where, the line, why, and how to fix it."""
-    return "\n".join("\n".join(_diagnostic(d, style)) for d in diagnostics) + "\n"
+    return "\n".join(line for d in diagnostics for line in _diagnostic(d, style)) + "\n"
 
 
 def _diagnostic(diagnostic: Diagnostic, style: Style) -> Iterator[str]:
     is_error = diagnostic.severity is Severity.ERROR
     word = style.paint(diagnostic.severity.value, "red" if is_error else "yellow")
-    yield printable_line(f"{word}: ", diagnostic.what)
-    if diagnostic.location is not None:
-        yield printable(f"  --> {diagnostic.location}" + (f"  {diagnostic.path}" if diagnostic.path else ""))
-        if diagnostic.snippet is not None:
-            number = str(diagnostic.location.line)
-            snippet = diagnostic.snippet
-            yield f"{' ' * len(number)} |"
-            yield f"{number} | {printable(snippet.text)}"
-            yield f"{' ' * len(number)} | {' ' * snippet.start}{'^' * snippet.length}"
-    elif diagnostic.path:
-        yield printable(f"  --> {diagnostic.path}")
+    place = diagnostic.location
+    where = [] if place is None else [style.link(printable(str(place)), place)]
+    where += [printable(diagnostic.path)] if diagnostic.path else []
+    yield from _fitted(printable_line(f"{word}: ", diagnostic.what), style)
+    if where:
+        yield from _fitted(f"  --> {'  '.join(where)}", style)
+    if place is not None and diagnostic.snippet is not None:
+        yield from _snippet(str(place.line), diagnostic.snippet, style)
     if diagnostic.why:
-        yield printable(f"  why: {diagnostic.why}")
+        yield from _fitted(printable(f"  why: {diagnostic.why}"), style)
     if diagnostic.fix:
-        yield printable(f"  fix: {diagnostic.fix}")
+        yield from _fitted(printable(f"  fix: {diagnostic.fix}"), style)
+
+
+def _fitted(line: str, style: Style) -> Iterator[str]:
+    yield from [line] if style.width is None else wrap(line, style.width, hanging=7)
+
+
+def _snippet(number: str, snippet: Snippet, style: Style) -> Iterator[str]:
+    """The line, as much of it as there is room for, with marks below what is meant."""
+    if style.width is not None:
+        snippet = _narrowed(snippet, style.width - len(number) - 3)
+    before, meant = snippet.text[: snippet.start], snippet.text[snippet.start :][: snippet.length]
+    marks = " " * cell_len(before) + "^" * max(1, cell_len(meant))
+    yield f"{' ' * len(number)} |"
+    yield f"{number} | {printable(snippet.text)}"
+    yield f"{' ' * len(number)} | {marks}"
+
+
+def _narrowed(snippet: Snippet, width: int) -> Snippet:
+    """The part of a line around what is meant that takes so many cells; what is left out shows as `…`."""
+    text, start, length = snippet.text, snippet.start, snippet.length
+    if cell_len(text) <= width:
+        return snippet
+    begin = start
+    while begin > 0 and cell_len(text[begin - 1 : start]) < width // 3:
+        begin -= 1
+    end = start
+    while end < len(text) and cell_len(text[begin : end + 1]) <= width - 2:
+        end += 1
+    head, tail = "…" * (begin > 0), "…" * (end < len(text))
+    at = len(head) + start - begin
+    return Snippet(head + text[begin:end] + tail, at, max(1, min(length, end - start)))

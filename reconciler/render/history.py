@@ -11,6 +11,7 @@ from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.groups import render_change
 from reconciler.render.head import render_head
+from reconciler.render.layout import fit
 from reconciler.render.listing import render_table, render_tree
 from reconciler.render.style import Style, View
 
@@ -54,8 +55,13 @@ def history_text(report: HistoryReport, view: View) -> str:
     if report.key is not None:
         parts += [list(_revision(one, style)) for one in report.revisions]
     parts += [list(_run(run, style, with_steps=view.verbose)) for run in report.runs]
-    text = "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+    text = fit("\n\n".join("\n".join(lines) for lines in parts) + "\n", style, _names(report))
     return text if report.key is not None else text + _table(report, style)
+
+
+def _names(report: HistoryReport) -> set[str]:
+    """What must not be broken."""
+    return {one.key for one in report.revisions} | {one.key for run in report.runs for one in run.actions}
 
 
 def _head(report: HistoryReport, style: Style, more: str = "") -> list[str]:
@@ -70,11 +76,11 @@ def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
     took = "" if run.duration_s is None else f", took {format_duration(rounded(run.duration_s))}"
     painted = style.paint(printable(word), COLOURS.get(word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took}"
-    yield from _wrapped("    ", "by " + "; ".join(filter(None, origin_of(run))))
+    yield from _wrapped("    ", "by " + "; ".join(filter(None, origin_of(run))), style)
     yield from _actions(run, style)
     if with_steps:
         for step in run.steps:
-            yield from _step(step)
+            yield from _step(step, style)
     elif lost := sum(step.ok is None for step in run.steps):
         calls = "1 call has" if lost == 1 else f"{lost} calls have"
         yield f"      {calls} no recorded answer; use -v to list the calls"
@@ -84,7 +90,7 @@ def _actions(run: HistoryRun, style: Style) -> Iterator[str]:
     """Each action, or where none was recorded how many ended how."""
     counts = ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
     if counts and not run.actions:
-        yield from _wrapped("    ", counts)
+        yield from _wrapped("    ", counts, style)
     width = max((len(action.action) for action in run.actions), default=0)
     for action in run.actions:
         yield from _action(action, style, width)
@@ -106,7 +112,7 @@ def _commit(commit: str) -> str:
 
 def _action(action: HistoryAction, style: Style, width: int) -> Iterator[str]:
     status = spell_status(action.status)
-    lines = _wrapped(" " * 16, f"{action.action:<{width}} {action.key}{detail_of(action)}")
+    lines = _wrapped(" " * 16, f"{action.action:<{width}} {action.key}{detail_of(action)}", style)
     word = style.paint(f"{printable(status):<9}", COLOURS.get(action.status, "red"))
     yield f"      {word} {next(lines).lstrip()}"
     yield from lines
@@ -118,8 +124,8 @@ def detail_of(action: HistoryAction) -> str:
     return said + (f" ({action.code})" if action.code and action.code not in action.detail else "")
 
 
-def _step(step: HistoryStep) -> Iterator[str]:
-    yield from _wrapped(" " * 6, call_of(step))
+def _step(step: HistoryStep, style: Style) -> Iterator[str]:
+    yield from _wrapped(" " * 6, call_of(step), style)
 
 
 def call_of(step: HistoryStep) -> str:
@@ -139,12 +145,12 @@ def _revision(one: HistoryRevision, style: Style) -> Iterator[str]:
     yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
     nodes = "1 node" if one.node_count == 1 else f"{one.node_count} nodes"
     took = f", {ran(one)}" if one.ended_at else ""
-    yield from _wrapped("    ", f"job {one.job}, digest {one.digest}, {nodes}{took}")
+    yield from _wrapped("    ", f"job {one.job}, digest {one.digest}, {nodes}{took}", style)
     if told := ", ".join(life_of(one)):
         yield f"    {told}"
     if one.phases:
         seen = ", ".join(f"{seen.phase} {seen.seen_at}" for seen in one.phases)
-        yield from _wrapped("    ", f"first observed: {seen}")
+        yield from _wrapped("    ", f"first observed: {seen}", style)
     if one.declared is None or not one.declared.immutable:
         yield "    its declaration is not on record"
     if one.declared is not None and (spec := declared_spec(one.declared)):
@@ -220,7 +226,7 @@ def _diff(report: HistoryReport, diff: HistoryDiff, style: Style) -> str:
     if diff.changes:
         lines.append("")
     lines.append(differences(report, diff))
-    return "\n".join(lines) + "\n"
+    return fit("\n".join(lines) + "\n", style, _names(report))
 
 
 def differences(report: HistoryReport, diff: HistoryDiff) -> str:
@@ -241,8 +247,11 @@ def _same(report: HistoryReport) -> str:
     return " But the digests do."
 
 
-def _wrapped(indent: str, text: str) -> Iterator[str]:
-    """Break a text of ours or of somebody's into lines of a readable length."""
+def _wrapped(indent: str, text: str, style: Style) -> Iterator[str]:
+    """Break a text of ours or of somebody's into lines of a readable length; a terminal says which it is."""
+    if style.width is not None:
+        yield indent + printable(text)  # broken with everything else
+        return
     lines = textwrap.wrap(
         printable(text),
         _COLUMNS,

@@ -9,22 +9,18 @@ from reconciler.core.observed.job import ObservedJob
 from reconciler.core.planning.plan import timestamp
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
+from reconciler.render.layout import fit, table
 from reconciler.render.style import PLAIN, Style
 
 NOTHING = "-"
 
 
 def render_table(head: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN) -> str:
-    """Columns as wide as they need to be; "" if there are no rows."""
+    """Columns as wide as they need to be, and the terminal lets them be; "" if there are no rows."""
     body = [[printable(cell) or NOTHING for cell in row] for row in rows]
     if not body:
         return ""
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (head, *body)
-    ]
-    return "\n".join([style.paint(lines[0], "bold"), *lines[1:]]) + "\n"
+    return "\n".join(table([head, *body], style)) + "\n"
 
 
 def render_jobs(jobs: Iterable[ObservedJob], at_s: float, style: Style = PLAIN) -> str:
@@ -66,7 +62,8 @@ def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: St
     }
     width = max(map(len, first))
     lines = [f"{name:<{width}}  {printable(value) or NOTHING}" for name, value in first.items()]
-    return "\n".join([*lines, "", style.paint("Service response", "bold"), *render_tree(body, 1)]) + "\n"
+    text = "\n".join([*lines, "", style.paint("Service response", "bold"), *render_tree(body, 1)]) + "\n"
+    return fit(text, style, {job.id, job.name})
 
 
 def render_tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterator[str]:

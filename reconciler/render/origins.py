@@ -9,6 +9,7 @@ from typing import Protocol
 from reconciler.core.diagnostic import Location
 from reconciler.core.text.secret import show
 from reconciler.render.listing import render_table
+from reconciler.render.style import PLAIN, Style
 
 
 class OriginRow(Protocol):
@@ -35,7 +36,7 @@ class OriginRow(Protocol):
         """The expressions in it, each with what gave it its value."""
 
 
-def render_origins(origins: Sequence[OriginRow]) -> str:
+def render_origins(origins: Sequence[OriginRow], style: Style = PLAIN) -> str:
     """One line a value, in the order of the file and line that gave it; secrets by their names."""
     rows = [
         (
@@ -46,7 +47,7 @@ def render_origins(origins: Sequence[OriginRow]) -> str:
         )
         for origin in origins
     ]
-    return render_table(("FIELD", "VALUE", "FROM", "WRITTEN AS"), rows)
+    return render_table(("FIELD", "VALUE", "FROM", "WRITTEN AS"), rows, style)
 
 
 def _written(origin: OriginRow) -> str:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.core.planning.groups import fold_alike, is_harmless, look_of_changes, without_name
+from reconciler.core.planning.groups import (
+    fold_alike,
+    in_order_for_people,
+    is_harmless,
+    is_one_sweep,
+    look_of_changes,
+    without_name,
+)
 from reconciler.core.text.sanitize import printable
 from reconciler.render.denials import render_denials
-from reconciler.render.groups import GroupText, render_change, render_group
+from reconciler.render.groups import GroupText, render_change, render_group, width_of_names
+from reconciler.render.layout import fit
 from reconciler.render.style import View
 from reconciler.render.warnings import render_warnings
 
@@ -23,9 +31,9 @@ def review_text(review: Review, view: View) -> str:
     """Show a review; the last line is fixed: docs/cli.md, "Review"."""
     style = view.style
     lines = [style.paint(_head(review), "bold"), ""]
-    groups = fold_alike(review.jobs, _look, is_folded=not view.verbose)
+    groups = fold_alike(in_order_for_people(review.jobs), _look, is_folded=not view.verbose)
     texts = [_text_of(group) for group in groups]
-    width = max((len(text.name) for text in texts), default=0)
+    width = width_of_names((text.name for text in texts), style)
     for text in texts:
         lines += render_group(text, style, width)
     if texts:
@@ -35,7 +43,7 @@ def review_text(review: Review, view: View) -> str:
     lines += render_warnings(review.warnings, style)
     lines += render_denials(review.denied, style)
     lines.append(review.last_line)
-    return "\n".join(lines) + "\n"
+    return fit("\n".join(lines) + "\n", style, {job.key for job in review.jobs})
 
 
 def _head(review: Review) -> str:
@@ -74,6 +82,8 @@ def _text_of(group: Sequence[ReviewedJob]) -> GroupText:
         starts=[job.starts for job in group],
         changes=first.changes,
         is_cut=is_harmless(first.action),
+        place=first.source,
+        is_sweep=first.formerly is None and is_one_sweep(job.source for job in group),
     )
 
 

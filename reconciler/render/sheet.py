@@ -14,7 +14,15 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.drift.entry import DriftClass
-from reconciler.core.planning.groups import Group, few, fold, fold_alike, without_name
+from reconciler.core.planning.groups import (
+    ACTION_ORDER,
+    Group,
+    few,
+    fold,
+    fold_alike,
+    in_order_for_people,
+    without_name,
+)
 from reconciler.core.planning.plan import (
     Action,
     Change,
@@ -155,20 +163,6 @@ class Sheet(NamedTuple):
         return [*(row for row in self.rows if row.is_finding), *self.denied]
 
 
-#: The order for people: what ends work first, then what stands in the way.
-ACTION_ORDER = (
-    Action.TERMINATE,
-    Action.REPLACE,
-    Action.CONFLICT,
-    Action.BLOCKED,
-    Action.UNKNOWN,
-    Action.UPDATE,
-    Action.CREATE,
-    Action.DEFER,
-    Action.KEEP,
-)
-
-
 def sheet_of_plan(plan: Plan, view: View) -> Sheet:
     """What is shown of a plan."""
     return harmless(lambda clean: _plan_as_sheet(plan, view, clean), view.redact)
@@ -177,8 +171,7 @@ def sheet_of_plan(plan: Plan, view: View) -> Sheet:
 def _plan_as_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     rows = tuple(_row_of_action(Group((action,)), clean) for action in plan.actions)
     sources = {action.key: action.source for action in plan.actions}
-    in_order = sorted(plan.actions, key=lambda action: ACTION_ORDER.index(action.action))
-    groups = tuple(_row_of_action(group, clean) for group in fold(in_order))
+    groups = tuple(_row_of_action(group, clean) for group in fold(in_order_for_people(plan.actions)))
     return Sheet(
         title="Plan",
         stack=clean(plan.stack),

@@ -9,6 +9,7 @@ from reconciler.core.planning.reports.status import JobStatus, LastChange, Statu
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.head import render_head
+from reconciler.render.layout import fit
 from reconciler.render.listing import render_table
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.warnings import render_warnings
@@ -21,7 +22,8 @@ def render_status(report: StatusReport, style: Style = PLAIN) -> str:
     table = render_table(COLUMNS, (cells(one, report) for one in report.jobs), style)
     lines = [style.paint(head_line(report), "bold"), "", table]
     lines += render_warnings(report.warnings, style)
-    return "\n".join([*lines, summary_line(report)]) + "\n"
+    keys = {one.key for one in report.jobs}
+    return fit("\n".join([*lines, summary_line(report)]) + "\n", style, keys)
 
 
 def head_line(report: StatusReport) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan
@@ -13,15 +13,39 @@ if TYPE_CHECKING:
 _CODES = {"green": "32", "yellow": "33", "red": "31", "blue": "34", "magenta": "35", "dim": "2", "bold": "1"}
 
 
+class Place(Protocol):
+    """A line of a file."""
+
+    @property
+    def file(self) -> str:
+        """The name of the file, from the current directory."""
+
+    @property
+    def line(self) -> int:
+        """Counts from 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Whether colours are wanted; `paint` puts one on a text or leaves it as it is."""
+    """What a text may use: colours, so many columns (None: as many as it needs), and links.
+
+    `url_of` finds the address of a place, if it has one; `link_id` tells links of ours from those that text
+    from outside may hold.
+    """
 
     colour: bool = False
+    width: int | None = None
+    url_of: Callable[[Place], str | None] | None = None
+    link_id: str = ""
 
     def paint(self, text: str, colour: str) -> str:
         """Colour a text."""
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour else text
+
+    def link(self, text: str, place: Place | None) -> str:
+        """Make a text a link to a place of a file, where the terminal has links."""
+        url = self.url_of(place) if self.url_of is not None and place is not None else None
+        return text if url is None else f"\x1b]8;id={self.link_id};{url}\x1b\\{text}\x1b]8;;\x1b\\"
 
 
 PLAIN = Style()

@@ -6,9 +6,11 @@ from reconciler.core.declared.canonical import walk_rules
 from reconciler.core.declared.schema.keys import LanguageKey, format_field, keys_below, meaning, yaml_text
 from reconciler.core.observed.phase import RULES, Operation, Phase
 from reconciler.core.planning import decide
+from reconciler.render.layout import fit, table
+from reconciler.render.style import PLAIN, Style
 
 
-def render_rules() -> str:
+def render_rules(style: Style = PLAIN) -> str:
     """Print the rules of the decision in their order: docs/semantics.md, "Decisions"."""
     rows = [
         [str(number), rule.name, ", ".join(rule.actions), rule.when]
@@ -20,10 +22,10 @@ def render_rules() -> str:
         "blocked), where its name would be too long (blocked), and where a newer job of the key may exist\n"
         "that could not be read (unknown).\n"
     )
-    return _table([["#", "rule", "action", "when"], *rows]) + "\n" + notes
+    return _table([["#", "rule", "action", "when"], *rows], style) + fit("\n" + notes, style)
 
 
-def render_states() -> str:
+def render_states(style: Style = PLAIN) -> str:
     """Print what is legal in each phase, from the table that decides: docs/semantics.md, "Phases"."""
     head = ["phase", "expected next", *(operation.value for operation in Operation)]
     rows = [
@@ -44,17 +46,17 @@ def render_states() -> str:
         for (why, legal_when), phases in verdicts.items():
             notes.append(f"  {operation.value}, {', '.join(phases)}: {why}; legal {legal_when}")
     notes.append("  A phase that is not in the table is never acted on (blocked).")
-    return _table([head, *rows]) + "\n".join(notes) + "\n"
+    return _table([head, *rows], style) + fit("\n".join(notes) + "\n", style)
 
 
-def render_fields() -> str:
+def render_fields(style: Style = PLAIN) -> str:
     """Print what an edit of each field of a job means."""
     rows = [["field", "an edit means", "description"]]
     rows += [[format_field(path), meaning(path, rule), rule.description] for path, rule in walk_rules()]
-    return _table(rows)
+    return _table(rows, style)
 
 
-def render_key(key: LanguageKey) -> str:
+def render_key(key: LanguageKey, style: Style = PLAIN) -> str:
     """Print what is known of one key of the language, and the keys below it."""
     facts = {
         "type": key.type,
@@ -66,13 +68,10 @@ def render_key(key: LanguageKey) -> str:
     }
     width = max(map(len, facts))
     lines = [f"  {name.ljust(width)}  {value}" for name, value in facts.items() if value]
-    text = f"{key.path}: {key.description}\n\n" + "\n".join(lines) + "\n"
+    text = fit(f"{key.path}: {key.description}\n\n" + "\n".join(lines) + "\n", style)
     below = [[one.path, one.edit, one.description] for one in keys_below(key)]
-    return f"{text}\n{_table([['key', 'an edit means', 'description'], *below])}" if below else text
+    return f"{text}\n{_table([['key', 'an edit means', 'description'], *below], style)}" if below else text
 
 
-def _table(rows: list[list[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(lines) + "\n"
+def _table(rows: list[list[str]], style: Style) -> str:
+    return "\n".join(table(rows, style, rule=True)) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
 from reconciler.core.planning.cost import spell_cost
@@ -12,7 +12,9 @@ from reconciler.core.planning.groups import (
     Group,
     fold,
     fold_alike,
+    in_order_for_people,
     is_harmless,
+    is_one_sweep,
     look_of_action,
     look_of_changes,
     spell_work,
@@ -22,12 +24,21 @@ from reconciler.core.planning.plan import Action, Plan, PlannedAction
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.denials import render_denials
-from reconciler.render.groups import INDENT, GroupText, printable_line, render_group, render_keys
+from reconciler.render.groups import (
+    INDENT,
+    GroupText,
+    KeyList,
+    printable_line,
+    render_group,
+    render_keys,
+    width_of_names,
+)
 from reconciler.render.head import render_head
 from reconciler.render.history import history_text
+from reconciler.render.layout import cell_len, fit, pad, wrap
 from reconciler.render.policy_cases import cases_text
 from reconciler.render.review import review_text
-from reconciler.render.style import Style, View
+from reconciler.render.style import Place, Style, View
 from reconciler.render.validation import validation_text
 from reconciler.render.warnings import render_warnings
 
@@ -43,10 +54,10 @@ def render_plan(plan: Plan, view: View) -> str:
     """Show a plan; the last line is fixed: docs/cli.md, "Text output"."""
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
-    shown = [a for a in plan.actions if view.show_keep or not _is_quiet(a)]
+    shown = in_order_for_people(a for a in plan.actions if view.show_keep or not _is_quiet(a))
     groups = [Group((action,)) for action in shown] if view.verbose else fold(shown)
     texts = [_text_of(group) for group in groups]
-    width = max((len(text.name) for text in texts), default=0)
+    width = width_of_names((text.name for text in texts), style)
     for group, text in zip(groups, texts, strict=True):
         lines += render_group(text, style, width)
         if view.verbose and group.first.desired is not None:
@@ -57,7 +68,7 @@ def render_plan(plan: Plan, view: View) -> str:
     lines += render_denials(plan.denied, style)
     lines += sums_of(plan)
     lines.append(plan.last_line)
-    return "\n".join(lines) + "\n"
+    return fit("\n".join(lines) + "\n", style, {action.key for action in plan.actions})
 
 
 def sums_of(plan: Plan) -> Iterator[str]:
@@ -86,6 +97,8 @@ def _text_of(group: Group) -> GroupText:
         starts=[what_starts(one) for one in group.actions],
         changes=action.changes,
         is_cut=group.is_harmless,
+        place=action.source,
+        is_sweep=is_one_sweep(one.source for one in group.actions),
     )
 
 
@@ -116,7 +129,8 @@ def render_drift(report: DriftReport, view: View) -> str:
     lines += render_warnings(report.warnings, style)
     found = ", ".join(f"{count} {name.value}" for name, count in report.summary.items() if count)
     lines.append(f"Drift: {found or 'none'}; {len(report.pending)} pending, {report.compared} compared.")
-    return "\n".join(lines) + "\n"
+    keys = {entry.key for entry in report.drift} | {entry.key for entry in report.pending}
+    return fit("\n".join(lines) + "\n", style, keys)
 
 
 def _entries(report: DriftReport, style: Style, *, is_folded: bool) -> Iterator[str]:
@@ -124,13 +138,15 @@ def _entries(report: DriftReport, style: Style, *, is_folded: bool) -> Iterator[
     drift = fold_alike(report.drift, _look_of_drift, is_folded=is_folded)
     pending = fold_alike(report.pending, _look_of_pending, is_folded=is_folded)
     named = [*map(_keys, drift), *map(_keys, pending)]
-    width = max((len(_name(keys)) for keys in named), default=0)
+    width = width_of_names(map(_name, named), style)
     for group in drift:
         yield from _drift_lines(group, style, width)
     if report.pending:
         yield from [*([""] if report.drift else []), "Pending changes (not drift; run apply):"]
     for waiting in pending:
-        yield from _lines_of(f"  {'pending':<10} ", _keys(waiting), waiting[0].detail, width, is_cut=True)
+        first = waiting[0]
+        shown = _Named(f"  {'pending':<10} ", _keys(waiting), first.detail, is_cut=True)
+        yield from _lines_of(shown, style, width)
 
 
 def _keys(group: Iterable[Drift | Pending]) -> list[str]:
@@ -152,17 +168,33 @@ def _drift_lines(group: Sequence[Drift], style: Style, width: int) -> Iterator[s
     since = f" (since {times[0]})" if times else ""
     if len(times) > 1:
         since = f" (the first since {times[0]})"
-    yield from _lines_of(f"{word} ", _keys(group), first.detail, width, since)
+    is_sweep = is_one_sweep(item.source for item in group)
+    shown = _Named(f"{word} ", _keys(group), first.detail, since, first.source, is_sweep=is_sweep)
+    yield from _lines_of(shown, style, width)
 
 
-def _lines_of(
-    word: str, keys: Sequence[str], detail: str, width: int, more: str = "", *, is_cut: bool = False
-) -> Iterator[str]:
+class _Named(NamedTuple):
+    """What is said of one job, or of several."""
+
+    word: str
+    keys: Sequence[str]
+    detail: str
+    more: str = ""
+    place: Place | None = None
+    is_cut: bool = False
+    is_sweep: bool = False
+
+
+def _lines_of(shown: _Named, style: Style, width: int) -> Iterator[str]:
     """What is said of one job, or of several with their keys below."""
-    said = detail if len(keys) == 1 else without_name(detail, keys[0])
-    yield printable_line(word, f"{_name(keys):<{width}}  {said}{more}")
+    keys = shown.keys
+    said = shown.detail if len(keys) == 1 else without_name(shown.detail, keys[0])
+    name = printable(_name(keys))
+    name = style.link(name, shown.place) + " " * (width - cell_len(name))
+    line = printable_line(f"{shown.word}{name}  ", f"{said}{shown.more}")
+    yield from [line] if style.width is None else wrap(line, style.width, keys, len(INDENT))
     if len(keys) > 1:
-        yield from render_keys(keys, is_cut=is_cut)
+        yield from render_keys(keys, KeyList(shown.is_cut, shown.is_sweep, style.width))
 
 
 def _name(keys: Sequence[str]) -> str:
@@ -194,13 +226,7 @@ def render_result(result: Result, view: View) -> str:
     style = view.style
     groups = fold_alike(result.outcomes, _look_of_outcome, is_folded=not view.verbose)
     lines = [line for group in groups for line in _outcome_lines(group, style)]
-    width = max((len(waited.key) for waited in result.waits), default=0)
-    words = [_wait_end(waited, view.at_s) for waited in result.waits]
-    ends = max((11, *(len(word) for word, _ in words)))
-    for waited, (word, said) in zip(result.waits, words, strict=True):
-        colour = "green" if waited.end is WaitEnd.REACHED else "red"
-        end = style.paint(printable(f"{word:<{ends}}"), colour)
-        lines.append(printable_line(f"  {end} ", f"{waited.key:<{width}}  {said}"))
+    lines += _wait_lines(result.waits, view)
     counts = result.summary
     told = [
         f"{count} {spell_status(status)}"
@@ -208,7 +234,18 @@ def render_result(result: Result, view: View) -> str:
         if count or status == Status.DONE
     ]
     lines.append(f"{'Apply interrupted' if result.interrupted else 'Applied'}: {', '.join(told)}.")
-    return "\n".join(lines) + "\n"
+    names = {waited.key for waited in result.waits} | {_job_name(one.action) for one in result.outcomes}
+    return fit("\n".join(lines) + "\n", style, names)
+
+
+def _wait_lines(waits: Sequence[Waited], view: View) -> Iterator[str]:
+    width = width_of_names((waited.key for waited in waits), view.style)
+    words = [_wait_end(waited, view.at_s) for waited in waits]
+    ends = max((11, *(len(word) for word, _ in words)))
+    for waited, (word, said) in zip(waits, words, strict=True):
+        colour = "green" if waited.end is WaitEnd.REACHED else "red"
+        end = view.style.paint(printable(f"{word:<{ends}}"), colour)
+        yield printable_line(f"  {end} ", f"{pad(waited.key, width)}  {said}")
 
 
 def _wait_end(waited: Waited, at_s: float) -> tuple[str, str]:
@@ -240,7 +277,8 @@ def _outcome_lines(group: Sequence[Outcome], style: Style) -> Iterator[str]:
     )
     if len(group) > 1:
         is_cut = first.status is Status.DONE and is_harmless(first.action.action)
-        yield from render_keys(names, is_cut=is_cut)
+        is_sweep = is_one_sweep(outcome.action.source for outcome in group)
+        yield from render_keys(names, KeyList(is_cut, is_sweep, style.width))
 
 
 def _job_name(action: PlannedAction) -> str:

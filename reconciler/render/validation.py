@@ -8,6 +8,7 @@ from reconciler.core.diagnostic import Diagnostic, Location, Snippet
 from reconciler.core.text.sanitize import printable
 from reconciler.render.denials import render_denials
 from reconciler.render.diagnostics import render_diagnostics
+from reconciler.render.layout import fit
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ def validation_text(report: Validation, view: View) -> str:
     found = [*map(_diagnostic, (*report.diagnostics, *report.warnings))]
     text = render_diagnostics(found, view.style) if found else ""
     denied = "".join(f"{line}\n" for line in render_denials(report.denied, view.style))
-    return f"{text}{denied}{printable(report.last_line)}\n"
+    said = f"{denied}{printable(report.last_line)}\n"
+    return text + fit(said, view.style, {denial.key for denial in report.denied})
 
 
 def _diagnostic(problem: ManifestProblem) -> Diagnostic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.core.planning.plan import PlannedAction
+from reconciler.core.planning.plan import PlannedAction, Source
 from reconciler.core.planning.reports.explanation import (
     DeclaredValues,
     Explanation,
@@ -16,6 +16,7 @@ from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.groups import render_change
 from reconciler.render.head import render_head
+from reconciler.render.layout import fit
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.warnings import render_warnings
 
@@ -34,11 +35,24 @@ def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
     lines = [style.paint(render_head(explanation.stack, explanation.target), "bold"), ""]
     lines += _actions(explanation, style)
     for title, content in sections:
-        if shown := [printable(line) for line in content]:
+        if shown := [_linked(printable(line), explanation, style) for line in content]:
             lines += ["", style.paint(title, "bold"), *(_INDENT + line for line in shown)]
     if warnings := [*render_warnings(explanation.warnings, style)]:
         lines += ["", *warnings]
-    return "\n".join(lines) + "\n"
+    return fit("\n".join(lines) + "\n", style, {explanation.key})
+
+
+def _linked(line: str, explanation: Explanation, style: Style) -> str:
+    """A line that is, or begins with, the place of the declaration, as a link to it."""
+    declared = explanation.declared
+    place = "" if declared is None or declared.source is None else _place(declared.source)
+    if declared is None or not place or not line.startswith(place):
+        return line
+    return style.link(place, declared.source) + line.removeprefix(place)
+
+
+def _place(source: Source) -> str:
+    return printable(f"{source.file}:{source.line}:{source.column}")
 
 
 def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
@@ -57,7 +71,7 @@ def _declared(declared: DeclaredValues | None) -> Iterator[str]:
         yield "nothing: no file of the stack has the key"
         return
     where = declared.source
-    place = f"{where.file}:{where.line}:{where.column}" if where else "in the manifest"
+    place = _place(where) if where else "in the manifest"
     yield f"{place}  digest {declared.digest}" if declared.digest else place
     values: dict[str, Any] = {
         "state": "absent" if declared.is_absent else "",

@@ -11,7 +11,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,12 +44,12 @@ def run_on_terminal(
     columns: int = 100,
     environ: Mapping[str, str] | None = None,
     interrupt_when: Callable[[list[str]], bool] | None = None,
-    keys: bytes = b"\x03",
+    keys: bytes | Sequence[bytes] = b"\x03",
     stdout: Path | None = None,
 ) -> Seen:
     """Run `reconciler` in a directory, on a terminal of its own; `stdout` may be a file instead.
 
-    `keys` are pressed when a screen is as asked: Ctrl-C.
+    `keys` are pressed when a screen is as asked, several one by one: Ctrl-C.
     """
     pid, terminal = pty.fork()
     if pid == 0:  # the program
@@ -63,14 +63,14 @@ def run_on_terminal(
     screen = pyte.HistoryScreen(columns, rows, history=10_000)
     stream = pyte.ByteStream(screen)
     screens: list[list[str]] = []
+    waiting = [keys] if isinstance(keys, bytes) else [*keys]
     until_s = time.monotonic() + _LONGEST_S
     try:
         while data := _read(terminal, until_s):
             stream.feed(data)
             screens.append([line.rstrip() for line in screen.display])
-            if interrupt_when and interrupt_when(screens[-1]):
-                interrupt_when = None
-                os.write(terminal, keys)
+            if waiting and interrupt_when and interrupt_when(screens[-1]):
+                os.write(terminal, waiting.pop(0))
     finally:
         os.close(terminal)
         if time.monotonic() > until_s:

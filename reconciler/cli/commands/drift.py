@@ -23,8 +23,10 @@ def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int
     from reconciler import reconcile
     from reconciler.cli.context import opened
     from reconciler.cli.output import requested_outputs, show_drift
+    from reconciler.cli.terminal.pager import paged
 
     with opened(offline=True, **options) as context:
         report = reconcile.drift(context)
-    show_drift(report, requested_outputs(outputs, as_json=as_json))
+    with paged(is_wanted=not (outputs or as_json)):
+        show_drift(report, requested_outputs(outputs, as_json=as_json))
     return exit_code.of_drift(report)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from reconciler.cli.completions import topics, words_of_topic
 from reconciler.cli.options import TARGET_NAME, VARIABLES, with_options
 from reconciler.cli.terminal.console import console
+
+if TYPE_CHECKING:
+    from reconciler.render.style import Style
 
 ORIGIN = "origin"
 
@@ -37,27 +42,33 @@ def command(
     or node_count: its type, limits, default and example, and what changing it means. origin KEY: each
     value of the job with the file and line that gave it; PATH is as in plan.
     """
+    from reconciler.cli.terminal.pager import paged
+
     if topic == ORIGIN:
-        _explain_origin(words, variables, var_files, target)
+        with paged(is_wanted=True):
+            _explain_origin(words, variables, var_files, target)
         return
     from reconciler.render import tables
 
     if words:
         raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
-    printed: dict[str, Callable[[], str]] = {
+    style = console.style(sys.stdout)
+    printed: dict[str, Callable[[Style], str]] = {
         "states": tables.render_states,
         "rules": tables.render_rules,
         "fields": tables.render_fields,
     }
-    console.result(printed[topic]() if topic in printed else _explain_key(topic, (*printed, ORIGIN)))
+    shown = printed[topic](style) if topic in printed else _explain_key(topic, (*printed, ORIGIN), style)
+    with paged(is_wanted=True):
+        console.result(shown)
 
 
-def _explain_key(name: str, others: Sequence[str]) -> str:
+def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
     from reconciler.core.declared.schema.keys import NoSuchKey, find_key
     from reconciler.render.tables import render_key
 
     try:
-        return render_key(find_key(name))
+        return render_key(find_key(name), style)
     except NoSuchKey as unknown:
         if unknown.candidates:
             listed = "".join(f"\n  {path}" for path in unknown.candidates)
@@ -85,4 +96,4 @@ def _explain_origin(
     loaded = load_stack(files, variables, var_files, target, offline=True, traced=key)
     if key not in loaded.stack.whole:
         raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
-    console.result(render_origins(loaded.origins))
+    console.result(render_origins(loaded.origins, console.style(sys.stdout)))

@@ -105,6 +105,7 @@ def command(
     """
     from reconciler.cli.context import runtime
     from reconciler.cli.output import requested_outputs, show_history
+    from reconciler.cli.terminal.pager import paged
     from reconciler.connection import open_records_of
 
     specs = requested_outputs(outputs, as_json=as_json)
@@ -115,7 +116,8 @@ def command(
             age_s = PRUNED_AFTER_S if older_than_s is None else older_than_s
             return _prune(place, age_s, yes, OutputSpec("json", None) in specs)
         report = _report(place, HistoryRequest(key, limit, diff))
-    show_history(report, specs)
+    with paged(is_wanted=not (outputs or as_json)):
+        show_history(report, specs)
     return 0
 
 

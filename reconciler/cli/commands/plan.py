@@ -46,6 +46,7 @@ def command(
     from reconciler import reconcile
     from reconciler.cli.context import opened
     from reconciler.cli.output import requested_outputs, show_digest, show_plan
+    from reconciler.cli.terminal.pager import paged
 
     with opened(records=records, **options) as context:
         allowed = allowances(allow, force=force, allow_empty=allow_empty)
@@ -66,7 +67,8 @@ def command(
             )
             saved.write(plan_file)
     specs = requested_outputs(outputs, as_json=as_json)
-    if saved is not None:
-        show_digest(saved.digest, specs)
-    show_plan(plan, specs, show_keep=show_keep, digest=saved.digest if saved else "")
+    with paged(is_wanted=not (outputs or as_json)):
+        if saved is not None:
+            show_digest(saved.digest, specs)
+        show_plan(plan, specs, show_keep=show_keep, digest=saved.digest if saved else "")
     return exit_code.of_plan(plan, detailed=detailed_exitcode)

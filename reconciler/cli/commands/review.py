@@ -39,6 +39,7 @@ def command(
     the whole directory. Neither the service nor credentials are needed.
     """
     from reconciler.cli.output import requested_outputs, show_review
+    from reconciler.cli.terminal.pager import paged
     from reconciler.review.review import ReviewRequest, review
 
     found = review(
@@ -52,5 +53,6 @@ def command(
             learn=console.redact.learn,
         )
     )
-    show_review(found, requested_outputs(outputs, as_json=as_json))
+    with paged(is_wanted=not (outputs or as_json)):
+        show_review(found, requested_outputs(outputs, as_json=as_json))
     return ExitCode.REFUSED if found.denied else ExitCode.DONE

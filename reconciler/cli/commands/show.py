@@ -27,13 +27,15 @@ def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep:
     shown first.
     """
     from reconciler.cli.output import requested_outputs, show_digest, show_plan
+    from reconciler.cli.terminal.pager import paged
     from reconciler.saved_plans import read_plan
 
     read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=False)
     specs = requested_outputs(outputs, as_json=as_json)
-    _show_sources(read.plan, read.options, specs)
-    show_digest(read.digest, specs)
-    show_plan(read.plan, specs, show_keep=show_keep, digest=read.digest)
+    with paged(is_wanted=not (outputs or as_json)):
+        _show_sources(read.plan, read.options, specs)
+        show_digest(read.digest, specs)
+        show_plan(read.plan, specs, show_keep=show_keep, digest=read.digest)
     return 0
 
 

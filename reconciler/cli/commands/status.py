@@ -52,6 +52,7 @@ def command(
     at most once a minute. With --json each update is one line. Exits 8 if something could not be read.
     """
     from reconciler.cli.context import opened
+    from reconciler.cli.terminal.pager import paged
 
     keys, paths = _arguments(words, variables, var_files, options["target"])
     with opened(
@@ -67,7 +68,8 @@ def command(
         from reconciler import reconcile
 
         report = reconcile.status(context)
-    _show(report, as_json=as_json)
+    with paged(is_wanted=not as_json):
+        _show(report, as_json=as_json)
     return ExitCode.DONE if report.complete else ExitCode.UNKNOWN
 
 

@@ -37,7 +37,9 @@ def command(key: str, as_json: bool, **options: Any) -> int:
     if as_json:
         console.document(explanation.document())
     else:
+        from reconciler.cli.terminal.pager import paged
         from reconciler.render.why import render_why
 
-        console.result(render_why(explanation, console.style(sys.stdout)))
+        with paged(is_wanted=True):
+            console.result(render_why(explanation, console.style(sys.stdout)))
     return ExitCode.DONE if explanation.is_known else ExitCode.UNKNOWN

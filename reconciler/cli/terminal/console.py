@@ -7,8 +7,9 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -32,6 +33,11 @@ class Console:
         #: Takes what would go to stderr while something is drawn there.
         self.divert: Callable[[str], object] | None = None
         self._unread: TextIO | None = None
+        self._link_id = ""
+        #: Whether a long text may be shown by a pager.
+        self.may_page = True
+        self._page: list[str] | None = None
+        self._show_page: Callable[[str], bool] = lambda _: False
 
     @property
     def has_no_reader(self) -> bool:
@@ -39,19 +45,27 @@ class Console:
         return self._unread is sys.stdout
 
     def style(self, stream: TextIO) -> Style:
-        """The style for a stream: colours on a terminal only, unless asked for."""
+        """The style for a stream: colours on a terminal, or if asked for; a width and links on one only."""
         from reconciler.render.style import Style
 
-        if self.colour == "auto":
-            return Style(stream.isatty() and not os.environ.get("NO_COLOR"))
-        return Style(self.colour == "always")
+        is_terminal = stream.isatty()
+        is_coloured = self.colour == "always" if self.colour != "auto" else _may_be_coloured(is_terminal)
+        if not is_terminal:
+            return Style(is_coloured)
+        from reconciler.cli.terminal import links, screen
+
+        style = Style(is_coloured, width=screen.columns(stream))
+        if not is_coloured or not links.are_shown(os.environ):
+            return style
+        self._link_id = self._link_id or links.new_id()
+        return replace(style, url_of=links.url_of, link_id=self._link_id)
 
     def clean(self, text: str, *, is_redacted: bool = False) -> str:
         """What of a text may be written, to whatever place: no secret, and nothing that is not seen.
 
         `is_redacted`: secrets were taken out value by value already.
         """
-        return visible(text if is_redacted else self.redact(text))
+        return visible(text if is_redacted else self.redact(text), self._link_id)
 
     def encoded(self, text: str, *, is_redacted: bool = False) -> bytes:
         """What of a text may be written to a file."""
@@ -67,13 +81,46 @@ class Console:
         """
         if self.has_no_reader:
             return
+        text = self.clean(text, is_redacted=is_redacted)
+        if self._page is None:
+            self._write(text)
+        else:
+            self._page.append(text)
+
+    def _write(self, text: str) -> None:
         try:
-            sys.stdout.write(_encodable(self.clean(text, is_redacted=is_redacted), sys.stdout))
+            sys.stdout.write(_encodable(text, sys.stdout))
             sys.stdout.flush()
         except OSError as error:
             if not _says_that_nobody_reads(error, sys.stdout):
                 raise
             self.lose_reader()
+
+    @contextmanager
+    def collected(self, show: Callable[[str], bool]) -> Iterator[None]:
+        """Keep what is written to stdout until the block ends, or something is written to stderr.
+
+        Then `show` is given it; what it did not show is written.
+        """
+        self._page, self._show_page = [], show
+        try:
+            yield
+            self._turn_page()
+        finally:
+            page, self._page = self._page, None
+            if page:
+                self._write("".join(page))
+
+    def _turn_page(self) -> None:
+        """Show what was kept: what comes now is about it."""
+        page, self._page = self._page, None
+        if page is None:
+            return
+        try:
+            if page and not self._show_page(text := "".join(page)):
+                self._write(text)
+        finally:
+            self._page = []
 
     def lose_reader(self) -> None:
         """Nobody reads stdout any more: what is left of it, and all that follows, goes nowhere."""
@@ -108,6 +155,8 @@ class Console:
         if self.divert is not None:
             self.divert(text)
             return
+        if self._page:
+            self._turn_page()
         # RuntimeError: a signal came while a line was being written, and its handler writes one, too.
         with suppress(OSError, ValueError, RuntimeError):
             sys.stderr.write(_encodable(text, sys.stderr))
@@ -149,6 +198,10 @@ class Console:
             raise WrongUsage(
                 Diagnostic("not a regular file", why, "use a regular file, or a new one")
             ) from None
+
+
+def _may_be_coloured(is_terminal: bool) -> bool:
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _log_line(diagnostic: Diagnostic) -> dict[str, object]:

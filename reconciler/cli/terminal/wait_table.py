@@ -58,6 +58,7 @@ class LiveTable:
         self.lines_beside = 0
 
     def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
         from rich.table import Table
         from rich.text import Text
 
@@ -65,8 +66,11 @@ class LiveTable:
         room = terminal.size.height - _BESIDE_ROWS - len(texts) - self.lines_beside
         shown, hidden = fit(self.rows, max(1, room))
         table = Table(box=None)
-        for name in self._head:
-            table.add_column(name, no_wrap=True, overflow="ellipsis")
+        # What does not fit ends with `…`; the names in the first column only where they alone are too wide.
+        names = max((cell_len(row.cells[0]) for row in shown), default=0)
+        for number, name in enumerate(self._head):
+            least = min(names, terminal.width) if number == 0 else None
+            table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least)
         for row in shown:
             table.add_row(*(Text(_safe(cell)) for cell in row.cells))
         if self.title:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from reconciler.core.planning.plan import Action, Change, PlannedAction, Reason, lost_sum, node_hours
 
@@ -20,7 +20,35 @@ FOLDED_FROM = 5
 #: What stands in the words about several jobs where the name of one would.
 _ANY_JOB = "the job"
 
+#: The order for people: what ends work first, then what stands in the way.
+ACTION_ORDER = (
+    Action.TERMINATE,
+    Action.REPLACE,
+    Action.CONFLICT,
+    Action.BLOCKED,
+    Action.UNKNOWN,
+    Action.UPDATE,
+    Action.CREATE,
+    Action.DEFER,
+    Action.KEEP,
+)
+
 _Item = TypeVar("_Item")
+#: The parts of a name between hyphens, each with all that stands there in some name.
+_Word = tuple[tuple[str, ...], ...]
+
+
+class _HasAction(Protocol):
+    @property
+    def action(self) -> Action: ...
+
+
+_Acting = TypeVar("_Acting", bound=_HasAction)
+
+
+def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
+    """What ends work first; what is of one kind stays in its order."""
+    return sorted(items, key=lambda item: ACTION_ORDER.index(item.action))
 
 
 def fold_alike(
@@ -48,6 +76,42 @@ def few(names: Sequence[str], most: int = 3) -> str:
     """Name the first of several, and say how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def is_one_sweep(places: Iterable[object]) -> bool:
+    """Whether keys are members of one sweep: all of them stand in one place of the manifest."""
+    found = set(places)
+    return len(found) == 1 and None not in found
+
+
+def in_braces(names: Iterable[str]) -> list[str]:
+    """The names of members of a sweep, as a shell's braces write them, in as few words as there are blocks.
+
+    What the braces of a word expand to are names of the list, each once, and no others.
+    """
+    words: list[_Word] = [tuple((part,) for part in name.split("-")) for name in dict.fromkeys(names)]
+    for place in reversed(range(max(map(len, words), default=0))):
+        words = _united(words, place)
+    return ["-".join(map(_braced, word)) for word in words]
+
+
+def _united(words: Iterable[_Word], place: int) -> list[_Word]:
+    """Put words together that differ at one place only."""
+    found: dict[object, list[_Word]] = {}
+    for word in words:
+        found.setdefault((len(word), word[:place], word[place + 1 :]), []).append(word)
+    return [_union(same, place) for same in found.values()]
+
+
+def _union(words: Sequence[_Word], place: int) -> _Word:
+    first = words[0]
+    if len(words) == 1:
+        return first
+    return (*first[:place], tuple(part for word in words for part in word[place]), *first[place + 1 :])
+
+
+def _braced(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else "{" + ",".join(parts) + "}"
 
 
 def look_of_changes(changes: Iterable[Change]) -> str:

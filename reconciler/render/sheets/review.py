@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from reconciler.core.planning.groups import ACTION_ORDER
 from reconciler.core.policies.verdict import refusals_of
 from reconciler.render.review import name_of_side, nodes_lines, settings_lines
 from reconciler.render.sheet import (
-    ACTION_ORDER,
     Level,
     Row,
     Sheet,

@@ -1,0 +1,281 @@
+"""Text on a terminal: a pager where it is longer than the screen, its width, and links."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli import cli
+from reconciler.cli.entrypoint import run
+from reconciler.cli.terminal import links
+from reconciler.cli.terminal.console import console
+from tests.cli.conftest import manifest, write
+from tests.cli.terminal import run_on_terminal
+
+ROWS, COLUMNS = 20, 60
+#: A pager that says that it was one.
+MARKS = "sed 's/^/P:/'"
+LONG, SHORT = ("explain", "rules"), ("validate",)
+Shown = Callable[..., str]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
+    """Run a command whose stdout is a terminal; what is seen there."""
+    for name in ("CI", "LESS", "PAGER", "RECONCILER_PAGER", "RECONCILER_NO_PAGER", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(console, "colour", "auto")
+
+    def call(*arguments: str, code: int = 0, rows: int = ROWS, columns: int = COLUMNS) -> str:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        seen: list[bytes] = []
+        reader = threading.Thread(target=_read_all, args=(ours, seen))
+        reader.start()
+        with os.fdopen(theirs, "w", encoding="utf-8") as terminal, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdout", terminal)
+            assert run(cli, list(arguments)) == code
+        reader.join()
+        os.close(ours)
+        return b"".join(seen).decode().replace("\r\n", "\n")
+
+    return call
+
+
+def _read_all(descriptor: int, seen: list[bytes]) -> None:
+    try:
+        while data := os.read(descriptor, 65_536):
+            seen.append(data)
+    except OSError:  # the other end is closed
+        return
+
+
+def is_paged(text: str) -> bool:
+    return any(line.startswith("P:") for line in text.splitlines())
+
+
+# ── when ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_text_longer_than_the_screen_is_paged(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", MARKS)
+    text = shown(*LONG)
+    assert all(line.startswith("P:") for line in text.splitlines())
+    assert len(text.splitlines()) >= ROWS
+
+
+def test_text_that_fits_the_screen_is_not(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", MARKS)
+    assert not is_paged(shown(*LONG, rows=500))
+    write(manifest("a"))
+    assert shown(*SHORT) == "Valid: stack test, 1 job in view, 1 file.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PAGER", ""),
+        ("PAGER", "cat"),
+        ("RECONCILER_PAGER", "cat"),
+        ("RECONCILER_NO_PAGER", "1"),
+        ("CI", "true"),
+        ("TERM", "dumb"),
+    ],
+)
+def test_environment_says_that_there_is_no_pager(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("PAGER", MARKS)
+    monkeypatch.setenv(name, value)
+    assert not is_paged(shown(*LONG))
+
+
+def test_option_says_that_there_is_no_pager(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", MARKS)
+    assert not is_paged(shown(*LONG, "--no-pager"))
+
+
+def test_pager_of_this_program_goes_before_that_of_all(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", "false")
+    monkeypatch.setenv("RECONCILER_PAGER", MARKS)
+    assert is_paged(shown(*LONG))
+
+
+def stack() -> None:
+    write(manifest(*(f"job-{number:02}" for number in range(12))))
+
+
+@pytest.mark.parametrize("arguments", [("plan",), ("plan", "--out", "saved.json"), ("drift",), ("status",)])
+def test_reports_about_a_stack_are_paged(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    stack()
+    monkeypatch.setenv("PAGER", MARKS)
+    text = shown(*arguments, code=2 if arguments == ("drift",) else 0, rows=5)
+    assert all(line.startswith("P:") for line in text.splitlines())
+
+
+@pytest.mark.parametrize("arguments", [("plan", "--json"), ("plan", "-o", "text"), ("apply", "--yes")])
+def test_output_for_programs_and_an_apply_are_not_paged(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    stack()
+    monkeypatch.setenv("PAGER", MARKS)
+    assert not is_paged(shown(*arguments, rows=5))
+
+
+# ── a pager that fails, or is quit ─────────────────────────────────────────────────────────────────
+
+
+def test_pager_that_is_quit_early_is_no_error(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", "head -n 1")
+    assert shown(*LONG, rows=5).count("\n") == 1
+    monkeypatch.setenv("PAGER", "exec true")
+    assert shown(*LONG, rows=5) == ""
+
+
+def test_exit_code_is_what_was_found_out_whatever_the_pager_says(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack()
+    monkeypatch.setenv("PAGER", "cat >/dev/null; exit 9")
+    shown("plan", "--detailed-exitcode", code=2, rows=5)
+
+
+def test_text_is_shown_where_the_pager_cannot_be_run(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", "/no/such/pager 2>/dev/null")
+    assert "details-unreadable" in shown(*LONG)
+
+
+def test_refusals_on_stderr_come_after_the_plan(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write(manifest("a", "b", more="policies: [{name: never, deny: 'true'}]\n"))
+    seen = tmp_path / "seen"
+    monkeypatch.setenv("PAGER", f"cat > {seen}")
+    told = console.tell
+
+    def tell(text: str) -> None:
+        told(text)
+        assert seen.exists(), "it is shown before anything is said of it"
+
+    monkeypatch.setattr(console, "tell", tell)
+    shown("plan", code=3, rows=5)
+    assert "denied by a policy" in capsys.readouterr().err
+    assert "Plan: 2 to create" in seen.read_text()
+
+
+def test_less_shows_one_screen_and_is_quit_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CI", "LESS", "PAGER", "LESSOPEN"):
+        monkeypatch.delenv(name, raising=False)
+
+    def is_waiting(screen: list[str]) -> bool:
+        return screen[-1].startswith(":")
+
+    # Ctrl-C is the pager's; then it is quit.
+    found = run_on_terminal(
+        tmp_path, *LONG, rows=ROWS, columns=COLUMNS, interrupt_when=is_waiting, keys=(b"\x03", b"q")
+    )
+    assert found.code == 0
+    assert any(is_waiting(screen) for screen in found.screens)
+    assert found.last[0].startswith("#")
+    assert not any("Traceback" in line or "interrupted" in line for line in found.whole)
+
+
+# ── width ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 200])
+def test_plan_fits_the_terminal(shown: Shown, columns: int) -> None:
+    stack()
+    text = re.sub(r"\x1b(\[[0-9;]*m|\]8;[^\x1b]*\x1b\\)", "", shown("plan", columns=columns, rows=500))
+    assert max(map(len, text.splitlines())) <= columns
+    assert all(f"job-{number:02}" in text for number in range(12))
+
+
+def test_columns_of_the_environment_go_before_those_of_the_terminal(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "44")
+    write(manifest("a"))
+    lines = shown("plan", "--no-color", rows=500, columns=200).splitlines()
+    assert 30 < max(map(len, lines)) <= 44
+
+
+def test_text_in_a_pipe_is_not_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    write(manifest("a"))
+    assert run(cli, ["plan"]) == 0
+    last = "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
+    assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+# ── links ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_key_is_a_link_to_its_line_on_a_terminal(shown: Shown) -> None:
+    file = write(manifest("a")).resolve()
+    text = shown("plan")
+    assert re.search(rf"\x1b]8;id=[0-9a-f]+;{re.escape(file.as_uri())}#6\x1b\\a\x1b]8;;\x1b\\", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "linux"), ("FORCE_HYPERLINK", "0")]
+)
+def test_terminal_without_links_gets_none(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    write(manifest("a"))
+    monkeypatch.setenv(name, value)
+    assert "\x1b]8" not in shown("plan")
+
+
+def test_pipe_and_file_get_no_link(capsys: pytest.CaptureFixture[str]) -> None:
+    write(manifest("a"))
+    run(cli, ["plan", "--color", "always", "-o", "text", "-o", "text=plan.txt"])
+    assert "\x1b]8" not in capsys.readouterr().out + Path("plan.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("environ", "are_shown"),
+    [
+        ({"TERM": "xterm-256color"}, True),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "7006"}, True),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "4800"}, False),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "Apple_Terminal"}, False),
+        ({"TERM": "linux"}, False),
+        ({"TERM": "linux", "FORCE_HYPERLINK": "1"}, True),
+        ({}, False),
+    ],
+)
+def test_terminals_that_have_links(environ: dict[str, str], are_shown: bool) -> None:
+    assert links.are_shown(environ) is are_shown
+
+
+def test_pager_that_shows_no_links_gets_none(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(manifest("a"))
+    monkeypatch.setenv("PAGER", MARKS)
+    text = shown("plan", rows=4)
+    assert is_paged(text)
+    assert "\x1b]8" not in text
+
+
+def test_hostile_file_name_makes_no_link_of_its_own(shown: Shown) -> None:
+    """A problem in a file whose name holds escape sequences."""
+    write("stack: x\nnothing: 1\n", "a\x1b]8;;file:;\x07.yaml")
+    text = shown("validate", code=65)
+    assert "\x07" not in text
+    assert text.count("\x1b]8;;file") == 0
