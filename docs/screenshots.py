@@ -1,46 +1,98 @@
 """Make the screenshots of docs/images: `python -m docs.screenshots`; it needs Chromium.
 
-They show the plan of the golden files, so that they change only when the page does.
+They show the plan of the golden files, so that they change only when the page or the text does.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import sys
 import tempfile
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
 
 from reconciler.render import Content, render
-from reconciler.render.style import View
-from tests.render.browser import installed, started
+from reconciler.render.style import Style, View
+from tests.render.browser import Page, installed, started
 from tests.render.test_golden import every_action
+from tests.render.test_golden_files import recorded
 
 IMAGES = Path(__file__).parent / "images"
-_SIZE = {"width": 1000, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+_WIDTH = 1000
+_COLUMNS = 110
+_TERMINAL = """\
+<!DOCTYPE html><meta charset="utf-8"><title>{title}</title>
+<body style="margin: 0; padding: 16px; background: {background}; color: {foreground}">
+<pre style="margin: 0; font: 14px/1.35 'DejaVu Sans Mono', monospace"><b>$ {title}</b>
+{code}</pre>
+"""
+
+
+class Shot(NamedTuple):
+    """A page, and how it is shown: its colour scheme, its height, and what is done with it first."""
+
+    name: str
+    html: str
+    scheme: str
+    height: int
+    script: str = ""
+
+
+def shots() -> Iterator[Shot]:
+    """The plan as a page in each colour scheme, its first change unfolded; on a terminal; a history."""
+    plan = render(Content.PLAN, every_action(), "html", View(digest=f"sha256:{'0' * 64}"))
+    unfold = "document.querySelector('details').open = true"
+    for scheme in ("light", "dark"):
+        yield Shot(f"plan-{scheme}.png", plan, scheme, 800, unfold)
+    yield Shot("plan-terminal.png", terminal_page("reconciler plan"), "dark", 640)
+    history = render(Content.HISTORY, recorded(), "html", View())
+    yield Shot("history-light.png", history, "light", 760, unfold)
+
+
+def terminal_page(command: str) -> str:
+    """The text of the plan, as a terminal with dark colours shows it."""
+    text = render(Content.PLAN, every_action(), "text", View(Style(colour=True, width=_COLUMNS)))
+    terminal = Console(record=True, file=io.StringIO(), width=_COLUMNS, force_terminal=True)
+    terminal.print(Text.from_ansi(text), end="")
+    code = terminal.export_html(theme=MONOKAI, inline_styles=True, code_format="{code}")
+    background, foreground = MONOKAI.background_color.hex, MONOKAI.foreground_color.hex
+    return _TERMINAL.format(title=escape(command), code=code, background=background, foreground=foreground)
+
+
+def take(page: Page, shot: Shot, directory: Path) -> None:
+    """Open a page, and keep what it looks like."""
+    file = directory / "page.html"
+    file.write_text(shot.html, encoding="utf-8")
+    size = {"width": _WIDTH, "height": shot.height, "deviceScaleFactor": 1, "mobile": False}
+    page.call("Emulation.setDeviceMetricsOverride", **size)
+    page.emulate(shot.scheme)
+    page.call("Emulation.setScrollbarsHidden", hidden=True)
+    page.open(file.as_uri())
+    if shot.script:
+        page.run(shot.script)
+    image = page.call("Page.captureScreenshot", format="png")["data"]
+    (IMAGES / shot.name).write_bytes(base64.b64decode(image))
+    sys.stderr.write(f"wrote {shot.name}\n")
 
 
 def main() -> int:
-    """Open the page in each colour scheme, with the first change unfolded, and keep what it looks like."""
+    """Write all images."""
     program = installed()
     if program is None:
         sys.stderr.write("needs Chromium (Debian: apt install chromium)\n")
         return 1
     IMAGES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory, "plan.html")
-        text = render(Content.PLAN, every_action(), "html", View(digest=f"sha256:{'0' * 64}"))
-        file.write_text(text, encoding="utf-8")
-        with started(program, Path(directory, "profile")) as browser:
-            page = browser.page()
-            page.call("Emulation.setDeviceMetricsOverride", **_SIZE)
-            for scheme in ("light", "dark"):
-                page.emulate(scheme)
-                page.open(file.as_uri())
-                page.run("document.querySelector('details').open = true")
-                shot = page.call("Page.captureScreenshot", format="png")["data"]
-                image = IMAGES / f"plan-{scheme}.png"
-                image.write_bytes(base64.b64decode(shot))
-                sys.stderr.write(f"wrote {image.name}\n")
+    with tempfile.TemporaryDirectory() as directory, started(program, Path(directory, "profile")) as browser:
+        page = browser.page()
+        for shot in shots():
+            take(page, shot, Path(directory))
     return 0
 
 

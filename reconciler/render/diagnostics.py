@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator
 from reconciler.core.diagnostic import Diagnostic, Severity, Snippet
 from reconciler.core.text.sanitize import printable
 from reconciler.render.groups import printable_line
-from reconciler.render.layout import cell_len, wrap
+from reconciler.render.layout import cell_len, fit_line
 from reconciler.render.style import PLAIN, Style
+
+#: Where what goes on below a line begins: behind `why: `.
+_HANGING = 7
 
 
 def render_diagnostics(diagnostics: Iterable[Diagnostic], style: Style = PLAIN) -> str:
@@ -22,19 +25,15 @@ def _diagnostic(diagnostic: Diagnostic, style: Style) -> Iterator[str]:
     place = diagnostic.location
     where = [] if place is None else [style.link(printable(str(place)), place)]
     where += [printable(diagnostic.path)] if diagnostic.path else []
-    yield from _fitted(printable_line(f"{word}: ", diagnostic.what), style)
+    yield from fit_line(printable_line(f"{word}: ", diagnostic.what), style)
     if where:
-        yield from _fitted(f"  --> {'  '.join(where)}", style)
+        yield from fit_line(f"  --> {'  '.join(where)}", style, hanging=_HANGING)
     if place is not None and diagnostic.snippet is not None:
         yield from _snippet(str(place.line), diagnostic.snippet, style)
     if diagnostic.why:
-        yield from _fitted(printable(f"  why: {diagnostic.why}"), style)
+        yield from fit_line(printable(f"  why: {diagnostic.why}"), style, hanging=_HANGING)
     if diagnostic.fix:
-        yield from _fitted(printable(f"  fix: {diagnostic.fix}"), style)
-
-
-def _fitted(line: str, style: Style) -> Iterator[str]:
-    yield from [line] if style.width is None else wrap(line, style.width, hanging=7)
+        yield from fit_line(printable(f"  fix: {diagnostic.fix}"), style, hanging=_HANGING)
 
 
 def _snippet(number: str, snippet: Snippet, style: Style) -> Iterator[str]:

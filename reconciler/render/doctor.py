@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from reconciler.core.doctor import Check, Health
 from reconciler.core.text.sanitize import printable
-from reconciler.render.layout import fit, wrap
+from reconciler.render.layout import fit, fit_line
 from reconciler.render.style import PLAIN, Style
 
 _COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}
@@ -23,7 +23,7 @@ def render_text(head: str, checks: Sequence[Check], style: Style = PLAIN) -> str
         if check.fix:
             said.append(printable(f"{'':{width + 17}}fix: {check.fix}"))
         for line in said:
-            lines += [line] if style.width is None else wrap(line, style.width, hanging=width + 17)
+            lines += fit_line(line, style, hanging=width + 17)
     counts = {health: sum(check.health is health for check in checks) for health in Health}
     told = ", ".join(f"{n} {health.value}" for health, n in counts.items() if n or health is Health.WRONG)
     return fit("\n".join([*lines, "", f"Doctor: {told}."]) + "\n", style)

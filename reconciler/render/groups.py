@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from reconciler.core.planning.groups import in_braces
 from reconciler.core.planning.plan import Change
 from reconciler.core.text.sanitize import printable
-from reconciler.render.layout import cell_len, wrap
+from reconciler.render.layout import cell_len, fit_line
 from reconciler.render.style import Place, Style
 
 #: What stands below the line of a group.
@@ -83,7 +83,7 @@ def render_group(group: GroupText, style: Style, width: int) -> Iterator[str]:
     revision = f"{group.revision:<4} " if group.revisions else ""
     name = style.link(group.name, group.place) + " " * (width - cell_len(group.name))
     line = printable_line(f"{word} {name}  {revision}", group.explanation)
-    yield from [line] if style.width is None else wrap(line, style.width, group.names, len(INDENT))
+    yield from fit_line(line, style, group.names, len(INDENT))
     if len(group.names) > 1:
         yield from render_keys(
             group.keys, KeyList(group.is_cut, group.is_sweep and group.has_bare_keys, style.width)

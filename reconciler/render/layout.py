@@ -51,15 +51,20 @@ def fit(text: str, style: Style, whole: Collection[str] = ()) -> str:
     """Break the lines of a text that are wider than the terminal; the words of `whole` stay whole."""
     if style.width is None:
         return text
+    return "\n".join(part for line in text.split("\n") for part in fit_line(line, style, whole))
+
+
+def fit_line(line: str, style: Style, whole: Collection[str] = (), hanging: int = 0) -> list[str]:
+    """Break one line as `fit` does: the rest stands below its last column, if it has columns.
+
+    Only those in the left half count; otherwise the rest is indented by `hanging`, or a little.
+    """
     width = style.width
-    lines = (wrap(line, width, whole, _hanging(line, width)) for line in text.split("\n"))
-    return "\n".join(part for parts in lines for part in parts)
-
-
-def _hanging(line: str, width: int) -> int:
-    """Where the rest of a line begins: below its last column in the left half, if it has columns."""
-    columns = (found.end() for found in _COLUMN.finditer(_ESCAPE.sub("", line)))
-    return max((column for column in columns if column <= width // 2), default=_indent_of(line) + 2)
+    if width is None or cell_len(line) <= width:
+        return [line]
+    columns = [found.end() for found in _COLUMN.finditer(_ESCAPE.sub("", line))]
+    below = max((column for column in columns if column <= width // 2), default=0)
+    return wrap(line, width, whole, below or hanging or _indent_of(line) + 2)
 
 
 def _indent_of(line: str) -> int:
@@ -144,6 +149,13 @@ def _stays_whole(word: str, whole: Collection[str]) -> bool:
 def _pieces(word: str, first: int, others: int) -> Iterator[str]:
     """A word in pieces of so many cells."""
     room, piece, used = max(1, first), "", 0
+    if word.isascii() and "\x1b" not in word:  # the same, and quicker
+        while len(word) > room:
+            cut = _best_cut(word[:room])
+            yield word[:cut]
+            word, room = word[cut:], max(1, others)
+        yield word
+        return
     for unit in _UNITS.findall(word):
         length = cell_len(unit)
         if used + length > room:

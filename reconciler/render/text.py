@@ -35,7 +35,7 @@ from reconciler.render.groups import (
 )
 from reconciler.render.head import render_head
 from reconciler.render.history import history_text
-from reconciler.render.layout import cell_len, fit, pad, wrap
+from reconciler.render.layout import cell_len, fit, fit_line, pad
 from reconciler.render.policy_cases import cases_text
 from reconciler.render.review import review_text
 from reconciler.render.style import Place, Style, View
@@ -192,7 +192,7 @@ def _lines_of(shown: _Named, style: Style, width: int) -> Iterator[str]:
     name = printable(_name(keys))
     name = style.link(name, shown.place) + " " * (width - cell_len(name))
     line = printable_line(f"{shown.word}{name}  ", f"{said}{shown.more}")
-    yield from [line] if style.width is None else wrap(line, style.width, keys, len(INDENT))
+    yield from fit_line(line, style, keys, len(INDENT))
     if len(keys) > 1:
         yield from render_keys(keys, KeyList(shown.is_cut, shown.is_sweep, style.width))
 

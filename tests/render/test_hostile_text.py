@@ -30,11 +30,11 @@ from reconciler.core.planning.reports.validation import (
 from reconciler.core.policies.cases import CaseResult, CasesReport
 from reconciler.core.record import PastAction, PastStep
 from reconciler.core.review.report import NodeCount, Review
-from reconciler.core.text.sanitize import INVISIBLE
+from reconciler.core.text.sanitize import INVISIBLE, visible
 from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
-from reconciler.render.style import RunReport, View
+from reconciler.render.style import PLAIN, RunReport, Style, View
 from tests.builders import NOW
 from tests.render.test_golden import drifted, every_action
 from tests.render.test_history import a_report, a_revision, a_run
@@ -210,7 +210,7 @@ def history_with(text: str) -> HistoryReport:
     return report.model_copy(update={"stack": f"s{text}", "target": plan_with(text).target})
 
 
-def rendered(content: Content, format_: str, text: str, redact: Any = str) -> str:
+def rendered(content: Content, format_: str, text: str, redact: Any = str, style: Style = PLAIN) -> str:
     values = {
         Content.VALIDATION: validation_with,
         Content.HISTORY: history_with,
@@ -220,7 +220,7 @@ def rendered(content: Content, format_: str, text: str, redact: Any = str) -> st
         Content.REVIEW: review_with,
         Content.CASES: cases_with,
     }
-    view = View(show_keep=True, redact=redact, plan=plan_with(text), digest="sha256:0")
+    view = View(style, show_keep=True, redact=redact, plan=plan_with(text), digest="sha256:0")
     return render(content, values[content](text), format_, view)
 
 
@@ -247,6 +247,15 @@ def test_nothing_of_it_is_obeyed(content: Content, format_: str, name: str) -> N
         assert _OBEYED.findall(text) == []
     if check := _CHECKS.get(format_):
         check(text, harmless(content, format_))
+
+
+@pytest.mark.parametrize("content", Content)
+def test_terminal_sees_no_sequence_but_colours_and_links_of_ours(content: Content) -> None:
+    style = Style(colour=True, width=40, url_of=lambda _: "file:///srv/jobs.yaml", link_id="0123")
+    for hostile in CORPUS.values():
+        text = rendered(content, "text", hostile, style=style)
+        # What holds something else would be changed: this is what all output passes last.
+        assert visible(text, "0123") == text
 
 
 # ── each format, as what reads it takes it ──────────────────────────────────────────────────────────

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from reconciler.core.planning.plan import Action
-from reconciler.render import Content, render
+from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
 from tests.render.browser import Page, installed, started
 from tests.render.test_golden import drifted, every_action
+from tests.render.test_golden_files import VALUES, recorded
 from tests.render.test_markdown import a_plan, an_action
 
 PAGE = Path(__file__).parents[2] / "reconciler" / "render" / "page"
@@ -149,6 +150,30 @@ def test_nothing_is_fetched_and_nothing_from_outside_runs(opened: Page) -> None:
     assert opened.errors == []
     assert opened.run("window.harmed") is None
     assert len(shown(opened)) == len(every_action().actions) + 1
+
+
+@pytest.mark.parametrize("content", [one for one in Content if "html" in formats_of(one)])
+def test_page_of_every_content_fetches_nothing_and_unfolds(
+    browser_page: Page, tmp_path: Path, content: Content
+) -> None:
+    file = tmp_path / "page.html"
+    (make, *_) = VALUES[content].values()
+    text = render(content, make(), "html", View(plan=every_action()))
+    file.write_text(text, encoding="utf-8")
+    browser_page.open(file.as_uri())
+    assert [address.rpartition("/")[2] for address in browser_page.requests] == ["page.html"]
+    assert browser_page.errors == []
+    assert len(shown(browser_page)) == text.count("<tr data-key=")
+    browser_page.run("document.getElementById('unfold').click()")
+    assert browser_page.run("document.querySelectorAll('details:not([open])').length") == 0
+
+
+def test_filter_finds_what_is_folded(browser_page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "history.html"
+    file.write_text(render(Content.HISTORY, recorded(), "html", View()), encoding="utf-8")
+    browser_page.open(file.as_uri())
+    type_filter(browser_page, "sold out")
+    assert shown(browser_page) == ["#2 apply"]
 
 
 def test_filter_shows_rows_that_have_all_words(opened: Page) -> None:
