@@ -14,6 +14,8 @@ import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
 
 from reconciler.cli.terminal import reading as reading_module
 from reconciler.cli.terminal.console import console
@@ -337,3 +339,18 @@ def test_reading_is_silent_where_jobs_are_waited_for(monkeypatch: pytest.MonkeyP
     with reading.silenced(), reading():
         pass
     assert said == []
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_names_in_a_drawn_table_are_whole_on_a_narrow_terminal(columns: int) -> None:
+    table = LiveTable(("key", "phase", "waits for"))
+    name = "lr-sweep-batch-64-lr-0_0001-long"
+    table.rows = [TableRow((name, "Running", "apply, to replace what runs now"), 1, "Running")]
+    terminal = Console(file=io.StringIO(), width=columns, height=10, force_terminal=True, color_system=None)
+    with terminal.capture() as drawn:
+        terminal.print(table)
+    lines = drawn.get().splitlines()
+    assert any(name in line for line in lines)
+    assert max(map(cell_len, lines)) <= columns
+    # What did not fit says so: a cell, or the head for a whole column.
+    assert ("…" in drawn.get()) is (columns == 40)

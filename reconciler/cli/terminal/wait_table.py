@@ -31,6 +31,8 @@ Show = Callable[[tuple["Waited", ...]], None]
 _EVERY_S = 0.25
 #: Lines that are not a row: the head of a table, the line that counts what is cut, and the cursor's own.
 _BESIDE_ROWS = 3
+#: No column is narrower, unless it wants no more.
+_LEAST_COLUMN = 8
 
 
 def can_draw(stream: TextIO) -> bool:
@@ -48,7 +50,11 @@ class TableRow(NamedTuple):
 
 
 class LiveTable:
-    """A table that is never higher than the terminal."""
+    """A table that is never higher or wider than the terminal.
+
+    What of a cell does not fit ends with `…`, those of the first column (names) last; columns for which there
+    is no room at all are left out, and the head says so.
+    """
 
     def __init__(self, head: Sequence[str], title: str = "") -> None:
         self._head = head
@@ -65,14 +71,20 @@ class LiveTable:
         texts = [text for text in (self.title, self.foot) if text]
         room = terminal.size.height - _BESIDE_ROWS - len(texts) - self.lines_beside
         shown, hidden = fit(self.rows, max(1, room))
+        cells = [[_safe(cell) for cell in row.cells] for row in shown]
+        natural = [max(map(cell_len, column)) for column in zip(self._head, *cells, strict=True)]
+        widths = column_widths(natural, terminal.width)
+        head = [*self._head[: len(widths)]]
+        if len(widths) < len(natural):
+            head[-1] = f"{head[-1]} …"
+            widths[-1] = max(
+                widths[-1], min(cell_len(head[-1]), terminal.width - sum(widths[:-1]) - len(widths))
+            )
         table = Table(box=None)
-        # What does not fit ends with `…`; the names in the first column only where they alone are too wide.
-        names = max((cell_len(row.cells[0]) for row in shown), default=0)
-        for number, name in enumerate(self._head):
-            least = min(names, terminal.width) if number == 0 else None
-            table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least)
-        for row in shown:
-            table.add_row(*(Text(_safe(cell)) for cell in row.cells))
+        for name, width in zip(head, widths, strict=True):
+            table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
+        for row in cells:
+            table.add_row(*map(Text, row[: len(widths)]))
         if self.title:
             yield _line(self.title)
         yield table
@@ -80,6 +92,22 @@ class LiveTable:
             yield _line(hidden)
         if self.foot:
             yield _line(self.foot)
+
+
+def column_widths(natural: Sequence[int], width: int) -> list[int]:
+    """How wide the columns of a table are, each with a space on both sides; the last ones may be missing.
+
+    The first is as wide as it wants to be, if that can be; of the others those on the right are narrowed.
+    """
+    widths = [min(natural[0], width - 2)]
+    for wanted in natural[1:]:
+        if sum(widths) + min(wanted, _LEAST_COLUMN) + 2 * (len(widths) + 1) > width:
+            break
+        widths.append(min(wanted, _LEAST_COLUMN))
+    # What is left goes to those that want more, the leftmost first.
+    for place, wanted in enumerate(natural[: len(widths)]):
+        widths[place] = min(wanted, width - 2 * len(widths) - sum(widths) + widths[place])
+    return widths
 
 
 def fit(rows: Sequence[TableRow], room: int) -> tuple[Sequence[TableRow], str]:
