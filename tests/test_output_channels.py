@@ -36,6 +36,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/terminal/interrupts.py", "write"): "a line that the console made, and a fixed sequence",
     ("cli/commands/plan.py", "write"): "a plan file without secrets",
     ("cli/entrypoint.py", "open"): "the null device",
+    ("cli/terminal/pager.py", "write"): "what the console cleaned, to the pager",
     ("cli/terminal/wait_table.py", "print"): "what the console cleaned, above what is drawn",
     ("records/locks/process_lock.py", "open"): "a lock file, which stays empty",
     ("records/sqlite/store_file.py", "open"): "a database file, to be read",
@@ -60,6 +61,7 @@ WRITES_STREAMS = frozenset(
         "cli/terminal/console.py",
         "cli/entrypoint.py",
         "cli/terminal/interrupts.py",
+        "cli/terminal/pager.py",
         "cli/terminal/wait_table.py",
     }
 )
