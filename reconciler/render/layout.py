@@ -12,13 +12,13 @@ from reconciler.render.style import PLAIN, Style
 
 #: A colour, or one end of a link.
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _UNITS = re.compile(rf"{_ESCAPE.pattern}|.", re.DOTALL)
 #: A line may end before these spaces, unless the next one would read as a command of a CI service.
 _SPACES = re.compile(r"( +(?!::))")
 #: What stands before a column.
 _COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
 _RESET = "\x1b[0m"
+_LINK_END = "\x1b]8;;\x1b\\"
 #: Below this everything takes one cell; looking further is slower.
 _NARROW = "\u0300"
 #: Where a long word is broken best: behind these.
@@ -95,7 +95,7 @@ def wrap(line: str, width: int, whole: Collection[str] = (), hanging: int = 0) -
                 lines.end()
                 lines.add(piece)
         lines.gap = spaces
-    return list(_recoloured(lines.finished))
+    return list(_closed(lines.finished))
 
 
 class _Lines:
@@ -176,15 +176,19 @@ def _best_cut(piece: str) -> int:
     return cut if cut > len(piece) // 2 else len(piece)
 
 
-def _recoloured(lines: Sequence[str]) -> Iterator[str]:
-    """Let no colour run over the end of a line: a pager forgets it there."""
-    colour = ""
+def _closed(lines: Sequence[str]) -> Iterator[str]:
+    """Let no colour and no link run over the end of a line, where a table may go on beside it."""
+    colour = link = ""
     for line in lines:
-        begin = colour
-        for found in _COLOUR.findall(line):
-            colour = "" if found == _RESET else found
+        begin = link + colour
+        for found in _ESCAPE.findall(line):
+            if found.startswith("\x1b["):
+                colour = "" if found == _RESET else found
+            else:
+                link = "" if found == _LINK_END else found
         text = line.lstrip(" ")
-        yield line[: len(line) - len(text)] + begin + text + (_RESET if colour else "")
+        end = (_RESET if colour else "") + (_LINK_END if link else "")
+        yield line[: len(line) - len(text)] + begin + text + end
 
 
 # --- tables

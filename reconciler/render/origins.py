@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from reconciler.core.diagnostic import Location
+from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
-from reconciler.render.listing import render_table
+from reconciler.render.layout import table
+from reconciler.render.listing import NOTHING
 from reconciler.render.style import PLAIN, Style
 
 
@@ -38,16 +40,16 @@ class OriginRow(Protocol):
 
 def render_origins(origins: Sequence[OriginRow], style: Style = PLAIN) -> str:
     """One line a value, in the order of the file and line that gave it; secrets by their names."""
-    rows = [
-        (
-            origin.path,
-            json.dumps(show(origin.value), ensure_ascii=False),
-            "" if origin.location is None else f"{origin.location.file}:{origin.location.line}",
-            _written(origin),
-        )
-        for origin in origins
-    ]
-    return render_table(("FIELD", "VALUE", "FROM", "WRITTEN AS"), rows, style)
+    rows = [_row(origin, style) for origin in origins]
+    return "\n".join(table([("FIELD", "VALUE", "FROM", "WRITTEN AS"), *rows], style)) + "\n" if rows else ""
+
+
+def _row(origin: OriginRow, style: Style) -> tuple[str, ...]:
+    place = origin.location
+    where = NOTHING if place is None else printable(f"{place.file}:{place.line}")
+    value = json.dumps(show(origin.value), ensure_ascii=False)
+    path, value, written = (printable(text) or NOTHING for text in (origin.path, value, _written(origin)))
+    return path, value, style.link(where, place), written
 
 
 def _written(origin: OriginRow) -> str:

@@ -152,6 +152,15 @@ def test_cells_of_a_table_are_wrapped_beside_whole_names() -> None:
     assert len(lines) > len(ROWS)
 
 
+def test_link_in_a_cell_ends_with_each_line_of_it() -> None:
+    style = terminal(34)
+    link = style.link("stacks/vision/a-very-long-name.yaml:14", Location("jobs.yaml", 14, 9))
+    lines = table((HEAD, ("resnet50", link, "other")), style)[1:]
+    assert len(lines) > 1
+    assert all(line.count("\x1b]8;id=x;") == line.count("\x1b]8;;\x1b\\") for line in lines)
+    assert max(map(cell_len, lines)) <= 34
+
+
 def test_table_without_room_for_its_columns_becomes_prose() -> None:
     lines = table(ROWS, Style(width=30))
     assert lines[:3] == ["resnet50-nightly", "  phase: Running; waits for:", "    apply, to replace it"]
