@@ -79,7 +79,7 @@ def wrap(line: str, width: int, whole: Collection[str] = (), hanging: int = 0) -
     if cell_len(line) <= width:
         return [line]
     indent = _indent_of(line)
-    lines = _Lines(indent, min(hanging, max(0, width - _LEAST_ROOM)), width)
+    lines = _BrokenLine(indent, min(hanging, max(0, width - _LEAST_ROOM)), width)
     for word, spaces in _words(line[indent:]):
         length = cell_len(word)
         stays_whole = _stays_whole(word, whole)
@@ -98,8 +98,8 @@ def wrap(line: str, width: int, whole: Collection[str] = (), hanging: int = 0) -
     return list(_closed(lines.finished))
 
 
-class _Lines:
-    """Lines that are being filled; `gap` are the spaces before the next word, if the line goes on."""
+class _BrokenLine:
+    """A line that becomes several; `gap` are the spaces before the next word, if the line goes on."""
 
     def __init__(self, indent: int, hanging: int, width: int) -> None:
         self.hanging, self._width = hanging, width

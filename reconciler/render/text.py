@@ -145,7 +145,7 @@ def _entries(report: DriftReport, style: Style, *, is_folded: bool) -> Iterator[
         yield from [*([""] if report.drift else []), "Pending changes (not drift; run apply):"]
     for waiting in pending:
         first = waiting[0]
-        shown = _Named(f"  {'pending':<10} ", _keys(waiting), first.detail, is_cut=True)
+        shown = _KeyedText(f"  {'pending':<10} ", _keys(waiting), first.detail, is_cut=True)
         yield from _lines_of(shown, style, width)
 
 
@@ -169,11 +169,11 @@ def _drift_lines(group: Sequence[Drift], style: Style, width: int) -> Iterator[s
     if len(times) > 1:
         since = f" (the first since {times[0]})"
     is_sweep = is_one_sweep(item.source for item in group)
-    shown = _Named(f"{word} ", _keys(group), first.detail, since, first.source, is_sweep=is_sweep)
+    shown = _KeyedText(f"{word} ", _keys(group), first.detail, since, first.source, is_sweep=is_sweep)
     yield from _lines_of(shown, style, width)
 
 
-class _Named(NamedTuple):
+class _KeyedText(NamedTuple):
     """What is said of one job, or of several."""
 
     word: str
@@ -185,7 +185,7 @@ class _Named(NamedTuple):
     is_sweep: bool = False
 
 
-def _lines_of(shown: _Named, style: Style, width: int) -> Iterator[str]:
+def _lines_of(shown: _KeyedText, style: Style, width: int) -> Iterator[str]:
     """What is said of one job, or of several with their keys below."""
     keys = shown.keys
     said = shown.detail if len(keys) == 1 else without_name(shown.detail, keys[0])
