@@ -117,13 +117,18 @@ class KeyList(NamedTuple):
 def render_keys(keys: Iterable[str], how: KeyList) -> Iterator[str]:
     """The keys of a group, several on a line; a list that is cut says how many more there are.
 
-    Many members of one sweep are listed as a shell would write them: `lr-{0_1,0_2}-batch-{32,64}`.
+    On a terminal many members of one sweep are listed as a shell would write them:
+    `lr-{0_1,0_2}-batch-{32,64}`. Elsewhere each key stands as it is, on one line, for
+    programs such as grep.
     """
     listed = [printable(key) for key in keys]
     width = how.width or WIDTH
     lines = _wrapped(listed, width)
     if len(lines) <= _MOST_LINES:
         yield from lines
+        return
+    if how.width is None and not how.is_cut:
+        yield INDENT + ", ".join(listed)
         return
     if how.is_sweep:
         braced = _braced_lines(listed, width)

@@ -201,6 +201,13 @@ def test_sixty_members_that_are_replaced_are_ten_lines_and_all_of_them_are_named
     plan = plan_for(a_stack(*sweep(SWEEP)), *(seen(a_job(key, **OLD)) for key in SWEEP))
     lines = text_of(plan).splitlines()
     assert len(lines) <= 10, lines
+    assert lines[3].strip() == ", ".join(SWEEP)
+
+
+def test_many_members_of_a_sweep_stand_in_braces_on_a_terminal() -> None:
+    plan = plan_for(a_stack(*sweep(SWEEP)), *(seen(a_job(key, **OLD)) for key in SWEEP))
+    lines = render(Content.PLAN, plan, "text", View(replace(terminal(100), colour=False))).splitlines()
+    assert len(lines) <= 10, lines
     rates = ",".join(f"0_{n}" for n in range(10))
     assert lines[3].strip() == f"lr-sweep-batch-{{1,2,3,4,5,6}}-lr-{{{rates}}}"
 
