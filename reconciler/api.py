@@ -314,12 +314,14 @@ class Session:
         allow_empty: bool = False,
         *,
         allow: str | Sequence[str] = (),
+        preflight: bool = False,
     ) -> Plan:
         """Observe, and decide what `apply` would do; nothing is changed.
 
         `only` narrows the view to some keys, `allow` names guards that let the plan pass, as `--allow`
-        does, `force` is all of them, and `allow_empty` allows a manifest without jobs. What a guard
-        refuses, and what could not be read, is said in the plan.
+        does, `force` is all of them, and `allow_empty` allows a manifest without jobs. With `preflight` the
+        target's catalog is asked, as by `--preflight`: quota, flavors, engines and pools. What that finds,
+        what a guard refuses, and what could not be read, is said in the plan.
 
         Raises:
             ManifestInvalid: a sensitive variable has no value.
@@ -327,12 +329,13 @@ class Session:
             ServiceError: the target does not let us read at all.
         """
         context = self._context._replace(only=names_of("keys", only))
-        return self._plan(context, allowances_of(allow, force=force, allow_empty=allow_empty))
+        allowances = allowances_of(allow, force=force, allow_empty=allow_empty)
+        return self._plan(context, allowances, with_preflight=preflight)
 
-    def _plan(self, context: Context, allowances: Allowances) -> Plan:
+    def _plan(self, context: Context, allowances: Allowances, *, with_preflight: bool = False) -> Plan:
         if self.stack._missing:
             raise ManifestInvalid(*self.stack._missing)
-        core = reconcile.plan(context, allowances)
+        core = reconcile.plan(context, allowances, with_preflight=with_preflight)
         made = _PlanInputs(context.loaded, context.only, allowances, self._records.url, self._runtime.environ)
         return Plan(core, made, self._runtime.redactor)
 
@@ -352,7 +355,7 @@ class Session:
         new is begun, what is in flight ends and is recorded, then KeyboardInterrupt is raised.
 
         Raises:
-            Refused: a guard refuses the plan; nothing was done.
+            Refused: a guard, a policy or pre-flight refuses the plan; nothing was done.
             WrongUsage: the plan is for another stack, or the session is closed.
             StalePlan: something moved, or the plan is for another target; nothing was done.
             LockHeld: another process holds the lock.
@@ -361,7 +364,7 @@ class Session:
         """
         run_options = _RunOptions(RunKind.APPLY, goal_of(wait), seconds_of(timeout_s), on_event)
         if plan is None:
-            context = self._context._replace(is_applied=True)
+            context = self._context.to_apply()
             return self._run(context, lambda: self._plan(context, NO_ALLOWANCES)._core, run_options)
         return self._run_given(plan, run_options)
 
@@ -380,12 +383,12 @@ class Session:
         else:
             loaded, only = made.loaded, made.only
             run_options = run_options._replace(allowances=made.allowances)
-        context = self._context._replace(loaded=loaded, only=only, is_applied=True)
+        context = self._context._replace(loaded=loaded, only=only).to_apply()
         reconcile.check_target(context, core)
 
         def checked() -> CorePlan:
             reconcile.check_preconditions(context, core)
-            return core
+            return reconcile.preflight(context, core)
 
         return self._run(context, checked, run_options)
 

@@ -49,6 +49,7 @@ from reconciler.recording import Recording
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
+    from reconciler.apply.catalog_reader import CatalogReader
     from reconciler.apply.executor import EventStream
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.planning.reports.explanation import Explanation
@@ -60,7 +61,8 @@ class Context(NamedTuple):
 
     `only` narrows the view, see `core.declared.selection`; `tell` takes what `-v` shows. `recording` are its
     records, if it has any; what is seen is written down there. `is_applied` says that what is planned is
-    to be carried out, which a history that cannot be read forbids.
+    to be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
+    answered for the checks before each replace.
     """
 
     loaded: LoadedStack
@@ -70,6 +72,17 @@ class Context(NamedTuple):
     tell: Callable[[str], None] = lambda _: None
     recording: Recording | None = None
     is_applied: bool = False
+    catalog: CatalogReader | None = None
+
+    def to_apply(self) -> Context:
+        """The same for one apply: what the catalog answers is asked once for all of it."""
+        return self._replace(is_applied=True, catalog=self.new_catalog_reader())
+
+    def new_catalog_reader(self) -> CatalogReader:
+        """A reader of the target's catalog that knows nothing yet."""
+        from reconciler.apply.catalog_reader import CatalogReader  # an unchanged plan needs none of it
+
+        return CatalogReader(lambda: self.target.catalog)
 
     @property
     def scope(self) -> Scope:
@@ -88,10 +101,38 @@ class Context(NamedTuple):
         )
 
 
-def plan(context: Context, allowances: Allowances = NO_ALLOWANCES) -> Plan:
-    """Observe, and decide what apply would do. Nothing is changed."""
+def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_preflight: bool = False) -> Plan:
+    """Observe, and decide what apply would do. Nothing is changed.
+
+    The catalog is asked about what is about to be carried out, and `with_preflight` about any plan.
+    """
     made, _ = plan_with_snapshot(context, allowances)
-    return made
+    return preflight(context, made, is_wanted=with_preflight)
+
+
+def preflight(context: Context, plan: Plan, *, is_wanted: bool = False) -> Plan:
+    """Ask the target's catalog what it would refuse of a plan: any finding refuses the plan.
+
+    It is asked before an apply that creates something, and where `is_wanted`. Then replaces are held
+    against it as well, and so is a target that takes more than its catalog lists; what the target has no
+    way to say is a warning. Apply leaves replaces to the checks right before each.
+
+    Raises:
+        Interrupted: the program is to stop.
+    """
+    from reconciler.core import preflight as core  # an unchanged plan needs none of it
+
+    if plan.preflight or not (is_wanted or (context.is_applied and core.is_needed(plan))):
+        return plan
+    checked = core.checked_actions(plan, with_replaces=is_wanted)
+    questions = core.questions_about(checked, with_offers=is_wanted or context.target.checks_offers)
+    answers = core.CatalogAnswers()
+    if checked:
+        from reconciler.apply.catalog_reader import answers_to
+
+        answers = answers_to(context.catalog or context.new_catalog_reader(), questions, context.parallelism)
+    unchecked = [one for one in answers.unchecked if is_wanted or not one.is_lacking]
+    return core.with_findings(plan, core.find(plan, checked, answers), unchecked)
 
 
 def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:
@@ -203,7 +244,7 @@ def apply(
             context.parallelism,
             timeout_s,
             CreateChecks(
-                context.target.catalog if context.target.checks_offers else None,
+                (context.catalog or context.new_catalog_reader()) if context.target.checks_offers else None,
                 recording.warn if recording else context.tell,
             ),
         ),

@@ -17,7 +17,10 @@ stack: imports
 targets: {there: {kind: modelarts, endpoint: 'URL', project_id: p1}}
 jobs:
   a:
-    algorithm: {code_dir: obs://b/code/, boot_file: obs://b/code/train.py, engine: {engine_id: pytorch}}
+    algorithm:
+      code_dir: obs://b/code/
+      boot_file: obs://b/code/train.py
+      engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}
     spec: {resource: {flavor_id: modelarts.vm.cpu.2u}}
 """
 _PROBE = """\

@@ -7,42 +7,58 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from reconciler.core.observed.catalog import Missing, Offers, missing, needs_engines, needs_flavors, pools
+from reconciler.apply.catalog_reader import CatalogReader
+from reconciler.core.observed.catalog import (
+    Missing,
+    Offers,
+    PreflightReason,
+    missing,
+    needs_engines,
+    needs_flavors,
+    pools,
+)
 from reconciler.core.planning.plan import PlannedAction
-from reconciler.core.ports import Catalog, NotOffered, Rejected, ServiceError
+from reconciler.core.ports import Interrupted, NotOffered, ServiceError
 
 _T = TypeVar("_T")
 
 
 class CreateChecks:
-    """Asks the catalog of one target, each part once for all actions; safe to use from several threads.
+    """Holds what replaces create against the catalog of one target; safe to use from several threads.
 
-    Without a catalog nothing is known, and nothing is refused. A part that cannot be asked says nothing: it
-    is said once to `warn`, and the action goes on.
+    Without a reader nothing is known, and nothing is refused. A part that cannot be asked says nothing: it
+    is said once to `warn`, and the action goes on. What pre-flight has asked is not asked again, unless
+    it got no answer.
     """
 
-    def __init__(self, catalog: Catalog | None, warn: Callable[[str], None]) -> None:
-        self._catalog, self._warn = catalog, warn
+    def __init__(self, reader: CatalogReader | None, warn: Callable[[str], None]) -> None:
+        self._reader, self._warn = reader, warn
         self._lock = threading.Lock()
-        self._answers: dict[object, Any] = {}
+        self._unread: set[str] = set()
+        if reader is not None:
+            reader.forget_failures()
 
     def check(self, action: PlannedAction) -> None:
         """See that the target offers what an action is to create.
 
         Raises:
             NotOffered: it does not; the words name field, value, the nearest offer and the manifest's place.
+            Interrupted: the program is to stop.
         """
         body = action.desired or {}
-        if self._catalog is None:
+        reader = self._reader
+        if reader is None:
             return
-        if found := missing(body, self._offers(self._catalog, body)):
+        if found := missing(body, self._offers(reader, body)):
             raise NotOffered(_words(found, action))
         for use in pools(body):
-            refusal = self._pool_refusal(self._catalog, use.pool_id, use.flavor_id)
+            refusal = self._known(str(use.choice), partial(reader.pool_refusal, use.choice))
             if refusal is not None:
-                refused = Missing(use.path, use.pool_id, why=f"is rejected by the service: {refusal.message}")
+                why = f"is rejected by the service: {refusal.message}"
+                refused = Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why)
                 raise NotOffered(
                     _words([refused], action),
                     code=refusal.code,
@@ -50,32 +66,25 @@ class CreateChecks:
                     request_id=refusal.request_id,
                 )
 
-    def _offers(self, catalog: Catalog, body: Mapping[str, Any]) -> Offers:
-        flavors = self._asked_once("flavors", catalog.flavor_offers) if needs_flavors(body) else None
-        engines = self._asked_once("engines", catalog.engine_offers) if needs_engines(body) else None
+    def _offers(self, reader: CatalogReader, body: Mapping[str, Any]) -> Offers:
         return Offers(
-            {one.flavor_id: one.max_nodes for one in flavors.items} if flavors and flavors.is_whole else None,
-            [one for one in engines.items if one.engine_id] if engines and engines.is_whole else None,
+            self._known("flavors", reader.most_nodes) if needs_flavors(body) else None,
+            self._known("engines", reader.engines) if needs_engines(body) else None,
         )
 
-    def _pool_refusal(self, catalog: Catalog, pool_id: str, flavor_id: str | None) -> Rejected | None:
-        wanted = f"pool {pool_id}" + (f" with {flavor_id}" if flavor_id else "")
-        return self._asked_once(wanted, lambda: catalog.pool_refusal(pool_id, flavor_id))
-
-    def _asked_once(self, what: str, ask: Callable[[], _T | None]) -> _T | None:
-        """Ask, or remember the answer; None where it is not known."""
-        with self._lock:
-            if what not in self._answers:
-                self._answers[what] = self._asked(what, ask)
-            answer: _T | None = self._answers[what]
-            return answer
-
-    def _asked(self, what: str, ask: Callable[[], _T | None]) -> _T | None:
+    def _known(self, what: str, ask: Callable[[], _T | None]) -> _T | None:
+        """What is known of a part; None where it could not be asked."""
         try:
             return ask()
+        except Interrupted:
+            raise
         except ServiceError as failure:
-            why = failure.diagnostics[0]
-            self._warn(f"cannot check {what} before replacing: {why.what}: {why.why}")
+            with self._lock:
+                is_new = what not in self._unread
+                self._unread.add(what)
+            if is_new:
+                why = failure.diagnostics[0]
+                self._warn(f"cannot check {what} before replacing: {why.what}: {why.why}")
             return None
 
 

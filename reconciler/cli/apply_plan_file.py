@@ -47,6 +47,7 @@ def apply_saved(
             reconcile.check_target(context, plan)
             hold = cleanup.enter_context(hold_lock(context, interrupt))
             reconcile.check_preconditions(context, plan)
+            plan = reconcile.preflight(context, plan)
         return carry_out(context, plan, asked._replace(digest=read.digest), hold)
 
 
@@ -65,7 +66,7 @@ def _opened(
         connect_target(loaded, plan.target.name, shaped_by.target, url, run_by, how)
     )
     parallelism = options["parallelism"]
-    return plan, context._replace(only=shaped_by.only, parallelism=parallelism, is_applied=True)
+    return plan, context._replace(only=shaped_by.only, parallelism=parallelism).to_apply()
 
 
 def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:

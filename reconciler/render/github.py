@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from reconciler.core.observed.catalog import PreflightReason
 from reconciler.core.policies.verdict import DENIED_BY_A_POLICY
 from reconciler.core.text.sanitize import printable
 from reconciler.render.sheet import Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from reconciler.core.planning.plan import Plan
     from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.review.report import Review
+
+_TOLD_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})
 
 
 def render_plan(plan: Plan, view: View) -> str:
@@ -89,8 +92,8 @@ def _commands(sheet: Sheet, view: View) -> str:
 
 
 def _is_told_once(note: Note) -> bool:
-    """Whether a note is an error of the whole; what a policy denies is told at each job."""
-    return note.level is Level.ERROR and note.what != DENIED_BY_A_POLICY
+    """Whether a note is an error of the whole; denials and findings of pre-flight are told at each job."""
+    return note.level is Level.ERROR and note.what not in _TOLD_AT_JOBS
 
 
 def _rows(rows: Iterable[Row], level: Level, view: View) -> Iterator[str]:

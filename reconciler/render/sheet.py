@@ -28,6 +28,7 @@ from reconciler.core.planning.plan import (
     Change,
     Denial,
     PlannedAction,
+    PreflightFinding,
     Source,
     TargetIdentity,
 )
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 Clean = Callable[[str], str]
 #: The kind of a row that says what a policy denies.
 DENIED = "denied"
+#: The kind of a row that says what pre-flight found.
+REFUSED = "refused"
 #: What stands for the value of a field where there is none.
 NONE = "(none)"
 
@@ -129,7 +132,8 @@ class Sheet(NamedTuple):
 
     `rows` has one row per job in the order of the document, `folded` the same with what is alike put
     together, what ends work first; `keys` are all keys that were looked at, and `counts` those of the
-    summary. `denied` has a row for each job and policy that denies it; `notes` say that once for each policy.
+    summary. `denied` has a row for each job and policy that denies it, and for each that pre-flight found;
+    `notes` say that once for each reason.
     `last_line` is the last line of the text, and `sums` what a plan throws away and may cost. `columns` are
     the heads of a table of the rows: their kinds, their keys, and what is said of them.
     """
@@ -159,7 +163,7 @@ class Sheet(NamedTuple):
 
     @property
     def findings(self) -> list[Row]:
-        """What somebody has to do something about, what policies deny included."""
+        """What somebody has to do something about, what policies deny and pre-flight found included."""
         return [*(row for row in self.rows if row.is_finding), *self.denied]
 
 
@@ -187,8 +191,29 @@ def _plan_as_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         sums=tuple(map(clean, sums_of(plan))),
         notes=(*refusal_notes(plan.refusals, clean), *warning_notes(plan.warnings, clean)),
-        denied=tuple(row_of_denial(one, sources.get(one.key), clean) for one in plan.denied),
+        denied=(
+            *(row_of_denial(one, sources.get(one.key), clean) for one in plan.denied),
+            *(_row_of_finding(one, clean) for one in plan.preflight or ()),
+        ),
         digest=view.digest,
+    )
+
+
+def _row_of_finding(finding: PreflightFinding, clean: Clean) -> Row:
+    """A row for a job that the target would refuse: `rule` is the reason."""
+    return Row(
+        keys=(clean(finding.key),),
+        kind=REFUSED,
+        words=REFUSED,
+        symbol="!",
+        colour="red",
+        rule=finding.reason.value,
+        revision="",
+        text=clean("; ".join(filter(None, (finding.detail, finding.fix)))),
+        source=place_of(finding.source, clean),
+        level=Level.ERROR,
+        is_finding=True,
+        must_stay=True,
     )
 
 

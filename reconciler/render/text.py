@@ -23,7 +23,7 @@ from reconciler.core.planning.groups import (
 from reconciler.core.planning.plan import Action, Plan, PlannedAction
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
-from reconciler.render.denials import render_denials
+from reconciler.render.denials import render_denials, render_findings
 from reconciler.render.groups import (
     INDENT,
     GroupText,
@@ -66,6 +66,7 @@ def render_plan(plan: Plan, view: View) -> str:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
     lines += render_denials(plan.denied, style)
+    lines += render_findings(plan.preflight or (), style)
     lines += sums_of(plan)
     lines.append(plan.last_line)
     return fit("\n".join(lines) + "\n", style, {action.key for action in plan.actions})

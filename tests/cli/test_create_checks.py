@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time as wall
+from pathlib import Path
 
 import pytest
 
@@ -49,12 +50,16 @@ def test_typo_is_said_with_its_place_and_the_nearest_offer(
 def test_what_the_target_took_once_is_offered_although_no_list_has_it(
     reconciler: Reconciler, service: Service, time: SharedTime
 ) -> None:
-    """An emulator that is not strict takes names that its catalog does not have."""
-    for lr in ("0.1", "0.5"):
-        text = manifest("a", url=service.url, lr=lr).replace("modelarts.vm.cpu.2u", "my.own.flavor")
-        write(text.replace("engine_id: ", "engine_id: my-own-"))
-        assert reconciler("apply", "--yes").code == 0
-        service.clock.advance(seconds=10)
+    """An emulator that is not strict takes names that its catalog lacks; another client sends them."""
+    text = manifest("a", url=service.url).replace("modelarts.vm.cpu.2u", "my.own.flavor")
+    text = text.replace("engine_id: ", "engine_id: my-own-")
+    write(text)
+    reconciler("plan", "--out", "plan.json")
+    [action] = json.loads(Path("plan.json").read_bytes())["actions"]
+    service.store.create("p1", action["desired"])
+    service.clock.advance(seconds=10)
+    write(text.replace("lr: 0.1", "lr: 0.5"))
+    assert reconciler("apply", "--yes").code == 0
     assert [job.name for job in service.store.jobs()] == ["a", "a-r2"]
 
 

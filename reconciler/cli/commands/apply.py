@@ -105,7 +105,7 @@ def command(
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(stop=interrupt.stop, **options))
-            context = context._replace(is_applied=True)
+            context = context.to_apply()
             hold = cleanup.enter_context(hold_lock(context, interrupt))
             plan = reconcile.plan(context, allowed)
         return carry_out(context, plan, asked, hold, allowed)

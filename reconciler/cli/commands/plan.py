@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ from reconciler.cli.options import (
     TARGET,
     OutputSpec,
     allowances,
+    option,
     output,
     with_options,
 )
@@ -24,13 +25,29 @@ from reconciler.cli.terminal.console import console
 from reconciler.core import exit_code
 from reconciler.render import Content
 
+if TYPE_CHECKING:
+    from reconciler.core.planning.plan import Plan
+
 
 @click.command("plan")
-@with_options(TARGET, output(Content.PLAN), OUT, SHOW_KEEP, DETAILED, GUARDS)
+@with_options(
+    TARGET,
+    output(Content.PLAN),
+    OUT,
+    option(
+        "--preflight",
+        is_flag=True,
+        help="Also check quota, flavors, engines and pools of the target; exit 3 if it would reject a job.",
+    ),
+    SHOW_KEEP,
+    DETAILED,
+    GUARDS,
+)
 def command(
     outputs: Sequence[OutputSpec],
     as_json: bool,
     plan_file: Path | None,
+    preflight: bool,
     show_keep: bool,
     detailed_exitcode: bool,
     allow: Sequence[str],
@@ -50,7 +67,9 @@ def command(
 
     with opened(records=records, **options) as context:
         allowed = allowances(allow, force=force, allow_empty=allow_empty)
-        plan = reconcile.plan(context, allowed)
+        plan = reconcile.plan(context, allowed, with_preflight=preflight)
+        if preflight and not plan.preflight:
+            console.say(f"pre-flight: {_jobs(plan)} checked, nothing found")
         saved = None
         if plan_file is not None:
             from reconciler.saved_plans import plan_file_of
@@ -72,3 +91,8 @@ def command(
             show_digest(saved.digest, specs)
         show_plan(plan, specs, show_keep=show_keep, digest=saved.digest if saved else "")
     return exit_code.of_plan(plan, detailed=detailed_exitcode)
+
+
+def _jobs(plan: Plan) -> str:
+    starting = sum(action.traits.starts_a_job for action in plan.actions)
+    return "1 job" if starting == 1 else f"{starting} jobs"

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from reconciler.core.text.secret import show
 
 _T = TypeVar("_T")
 
@@ -67,18 +70,46 @@ class Offers:
     engines: Collection[EngineOffer] | None = None
 
 
+class PreflightReason(StrEnum):
+    """Why a target would refuse a create: a closed list."""
+
+    FLAVOR_NOT_OFFERED = "flavor_not_offered"
+    TOO_MANY_NODES = "too_many_nodes"
+    ENGINE_NOT_OFFERED = "engine_not_offered"
+    POOL_REJECTED = "pool_rejected"
+    QUOTA_EXCEEDED = "quota_exceeded"
+
+    @property
+    def words(self) -> str:
+        """The reason as people read it: the same words for the same problem."""
+        return self.value.replace("_", " ")
+
+
 class Missing(NamedTuple):
     """A value of a create body that the target does not offer, and the nearest that it does, if any."""
 
+    reason: PreflightReason
     path: str
     value: str
     nearest: str | None = None
     why: str = "is not offered by the target"
 
+    @property
+    def detail(self) -> str:
+        """In words; a value that is a secret by its name."""
+        return f'{self.path} "{show(self.value)}" {self.why}'
+
+    @property
+    def hint(self) -> str:
+        """What may have been meant; "" where nothing is near."""
+        return f'did you mean "{self.nearest}"?' if self.nearest else ""
+
     def describe(self) -> str:
         """In words, with the way out."""
-        hint = f'; did you mean "{self.nearest}"?' if self.nearest else ""
-        return f'{self.path} "{self.value}" {self.why}{hint}'
+        return "; ".join(filter(None, (self.detail, self.hint)))
+
+
+_ENGINE = PreflightReason.ENGINE_NOT_OFFERED
 
 
 class Placed(NamedTuple):
@@ -88,12 +119,28 @@ class Placed(NamedTuple):
     value: Mapping[str, Any]
 
 
+class PoolChoice(NamedTuple):
+    """A dedicated pool, and the flavor that is wanted of it, if any."""
+
+    pool_id: str
+    flavor_id: str | None
+
+    def __str__(self) -> str:
+        flavor = f" with {show(self.flavor_id)}" if self.flavor_id else ""
+        return f"pool {show(self.pool_id)}{flavor}"
+
+
 class PoolUse(NamedTuple):
     """A dedicated pool that a body names, where it does so, and the flavor that it wants of it."""
 
     path: str
     pool_id: str
     flavor_id: str | None
+
+    @property
+    def choice(self) -> PoolChoice:
+        """The same wherever it stands."""
+        return PoolChoice(self.pool_id, self.flavor_id)
 
 
 def needs_flavors(body: Mapping[str, Any]) -> bool:
@@ -155,14 +202,15 @@ def _missing_engine(engine: Placed, offered: Collection[EngineOffer]) -> Iterato
     if engine_id:
         ids = [offer.engine_id for offer in offered]
         if engine_id not in ids:
-            yield Missing(f"{engine.path}.engine_id", engine_id, nearest(engine_id, ids))
+            yield Missing(_ENGINE, f"{engine.path}.engine_id", engine_id, nearest(engine_id, ids))
         return
     versions = [offer.version for offer in offered if offer.name == name]
     if not versions:
         names = {offer.name for offer in offered}
-        yield Missing(f"{engine.path}.engine_name", str(name), nearest(str(name), sorted(names)))
+        yield Missing(_ENGINE, f"{engine.path}.engine_name", str(name), nearest(str(name), sorted(names)))
     elif version not in versions:
-        yield Missing(f"{engine.path}.engine_version", str(version), nearest(str(version), versions))
+        near = nearest(str(version), versions)
+        yield Missing(_ENGINE, f"{engine.path}.engine_version", str(version), near)
 
 
 def _is_preset(engine: Mapping[str, Any]) -> bool:
@@ -175,11 +223,11 @@ def _missing_flavor(resource: Placed, most_nodes: Mapping[str, int | None]) -> I
     if not isinstance(flavor_id, str) or not flavor_id or not _is_public(resource.value):
         return
     if flavor_id not in most_nodes:
-        yield Missing(f"{resource.path}.flavor_id", flavor_id, nearest(flavor_id, list(most_nodes)))
+        reason, near = PreflightReason.FLAVOR_NOT_OFFERED, nearest(flavor_id, list(most_nodes))
+        yield Missing(reason, f"{resource.path}.flavor_id", flavor_id, near)
     elif (most := most_nodes[flavor_id]) and isinstance(nodes, int) and nodes > most:
-        yield Missing(
-            f"{resource.path}.node_count", str(nodes), str(most), f"is more than {flavor_id} allows"
-        )
+        path, why = f"{resource.path}.node_count", f"is more than {flavor_id} allows"
+        yield Missing(PreflightReason.TOO_MANY_NODES, path, str(nodes), str(most), why)
 
 
 def _is_public(resource: Mapping[str, Any]) -> bool:

@@ -17,10 +17,11 @@ from reconciler.core.declared.body_summary import summarize
 from reconciler.core.declared.stack import Declared, ReplaceOrder
 from reconciler.core.declared.target_kind import KindName
 from reconciler.core.diagnostic import Diagnostic, Location, first_of_a_kind
+from reconciler.core.observed.catalog import PreflightReason
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.secret import show
 
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"
 
 
 class Action(StrEnum):
@@ -334,6 +335,17 @@ class Denial(Frozen):
         return f"the expression could not be evaluated: {self.problem}{about}"
 
 
+class PreflightFinding(Frozen):
+    """What the target would refuse of one job that a plan starts."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    reason: PreflightReason = Field(description="Reason, as a fixed word.")
+    path: str = Field("", description="Field of the job, as in a manifest; empty for a quota.")
+    detail: str = Field("", description="Reason, for people.")
+    fix: str | None = Field(None, description="How to fix it, where that is known.")
+    source: Source | None = Field(None, description="Location of the key in the manifest.")
+
+
 #: The reasons for which a key is kept although its job ended badly.
 BAD_ENDS = frozenset({Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.TERMINATED_OUTSIDE})
 
@@ -364,7 +376,7 @@ class Plan(Head):
     """The actions for one stack on one target, sorted by key, then revision."""
 
     applyable: bool = Field(
-        description="At least one action would be executed, no guard refuses and no policy denies."
+        description="At least one action would be executed; no guard, policy or pre-flight finding refuses."
     )
     complete: bool = Field(description="False when something could not be read.")
     summary: Summary
@@ -372,6 +384,9 @@ class Plan(Head):
     cost: Cost | None = Field(None, description="Sums of the costs; null in a sum: one of them is unknown.")
     actions: tuple[PlannedAction, ...] = Field(description="Sorted by key, then revision.")
     denied: tuple[Denial, ...] = Field((), description="Actions that policies deny, sorted by key.")
+    preflight: tuple[PreflightFinding, ...] | None = Field(
+        None, description="What the target would refuse, sorted by key; null: it was not asked."
+    )
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
 
     refusals: tuple[Diagnostic, ...] = Field((), exclude=True)

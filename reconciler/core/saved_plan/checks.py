@@ -223,6 +223,8 @@ def _refused_or_not(plan: Plan, options: SavedOptions) -> Iterator[str]:
         yield "applyable: contradicts the actions and the refusals"
     if plan.denied and not options.refusals:
         yield "denied: contradicts the refusals"
+    if plan.preflight and not options.refusals:
+        yield "preflight: contradicts the refusals"
 
 
 def _unreadable_places(plan: Plan, options: SavedOptions) -> Iterator[str]:

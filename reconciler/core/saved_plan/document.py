@@ -40,13 +40,13 @@ CHECKSUM = "checksum"
 #: The jobs may move, and what they have done grows.
 _OPEN_IN_ACTION = ("before", "after", "elapsed", "lost_node_hours", "cost")
 #: The head's part under the seal of the options.
-_HEAD = ("stack", "manifest_digest", "applyable", "complete", "summary", "denied", "warnings")
+_HEAD = ("stack", "manifest_digest", "applyable", "complete", "summary", "denied", "preflight", "warnings")
 #: Another place is another target, and the plan stale there.
 _IDENTITY = ("endpoint", "region", "project_id", "workspace_id")
 
 
 class Refusal(Frozen):
-    """The word of a guard or a policy, as it was when the plan was made."""
+    """The word of a guard, a policy or pre-flight, as it was when the plan was made."""
 
     what: str
     why: str = ""
@@ -64,7 +64,7 @@ class SavedOptions(Frozen):
     sources: dict[str, VariableSource] = Field(
         default_factory=dict, description="Source of each secret's value."
     )
-    refusals: tuple[Refusal, ...] = Field((), description="Refusals by guards and policies.")
+    refusals: tuple[Refusal, ...] = Field((), description="Refusals by guards, policies and pre-flight.")
 
 
 class SavedPlan(NamedTuple):

@@ -1,0 +1,194 @@
+"""Pre-flight: what the target would refuse of the jobs that a plan starts, found before anything is changed.
+
+What the catalog answered is a value here: asking it is an edge's. Source: docs/semantics.md, "Pre-flight".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.observed.catalog import (
+    Missing,
+    Offers,
+    PoolChoice,
+    PreflightReason,
+    RecordQuota,
+    missing,
+    needs_engines,
+    needs_flavors,
+    pools,
+)
+from reconciler.core.planning.groups import FOLDED_FROM, few
+from reconciler.core.planning.order import in_order
+from reconciler.core.planning.plan import (
+    Action,
+    Plan,
+    PlannedAction,
+    PlanWarning,
+    PreflightFinding,
+    few_of_a_kind,
+)
+
+#: So many keys stand in a message; the plan names all of them.
+_MOST_KEYS = 20
+_DELETE = "delete records that are no longer needed (reconciler jobs delete), or ask for a larger quota"
+
+
+class UncheckedPart(NamedTuple):
+    """A part of the catalog that could not be asked, and why; `is_lacking`: this target has none."""
+
+    part: str
+    why: str
+    is_lacking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogQuestions:
+    """What has to be known of a catalog before some jobs are started."""
+
+    flavors: bool = False
+    engines: bool = False
+    pools: tuple[PoolChoice, ...] = ()
+    quota: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAnswers:
+    """What a catalog answered. What is not known of it says nothing against a job.
+
+    `refused_pools` gives for each pool that would be refused the service's words.
+    """
+
+    offers: Offers = field(default_factory=Offers)
+    refused_pools: Mapping[PoolChoice, str] = field(default_factory=dict)
+    quota: RecordQuota | None = None
+    unchecked: tuple[UncheckedPart, ...] = ()
+
+
+def jobs_to_start(plan: Plan) -> list[PlannedAction]:
+    """The actions that start a job, in the order in which they begin: each takes one record of the quota."""
+    return [action for action in in_order(plan.actions) if action.traits.starts_a_job]
+
+
+def is_needed(plan: Plan) -> bool:
+    """Whether an apply asks the catalog first. A replace has checks of its own, right before it ends a job.
+
+    Source: docs/semantics.md, "Apply", point 4.
+    """
+    return any(action.action is Action.CREATE for action in plan.actions)
+
+
+def checked_actions(plan: Plan, *, with_replaces: bool) -> list[PlannedAction]:
+    """The actions whose bodies are held against the catalog: creates, and replaces where that is wanted."""
+    return [action for action in jobs_to_start(plan) if with_replaces or action.action is not Action.REPLACE]
+
+
+def questions_about(checked: Sequence[PlannedAction], *, with_offers: bool = True) -> CatalogQuestions:
+    """What to ask before these jobs are started; without offers for the quota only."""
+    bodies = [action.desired or {} for action in checked] if with_offers else []
+    return CatalogQuestions(
+        flavors=any(map(needs_flavors, bodies)),
+        engines=any(map(needs_engines, bodies)),
+        pools=tuple(dict.fromkeys(use.choice for body in bodies for use in pools(body))),
+        quota=bool(checked),
+    )
+
+
+def find(
+    plan: Plan, checked: Iterable[PlannedAction], answers: CatalogAnswers
+) -> tuple[PreflightFinding, ...]:
+    """What the target would refuse of a plan, sorted by key, then in the order of the body."""
+    found = [_finding(action, one, plan) for action in checked for one in refused_of(action.desired, answers)]
+    found += _over_quota(jobs_to_start(plan), answers.quota)
+    return tuple(sorted(found, key=lambda one: one.key))
+
+
+def refused_of(body: Mapping[str, Any] | None, answers: CatalogAnswers) -> Iterator[Missing]:
+    """What a create body names and the target does not take."""
+    body = body or {}
+    yield from missing(body, answers.offers)
+    for use in pools(body):
+        if (said := answers.refused_pools.get(use.choice)) is not None:
+            why = f"is rejected by the service: {said}"
+            yield Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why)
+
+
+def _finding(action: PlannedAction, one: Missing, plan: Plan) -> PreflightFinding:
+    return PreflightFinding(
+        key=action.key,
+        reason=one.reason,
+        path=one.path,
+        detail=one.detail,
+        fix=one.hint or _list_of(one.reason, plan.target.name),
+        source=action.source,
+    )
+
+
+def _list_of(reason: PreflightReason, target: str) -> str | None:
+    """The command that lists what is offered."""
+    commands = {PreflightReason.FLAVOR_NOT_OFFERED: "flavors", PreflightReason.ENGINE_NOT_OFFERED: "engines"}
+    command = commands.get(reason)
+    return f"use one of: reconciler {command} --target {target}" if command else None
+
+
+def _over_quota(starting: Sequence[PlannedAction], quota: RecordQuota | None) -> Iterator[PreflightFinding]:
+    """The jobs for which no record is left, the last ones to begin; a negative quota is none."""
+    if quota is None or quota.quota is None or quota.used is None or quota.quota < 0:
+        return
+    left = max(0, quota.quota - quota.used)
+    detail = (
+        f"{left} of {quota.quota} job records are left in the project, and {len(starting)} would be created"
+    )
+    for action in starting[left:]:
+        yield PreflightFinding(
+            key=action.key,
+            reason=PreflightReason.QUOTA_EXCEEDED,
+            detail=detail,
+            fix=_DELETE,
+            source=action.source,
+        )
+
+
+def with_findings(
+    plan: Plan, found: tuple[PreflightFinding, ...], unchecked: Iterable[UncheckedPart] = ()
+) -> Plan:
+    """The plan with what pre-flight found: anything refuses it. What could not be asked is a warning."""
+    told = (PlanWarning(what="pre-flight is incomplete", why=_not_checked(one)) for one in unchecked)
+    warnings = tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(told))))
+    return plan.model_copy(
+        update={
+            "preflight": found,
+            "warnings": warnings,
+            "refusals": (*plan.refusals, *refusals_of(found)),
+            "applyable": plan.applyable and not found,
+        }
+    )
+
+
+def _not_checked(one: UncheckedPart) -> str:
+    return f"{one.part} not checked: {one.why}"
+
+
+def refusals_of(found: Iterable[PreflightFinding]) -> tuple[Diagnostic, ...]:
+    """Why a plan must not be applied: each finding at its place; the same of many jobs once."""
+    groups: dict[Hashable, list[PreflightFinding]] = {}
+    for one in found:
+        groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)
+    told = [
+        group
+        for alike in groups.values()
+        for group in ([alike] if len(alike) >= FOLDED_FROM else [[one] for one in alike])
+    ]
+    return tuple(map(_refusal, told))
+
+
+def _refusal(alike: Sequence[PreflightFinding]) -> Diagnostic:
+    first = alike[0]
+    place = first.source
+    location = None if place is None else Location(place.file, place.line, place.column)
+    keys = few([one.key for one in alike], _MOST_KEYS)
+    path = ".".join(filter(None, ("jobs", first.key, first.path))) if len(alike) == 1 else ""
+    return Diagnostic(first.reason.words, f"{keys}: {first.detail}", first.fix, location, path)

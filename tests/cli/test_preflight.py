@@ -1,0 +1,292 @@
+"""Pre-flight as a user meets it: in plan, apply and saved plans, over the emulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import reconciler as api
+from reconciler.cli.commands.schema import schema
+from reconciler.core.exit_code import ExitCode
+from reconciler.emulator import Effect, Fault
+from tests.cli.conftest import Reconciler, Service, manifest, write
+
+FLAVOR, TYPO = "modelarts.vm.cpu.2u", "modelarts.vm.cpu.2x"
+FLAVORS, ENGINES = "ShowTrainingJobFlavors", "ShowTrainingJobEngines"
+QUOTAS, POOL = "ShowTrainingQuotas", "ShowTrainingFlavorMaxAvailableResource"
+CHANGING = {"CreateTrainingJob", "ChangeTrainingJobDescription", "StopTrainingJob", "DeleteTrainingJob"}
+
+
+def stack(service: Service, *keys: str, typo: str = "", lr: str = "0.1") -> str:
+    """A manifest of these jobs, one of which names a flavor that does not exist."""
+    text = manifest(*keys, url=service.url, lr=lr)
+    head, found, tail = text.partition(f"  {typo}:\n" if typo else text)
+    return head + found + tail.replace(FLAVOR, TYPO, 1)
+
+
+def asked(service: Service, *operations: str) -> list[int]:
+    return [sum(one.operation == operation for one in service.app.requests) for operation in operations]
+
+
+def nothing_was_changed(service: Service) -> bool:
+    return not CHANGING & {one.operation for one in service.app.requests}
+
+
+def fail(service: Service, *operations: str, **how: Any) -> None:
+    service.app.faults.add(
+        *(Fault(Effect.ANSWER, operation=operation, count=None, **how) for operation in operations)
+    )
+
+
+# ── plan ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_plan_says_key_place_value_and_nearest_offer(reconciler: Reconciler, service: Service) -> None:
+    write(stack(service, "a", "b", typo="b"))
+    said = reconciler("plan", "--preflight", "--detailed-exitcode")
+    assert said.code == ExitCode.REFUSED
+    detail = f'spec.resource.flavor_id "{TYPO}" is not offered by the target'
+    hint = f'did you mean "{FLAVOR}"?'
+    assert f"refused: {detail}; {hint}\n        b  jobs.yaml:15:3\n" in said.out
+    assert (
+        f"error: flavor not offered\n  --> jobs.yaml:15:3  jobs.b.spec.resource.flavor_id\n"
+        f"  why: b: {detail}\n  fix: {hint}\n"
+    ) in said.err
+    assert nothing_was_changed(service)
+
+
+def test_document_of_a_plan_has_the_findings(reconciler: Reconciler, service: Service) -> None:
+    write(stack(service, "a", "b", typo="b"))
+    document = reconciler("plan", "--preflight", "--json").document
+    jsonschema.validate(document, schema("plan"))
+    assert document["applyable"] is False
+    [finding] = document["preflight"]
+    assert (finding["key"], finding["reason"]) == ("b", "flavor_not_offered")
+    assert finding["source"] == {"file": "jobs.yaml", "line": 15, "column": 3}
+
+
+def test_plan_without_the_option_asks_for_nothing(reconciler: Reconciler, service: Service) -> None:
+    write(stack(service, "a", typo="a"))
+    said = reconciler("plan", "--json")
+    assert (said.code, said.document["preflight"], said.document["applyable"]) == (0, None, True)
+    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
+
+
+def test_plan_in_which_nothing_is_found_says_so(reconciler: Reconciler, service: Service) -> None:
+    write(stack(service, "a", "b"))
+    said = reconciler("plan", "--preflight", "--json")
+    assert (said.code, said.document["preflight"], said.document["warnings"]) == (0, [], [])
+    assert "pre-flight: 2 jobs checked, nothing found" in said.err
+    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("sarif", '"ruleId": "flavor_not_offered"'),
+        ("junit", 'type="refused: flavor_not_offered"'),
+        ("github", "::error file=jobs.yaml,line=6,col=3,title=refused a::spec.resource.flavor_id"),
+        ("markdown", "> **Refused:** flavor not offered: a: spec.resource.flavor_id"),
+        ("html", "flavor not offered"),
+    ],
+)
+def test_finding_is_in_each_format(reconciler: Reconciler, service: Service, output: str, words: str) -> None:
+    write(stack(service, "a", typo="a"))
+    said = reconciler("plan", "--preflight", "-o", output)
+    assert said.code == ExitCode.REFUSED
+    assert words in said.out
+    assert TYPO in said.out
+
+
+def test_plan_tells_of_replaces_and_apply_leaves_them_to_their_own_checks(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(stack(service, "a"))
+    assert reconciler("apply", "--yes").code == 0
+    service.clock.advance(seconds=10)
+    write(stack(service, "a", "b", typo="a"))
+    said = reconciler("plan", "--preflight", "--json")
+    assert (said.code, [one["key"] for one in said.document["preflight"]]) == (ExitCode.REFUSED, ["a"])
+    service.app.requests.clear()
+    said = reconciler("apply", "--yes")
+    assert said.code == ExitCode.PARTIAL
+    assert "a was left unchanged" in said.out
+    assert {job.name: job.life.phase for job in service.store.jobs()} == {"a": "Running", "b": "Creating"}
+    # The check before the replace rests on what pre-flight was answered.
+    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
+
+
+# ── apply ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("options", [(), ("--force",), ("--parallelism", "1")])
+def test_apply_is_refused_before_anything_is_changed(
+    reconciler: Reconciler, service: Service, options: tuple[str, ...]
+) -> None:
+    write(stack(service, "a", "b", "gone"))
+    assert reconciler("apply", "--yes", "--only", "gone").code == 0
+    service.clock.advance(seconds=10)
+    write(stack(service, "a", "b", typo="b"))
+    service.app.requests.clear()
+    said = reconciler("apply", "--yes", "--json", *options)
+    assert said.code == ExitCode.REFUSED
+    assert nothing_was_changed(service)
+    assert [event["detail"] for event in said.events if event["type"] == "action_skipped"] == [
+        "the plan is refused by pre-flight"
+    ] * 3
+    assert "jobs.yaml:15:3" in said.err
+    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
+
+
+def test_apply_without_a_create_asks_for_nothing(reconciler: Reconciler, service: Service) -> None:
+    write(stack(service, "a"))
+    reconciler("apply", "--yes")
+    service.clock.advance(seconds=10)
+    service.app.requests.clear()
+    write(manifest("a", url=service.url).replace("a of the test", "another text"))
+    assert reconciler("apply", "--yes").code == 0
+    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("quota", "refused"), [(3, ""), (2, "c"), (0, "abc")])
+def test_quota_is_that_of_all_jobs_together(
+    reconciler: Reconciler, service: Service, quota: int, refused: str
+) -> None:
+    write(stack(service, "a", "b", "c"))
+    service.store.quota = quota
+    said = reconciler("apply", "--yes")
+    assert said.code == (ExitCode.REFUSED if refused else 0)
+    assert nothing_was_changed(service) is bool(refused)
+    for key in refused:
+        assert f"jobs.{key}\n  why: {key}: {quota} of {quota} job records are left" in said.err
+
+
+def test_pool_that_does_not_exist_is_refused(reconciler: Reconciler, service: Service) -> None:
+    object.__setattr__(service.app.settings, "strict_catalogue", True)
+    for pool, code in (("poolfaf38d76", 0), ("poolfaf38d67", ExitCode.REFUSED)):
+        write(manifest("a", url=service.url).replace(f"flavor_id: {FLAVOR}", f"pool_id: {pool}"))
+        said = reconciler("plan", "--preflight")
+        assert said.code == code
+        assert ("pool rejected" in said.err) is bool(code)
+    assert asked(service, FLAVORS, POOL) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "algorithm: {command: run, engine: {image_url: team/image:1}}",
+        "algorithm: {id: 2e5451fe-913f-4ed6-a8ce-c5a9e1b4e9d1}",
+    ],
+)
+def test_job_without_a_preset_engine_is_no_finding(
+    reconciler: Reconciler, service: Service, body: str
+) -> None:
+    spec = f"spec: {{resource: {{flavor_id: {FLAVOR}}}}}"
+    write(manifest(url=service.url) + f"jobs:\n  a:\n    {body}\n    {spec}\n")
+    assert reconciler("apply", "--yes").code == 0
+    assert asked(service, ENGINES) == [0]
+
+
+@pytest.mark.parametrize(
+    "how", [{"status": 403}, {"status": 401}, {"status": 404, "code": "APIGW.0101"}, {"status": 400}]
+)
+def test_catalog_that_cannot_be_asked_is_a_warning(
+    reconciler: Reconciler, service: Service, how: dict[str, Any]
+) -> None:
+    write(stack(service, "a", typo="a"))
+    fail(service, FLAVORS, ENGINES, QUOTAS, **how)
+    said = reconciler("plan", "--preflight", "--json")
+    assert (said.code, said.document["complete"], said.document["preflight"]) == (0, True, [])
+    assert sorted(one["why"].split()[0] for one in said.document["warnings"]) == [
+        "engines",
+        "flavors",
+        "quota",
+    ]
+    said = reconciler("apply", "--yes")
+    assert said.code == 0
+    assert said.out.count("pre-flight is incomplete") == 3
+
+
+def test_cloud_without_a_quota_says_so_only_where_it_was_asked(
+    reconciler: Reconciler, service: Service
+) -> None:
+    object.__setattr__(service.app.settings, "cloud", "otc")
+    write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p1, cloud: otc"))
+    said = reconciler("plan", "--preflight")
+    assert said.code == 0
+    assert "quota not checked" in said.out
+    said = reconciler("apply", "--yes")
+    assert said.code == 0
+    assert "pre-flight" not in said.out + said.err
+
+
+# ── saved plans ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_saved_plan_is_refused_by_what_its_target_says_now(reconciler: Reconciler, service: Service) -> None:
+    write(stack(service, "a", "b"))
+    assert reconciler("plan", "--preflight", "--out", "plan.json").code == 0
+    service.store.quota = 1
+    said = reconciler("apply", "--plan", "plan.json", "--yes")
+    assert said.code == ExitCode.REFUSED
+    assert "why: b: 1 of 1 job records are left in the project, and 2 would be created" in said.err
+    assert nothing_was_changed(service)
+    service.store.quota = 2
+    assert reconciler("apply", "--plan", "plan.json", "--yes").code == 0
+
+
+def test_findings_of_a_saved_plan_are_shown_and_refuse_it(reconciler: Reconciler, service: Service) -> None:
+    write(stack(service, "a", typo="a"))
+    planned = reconciler("plan", "--preflight", "--out", "plan.json")
+    assert planned.code == ExitCode.REFUSED
+    shown = reconciler("show", "plan.json")
+    assert f'refused: spec.resource.flavor_id "{TYPO}" is not offered by the target' in shown.out
+    document = reconciler("show", "plan.json", "--json").document
+    assert [one["key"] for one in document["preflight"]] == ["a"]
+    said = reconciler("apply", "--plan", "plan.json", "--yes")
+    assert said.code == ExitCode.REFUSED
+    assert nothing_was_changed(service)
+
+
+def test_findings_that_were_taken_out_of_a_saved_plan_make_it_invalid(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(stack(service, "a", typo="a"))
+    reconciler("plan", "--preflight", "--out", "plan.json")
+    document = json.loads(Path("plan.json").read_bytes())
+    document["preflight"] = []
+    Path("plan.json").write_text(json.dumps(document), encoding="utf-8")
+    assert reconciler("apply", "--plan", "plan.json", "--yes").code == ExitCode.INVALID
+
+
+# ── the local target ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_local_target_takes_what_no_list_has_and_preflight_tells(reconciler: Reconciler) -> None:
+    write(manifest("a").replace(FLAVOR, TYPO))
+    assert reconciler("plan", "--preflight").code == ExitCode.REFUSED
+    assert reconciler("apply", "--yes").code == 0
+
+
+# ── the Python API ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_python_api_plans_with_findings_and_refuses_to_apply(service: Service) -> None:
+    write(stack(service, "a", typo="a"))
+    with api.load().connect() as session:
+        plan = session.plan(preflight=True)
+        assert (plan.applyable, plan.exit_code) == (False, ExitCode.REFUSED)
+        assert [one["reason"] for one in plan.to_dict()["preflight"]] == ["flavor_not_offered"]
+        with pytest.raises(api.Refused) as refused:
+            session.apply(plan)
+        assert refused.value.diagnostics[0].what == "flavor not offered"
+        plan = session.plan()
+        assert plan.applyable
+        for given in (plan, None):
+            with pytest.raises(api.Refused):
+                session.apply(given)
+    assert nothing_was_changed(service)

@@ -1,0 +1,235 @@
+"""What the target would refuse of a plan, by what its catalog answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.diagnostic import Location
+from reconciler.core.observed.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
+from reconciler.core.observed.catalog import PreflightReason as Why
+from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.preflight import (
+    CatalogAnswers,
+    CatalogQuestions,
+    UncheckedPart,
+    checked_actions,
+    find,
+    is_needed,
+    questions_about,
+    with_findings,
+)
+from reconciler.core.text.secret import SecretText
+from tests.builders import a_job, a_stack, absent, seen
+from tests.core.test_decision_table import plan_for
+
+FLAVOR, ENGINE, POOL = "modelarts.vm.cpu.2u", "pytorch_1.8", PoolChoice("pool1", None)
+OFFERED = CatalogAnswers(
+    Offers({FLAVOR: 16}, [EngineOffer(ENGINE, "PyTorch", "1.8")]), quota=RecordQuota(100, 10)
+)
+NOTHING_KNOWN = CatalogAnswers(unchecked=(UncheckedPart("flavors", "no answer"),))
+NOTHING_OFFERED = replace(OFFERED, offers=Offers({}, []))
+
+
+def left(number: int, quota: int = 10) -> CatalogAnswers:
+    """So many records are left."""
+    return replace(OFFERED, quota=RecordQuota(quota, quota - number))
+
+
+def good(key: str = "a", **more: Any) -> DesiredJob:
+    job = a_job(key, algorithm__engine={"engine_id": ENGINE}, spec__resource={"flavor_id": FLAVOR}, **more)
+    return replace(job, location=Location("jobs.yaml", 7, 3))
+
+
+def resource(**fields: Any) -> DesiredJob:
+    return replace(good(), body={**(good().body or {}), "spec": {"resource": fields}})
+
+
+def image(**more: Any) -> DesiredJob:
+    engine = {"algorithm": {"command": "run", "engine": {"image_url": "team/image:1", **more}}}
+    return replace(good(), body={**(good().body or {}), **engine})
+
+
+def by_id() -> DesiredJob:
+    return replace(good(), body={**(good().body or {}), "algorithm": {"id": "2e5451fe"}})
+
+
+def plan_of(*jobs: DesiredJob, edited: Iterable[DesiredJob] = ()) -> Plan:
+    """Creates of some jobs, and replaces of others."""
+    ran = [seen(a_job(job.key)) for job in edited]
+    return plan_for(a_stack(*jobs, *edited), *ran)
+
+
+def found(plan: Plan, answers: CatalogAnswers, *, with_replaces: bool = False) -> list[tuple[str, Why]]:
+    checked = checked_actions(plan, with_replaces=with_replaces)
+    return [(one.key, one.reason) for one in find(plan, checked, answers)]
+
+
+REFUSED_POOL = replace(OFFERED, refused_pools={POOL: "Pool pool1 not found."})
+IN_POOL = resource(pool_id="pool1")
+
+
+@pytest.mark.parametrize(
+    ("job", "answers", "reasons"),
+    [
+        (good(), OFFERED, []),
+        (good(), NOTHING_KNOWN, []),
+        (good(), NOTHING_OFFERED, [Why.ENGINE_NOT_OFFERED, Why.FLAVOR_NOT_OFFERED]),
+        (good(), left(0), [Why.QUOTA_EXCEEDED]),
+        (good(), left(-5), [Why.QUOTA_EXCEEDED]),
+        (good(), left(0, quota=0), [Why.QUOTA_EXCEEDED]),
+        (good(), left(1), []),
+        (good(), replace(OFFERED, quota=None), []),
+        (good(), replace(OFFERED, quota=RecordQuota(None, 10)), []),
+        (good(), replace(OFFERED, quota=RecordQuota(5, None)), []),
+        (good(), replace(OFFERED, quota=RecordQuota(-1, 10)), []),
+        (resource(flavor_id=FLAVOR, node_count=16), OFFERED, []),
+        (resource(flavor_id=FLAVOR, node_count=17), OFFERED, [Why.TOO_MANY_NODES]),
+        (resource(flavor_id="other"), OFFERED, [Why.FLAVOR_NOT_OFFERED]),
+        (resource(flavor_id="other"), replace(OFFERED, offers=Offers()), []),
+        (IN_POOL, OFFERED, []),
+        (IN_POOL, replace(NOTHING_OFFERED, offers=Offers({})), []),
+        (IN_POOL, REFUSED_POOL, [Why.POOL_REJECTED]),
+        (resource(pool_id="pool1", flavor_id="other"), OFFERED, []),
+        (resource(pool_id="pool1", flavor_id="other"), REFUSED_POOL, []),
+        (resource(pool_group_id="group", flavor_id="other"), OFFERED, []),
+        (image(), NOTHING_OFFERED, [Why.FLAVOR_NOT_OFFERED]),
+        (image(engine_name="PyTorch"), replace(NOTHING_OFFERED, offers=Offers({FLAVOR: 1}, [])), []),
+        (by_id(), replace(NOTHING_OFFERED, offers=Offers({FLAVOR: 1}, [])), []),
+    ],
+)
+def test_findings_against_a_create(job: DesiredJob, answers: CatalogAnswers, reasons: list[Why]) -> None:
+    assert found(plan_of(job), answers) == [("a", reason) for reason in reasons]
+
+
+@pytest.mark.parametrize("answers", [OFFERED, NOTHING_OFFERED, left(0), REFUSED_POOL, NOTHING_KNOWN])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        plan_for(a_stack(good()), seen(good())),
+        plan_for(a_stack(good(description="other")), seen(good())),
+        plan_for(a_stack(absent()), seen(good())),
+        plan_for(a_stack(good(lifecycle={"on_change": "fail"})), seen(a_job())),
+    ],
+    ids=lambda plan: plan.actions[0].action.value,
+)
+def test_action_that_starts_no_job_has_no_findings(plan: Plan, answers: CatalogAnswers) -> None:
+    assert not plan.actions[0].traits.starts_a_job
+    assert found(plan, answers, with_replaces=True) == []
+    assert not is_needed(plan)
+    assert questions_about(checked_actions(plan, with_replaces=True)) == CatalogQuestions()
+
+
+# ── replaces ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_replace_is_held_against_the_catalog_only_where_that_is_wanted() -> None:
+    plan = plan_of(good("a"), edited=[replace(resource(flavor_id="other"), key="b")])
+    assert [action.action for action in plan.actions] == [Action.CREATE, Action.REPLACE]
+    assert found(plan, OFFERED) == []
+    assert found(plan, OFFERED, with_replaces=True) == [("b", Why.FLAVOR_NOT_OFFERED)]
+
+
+def test_replace_alone_needs_no_preflight_before_an_apply() -> None:
+    assert not is_needed(plan_of(edited=[good("b")]))
+    assert is_needed(plan_of(good("a"), edited=[good("b")]))
+
+
+# ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("records", "keys"), [(3, ""), (2, "c"), (1, "bc"), (0, "abc")])
+def test_quota_names_the_keys_that_do_not_fit(records: int, keys: str) -> None:
+    plan = plan_of(good("a"), good("b"), good("c"))
+    assert found(plan, left(records)) == [(key, Why.QUOTA_EXCEEDED) for key in keys]
+
+
+def test_replaces_take_a_record_before_the_creates_do() -> None:
+    plan = plan_of(good("a"), edited=[good("b"), good("c")])
+    assert found(plan, left(2)) == [("a", Why.QUOTA_EXCEEDED)]
+    assert found(plan, left(1)) == [("a", Why.QUOTA_EXCEEDED), ("c", Why.QUOTA_EXCEEDED)]
+
+
+def test_quota_finding_says_how_many_are_left() -> None:
+    [finding] = find(plan_of(good("a"), good("b")), [], left(1, quota=8))
+    assert finding.detail == "1 of 8 job records are left in the project, and 2 would be created"
+
+
+# ── what is asked ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("jobs", "questions"),
+    [
+        ([good()], CatalogQuestions(flavors=True, engines=True, quota=True)),
+        ([image()], CatalogQuestions(flavors=True, quota=True)),
+        ([by_id()], CatalogQuestions(flavors=True, quota=True)),
+        ([IN_POOL, replace(IN_POOL, key="b")], CatalogQuestions(engines=True, pools=(POOL,), quota=True)),
+    ],
+)
+def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], questions: CatalogQuestions) -> None:
+    checked = checked_actions(plan_of(*jobs), with_replaces=False)
+    assert questions_about(checked) == questions
+    assert questions_about(checked, with_offers=False) == CatalogQuestions(quota=True)
+
+
+# ── what becomes of the plan ───────────────────────────────────────────────────────────────────────
+
+
+def checked_plan(plan: Plan, answers: CatalogAnswers) -> Plan:
+    return with_findings(
+        plan, find(plan, checked_actions(plan, with_replaces=True), answers), answers.unchecked
+    )
+
+
+def test_finding_refuses_the_plan_with_key_place_value_and_way_out() -> None:
+    plan = checked_plan(plan_of(resource(flavor_id="modelarts.vm.cpu.2x")), OFFERED)
+    assert not plan.applyable
+    [refusal] = plan.refusals
+    assert (refusal.what, str(refusal.location)) == ("flavor not offered", "jobs.yaml:7:3")
+    assert refusal.path == "jobs.a.spec.resource.flavor_id"
+    assert refusal.why == 'a: spec.resource.flavor_id "modelarts.vm.cpu.2x" is not offered by the target'
+    assert refusal.fix == f'did you mean "{FLAVOR}"?'
+
+
+def test_value_that_resembles_nothing_gets_the_command_that_lists_what_is_offered() -> None:
+    [refusal] = checked_plan(plan_of(resource(flavor_id="zzz")), OFFERED).refusals
+    assert refusal.fix == "use one of: reconciler flavors --target local"
+
+
+def test_nothing_found_leaves_the_plan_applyable() -> None:
+    plan = checked_plan(plan_of(good()), OFFERED)
+    assert plan.applyable
+    assert (plan.preflight, plan.refusals, plan.warnings) == ((), (), ())
+
+
+def test_catalog_that_cannot_be_asked_is_a_warning() -> None:
+    plan = checked_plan(plan_of(good()), NOTHING_KNOWN)
+    assert plan.applyable
+    assert plan.complete
+    [warning] = plan.warnings
+    assert (warning.what, warning.why) == ("pre-flight is incomplete", "flavors not checked: no answer")
+
+
+@pytest.mark.parametrize(("jobs", "refusals"), [(4, 4), (5, 1), (60, 1)])
+def test_same_finding_of_five_jobs_or_more_is_one_refusal(jobs: int, refusals: int) -> None:
+    keys = [f"k{number:02}" for number in range(jobs)]
+    wrong = (replace(resource(flavor_id="other"), key=key) for key in keys)
+    plan = checked_plan(plan_of(*wrong), OFFERED)
+    assert len(plan.refusals) == refusals
+    assert [one.key for one in plan.preflight or ()] == keys
+    assert all(key in " ".join(one.why for one in plan.refusals) for key in keys[:5])
+
+
+def test_secret_value_is_named_and_not_shown() -> None:
+    [finding] = find(
+        plan := plan_of(resource(flavor_id=SecretText("hush-hush", "${var.flavor}"))),
+        checked_actions(plan, with_replaces=False),
+        OFFERED,
+    )
+    assert "${var.flavor}" in finding.detail
+    assert "hush" not in finding.model_dump_json()
