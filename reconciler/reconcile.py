@@ -7,7 +7,7 @@ to run it again. Deciding is `core`'s, doing is `apply`'s; here they are put tog
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.outcome import Result
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.planning.plan import Plan
+from reconciler.core.planning.plan import Plan, PlannedAction
 from reconciler.core.planning.planner import (
     Snapshot,
     details_needed,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.planning.reports.explanation import Explanation
     from reconciler.core.planning.reports.status import StatusReport
+    from reconciler.core.preflight import CatalogAnswers
 
 
 class Context(NamedTuple):
@@ -124,15 +125,26 @@ def preflight(context: Context, plan: Plan, *, is_wanted: bool = False) -> Plan:
 
     if plan.preflight or not (is_wanted or (context.is_applied and core.is_needed(plan))):
         return plan
-    checked = core.checked_actions(plan, with_replaces=is_wanted)
-    questions = core.questions_about(checked, with_offers=is_wanted or context.target.checks_offers)
-    answers = core.CatalogAnswers()
-    if checked:
-        from reconciler.apply.catalog_reader import answers_to
+    checked = core.checked_actions(plan.actions, with_replaces=is_wanted)
+    deferred = core.deferred_actions(plan.actions, context.loaded.stack) if is_wanted else []
+    answers = _catalog_answers(context, [*checked, *deferred], with_offers=is_wanted)
+    target = plan.target.name
+    warnings = [
+        *core.unchecked_warnings(one for one in answers.unchecked if is_wanted or not one.is_lacking),
+        *core.deferred_warnings(core.find_in_bodies(deferred, answers, target)),
+    ]
+    return core.with_findings(plan, core.find(plan.actions, checked, answers, target), warnings)
 
-        answers = answers_to(context.catalog or context.new_catalog_reader(), questions, context.parallelism)
-    unchecked = [one for one in answers.unchecked if is_wanted or not one.is_lacking]
-    return core.with_findings(plan, core.find(plan, checked, answers), unchecked)
+
+def _catalog_answers(
+    context: Context, checked: Sequence[PlannedAction], *, with_offers: bool
+) -> CatalogAnswers:
+    """Ask what has to be known of some jobs; `with_offers` also a target that takes what it does not list."""
+    from reconciler.apply.catalog_reader import answers_to
+    from reconciler.core.preflight import questions_about
+
+    questions = questions_about(checked, with_offers=with_offers or context.target.checks_offers)
+    return answers_to(context.catalog or context.new_catalog_reader(), questions, context.parallelism)
 
 
 def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:
@@ -189,22 +201,38 @@ def drift(context: Context) -> DriftReport:
 def why(context: Context, key: str) -> Explanation:
     """Observe, and say which rule decides about one key, on which values. Nothing is changed.
 
+    Where its job is about to be started, or waits for another key, the catalog is asked as well.
+
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
+    from reconciler.core import preflight  # a plan needs none of it
     from reconciler.core.planning.reports.explanation import explain  # a plan needs none of it
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
     check_keys({key}, stack, snapshot.ownership.owned_keys)
-    return explain(
-        key,
+    made = make_plan(
         stack,
         snapshot,
         plan_context,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
+    )
+    explanation = explain(key, stack, snapshot, plan_context, made)
+    checked = [
+        *preflight.checked_actions(made.actions, with_replaces=True),
+        *preflight.deferred_actions(made.actions, stack),
+    ]
+    own = [action for action in checked if action.key == key]
+    if not own:
+        return explanation
+    answers = _catalog_answers(context, own, with_offers=True)
+    found = preflight.find(made.actions, own, answers, made.target.name)
+    warnings = (*explanation.warnings, *preflight.unchecked_warnings(answers.unchecked))
+    return explanation.model_copy(
+        update={"preflight": tuple(one for one in found if one.key == key), "warnings": warnings}
     )
 
 

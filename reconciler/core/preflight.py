@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.observed.catalog import (
     Missing,
@@ -29,6 +30,7 @@ from reconciler.core.planning.plan import (
     PlannedAction,
     PlanWarning,
     PreflightFinding,
+    Reason,
     few_of_a_kind,
 )
 
@@ -68,9 +70,9 @@ class CatalogAnswers:
     unchecked: tuple[UncheckedPart, ...] = ()
 
 
-def jobs_to_start(plan: Plan) -> list[PlannedAction]:
+def jobs_to_start(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
     """The actions that start a job, in the order in which they begin: each takes one record of the quota."""
-    return [action for action in in_order(plan.actions) if action.traits.starts_a_job]
+    return [action for action in in_order(actions) if action.traits.starts_a_job]
 
 
 def is_needed(plan: Plan) -> bool:
@@ -81,29 +83,57 @@ def is_needed(plan: Plan) -> bool:
     return any(action.action is Action.CREATE for action in plan.actions)
 
 
-def checked_actions(plan: Plan, *, with_replaces: bool) -> list[PlannedAction]:
+def checked_actions(actions: Iterable[PlannedAction], *, with_replaces: bool) -> list[PlannedAction]:
     """The actions whose bodies are held against the catalog: creates, and replaces where that is wanted."""
-    return [action for action in jobs_to_start(plan) if with_replaces or action.action is not Action.REPLACE]
+    return [
+        action for action in jobs_to_start(actions) if with_replaces or action.action is not Action.REPLACE
+    ]
+
+
+def deferred_actions(actions: Iterable[PlannedAction], stack: Stack) -> list[PlannedAction]:
+    """The actions that wait for another key, with the bodies that will be sent once they need not."""
+    return [
+        action.model_copy(update={"desired": desired.body})
+        for action in actions
+        if action.reason is Reason.NEEDS_PENDING
+        and (desired := stack.find(action.key)) is not None
+        and desired.body is not None
+    ]
 
 
 def questions_about(checked: Sequence[PlannedAction], *, with_offers: bool = True) -> CatalogQuestions:
-    """What to ask before these jobs are started; without offers for the quota only."""
+    """What to ask before these jobs are started, now or later; without offers for the quota only."""
     bodies = [action.desired or {} for action in checked] if with_offers else []
     return CatalogQuestions(
         flavors=any(map(needs_flavors, bodies)),
         engines=any(map(needs_engines, bodies)),
         pools=tuple(dict.fromkeys(use.choice for body in bodies for use in pools(body))),
-        quota=bool(checked),
+        quota=any(action.traits.starts_a_job for action in checked),
     )
 
 
 def find(
-    plan: Plan, checked: Iterable[PlannedAction], answers: CatalogAnswers
+    actions: Iterable[PlannedAction], checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
 ) -> tuple[PreflightFinding, ...]:
-    """What the target would refuse of a plan, sorted by key, then in the order of the body."""
-    found = [_finding(action, one, plan) for action in checked for one in refused_of(action.desired, answers)]
-    found += _over_quota(jobs_to_start(plan), answers.quota)
+    """What a target would refuse of a plan's actions, sorted by key, then in the order of the body."""
+    found = [*find_in_bodies(checked, answers, target), *_over_quota(jobs_to_start(actions), answers.quota)]
     return tuple(sorted(found, key=lambda one: one.key))
+
+
+def find_in_bodies(
+    checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
+) -> Iterator[PreflightFinding]:
+    """What the bodies of some actions name and the target does not take."""
+    for action in checked:
+        for one in refused_of(action.desired, answers):
+            yield PreflightFinding(
+                key=action.key,
+                reason=one.reason,
+                path=one.path,
+                detail=one.detail,
+                fix=one.hint or _list_of(one.reason, target),
+                source=action.source,
+            )
 
 
 def refused_of(body: Mapping[str, Any] | None, answers: CatalogAnswers) -> Iterator[Missing]:
@@ -114,17 +144,6 @@ def refused_of(body: Mapping[str, Any] | None, answers: CatalogAnswers) -> Itera
         if (said := answers.refused_pools.get(use.choice)) is not None:
             why = f"is rejected by the service: {said}"
             yield Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why)
-
-
-def _finding(action: PlannedAction, one: Missing, plan: Plan) -> PreflightFinding:
-    return PreflightFinding(
-        key=action.key,
-        reason=one.reason,
-        path=one.path,
-        detail=one.detail,
-        fix=one.hint or _list_of(one.reason, plan.target.name),
-        source=action.source,
-    )
 
 
 def _list_of(reason: PreflightReason, target: str) -> str | None:
@@ -153,23 +172,30 @@ def _over_quota(starting: Sequence[PlannedAction], quota: RecordQuota | None) ->
 
 
 def with_findings(
-    plan: Plan, found: tuple[PreflightFinding, ...], unchecked: Iterable[UncheckedPart] = ()
+    plan: Plan, found: tuple[PreflightFinding, ...], warnings: Iterable[PlanWarning] = ()
 ) -> Plan:
-    """The plan with what pre-flight found: anything refuses it. What could not be asked is a warning."""
-    told = (PlanWarning(what="pre-flight is incomplete", why=_not_checked(one)) for one in unchecked)
-    warnings = tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(told))))
+    """The plan with what pre-flight found: anything refuses it."""
     return plan.model_copy(
         update={
             "preflight": found,
-            "warnings": warnings,
+            "warnings": tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(warnings)))),
             "refusals": (*plan.refusals, *refusals_of(found)),
             "applyable": plan.applyable and not found,
         }
     )
 
 
-def _not_checked(one: UncheckedPart) -> str:
-    return f"{one.part} not checked: {one.why}"
+def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarning]:
+    """Say what could not be asked."""
+    for one in unchecked:
+        yield PlanWarning(what="pre-flight is incomplete", why=f"{one.part} not checked: {one.why}")
+
+
+def deferred_warnings(found: Iterable[PreflightFinding]) -> Iterator[PlanWarning]:
+    """Say what would be refused once a job that waits for another key is started."""
+    for one in found:
+        what = f"{one.reason.words}, for a job that is deferred"
+        yield PlanWarning(what=what, why=one.detail, fix=one.fix, key=one.key)
 
 
 def refusals_of(found: Iterable[PreflightFinding]) -> tuple[Diagnostic, ...]:

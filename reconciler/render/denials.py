@@ -21,7 +21,7 @@ def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:
         source = reason.source
         said = printable(f"policy {reason.policy}: {reason.explanation}")
         if source is not None:
-            said += f" ({style.link(printable(spell_place(source)), source)})"
+            said += f" ({style.link(spell_place(source), source)})"
         yield f"{style.paint('denied: ', 'red')}{said}"
         yield from render_keys(keys, KeyList(width=style.width))
 
@@ -39,10 +39,10 @@ def render_findings(findings: Iterable[PreflightFinding], style: Style) -> Itera
             continue
         width = max(cell_len(printable(one.key)) for one in group)
         for one in group:
-            place = "" if one.source is None else style.link(printable(spell_place(one.source)), one.source)
+            place = "" if one.source is None else style.link(spell_place(one.source), one.source)
             yield f"{INDENT}{pad(printable(one.key), width)}  {place}".rstrip()
 
 
 def spell_place(source: Source) -> str:
     """A place in the manifest, as editors take it."""
-    return f"{source.file}:{source.line}:{source.column}"
+    return printable(f"{source.file}:{source.line}:{source.column}")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.core.planning.plan import PlannedAction, Source
+from reconciler.core.declared.policy import Effect
+from reconciler.core.planning.plan import PlannedAction, PreflightFinding
 from reconciler.core.planning.reports.explanation import (
     DeclaredValues,
     Explanation,
     ObservedRevision,
     RuleCheck,
 )
+from reconciler.core.planning.reports.objections import GuardVerdict, PolicyVerdict
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
+from reconciler.render.denials import spell_place
 from reconciler.render.groups import render_change
 from reconciler.render.head import render_head
 from reconciler.render.layout import fit
@@ -21,6 +25,7 @@ from reconciler.render.style import PLAIN, Style
 from reconciler.render.warnings import render_warnings
 
 _INDENT = "  "
+_LONGEST_VALUE = 100
 
 
 def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
@@ -29,6 +34,9 @@ def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
         ("Declared", _declared(explanation.declared)),
         ("Observed", _observed(explanation.observed)),
         ("Rules, in the order in which they are asked", _rules(explanation)),
+        ("Policies", _policies(explanation.policies)),
+        ("Guards", _guards(explanation.guards)),
+        ("Pre-flight", _preflight(explanation.preflight)),
         ("Drift", _drift(explanation)),
         ("Otherwise", explanation.otherwise),
     )
@@ -45,14 +53,10 @@ def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
 def _linked(line: str, explanation: Explanation, style: Style) -> str:
     """A line that is, or begins with, the place of the declaration, as a link to it."""
     declared = explanation.declared
-    place = "" if declared is None or declared.source is None else _place(declared.source)
+    place = "" if declared is None or declared.source is None else spell_place(declared.source)
     if declared is None or not place or not line.startswith(place):
         return line
     return style.link(place, declared.source) + line.removeprefix(place)
-
-
-def _place(source: Source) -> str:
-    return printable(f"{source.file}:{source.line}:{source.column}")
 
 
 def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
@@ -64,6 +68,52 @@ def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
         head = f"{printable(explanation.key)}{revision}: {word} ({action.reason.value})"
         yield f"{head}: {printable(action.explanation)}"
         yield from (_INDENT + render_change(change) for change in action.changes)
+    if against := [*_against(explanation)]:
+        yield _INDENT + style.paint("not applied: ", "red") + printable(", ".join(against))
+
+
+def _against(explanation: Explanation) -> Iterator[str]:
+    """What keeps a plan with this action from being applied, in a few words each."""
+    yield from (f"denied by policy {one.policy}" for one in explanation.policies if one.effect is Effect.DENY)
+    yield from (f"refused by guard {one.guard.value}" for one in explanation.guards)
+    yield from dict.fromkeys(one.reason.words for one in explanation.preflight or ())
+
+
+def _policies(verdicts: Iterable[PolicyVerdict]) -> Iterator[str]:
+    for one in verdicts:
+        place = f" ({spell_place(one.source)})" if one.source else ""
+        word = "denies" if one.effect is Effect.DENY else "warns"
+        why = one.message or "its expression is true"
+        if one.problem is not None:
+            why = f"the expression could not be evaluated: {one.problem}"
+        yield f"{one.policy} {word}: {why}{place}"
+        yield f"{_INDENT}{' '.join(one.expression.split())}"
+        yield from (f"{_INDENT}{path}: {_short(value)}" for path, value in one.values.items())
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+def _guards(verdicts: Iterable[GuardVerdict]) -> Iterator[str]:
+    for one in verdicts:
+        yield f"{one.guard.value} refuses the plan: {one.what}: {one.why}"
+        yield f"{_INDENT}this key: {one.share}"
+        if one.fix:
+            yield f"{_INDENT}fix: {one.fix}"
+
+
+def _preflight(findings: Iterable[PreflightFinding] | None) -> Iterator[str]:
+    if findings is None:
+        return
+    found = list(findings)
+    if not found:
+        yield "nothing found"
+    for one in found:
+        yield f"{one.reason.words}: {one.detail}"
+        if one.fix:
+            yield f"{_INDENT}fix: {one.fix}"
 
 
 def _declared(declared: DeclaredValues | None) -> Iterator[str]:
@@ -71,7 +121,7 @@ def _declared(declared: DeclaredValues | None) -> Iterator[str]:
         yield "nothing: no file of the stack has the key"
         return
     where = declared.source
-    place = _place(where) if where else "in the manifest"
+    place = spell_place(where) if where else "in the manifest"
     yield f"{place}  digest {declared.digest}" if declared.digest else place
     values: dict[str, Any] = {
         "state": "absent" if declared.is_absent else "",

@@ -15,7 +15,7 @@ from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import RULES
 from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.planning.planner import Snapshot
+from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.planning.reports.explanation import OTHERWISE, Explanation, explain
 from reconciler.core.saved_plan.checks import NEVER_SAVED
 from reconciler.render.why import render_why
@@ -31,7 +31,8 @@ def why(
     ownership = sort_by_key(Observation(jobs, unreadable, True, None), STACK, stack.declared_keys)
     snapshot = Snapshot(ownership, {job.id: job for job in jobs})
     context = PlanContext(STACK, at_s=NOW, limits=stack.limits)
-    return explain(key, stack, snapshot, context, TARGET, manifest_digest="sha256:0", version="1.0")
+    plan = make_plan(stack, snapshot, context, TARGET, manifest_digest="sha256:0", version="1.0")
+    return explain(key, stack, snapshot, context, plan)
 
 
 def one(desired: DesiredJob, **seen_as: Any) -> Explanation:

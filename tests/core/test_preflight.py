@@ -18,9 +18,13 @@ from reconciler.core.preflight import (
     CatalogQuestions,
     UncheckedPart,
     checked_actions,
+    deferred_actions,
+    deferred_warnings,
     find,
+    find_in_bodies,
     is_needed,
     questions_about,
+    unchecked_warnings,
     with_findings,
 )
 from reconciler.core.text.secret import SecretText
@@ -65,8 +69,8 @@ def plan_of(*jobs: DesiredJob, edited: Iterable[DesiredJob] = ()) -> Plan:
 
 
 def found(plan: Plan, answers: CatalogAnswers, *, with_replaces: bool = False) -> list[tuple[str, Why]]:
-    checked = checked_actions(plan, with_replaces=with_replaces)
-    return [(one.key, one.reason) for one in find(plan, checked, answers)]
+    checked = checked_actions(plan.actions, with_replaces=with_replaces)
+    return [(one.key, one.reason) for one in find(plan.actions, checked, answers, "prod")]
 
 
 REFUSED_POOL = replace(OFFERED, refused_pools={POOL: "Pool pool1 not found."})
@@ -121,7 +125,7 @@ def test_action_that_starts_no_job_has_no_findings(plan: Plan, answers: CatalogA
     assert not plan.actions[0].traits.starts_a_job
     assert found(plan, answers, with_replaces=True) == []
     assert not is_needed(plan)
-    assert questions_about(checked_actions(plan, with_replaces=True)) == CatalogQuestions()
+    assert questions_about(checked_actions(plan.actions, with_replaces=True)) == CatalogQuestions()
 
 
 # ── replaces ───────────────────────────────────────────────────────────────────────────────────────
@@ -137,6 +141,16 @@ def test_replace_is_held_against_the_catalog_only_where_that_is_wanted() -> None
 def test_replace_alone_needs_no_preflight_before_an_apply() -> None:
     assert not is_needed(plan_of(edited=[good("b")]))
     assert is_needed(plan_of(good("a"), edited=[good("b")]))
+
+
+def test_deferred_job_that_would_be_refused_is_a_warning() -> None:
+    later = replace(resource(flavor_id="other"), key="b", needs=("a",))
+    stack = a_stack(good("a"), later)
+    plan = plan_for(stack)
+    assert found(plan, OFFERED, with_replaces=True) == []
+    deferred = deferred_actions(plan.actions, stack)
+    [warning] = deferred_warnings(find_in_bodies(deferred, OFFERED, "prod"))
+    assert (warning.key, warning.what) == ("b", "flavor not offered, for a job that is deferred")
 
 
 # ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
@@ -155,7 +169,7 @@ def test_replaces_take_a_record_before_the_creates_do() -> None:
 
 
 def test_quota_finding_says_how_many_are_left() -> None:
-    [finding] = find(plan_of(good("a"), good("b")), [], left(1, quota=8))
+    [finding] = find(plan_of(good("a"), good("b")).actions, [], left(1, quota=8), "prod")
     assert finding.detail == "1 of 8 job records are left in the project, and 2 would be created"
 
 
@@ -172,7 +186,7 @@ def test_quota_finding_says_how_many_are_left() -> None:
     ],
 )
 def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], questions: CatalogQuestions) -> None:
-    checked = checked_actions(plan_of(*jobs), with_replaces=False)
+    checked = checked_actions(plan_of(*jobs).actions, with_replaces=False)
     assert questions_about(checked) == questions
     assert questions_about(checked, with_offers=False) == CatalogQuestions(quota=True)
 
@@ -181,9 +195,9 @@ def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], questions: Cat
 
 
 def checked_plan(plan: Plan, answers: CatalogAnswers) -> Plan:
-    return with_findings(
-        plan, find(plan, checked_actions(plan, with_replaces=True), answers), answers.unchecked
-    )
+    checked = checked_actions(plan.actions, with_replaces=True)
+    found = find(plan.actions, checked, answers, "prod")
+    return with_findings(plan, found, unchecked_warnings(answers.unchecked))
 
 
 def test_finding_refuses_the_plan_with_key_place_value_and_way_out() -> None:
@@ -198,7 +212,7 @@ def test_finding_refuses_the_plan_with_key_place_value_and_way_out() -> None:
 
 def test_value_that_resembles_nothing_gets_the_command_that_lists_what_is_offered() -> None:
     [refusal] = checked_plan(plan_of(resource(flavor_id="zzz")), OFFERED).refusals
-    assert refusal.fix == "use one of: reconciler flavors --target local"
+    assert refusal.fix == "use one of: reconciler flavors --target prod"
 
 
 def test_nothing_found_leaves_the_plan_applyable() -> None:
@@ -226,10 +240,7 @@ def test_same_finding_of_five_jobs_or_more_is_one_refusal(jobs: int, refusals: i
 
 
 def test_secret_value_is_named_and_not_shown() -> None:
-    [finding] = find(
-        plan := plan_of(resource(flavor_id=SecretText("hush-hush", "${var.flavor}"))),
-        checked_actions(plan, with_replaces=False),
-        OFFERED,
-    )
+    plan = plan_of(resource(flavor_id=SecretText("hush-hush", "${var.flavor}")))
+    [finding] = find(plan.actions, plan.actions, OFFERED, "prod")
     assert "${var.flavor}" in finding.detail
     assert "hush" not in finding.model_dump_json()

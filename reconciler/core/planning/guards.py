@@ -1,13 +1,15 @@
 """What a plan may not do unless somebody allows it: docs/semantics.md, "Guards".
 
-Each guard is a function of the plan's facts to a refusal, which names what `--allow` takes for it.
+Each guard is a function of the plan's facts to a refusal, which names what `--allow` takes for it, and to the
+actions that it is about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from reconciler.core.declared.stack import OnChange, Prices, Stack
 from reconciler.core.diagnostic import Diagnostic
@@ -36,19 +38,39 @@ class Proposal:
     memory: HistorySnapshot = NO_HISTORY
 
     @property
-    def starting(self) -> int:
-        """How many jobs would be started."""
-        return sum(action.traits.starts_a_job for action in self.actions)
+    def starting(self) -> list[PlannedAction]:
+        """The actions that would start a job."""
+        return [action for action in self.actions if action.traits.starts_a_job]
+
+    @property
+    def ending(self) -> list[PlannedAction]:
+        """The actions that would end a job."""
+        return [action for action in self.actions if action.traits.stops_a_job]
+
+
+class GuardRefusal(NamedTuple):
+    """What a guard says against a plan, and the actions because of which it does."""
+
+    refusal: Diagnostic
+    because_of: Sequence[PlannedAction]
+
+
+_Verdict = GuardRefusal | None
 
 
 def refusals(proposal: Proposal, allowances: Allowances = NO_ALLOWANCES) -> tuple[Diagnostic, ...]:
     """Return the reasons for which the plan must not be applied; none if it may be."""
-    found = []
+    return tuple(one.refusal for _, one in refusals_by_guard(proposal, allowances))
+
+
+def refusals_by_guard(
+    proposal: Proposal, allowances: Allowances = NO_ALLOWANCES
+) -> Iterator[tuple[Guard, GuardRefusal]]:
+    """The same with the guard and the actions that each is about."""
     for guard, judge in _JUDGES.items():
-        refusal = None if allowances.permits(guard) else judge(proposal, allowances)
-        if refusal is not None:
-            found.append(refusal)
-    return tuple(found)
+        refused = None if allowances.permits(guard) else judge(proposal, allowances)
+        if refused is not None:
+            yield guard, refused
 
 
 def warnings(proposal: Proposal) -> tuple[PlanWarning, ...]:
@@ -61,42 +83,42 @@ def warnings(proposal: Proposal) -> tuple[PlanWarning, ...]:
     return (PlanWarning(what="first apply to this target", why=why),)
 
 
-def _empty(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+def _empty(proposal: Proposal, _: Allowances) -> _Verdict:
     stack = proposal.stack
     if stack.declared_keys or stack.jobs or stack.whole:
         return None
-    return Diagnostic(
-        what="the manifest declares no job",
-        why=f"every job of stack {stack.name} would be terminated; an empty manifest is usually a mistake",
-        fix=f"if this is intended, {_pass(Guard.EMPTY)} (or --allow-empty)",
-    )
+    why = f"every job of stack {stack.name} would be terminated; an empty manifest is usually a mistake"
+    fix = f"if this is intended, {_pass(Guard.EMPTY)} (or --allow-empty)"
+    return GuardRefusal(Diagnostic("the manifest declares no job", why, fix), proposal.ending)
 
 
-def _found_nothing(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+def _found_nothing(proposal: Proposal, _: Allowances) -> _Verdict:
     """The wrong account, project or workspace looks like a stack of which nothing is left."""
     if not (proposal.owns_nothing and proposal.starting and proposal.memory.knows_stack):
         return None
     why = (
         f"stack {proposal.stack.name} has no job here, although the history knows it on this target, "
-        f"and {proposal.starting} would be created"
+        f"and {len(proposal.starting)} would be created"
     )
     fix = f"check the target, account and workspace; if they are correct, {_pass(Guard.FOUND_NOTHING)}"
-    return Diagnostic("nothing of the stack was found", why, fix)
+    return GuardRefusal(Diagnostic("nothing of the stack was found", why, fix), proposal.starting)
 
 
-def _too_many_terminations(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+def _too_many_terminations(proposal: Proposal, _: Allowances) -> _Verdict:
     limits, stack = proposal.stack.limits, proposal.stack
-    stopping = sum(action.traits.stops_a_job for action in proposal.actions)
+    stopping = len(proposal.ending)
     if not _is_much(stopping, proposal.active_jobs, limits.terminations, limits.terminations_percent):
         return None
     why = (
         f"{stopping} of the {proposal.active_jobs} active jobs of stack {stack.name} would be terminated; "
         f"the limits are {limits.terminations} jobs and {limits.terminations_percent:g} %"
     )
-    return Diagnostic("too many terminations", why, _read_again(Guard.TERMINATIONS))
+    return GuardRefusal(
+        Diagnostic("too many terminations", why, _read_again(Guard.TERMINATIONS)), proposal.ending
+    )
 
 
-def _too_much_lost_work(proposal: Proposal, allowances: Allowances) -> Diagnostic | None:
+def _too_much_lost_work(proposal: Proposal, allowances: Allowances) -> _Verdict:
     stack, limit = proposal.stack, proposal.stack.limits.lost_node_hours
     unasked = [
         action
@@ -114,7 +136,7 @@ def _too_much_lost_work(proposal: Proposal, allowances: Allowances) -> Diagnosti
         f"limit is {limit:g}"
     )
     fix = f"{_read_again(Guard.LOST_WORK)}, or --allow {Guard.LOST_WORK.value}=KEY for one key"
-    return Diagnostic("too much work would be lost", why, fix)
+    return GuardRefusal(Diagnostic("too much work would be lost", why, fix), unasked)
 
 
 def _is_asked_for(action: PlannedAction, stack: Stack) -> bool:
@@ -125,20 +147,21 @@ def _is_asked_for(action: PlannedAction, stack: Stack) -> bool:
     return action.reason is Reason.STATE_ABSENT
 
 
-def _too_many_reruns(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+def _too_many_reruns(proposal: Proposal, _: Allowances) -> _Verdict:
     limits, stack = proposal.stack.limits, proposal.stack
-    again = sum(action.rerun_of is not None for action in proposal.actions)
+    again = [action for action in proposal.actions if action.rerun_of is not None]
     keys = len(stack.declared_keys)
-    if not _is_much(again, keys, limits.reruns, limits.reruns_percent):
+    if not _is_much(len(again), keys, limits.reruns, limits.reruns_percent):
         return None
     why = (
-        f"{again} of the {proposal.starting} jobs to start run finished work again, of {keys} keys of stack "
-        f"{stack.name}; the limits are {limits.reruns} keys and {limits.reruns_percent:g} %"
+        f"{len(again)} of the {len(proposal.starting)} jobs to start run finished work again, of {keys} keys "
+        f"of stack {stack.name}; the limits are {limits.reruns} keys and {limits.reruns_percent:g} %"
     )
-    return Diagnostic("too much finished work would run again", why, _read_again(Guard.RERUNS))
+    refusal = Diagnostic("too much finished work would run again", why, _read_again(Guard.RERUNS))
+    return GuardRefusal(refusal, again)
 
 
-def _over_budget(proposal: Proposal, _: Allowances) -> Diagnostic | None:
+def _over_budget(proposal: Proposal, _: Allowances) -> _Verdict:
     """What is started may take more than `limits.node_hours`, or cost more than `limits.cost`."""
     limits = proposal.stack.limits
     starting = [action for action in proposal.actions if action.cost is not None]
@@ -148,7 +171,7 @@ def _over_budget(proposal: Proposal, _: Allowances) -> Diagnostic | None:
     words = _too_much_work(starting, total, limits.node_hours)
     if words is None and limits.cost is not None:
         words = _too_expensive(starting, total, limits.cost, proposal.stack.prices)
-    return None if words is None else Diagnostic("over budget", *words)
+    return None if words is None else GuardRefusal(Diagnostic("over budget", *words), starting)
 
 
 def _too_much_work(
@@ -189,7 +212,7 @@ def _read_again(guard: Guard) -> str:
     return f"review the plan, then {_pass(guard)}"
 
 
-_JUDGES: Mapping[Guard, Callable[[Proposal, Allowances], Diagnostic | None]] = MappingProxyType(
+_JUDGES: Mapping[Guard, Callable[[Proposal, Allowances], _Verdict]] = MappingProxyType(
     {
         Guard.EMPTY: _empty,
         Guard.FOUND_NOTHING: _found_nothing,

@@ -173,15 +173,9 @@ def make_plan(
 ) -> Plan:
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
     actions, warnings = _decide_all(stack, snapshot, context)
-    actions = [_with_cost(action, stack, snapshot) for action in sorted(actions, key=_by_key_then_revision)]
+    actions = [with_cost(action, stack, snapshot) for action in sorted(actions, key=_by_key_then_revision)]
     cost = total_cost(actions)
-    proposal = Proposal(
-        stack,
-        actions,
-        active_jobs=snapshot.ownership.active_jobs,
-        owns_nothing=snapshot.ownership.problem is None and not snapshot.ownership.owned_keys,
-        memory=snapshot.memory,
-    )
+    proposal = proposal_of(stack, actions, snapshot)
     verdicts = judge_plan(stack, target, actions)
     refused = (*refusals(proposal, context.allowances), *refusals_of(verdicts.denied))
     return Plan(
@@ -210,7 +204,19 @@ def make_plan(
     )
 
 
-def _with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> PlannedAction:
+def proposal_of(stack: Stack, actions: Sequence[PlannedAction], snapshot: Snapshot) -> Proposal:
+    """What the guards judge of a plan with these actions."""
+    return Proposal(
+        stack,
+        actions,
+        active_jobs=snapshot.ownership.active_jobs,
+        owns_nothing=snapshot.ownership.problem is None and not snapshot.ownership.owned_keys,
+        memory=snapshot.memory,
+    )
+
+
+def with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> PlannedAction:
+    """The action with what the job costs that it starts, if it starts one."""
     if not action.traits.starts_a_job or action.desired is None:
         return action
     revisions = snapshot.view(action.key, stack.find(action.key)).ever_owned

@@ -8,7 +8,7 @@ Source of the language: https://github.com/google/cel-spec/blob/master/doc/langd
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 #: What an expression may name.
@@ -124,6 +124,29 @@ class Expression:
         if not isinstance(found, bool):
             raise NotJudged(f"its value is {_kind(found)}, not true or false")
         return found
+
+
+def fields_in(text: str) -> tuple[str, ...]:
+    """The fields that an expression names, each once: `job.spec.resource.node_count`, `stack`.
+
+    A field of a list's member, which has no one value, and a function that is called on a field are left out.
+    """
+    tokens = [token for token in _tokens(text) if token.kind != "space"]
+    found: list[str] = []
+    for place, token in enumerate(tokens):
+        if token.kind == "name" and token.text in NAMES and (place == 0 or tokens[place - 1].text != "."):
+            found.append(_path_from(tokens[place:]))
+    return tuple(dict.fromkeys(found))
+
+
+def _path_from(tokens: Sequence[_Lexeme]) -> str:
+    """The path at the beginning of some tokens: names with dots between them."""
+    path = [tokens[0].text]
+    for dot, name, after in zip(tokens[1::2], tokens[2::2], [*tokens[3::2], None], strict=False):
+        if dot.text != "." or name.kind != "name" or (after is not None and after.text == "("):
+            break
+        path.append(name.text)
+    return ".".join(path)
 
 
 def _guarded(call: Callable[[], _Value], passed_on: type[Exception] | None = None) -> _Value:

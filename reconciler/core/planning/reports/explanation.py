@@ -22,11 +22,12 @@ from reconciler.core.planning.plan import (
     Action,
     Frozen,
     Head,
+    Plan,
     PlannedAction,
     PlanWarning,
+    PreflightFinding,
     Reason,
     Source,
-    TargetIdentity,
     timestamp,
 )
 from reconciler.core.planning.planner import (
@@ -34,7 +35,15 @@ from reconciler.core.planning.planner import (
     Snapshot,
     decisions_of,
     keys_in_view,
+    proposal_of,
     snapshot_warnings,
+    with_cost,
+)
+from reconciler.core.planning.reports.objections import (
+    GuardVerdict,
+    PolicyVerdict,
+    guard_verdicts,
+    policy_verdicts,
 )
 from reconciler.core.text.secret import show
 
@@ -164,6 +173,13 @@ class Explanation(Head):
     chosen: Action | None = Field(
         None, description="Action that the rule chose, where `needs` or a gap in what was read changed it."
     )
+    policies: tuple[PolicyVerdict, ...] = Field(
+        (), description="Policies that deny its actions, or warn of them."
+    )
+    guards: tuple[GuardVerdict, ...] = Field((), description="Guards that refuse the plan because of it.")
+    preflight: tuple[PreflightFinding, ...] | None = Field(
+        None, description="What the target would refuse of its job; null: it is about to start none."
+    )
     declared: DeclaredValues | None = Field(None, description="What is declared; null: nothing is.")
     observed: tuple[ObservedRevision, ...] = Field((), description="The key's revisions, the newest first.")
     drift: tuple[Drift, ...] = Field((), description="What changed behind the manifest's back.")
@@ -182,17 +198,11 @@ class Explanation(Head):
         return not any(action.action is Action.UNKNOWN for action in self.actions)
 
 
-def explain(
-    key: str,
-    stack: Stack,
-    snapshot: Snapshot,
-    context: PlanContext,
-    target: TargetIdentity,
-    *,
-    manifest_digest: str,
-    version: str,
-) -> Explanation:
-    """Ask the rules about one key of a stack, and say what they were asked about."""
+def explain(key: str, stack: Stack, snapshot: Snapshot, context: PlanContext, plan: Plan) -> Explanation:
+    """Ask the rules about one key of a stack, and say what they were asked about.
+
+    `plan` is what the same snapshot leads to for the whole stack: policies and guards judge that.
+    """
     desired = stack.find(key)
     is_in_view = key in keys_in_view(stack, snapshot.ownership)
     decision = decisions_of(stack, snapshot, context)[key] if is_in_view else _NOT_IN_VIEW
@@ -200,14 +210,17 @@ def explain(
     findings = check_key(key, desired, snapshot, context)
     chosen = decision.chosen
     was_changed = chosen is not None and chosen is not decision.own
+    own = [action for action in plan.actions if action.key == key]
     return Explanation(
-        reconciler_version=version,
-        created_at=timestamp(context.at_s),
+        reconciler_version=plan.reconciler_version,
+        created_at=plan.created_at,
         stack=stack.name,
-        target=target,
-        manifest_digest=manifest_digest,
+        target=plan.target,
+        manifest_digest=plan.manifest_digest,
         key=key,
-        actions=tuple(decision.actions),
+        actions=tuple(with_cost(action, stack, snapshot) for action in decision.actions),
+        policies=tuple(policy_verdicts(stack, plan.target, own)),
+        guards=tuple(guard_verdicts(key, proposal_of(stack, plan.actions, snapshot), context.allowances)),
         rules=tuple(_asked(decision.rule)),
         chosen=chosen.action if chosen is not None and was_changed else None,
         declared=_declared(desired) if desired else None,
