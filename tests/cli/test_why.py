@@ -55,3 +55,52 @@ def test_unknown_key_is_wrong_usage(reconciler: Reconciler, service: Service) ->
 def test_service_that_cannot_be_read_is_unknown(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     assert reconciler("why", "a").code == 8
+
+
+def test_policy_guard_and_preflight_that_stand_against_the_key_are_shown(
+    reconciler: Reconciler, service: Service
+) -> None:
+    more = "policies: [{name: cheap, deny: action.kind == 'create', message: ask first}]\n"
+    text = manifest("a", "b", url=service.url, more=more + "limits: {node_hours: 1}\n")
+    write(text.replace("modelarts.vm.cpu.2u", "modelarts.vm.cpu.2x", 1))
+    said = reconciler("why", "a")
+    assert said.code == 0
+    assert "not applied: denied by policy cheap, refused by guard budget, flavor not offered\n" in said.out
+    assert '    action.kind: "create"\n' in said.out
+    assert "    this key: unbounded node-hours\n" in said.out
+    assert 'flavor not offered: spec.resource.flavor_id "modelarts.vm.cpu.2x" is not offered' in said.out
+    document = reconciler("why", "a", "--json").document
+    jsonschema.validate(document, schema("why"))
+    assert [one["policy"] for one in document["policies"]] == ["cheap"]
+    assert [one["guard"] for one in document["guards"]] == ["budget"]
+    assert [one["reason"] for one in document["preflight"]] == ["flavor_not_offered"]
+    assert reconciler("why", "b", "--json").document["preflight"] == []
+
+
+def test_quota_stands_against_the_keys_that_do_not_fit(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", "b", url=service.url))
+    service.store.quota = 1
+    assert reconciler("why", "a", "--json").document["preflight"] == []
+    [finding] = reconciler("why", "b", "--json").document["preflight"]
+    assert finding["reason"] == "quota_exceeded"
+
+
+def test_deferred_job_is_held_against_the_catalog(reconciler: Reconciler, service: Service) -> None:
+    text = manifest("a", "b", url=service.url).replace("  b:\n", "  b:\n    needs: [a]\n")
+    head, _, tail = text.partition("  b:\n")
+    write(head + "  b:\n" + tail.replace("modelarts.vm.cpu.2u", "modelarts.vm.cpu.2x"))
+    [finding] = reconciler("why", "b", "--json").document["preflight"]
+    assert finding["reason"] == "flavor_not_offered"
+    said = reconciler("plan", "--preflight")
+    assert said.code == 0
+    assert "flavor not offered, for a job that is deferred" in said.out
+
+
+def test_key_that_starts_nothing_asks_for_no_catalog(reconciler: Reconciler, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    reconciler("apply", "--yes")
+    service.app.requests.clear()
+    assert reconciler("why", "a", "--json").document["preflight"] is None
+    assert not {"ShowTrainingJobFlavors", "ShowTrainingQuotas"} & {
+        one.operation for one in service.app.requests
+    }

@@ -17,6 +17,7 @@ from reconciler.core.planning.decide import RULES
 from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.planning.reports.explanation import OTHERWISE, Explanation, explain
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved_plan.checks import NEVER_SAVED
 from reconciler.render.why import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
@@ -25,11 +26,15 @@ EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
 
 
 def why(
-    stack: Stack, *jobs: ObservedJob, key: str = "a", unreadable: tuple[Unreadable, ...] = ()
+    stack: Stack,
+    *jobs: ObservedJob,
+    key: str = "a",
+    unreadable: tuple[Unreadable, ...] = (),
+    memory: HistorySnapshot = NO_HISTORY,
 ) -> Explanation:
     """What is said of one key."""
     ownership = sort_by_key(Observation(jobs, unreadable, True, None), STACK, stack.declared_keys)
-    snapshot = Snapshot(ownership, {job.id: job for job in jobs})
+    snapshot = Snapshot(ownership, {job.id: job for job in jobs}, memory=memory)
     context = PlanContext(STACK, at_s=NOW, limits=stack.limits)
     plan = make_plan(stack, snapshot, context, TARGET, manifest_digest="sha256:0", version="1.0")
     return explain(key, stack, snapshot, context, plan)

@@ -13,6 +13,7 @@ from reconciler.core.policies.expression import (
     ExpressionValues,
     InvalidExpression,
     NotJudged,
+    fields_in,
 )
 
 VALUES: dict[str, Any] = {
@@ -169,3 +170,20 @@ def test_expressions_at_their_limits_are_evaluated_in_bounded_time() -> None:
 @pytest.mark.parametrize("value", [10**30, -(10**30), 1e308, "\ufffd", "x" * 100_000, True, None])
 def test_expression_on_an_odd_job_value_is_false(value: Any) -> None:
     assert not holds("job.x == 'other'", {**VALUES, "job": {"x": value}})
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("job.spec.resource.node_count > 8", ("job.spec.resource.node_count",)),
+        ("job.key == stack || job.key == target.name", ("job.key", "stack", "target.name")),
+        ('job.description.startsWith("x")', ("job.description",)),
+        ('job.algorithm.parameters.exists(p, p.name == "job.key")', ("job.algorithm.parameters",)),
+        ("has(job.spec.volumes)", ("job.spec.volumes",)),
+        ('job["spec"].resource == null', ("job",)),
+        ("true", ()),
+        ("// job.key\naction.cost > 1.0", ("action.cost",)),
+    ],
+)
+def test_fields_that_an_expression_names(text: str, fields: tuple[str, ...]) -> None:
+    assert fields_in(text) == fields
