@@ -40,7 +40,7 @@ class GitHub:
     """A repository on GitHub: its git repository, secrets, variables, comments and artifacts."""
 
     def __init__(self, directory: Path, repository: Path, secrets: Mapping[str, str]) -> None:
-        self._directory, self._repository = directory, repository
+        self.directory, self._repository = directory, repository
         self._runs = count(4_000_000_001)
         self.secrets = dict(secrets)
         self.variables = {"RECONCILER": RECONCILER}
@@ -56,7 +56,7 @@ class GitHub:
     def comments(self) -> list[dict[str, Any]]:
         """The comments on all pull requests, the oldest first."""
         found: list[dict[str, Any]] = json.loads(
-            (self._directory / "comments.json").read_text(encoding="utf-8")
+            (self.directory / "comments.json").read_text(encoding="utf-8")
         )
         return found
 
@@ -90,18 +90,18 @@ class GitHub:
 
     def artifact(self, run: Run, name: str) -> list[Path]:
         """The files of an artifact."""
-        return sorted((self._directory / "artifacts" / run.number / name).iterdir())
+        return sorted((self.directory / "artifacts" / run.number / name).iterdir())
 
     @property
     def everything(self) -> str:
         """All that others may see: comments, artifacts, logs and summaries."""
-        artifacts = (file for file in (self._directory / "artifacts").rglob("*") if file.is_file())
+        artifacts = (file for file in (self.directory / "artifacts").rglob("*") if file.is_file())
         texts = [file.read_text(encoding="utf-8") for file in artifacts]
         return "".join([*texts, *(one["body"] for one in self.comments), *self.logs])
 
     def save(self, name: str, value: object) -> None:
         """Keep comments or pull requests."""
-        (self._directory / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
+        (self.directory / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
 
 
 class Event(NamedTuple):
@@ -127,7 +127,7 @@ class Run(dict[str, JobRun]):
             "sha": event.commit,
             "run_id": self.number,
         }
-        self._directory = github._directory / "runs" / self.number
+        self._directory = github.directory / "runs" / self.number
 
     @property
     def failed(self) -> bool:
@@ -209,7 +209,7 @@ class Run(dict[str, JobRun]):
         }
 
     def _use(self, action: str, options: Mapping[str, Any], workspace: Path) -> None:
-        store = self._github._directory / "artifacts" / self.number
+        store = self._github.directory / "artifacts" / self.number
         match action:
             case "actions/checkout":
                 assert options["persist-credentials"] is False

@@ -114,6 +114,7 @@ class Story(NamedTuple):
 
     github: GitHub
     repository: Repository
+    base: str
     first: Run
     first_comment: str
     second: Run
@@ -127,7 +128,7 @@ class Story(NamedTuple):
         """Run the workflow as after the merge of that pull request, with the comments of the story."""
         self.github.save("comments", self.comments)
         self.github.merged(head, merge)
-        return self.github.run(FILE, "push", self.merge)
+        return self.github.run(FILE, "push", self.merge, {"before": self.base})
 
 
 def _pull_request(base: str, head: str, source: str = REPOSITORY) -> dict[str, Any]:
@@ -166,10 +167,11 @@ def story(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> S
     git("checkout", "--quiet", "main")
     merge = repository.merge("change")
     github.merged(head, merge)
-    applied = github.run(FILE, "push", merge)
+    applied = github.run(FILE, "push", merge, {"before": base})
     return Story(
         github,
         repository,
+        base,
         first,
         first_comment,
         second,
@@ -253,6 +255,38 @@ def test_without_an_approved_plan_nothing_is_applied(story: Story, is_merge: boo
     assert "::error title=no approved plan::" in run.text
     assert said in run.text
     assert "Apply" not in run["apply"].logs
+
+
+@needs_bash
+@needs_jq
+def test_push_that_lands_several_pull_requests_applies_the_plan_of_none(story: Story) -> None:
+    """A merge queue does so; the plan of the last one knows nothing of those before it."""
+    git = story.repository.git
+    git("checkout", "--quiet", "--detach", story.merge)
+    git("commit", "--quiet", "--allow-empty", "-m", "another pull request")
+    last = git("rev-parse", "HEAD")
+    git("checkout", "--quiet", "main")
+    landed = {"merged_at": "2026-01-01", "head": {"sha": story.head}}
+    merges = {7: story.merge, 9: last}
+    story.github.save(
+        "pulls", [{**landed, "number": number, "merge_commit_sha": sha} for number, sha in merges.items()]
+    )
+    run = story.github.run(FILE, "push", last, {"before": story.base})
+    assert "this push lands pull request 7, too, which has a plan of its own" in run.text
+    assert "Apply" not in run["apply"].logs
+    # One that lands alone, of however many commits, is looked for as ever.
+    run = story.github.run(FILE, "push", last, {"before": story.merge})
+    assert "pull request 9 has no comment with a plan" in run.text
+
+
+@needs_bash
+@needs_jq
+def test_merge_queue_is_checked_without_credentials(story: Story) -> None:
+    payload = {"merge_group": {"base_sha": story.base}}
+    run = story.github.run(FILE, "merge_group", story.merge, payload)
+    assert list(run) == ["check"]
+    assert not run.failed, run.text
+    assert "1 added" in run["check"].logs["Review"]
 
 
 @needs_bash

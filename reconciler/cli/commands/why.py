@@ -27,7 +27,8 @@ def command(key: str, as_json: bool, **options: Any) -> int:
     """Show why a key gets its action: what is declared and where, what was observed, the rule that
     decided and those before it that did not apply, its drift, and what would make it otherwise.
 
-    The service is read once, and nothing is changed. Exits 8 if the key could not be judged.
+    Also what keeps it from being applied: policies, guards, and what the target would reject. Nothing is
+    changed. Exits 8 if the key could not be judged.
     """
     from reconciler import reconcile
     from reconciler.cli.context import opened
