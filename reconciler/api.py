@@ -567,7 +567,7 @@ class Plan:
 
     @property
     def refusals(self) -> tuple[Diagnostic, ...]:
-        """What the guards say against it."""
+        """What guards, policies and pre-flight say against it."""
         return without_secrets(self._core.refusals, self._redactor)
 
     @property

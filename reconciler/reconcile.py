@@ -144,7 +144,7 @@ def _catalog_answers(
     from reconciler.core.preflight import questions_about
 
     questions = questions_about(checked, with_offers=with_offers or context.target.checks_offers)
-    return answers_to(context.catalog or context.new_catalog_reader(), questions, context.parallelism)
+    return answers_to(context.catalog or context.new_catalog_reader(), questions)
 
 
 def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -80,8 +79,10 @@ class CatalogReader:
             return _Answer(failure=failure)
 
 
-def answers_to(reader: CatalogReader, questions: CatalogQuestions, parallelism: int) -> CatalogAnswers:
-    """Ask several things at once. What could not be asked is said in the answer.
+def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAnswers:
+    """Ask several things. What could not be asked is said in the answer.
+
+    One after the other in the thread of the caller, whom an interrupt reaches at once: they are few.
 
     Raises:
         Interrupted: the program is to stop.
@@ -95,8 +96,7 @@ def answers_to(reader: CatalogReader, questions: CatalogQuestions, parallelism: 
         asks["engines"] = reader.engines
     if questions.quota:
         asks["quota"] = reader.quota
-    with ThreadPoolExecutor(max_workers=max(1, min(parallelism, len(asks)))) as pool:
-        answers = dict(zip(asks, pool.map(_attempt, asks.values()), strict=True))
+    answers = {part: _attempt(ask) for part, ask in asks.items()}
     refused = {choice: answers[choice].value for choice in questions.pools}
     return CatalogAnswers(
         Offers(*(answers[part].value if part in answers else None for part in ("flavors", "engines"))),

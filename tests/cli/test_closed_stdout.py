@@ -94,7 +94,7 @@ def test_nobody_is_asked_about_a_plan_that_could_not_be_shown(
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     assert run_unread(command) == 3
     assert "the plan could not be shown" in capsys.readouterr().err
-    assert {request.operation for request in service.app.requests} <= {"ListTrainingJobs"}
+    assert all(request.operation.startswith(("List", "Show")) for request in service.app.requests)
     assert [job.life.phase for job in service.store.jobs()] in ([], ["Creating"])
 
 

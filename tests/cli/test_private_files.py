@@ -151,7 +151,7 @@ def test_plan_is_not_saved_in_a_device(reconciler: Reconciler) -> None:
 def test_report_of_an_internal_error_is_private_and_planted_by_nobody(
     reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> NoReturn:
+    def fail(*_: object, **__: object) -> NoReturn:
         raise ZeroDivisionError
 
     write(manifest("a"))

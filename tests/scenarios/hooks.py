@@ -29,6 +29,12 @@ from requests.adapters import BaseAdapter
 from sqlalchemy import Connection
 
 BEFORE, AFTER = "before", "after"
+#: The operations of the catalog, by the end of their paths.
+CATALOG = {
+    "training-job-flavors": "ShowTrainingJobFlavors",
+    "training-job-engines": "ShowTrainingJobEngines",
+    "training-quotas": "ShowTrainingQuotas",
+}
 
 
 class Accident(NamedTuple):
@@ -128,10 +134,8 @@ class _Watch:
                 return " ".join(["ListTrainingJobs", *filters])
             case ["training-job-names"]:
                 return f"ValidateTrainingJobName {parse_qs(url.query)['job_name'][0]}"
-            case ["training-job-flavors" | "training-job-engines" as catalog]:
-                return {"training-job-flavors": "ShowTrainingJobFlavors"}.get(
-                    catalog, "ShowTrainingJobEngines"
-                )
+            case [catalog] if catalog in CATALOG:
+                return CATALOG[catalog]
             case ["training-jobs", job_id]:
                 operation = {"GET": "ShowTrainingJobDetails", "PUT": "ChangeTrainingJobDescription"}
                 return f"{operation[str(request.method)]} {self.names.get(job_id, job_id)}"
