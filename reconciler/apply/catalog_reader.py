@@ -120,5 +120,7 @@ def _attempt(ask: Callable[[], Any]) -> _Answer:
 
 
 def _words(failure: ServiceError) -> str:
-    said = failure.diagnostics[0]
-    return f"{said.what}: {said.why}"
+    """Why, without the id of the request: the same failure gives the same plan."""
+    marks = [failure.code, f"HTTP {failure.status}" if failure.status else ""]
+    said = ", ".join(filter(None, marks))
+    return f"{failure.what}: {failure.message}" + (f" ({said})" if said else "")

@@ -36,6 +36,7 @@ from reconciler.core.planning.plan import (
 
 #: So many keys stand in a message; the plan names all of them.
 _MOST_KEYS = 20
+INCOMPLETE = "pre-flight is incomplete"
 _DELETE = "delete records that are no longer needed (reconciler jobs delete), or ask for a larger quota"
 
 
@@ -185,10 +186,18 @@ def with_findings(
     )
 
 
+def has_passed(plan: Plan) -> bool:
+    """Whether all was asked, and nothing was found."""
+    return plan.preflight == () and not any(warning.what == INCOMPLETE for warning in plan.warnings)
+
+
 def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarning]:
-    """Say what could not be asked."""
+    """Say what could not be asked, what failed for the same reason together."""
+    parts_by_reason: dict[str, list[str]] = {}
     for one in unchecked:
-        yield PlanWarning(what="pre-flight is incomplete", why=f"{one.part} not checked: {one.why}")
+        parts_by_reason.setdefault(one.why, []).append(one.part)
+    for why, parts in parts_by_reason.items():
+        yield PlanWarning(what=INCOMPLETE, why=f"{', '.join(parts)} not checked: {why}")
 
 
 def deferred_warnings(found: Iterable[PreflightFinding]) -> Iterator[PlanWarning]:

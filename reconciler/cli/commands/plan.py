@@ -68,8 +68,8 @@ def command(
     with opened(records=records, **options) as context:
         allowed = allowances(allow, force=force, allow_empty=allow_empty)
         plan = reconcile.plan(context, allowed, with_preflight=preflight)
-        if preflight and not plan.preflight:
-            console.say(f"pre-flight: {_jobs(plan)} checked, nothing found")
+        if preflight:
+            _say_that_it_passed(plan)
         saved = None
         if plan_file is not None:
             from reconciler.saved_plans import plan_file_of
@@ -93,6 +93,10 @@ def command(
     return exit_code.of_plan(plan, detailed=detailed_exitcode)
 
 
-def _jobs(plan: Plan) -> str:
-    starting = sum(action.traits.starts_a_job for action in plan.actions)
-    return "1 job" if starting == 1 else f"{starting} jobs"
+def _say_that_it_passed(plan: Plan) -> None:
+    from reconciler.core.preflight import has_passed, jobs_to_start
+
+    if has_passed(plan):
+        count = len(jobs_to_start(plan.actions))
+        jobs = "1 job" if count == 1 else f"{count} jobs"
+        console.say(f"pre-flight: {jobs} checked, nothing found")
