@@ -143,6 +143,8 @@ class _RequestHandler:
             body=data,
             cloud=settings.cloud,
             strict_catalogue=settings.strict_catalogue,
+            flavors=settings.flavors,
+            engines=settings.engines,
             counts_items=self.app.control_settings.offset_counts == "items",
             shift=self.fault.shift if self.fault and self.fault.effect is Effect.MOVED_LIST else 0,
         )

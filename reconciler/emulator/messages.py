@@ -19,7 +19,8 @@ from reconciler.emulator.storage.store import Store
 class ApiRequest:
     """What an operation is given. `path` holds the variable parts of the URL, `query` its parameters.
 
-    `counts_items`: the offset of a search counts items, not pages; `shift`: see `SearchRequest`.
+    `counts_items`: the offset of a search counts items, not pages; `shift`: see `SearchRequest`. `flavors`
+    and `engines` are ids that the catalogue lists as well.
     """
 
     store: Store
@@ -29,6 +30,8 @@ class ApiRequest:
     body: bytes
     cloud: str = "huawei"
     strict_catalogue: bool = False
+    flavors: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
     counts_items: bool = False
     shift: int = 0
 

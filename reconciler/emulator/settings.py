@@ -20,11 +20,12 @@ class Settings:
     that goes with the key pair, of temporary credentials (None: any will do). `cloud`: "huawei" or
     "otc", which has fewer operations and changes a description only. `strict_catalogue`: refuse
     flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on a public pool
-    what needs a dedicated one. `control`: offer the control API. `now` is the real time, for the age of a
-    signature; `sleep` waits real seconds, for delays.
+    what needs a dedicated one. `flavors` and `engines`: ids that are listed as well, such as those of another
+    account; for a catalogue that is not strict, which takes them anyway. `control`: offer the control API.
+    `now` is the real time, for the age of a signature; `sleep` waits real seconds, for delays.
 
     Raises:
-        ValueError: an unknown cloud, or one half of a key pair.
+        ValueError: an unknown cloud, one half of a key pair, or more offers of a strict catalogue.
     """
 
     project_id: str | None = None
@@ -34,6 +35,8 @@ class Settings:
     security_token: str | None = None
     cloud: str = "huawei"
     strict_catalogue: bool = False
+    flavors: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
     control: bool = False
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
@@ -45,6 +48,8 @@ class Settings:
             raise ValueError("access_key and secret_key go together")
         if self.security_token is not None and self.access_key is None:
             raise ValueError("security_token goes with access_key and secret_key")
+        if self.strict_catalogue and (self.flavors or self.engines):
+            raise ValueError("a strict catalogue has its own flavors and engines only")
 
 
 class SettingsArguments(TypedDict, total=False):
@@ -57,6 +62,8 @@ class SettingsArguments(TypedDict, total=False):
     security_token: str | None
     cloud: str
     strict_catalogue: bool
+    flavors: tuple[str, ...]
+    engines: tuple[str, ...]
     control: bool
     now: Callable[[], datetime]
     sleep: Callable[[float], None]

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import requests
 from click.testing import CliRunner
+from werkzeug.test import Client
 
 from reconciler.cli import cli
+from reconciler.emulator import Store, create_app
 from tests.emulator.serving import served
 
 JOBS = "/v2/project/training-jobs"
@@ -44,7 +46,26 @@ def test_security_token_option_without_access_key_is_wrong_usage() -> None:
     assert "goes with --access-key" in said.output
 
 
-@pytest.mark.parametrize("option", ["--strict", "--item-offsets", "--security-token"])
+def test_flavors_and_engines_of_another_account_are_listed_among_the_others() -> None:
+    with Store() as store:
+        client = Client(create_app(store, flavors=("my.flavor",), engines=("my-engine",)))
+        flavors = client.get("/v2/project/training-job-flavors").get_json()
+        engines = client.get("/v2/project/training-job-engines").get_json()
+    listed = [one["flavor_id"] for one in flavors["flavors"]]
+    assert {"my.flavor", "modelarts.vm.cpu.2u"} <= set(listed)
+    assert flavors["total_count"] == len(listed)
+    assert "my-engine" in [one["engine_id"] for one in engines["items"]]
+
+
+def test_strict_catalogue_takes_no_more_flavors() -> None:
+    said = CliRunner().invoke(cli, ["emulator", "serve", "--strict", "--flavor", "my.flavor"])
+    assert said.exit_code == 2
+    assert "--flavor and --engine are not for --strict" in said.output
+    with Store() as store, pytest.raises(ValueError, match="strict catalogue"):
+        create_app(store, strict_catalogue=True, engines=("my-engine",))
+
+
+@pytest.mark.parametrize("option", ["--strict", "--flavor", "--engine", "--item-offsets", "--security-token"])
 def test_option_is_in_the_help_and_the_documentation(option: str) -> None:
     assert option in CliRunner().invoke(cli, ["emulator", "serve", "--help"]).output
     assert f"`{option}" in PAGE

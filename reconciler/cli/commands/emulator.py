@@ -98,6 +98,20 @@ def command() -> None:
             "public pools whatever requires a dedicated one.",
         ),
         option(
+            "--flavor",
+            "flavors",
+            multiple=True,
+            metavar="ID",
+            help="List this flavor as well, such as one of another account; repeatable.",
+        ),
+        option(
+            "--engine",
+            "engines",
+            multiple=True,
+            metavar="ID",
+            help="List this engine as well; repeatable.",
+        ),
+        option(
             "--item-offsets",
             is_flag=True,
             help="Count search offsets in items, as some documents say, instead of pages.",
@@ -136,6 +150,8 @@ def serve(
     speed: float | None,
     cloud: str,
     strict: bool,
+    flavors: tuple[str, ...],
+    engines: tuple[str, ...],
     item_offsets: bool,
     no_noise: bool,
     chaos: float | None,
@@ -152,6 +168,8 @@ def serve(
 
     console.redact.learn(secret for secret in (token, secret_key, security_token) if secret)
     _check_credentials(access_key, secret_key, security_token)
+    if strict and (flavors or engines):
+        raise click.UsageError("--flavor and --engine are not for --strict, whose catalogue is fixed")
     store = _open_store(data, speed, noise=not no_noise)
     app = emulator.create_app(
         store,
@@ -162,6 +180,8 @@ def serve(
         security_token=security_token or None,
         cloud=cloud,
         strict_catalogue=strict,
+        flavors=flavors,
+        engines=engines,
         offset_counts="items" if item_offsets else "pages",
         control=is_loopback(host),
         faults=emulator.chaos(chaos, chaos_seed) if chaos else (),

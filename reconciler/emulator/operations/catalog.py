@@ -33,7 +33,7 @@ def flavors(request: ApiRequest) -> ApiResponse:
     kind = request.query.get("flavor_type")
     if kind not in {None, "", "CPU", "GPU", "Ascend"}:
         raise ApiError("ModelArts.2764", f"flavor_type {kind} is not one of CPU, GPU, Ascend.")
-    accepted = {name: flavor(name) for name in _accepted(request, _flavors_of)}
+    accepted = {name: flavor(name) for name in (*request.flavors, *_accepted(request, _flavors_of))}
     listed = FLAVORS | {name: one for name, one in accepted.items() if name not in FLAVORS}
     found = [one for one in listed.values() if not kind or one["flavor_type"] == kind]
     return json_response(200, {"total_count": len(found), "flavors": found})
@@ -41,7 +41,7 @@ def flavors(request: ApiRequest) -> ApiResponse:
 
 def engines(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobEngines: 200."""
-    accepted = {name: _generic(name) for name in _accepted(request, _engines_of)}
+    accepted = {name: _generic(name) for name in (*request.engines, *_accepted(request, _engines_of))}
     listed = ENGINES | {name: one for name, one in accepted.items() if name not in ENGINES}
     return json_response(200, {"total": len(listed), "items": list(listed.values())})
 
