@@ -17,8 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.core.declared.stack import Declared
 from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
 from reconciler.core.drift.report import DriftReport
+from reconciler.core.observed.catalog import PreflightReason
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
-from reconciler.core.planning.plan import Action, Denial, Plan, Source
+from reconciler.core.planning.plan import Action, Denial, Plan, PreflightFinding, Source
 from reconciler.core.planning.reports.history import HistoryReport
 from reconciler.core.planning.reports.validation import (
     DeniedJob,
@@ -106,6 +107,7 @@ def plan_with(text: str) -> Plan:
             "warnings": tuple(warnings),
             "target": plan.target.model_copy(update=target),
             "denied": denied_with(text, actions[0].key),
+            "preflight": findings_with(text, actions[0].key),
             "refusals": (Diagnostic(f"refused{text}", text, text),),
         }
     )
@@ -171,6 +173,14 @@ def denied_with(text: str, key: str) -> tuple[Denial, ...]:
     return (
         Denial(key=key, policy=f"p{text}", message=text, source=source),
         Denial(key=key, policy=f"q{text}", problem=text),
+    )
+
+
+def findings_with(text: str, key: str) -> tuple[PreflightFinding, ...]:
+    source = Source(file=f"{text}.yaml", line=1, column=1)
+    return tuple(
+        PreflightFinding(key=key, reason=reason, path=text, detail=text, fix=text, source=source)
+        for reason in PreflightReason
     )
 
 
