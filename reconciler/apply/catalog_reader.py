@@ -87,27 +87,37 @@ def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAns
     Raises:
         Interrupted: the program is to stop.
     """
-    asks: dict[object, Callable[[], Any]] = {
-        choice: partial(reader.pool_refusal, choice) for choice in questions.pools
-    }
-    if questions.flavors:
-        asks["flavors"] = reader.most_nodes
-    if questions.engines:
-        asks["engines"] = reader.engines
-    if questions.quota:
-        asks["quota"] = reader.quota
-    answers = {part: _attempt(ask) for part, ask in asks.items()}
+    answers = {part: _attempt(ask) for part, ask in _asks(reader, questions).items()}
     refused = {choice: answers[choice].value for choice in questions.pools}
     return CatalogAnswers(
-        Offers(*(answers[part].value if part in answers else None for part in ("flavors", "engines"))),
+        Offers(*(_known(answers, part) for part in ("flavors", "engines"))),
         {choice: refusal.message for choice, refusal in refused.items() if refusal is not None},
-        answers["quota"].value if questions.quota else None,
+        _known(answers, "quota"),
         tuple(
             UncheckedPart(str(part), _words(answer.failure), isinstance(answer.failure, NotSupported))
             for part, answer in answers.items()
             if answer.failure is not None
         ),
     )
+
+
+def _asks(reader: CatalogReader, questions: CatalogQuestions) -> dict[object, Callable[[], Any]]:
+    """How each part is asked that is in question."""
+    pools: dict[object, Callable[[], Any]] = {
+        choice: partial(reader.pool_refusal, choice) for choice in questions.pools
+    }
+    lists: tuple[tuple[str, bool, Callable[[], Any]], ...] = (
+        ("flavors", questions.flavors, reader.most_nodes),
+        ("engines", questions.engines, reader.engines),
+        ("quota", questions.quota, reader.quota),
+    )
+    return {**pools, **{part: ask for part, is_asked, ask in lists if is_asked}}
+
+
+def _known(answers: Mapping[object, _Answer], part: str) -> Any:
+    """What a part was answered; None where it was not asked, or could not be."""
+    answer = answers.get(part)
+    return None if answer is None else answer.value
 
 
 def _attempt(ask: Callable[[], Any]) -> _Answer:
