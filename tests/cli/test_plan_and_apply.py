@@ -54,6 +54,7 @@ def test_plan_document_has_its_fields_in_order(reconciler: Reconciler) -> None:
         "cost",
         "actions",
         "denied",
+        "preflight",
         "warnings",
     ]
     assert list(document["summary"].items()) == [
