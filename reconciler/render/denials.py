@@ -26,10 +26,10 @@ def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:
         yield from render_keys(keys, KeyList(width=style.width))
 
 
-def render_findings(findings: Iterable[PreflightFinding], style: Style) -> Iterator[str]:
+def render_findings(findings: Iterable[PreflightFinding] | None, style: Style) -> Iterator[str]:
     """What the target would refuse, each with its jobs and where they stand; of many jobs their keys."""
     alike: dict[PreflightFinding, list[PreflightFinding]] = {}
-    for one in findings:
+    for one in findings or ():
         alike.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)
     for reason, group in alike.items():
         said = "; ".join(filter(None, (reason.detail, reason.fix)))

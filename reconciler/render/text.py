@@ -66,7 +66,7 @@ def render_plan(plan: Plan, view: View) -> str:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
     lines += render_denials(plan.denied, style)
-    lines += render_findings(plan.preflight or (), style)
+    lines += render_findings(plan.preflight, style)
     lines += sums_of(plan)
     lines.append(plan.last_line)
     return fit("\n".join(lines) + "\n", style, {action.key for action in plan.actions})
