@@ -21,7 +21,7 @@ from reconciler.core.observed.catalog import PreflightReason
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.secret import show
 
-FORMAT_VERSION = "1.1"
+FORMAT_VERSION = "1.0"
 
 
 class Action(StrEnum):
