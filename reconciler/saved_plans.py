@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from reconciler.core.declared.stack import VariableSource
     from reconciler.core.planning.plan import Plan
     from reconciler.core.text.secret import Redactor
+
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +211,15 @@ class ReadPlan:
         Raises:
             StalePlan: another one was.
         """
-        if digest is not None and digest != self.digest:
-            why = f"{self.file} is {self.digest}, and {digest} was approved"
-            raise StalePlan(Diagnostic("a different plan was approved", why, "review this plan"))
+        if digest is None or digest == self.digest:
+            return
+        if not digest:
+            why = f"{self.file} is {self.digest}, and no digest was approved: --approve is empty"
+            raise StalePlan(Diagnostic("no plan was approved", why, "pass the digest of the approved plan"))
+        why = f"{self.file} is {self.digest}, and {digest} was approved"
+        if not _DIGEST.fullmatch(digest):
+            why += "; digests are compared whole: sha256: and 64 hex digits in lower case"
+        raise StalePlan(Diagnostic("a different plan was approved", why, "review this plan"))
 
     def as_loaded(self) -> LoadedStack:
         """What the rest of the program asks of a stack, without its manifest.

@@ -337,6 +337,87 @@ def test_saved_plan_holds_whether_or_not_unrelated_jobs_changed(
     assert moved(stack, then, now) == ()
 
 
+# --- an update overwrites only what was shown
+
+
+def queued(**said: Any) -> ObservedJob:
+    """A queued job with this priority and description."""
+    priority, text = said.pop("priority", 1), said.pop("text", "")
+    return seen(a_job(spec__schedule_policy={"priority": priority}), phase=P, text=text, **said)
+
+
+URGENT = a_job(spec__schedule_policy={"priority": 2})
+SAID = a_job(description="new", spec__schedule_policy={"priority": 1})
+
+
+def notifying(topic: str) -> DesiredJob:
+    return a_job(description="new", spec__notification={"topic_urn": topic, "events": ["JobFailed"]})
+
+
+HIDDEN = notifying(SecretText("hush", "${var.token}"))
+
+
+@pytest.mark.parametrize(
+    ("desired", "then", "now", "said"),
+    [
+        (URGENT, queued(), queued(priority=3), "spec.schedule_policy.priority of a has changed, now"),
+        (URGENT, queued(), queued(priority=2), None),
+        (URGENT, queued(), queued(text="mine"), 'description of a has changed, now "mine"'),
+        (SAID, queued(text="old"), queued(text="older"), 'description of a has changed, now "older"'),
+        (SAID, queued(text="old"), queued(text="new"), None),
+        (SAID, queued(text="old"), queued(text="old", priority=3), "priority of a has changed, now"),
+        (SAID, queued(text="old"), queued(text="old", protected=True), "the marker of a has changed"),
+        (SAID, queued(text="old"), queued(text="old", stopped=True), "the marker of a has changed"),
+        (HIDDEN, seen(notifying("hush"), text="old"), seen(notifying("loud"), text="old"), None),
+        (absent(protect=False), seen(NEW, protected=True), seen(NEW), "the marker of a has changed"),
+        (
+            absent(protect=False),
+            seen(NEW, protected=True),
+            seen(NEW, protected=True, text="mine"),
+            'description of a has changed, now "mine"',
+        ),
+    ],
+    ids=[
+        "priority",
+        "priority, to what is declared",
+        "description that was as declared",
+        "description",
+        "description, to what is declared",
+        "priority that was as declared",
+        "protected",
+        "stopped",
+        "secret, which may have another value",
+        "protection released already",
+        "text behind which only the marker is written",
+    ],
+)
+def test_update_is_stale_when_it_would_overwrite_what_was_not_shown(
+    desired: DesiredJob, then: ObservedJob, now: ObservedJob, said: str | None
+) -> None:
+    stack = a_stack(desired)
+    assert [action.action for action in plan_for(stack, then).actions] == [Action.UPDATE]
+    assert moved(stack, [then], [then]) == ()
+    found = moved(stack, [then], [now])
+    assert (said or "") in "; ".join(found)
+    assert bool(found) is (said is not None)
+
+
+@pytest.mark.parametrize("phase", [DONE, F, AB, TD])
+@pytest.mark.parametrize(("recorded", "holds"), [("the same", True), ("Running", False), ("nothing", False)])
+def test_keep_holds_when_its_record_aged_out_and_the_history_says_how_it_ended(
+    phase: Phase, recorded: str, holds: bool
+) -> None:
+    job = seen(NEW, phase=phase)
+    records = {
+        "the same": [past(NEW, 1, phase, job=job)],
+        "Running": [past(NEW, 1, R, job=job)],
+        "nothing": [],
+    }
+    memory = a_memory(*records[recorded])
+    assert [action.action for action in plan_for(a_stack(NEW), job, memory=memory).actions] == [Action.KEEP]
+    assert (moved(a_stack(NEW), [job], [], memory) == ()) is holds
+
+
 # --- a saved plan is held to lost_time
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -57,7 +58,7 @@ _OF_THE_PLAN = {
         "approved",
         default=None,
         metavar="DIGEST",
-        help="With --plan: refuse the plan unless it has this digest.",
+        help="With --plan: refuse the plan unless it has this digest, whole, as plan and show print it.",
     ),
     output(Content.PLAN),
     YES,
@@ -95,6 +96,8 @@ def command(
             _check_nothing_is_said_twice()
         from reconciler.cli.apply_plan_file import apply_saved
 
+        # An empty variable is no option to click, and here an approval that went missing.
+        approved = os.environ.get("RECONCILER_APPROVE") if approved is None else approved
         return apply_saved(plan_file, asked, approved=approved, **options)
     if approved is not None:
         with nothing_done(asked):

@@ -21,7 +21,7 @@ from reconciler.core.declared.canonical import (
 from reconciler.core.declared.diff import changes_between
 from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import Declared, DesiredJob
-from reconciler.core.observed.identity import Description, Marker
+from reconciler.core.observed.identity import Description, Marker, parse_description
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase, may
 from reconciler.core.planning.plan import Change, PlanWarning
@@ -223,6 +223,17 @@ def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cl
         if path != DESCRIPTION and value is not None and is_changeable(path, job.phase, cloud):
             _put(body, path, value)
     return body
+
+
+def overwritten_fields(body: Mapping[str, Any], job: ObservedJob) -> tuple[Change, ...]:
+    """The fields of an update's body that the job shows otherwise: what is there now, and what is written."""
+    changes = []
+    text = parse_description(str(body.get("description", ""))).text
+    if text.strip() != job.text.strip():
+        changes.append(description_change(text, job.text))
+    for path, wanted, found in _differing(body, job.body):
+        changes.extend(_changes(path, found, wanted))
+    return tuple(changes)
 
 
 def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, Any]:

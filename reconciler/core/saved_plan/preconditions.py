@@ -5,17 +5,24 @@ Source: docs/semantics.md, "Apply".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import groupby
 
 from reconciler.core.declared.digest import CURRENT, is_known
+from reconciler.core.declared.expression import variables_of
+from reconciler.core.declared.mutable import overwritten_fields
+from reconciler.core.declared.scalar import walk_texts
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.exit_code import ExitCode
+from reconciler.core.observed.job import ObservedJob
+from reconciler.core.observed.marker_flags import Flags, flags_before
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Operation, Phase, may, parse_phase
-from reconciler.core.planning.plan import Action, Before, Plan, PlannedAction, Reason
+from reconciler.core.planning.plan import Action, Before, Change, Plan, PlannedAction, Reason
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.text.duration import format_duration
+from reconciler.core.text.secret import SecretText
 
 
 class StalePlan(ReconcilerError):
@@ -95,18 +102,64 @@ def _job_moved(action: PlannedAction, before: Before, view: KeyView, at_s: float
             yield f"{before.name} ({before.id}) is no longer a known job without a marker"
         return
     revision = next((r for r in view.owned if r.job.id == before.id), None)
-    if revision is None:
+    if revision is not None:
+        yield from _identity_moved(action, before, revision)
+        yield from _marker_or_field_edited(action, revision)
+        yield from _run_moved(action, before, revision.job, at_s)
+    elif not _has_aged_out(action, before, view):
         yield f"{before.name} ({before.id}) is gone or no longer carries our marker"
-        return
-    yield from _identity_moved(action, before, revision)
-    then, now = _class(parse_phase(before.phase), before.phase), _class_of(revision)
+
+
+def _run_moved(action: PlannedAction, before: Before, job: ObservedJob, at_s: float) -> Iterator[str]:
+    then, now = _class_before(before), _class(job.phase, job.phase_text)
     is_kept = action.action is Action.KEEP and (then, now) in _KEPT_ALL_THE_SAME
     if then != now and not is_kept:
-        yield f"{before.name} was {before.phase}, now {revision.job.phase_text}"
-    ran_s = revision.job.ran_s(at_s)
+        yield f"{before.name} was {before.phase}, now {job.phase_text}"
+    ran_s = job.ran_s(at_s)
     if action.lost_time is not None and ran_s > action.lost_time:
         # Planned now, this would be a conflict: the plan was made when less was at stake.
         yield f"{before.name} has now run for {format_duration(ran_s)}, longer than limits.lost_time"
+
+
+def _has_aged_out(action: PlannedAction, before: Before, view: KeyView) -> bool:
+    """Whether the service has forgotten a job that is left as it is, and the history says how it ended."""
+    past = view.past_of(before.id)
+    is_there = any(conflicting_job.job.id == before.id for conflicting_job in view.conflicting_jobs)
+    if past is None or is_there or action.traits.is_executed:
+        return False
+    return past.has_ended and _class(past.phase, past.phase_text) == _class_before(before)
+
+
+def _marker_or_field_edited(action: PlannedAction, revision: Revision) -> Iterator[str]:
+    """Whether the action would end a job that is now protected, or overwrite what the plan did not show."""
+    job, marker = revision.job, revision.marker
+    if action.traits.stops_a_job and marker.protected:
+        yield f"{job.name} is now protected"
+    if action.action is not Action.UPDATE:
+        return
+    if Flags(marker.protected, marker.stopped) != flags_before(action):
+        yield f"the marker of {job.name} has changed"
+    shown = {change.path: change for change in action.changes if not change.forces_new_job}
+    for change in _overwritten(action, job):
+        then = shown.get(change.path)
+        if then is None or (not then.sensitive and then.before != change.before):
+            found = json.dumps(change.before, ensure_ascii=False)
+            yield f"{change.path} of {job.name} has changed, now {found}"
+
+
+def _overwritten(action: PlannedAction, job: ObservedJob) -> tuple[Change, ...]:
+    """The values that an update replaces, as they are now; a secret may have another value by now."""
+    body = walk_texts(action.desired or {}, _as_secret)
+    changes = tuple(one for one in overwritten_fields(body, job) if not one.sensitive)
+    if action.declared is None:  # only the marker is written anew, behind the text that the job has
+        return changes
+    # On a job that has ended, a plan compares only the marker.
+    return () if job.phase is None or job.phase.is_terminal else changes
+
+
+def _as_secret(text: str) -> str:
+    """A saved text; one that names a variable is a secret, whose value may not have been looked up."""
+    return text if isinstance(text, SecretText) or not variables_of(text) else SecretText(text, text)
 
 
 def _identity_moved(action: PlannedAction, before: Before, revision: Revision) -> Iterator[str]:
@@ -119,20 +172,24 @@ def _identity_moved(action: PlannedAction, before: Before, revision: Revision) -
 def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
     after = action.after
     assert after is not None
-    if any(conflicting_job.job.name == after.name for conflicting_job in view.conflicting_jobs):
-        yield f"the name {after.name} is taken"
+    holders = (conflicting_job.job.name for conflicting_job in view.conflicting_jobs)
+    # Whether the service tells names apart that differ in case only is not documented.
+    if taken := next((name for name in holders if name.casefold() == after.name.casefold()), None):
+        yield f"the name {taken} is taken"
     elif view.next_revision != after.revision:
         yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
     elif last := next((r for r in view.owned if r.job.id == action.follows and _is_live(r)), None):
         yield f"{last.job.name} is {last.job.phase_text} again"
-    elif action.follows and action.follows not in {r.job.id for r in view.owned} | {
-        past.job for past in view.remembered
-    }:
+    elif action.follows and not _is_known(action.follows, view):
         yield f"the previous job, {action.follows}, is gone"
 
 
-def _class_of(revision: Revision) -> str:
-    return _class(revision.job.phase, revision.job.phase_text)
+def _is_known(job_id: str, view: KeyView) -> bool:
+    return view.past_of(job_id) is not None or any(r.job.id == job_id for r in view.owned)
+
+
+def _class_before(before: Before) -> str:
+    return _class(parse_phase(before.phase), before.phase)
 
 
 def _class(phase: Phase | None, text: str) -> str:
