@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reconciler.core.declared.expression import parts_of
 from reconciler.core.declared.stack import Limits, Stack
 from reconciler.core.diagnostic import (
     Diagnostic,
@@ -149,6 +150,14 @@ def _without_secrets(document: dict[str, Any], redact: Callable[[str], str]) -> 
             why = f"jobs.{before['key']}: its body also contains the value of a secret as plain text"
             fix = "use ${var.…} wherever the secret is intended, or another value where it is not"
             raise Refused(Diagnostic("a secret that cannot be saved", why, fix))
+    for name, source in document["options"]["sources"].items():
+        literals = [part for part in parts_of(source.get("text", "")) if isinstance(part, str)]
+        if any(redact(literal) != literal for literal in literals):
+            why = f"variables.{name}: its text also contains the value of a secret as plain text"
+            fix = "use ${var.…} wherever the secret is intended, or `env: NAME`"
+            raise Refused(Diagnostic("a secret that cannot be saved", why, fix))
+        # Elsewhere the text of a sensitive variable is masked as a whole.
+        shown["options"]["sources"][name] = source
     for name, found in _names(document):
         if redact(found) != found and (name, found) not in _names(shown):
             why = f"the {name} has the letters of a secret, and a plan without it could not be carried out"

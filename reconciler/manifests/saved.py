@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.declared.expression import Reference, parts_of
+from reconciler.core.declared.expression import Reference, parts_of, variables_of
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.store_url import looks_like_passwords, passwords_in
@@ -163,7 +163,8 @@ class _Again:
         declared, from_files = {}, dict[str, Any]()
         for name in dict.fromkeys((*self.sources, *names)):
             source = self.sources.get(name)
-            declared[name] = Variable(env=source.env if source else None, sensitive=True)
+            env, text = (source.env, source.text) if source else (None, None)
+            declared[name] = Variable(env=env, default=text, sensitive=True)
             from_files[name] = self._from_files(name)
         values = VariableValues(declared, self.given, from_files, self.environ)
         learn(
@@ -172,15 +173,28 @@ class _Again:
             for value in values.sources(name, variable.env)
             for text in texts_in(value)
         )
-        problems = []
+        problems: dict[str, Diagnostic] = {}
         for name in names:
             try:
-                values.get(name)
+                learn([str(values.get(name))])
             except NoValue as error:
-                problems.append(self._missing(name) if error.what == NO_VALUE else _told(error))
+                for missing in self._without_value(name, values) or [name]:
+                    what = self._missing(missing) if error.what == NO_VALUE else _told(error)
+                    problems.setdefault(missing, what)
         if problems:
-            raise ManifestInvalid(*problems)
+            raise ManifestInvalid(*problems.values())
         return values
+
+    def _without_value(self, name: str, values: VariableValues) -> list[str]:
+        """The variables that a composed one is made of and that have no value."""
+        source = self.sources.get(name)
+        found = []
+        for part in variables_of(source.text) if source and source.text else ():
+            try:
+                values.get(part)
+            except NoValue:
+                found += self._without_value(part, values) or [part]
+        return found
 
     def _from_files(self, name: str) -> Any:
         if (value := self.from_files.get(name)) is not None or name in self.given:
@@ -209,6 +223,8 @@ class _Again:
             fix = f"give --var-file FILE or {fix}"
         elif source.given:
             why = f'the value of "{name}" was given by --var and is not stored'
+        elif source.text is not None:
+            why = f'the value of "{name}" is {source.text}, and a variable of the environment is not set'
         else:
             why = f'the value of "{name}" was in the manifest and is not stored'
         return Diagnostic(NO_VALUE, why, fix if source and (source.env or source.file) else f"give {fix}")

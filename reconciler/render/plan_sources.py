@@ -47,6 +47,8 @@ def _place(source: VariableSource | None) -> str:
         return f"from the environment variable {source.env}"
     if source.file is not None:
         return f"from the file {source.file}"
+    if source.text is not None:
+        return f"from the text {source.text}"
     return "from --var" if source.given else "from --var or --var-file (it was in the manifest)"
 
 

@@ -13,6 +13,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from reconciler.cli.terminal.console import console
+from reconciler.core.text.secret import Redactor
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.emulator.operations.lifecycle import Durations
 from tests.apply.service import SharedTime
@@ -435,6 +437,40 @@ def test_secret_given_by_var_has_to_be_given_again(reconciler: Reconciler, servi
     assert "was given by --var and is not stored" in said.err
     assert "fix: give --var token=VALUE" in said.err
     assert carry_out(reconciler, "--var", f"token={SECRET}").code == 0
+
+
+def test_composed_secret_is_put_together_again_from_its_parts(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_TOKEN", SECRET)
+    declared = (
+        "{token: {env: A_TOKEN, sensitive: true}, header: {default: 'Key ${var.token}', sensitive: true}}"
+    )
+    text = manifest("a", url=service.url, more=f"variables: {declared}\n")
+    write(with_token(text).replace("Bearer ${var.token}", "${var.header}"))
+    save(reconciler)
+    assert SECRET not in PLAN.read_text(encoding="utf-8")
+    monkeypatch.setattr(console, "redact", Redactor())  # another process
+    assert "${var.header} from the text Key ${var.token}" in reconciler("show", str(PLAN)).out
+    monkeypatch.setenv("A_TOKEN", "another " + SECRET)
+    said = carry_out(reconciler)
+    assert said.code == 0, said.err
+    assert environments(service) == {"TOKEN": f"Key another {SECRET}"}
+    assert SECRET not in said.out + said.err
+
+
+def test_text_around_a_secret_that_holds_another_one_is_not_saved(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_TOKEN", "tell-nobody-2")
+    header = "{default: 'tell-nobody-1 ${var.token}', sensitive: true}"
+    declared = f"{{token: {{env: A_TOKEN, sensitive: true}}, header: {header}}}"
+    text = manifest("a", url=service.url, more=f"variables: {declared}\n")
+    write(with_token(text).replace("Bearer ${var.token}", "${var.header}"))
+    said = reconciler("plan", "--out", str(PLAN))
+    assert (said.code, PLAN.exists()) == (3, False)
+    assert "variables.header: its text also contains" in said.err
+    assert "tell-nobody" not in said.out + said.err
 
 
 def test_plan_without_new_bodies_needs_no_secret(

@@ -492,27 +492,35 @@ def test_stack_on_another_target_is_that_of_the_bytes_that_were_read(place: Plac
     assert job.body["algorithm"]["environments"]["X"] == "p"
 
 
+SECRET_C = "c: {env: B, sensitive: true}"
+
+
 @pytest.mark.parametrize(
-    ("options", "source"),
+    ("declared", "others", "options", "source"),
     [
-        ({"environ": {"B": "s3cret"}}, {"env": "B"}),
-        ({"variables": {"b": "s3cret"}}, {"given": True}),
-        ({"var_files": ["values.yaml"]}, {"default": True}),
+        ("'${var.b}'", "b: {env: B, sensitive: true}", {}, {"text": "${var.b}"}),
+        ("'${env.B}'", "", {}, {"env": "B"}),
+        ("'Bearer ${var.b}!'", "b: {env: B, sensitive: true}", {}, {"text": "Bearer ${var.b}!"}),
+        ("'Bearer ${env.B}'", "", {}, {"text": "Bearer ${env.B}"}),
+        ("'${var.b}'", "b: {env: B}", {}, {"env": "B"}),
+        ("'${var.b}'", f"b: {{default: 'for ${{var.c}}'}}, {SECRET_C}", {}, {"text": "for ${var.c}"}),
+        ("'${var.b} $${x} $${var.c}'", f"b: {{default: 7}}, {SECRET_C}", {}, {"default": True}),
+        ("'${var.b}@${var.c}'", f"b: {{default: 'h$${{x}}$'}}, {SECRET_C}", {}, {"text": "h$${x}$@${var.c}"}),
+        ("'${var.b}${var.c}'", f"b: {{default: 'a$'}}, {SECRET_C}", {}, {"text": "a${$}${var.c}"}),
+        ("'${var.b}${var.c}'", f"b: {{}}, {SECRET_C}", {"variables": {"b": "h-"}}, {"text": "h-${var.c}"}),
+        ("'a text'", "", {}, {"default": True}),
+        ("'password=hunter2-xK9vQ2mZ7 ${var.b}'", "b: {env: B, sensitive: true}", {}, {"default": True}),
     ],
-)
-def test_source_of_an_alias_is_one_that_can_be_asked_for_it_again(
-    place: Place, options: dict[str, Any], source: dict[str, Any]
+)  # fmt: skip
+def test_source_of_a_composed_secret_is_the_text_around_what_has_its_value_elsewhere(
+    place: Place, declared: str, others: str, options: dict[str, Any], source: dict[str, Any]
 ) -> None:
-    """A variable file has no value for the alias, so a saved plan must not look for one there."""
-    stack(place, declared="sensitive: true, default: '${var.b}'")
-    text = (place.root / "main.yaml").read_text().replace("other:", "b: {env: B, sensitive: true}, other:")
+    """A saved plan is applied without the manifest; what looks like a secret is not written into it."""
+    stack(place, declared=f"sensitive: true, default: {declared}")
+    text = (place.root / "main.yaml").read_text().replace("other:", f"{others}{', ' if others else ''}other:")
     place.write(text)
-    file = place.write("b: s3cret\n", "values.yaml")
-    if "var_files" in options:
-        options = {"var_files": [file]}
-    else:
-        file.unlink()
-    assert place.load(**options).sources["v"].model_dump(exclude_defaults=True) == source
+    loaded = place.load(environ={"B": "s3cret"}, **options)
+    assert loaded.sources["v"].model_dump(exclude_defaults=True) == source
 
 
 def test_secret_whose_environment_is_not_set_needs_no_value_offline(place: Place) -> None:

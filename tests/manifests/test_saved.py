@@ -73,8 +73,8 @@ def test_source_of_a_value(
 
 
 @pytest.mark.parametrize("members", [{}, {"env": "A", "file": "b"}, {"given": True, "default": True}])
-def test_source_is_one_of_four(members: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="one of env, file, given and default"):
+def test_source_is_one_of_five(members: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="one of env, file, given, default and text"):
         VariableSource(**members)
 
 
@@ -185,6 +185,7 @@ def test_what_is_given_now_outdoes_where_it_came_from(tmp_path: Path) -> None:
          "give --var-file FILE or --var token=VALUE"),
         (VariableSource(given=True), "was given by --var and is not stored", "give --var token=VALUE"),
         (VariableSource(default=True), "was in the manifest and is not stored", "give --var token=VALUE"),
+        (VariableSource(text="a ${env.TOKEN}"), "is a ${env.TOKEN}, and", "give --var token=VALUE"),
         (None, "is not recorded", "give --var token=VALUE"),
     ],
 )  # fmt: skip
@@ -208,6 +209,35 @@ def test_every_missing_value_is_told(tmp_path: Path) -> None:
         "export A=VALUE, or give --var a=VALUE",
         "give --var b=VALUE",
     ]
+
+
+COMPOSED = {
+    "header": VariableSource(text="Bearer ${var.token}"),
+    "line": VariableSource(text="${var.header}; $${x} ${env.MORE}"),
+    **TOKEN,
+}
+
+
+def test_composed_value_is_put_together_again() -> None:
+    learned: list[str] = []
+    environ = {"TOKEN": "hunter2!", "MORE": "more"}
+    found = again("<${var.line}>", COMPOSED, environ=environ, learn=learned.extend)
+    assert found == "<Bearer hunter2!; ${x} more>"
+    assert isinstance(found, SecretText)
+    assert found.reference == "<${var.line}>"
+    assert {"hunter2!", "Bearer hunter2!; ${x} more"} <= set(learned)
+    assert again("${var.line}", COMPOSED, variables={"line": "given"}) == "given"
+
+
+@pytest.mark.parametrize(
+    ("environ", "fixes"),
+    [
+        ({"MORE": "more"}, ["export TOKEN=VALUE, or give --var token=VALUE"]),
+        ({"TOKEN": "t"}, ["give --var line=VALUE"]),
+    ],
+)
+def test_composed_value_names_the_part_that_is_missing(environ: dict[str, str], fixes: list[str]) -> None:
+    assert [problem.fix for problem in refused("${var.line}", COMPOSED, environ=environ)] == fixes
 
 
 def test_value_that_is_not_needed_may_be_missing() -> None:

@@ -303,17 +303,21 @@ class Variable(Strict):
 
 
 class VariableSource(Strict):
-    """Where the value of a sensitive variable came from, so that it can be had again; one of the four."""
+    """Where the value of a sensitive variable came from, so that it can be had again; one of the five."""
 
     env: EnvName | None = Field(None, description="Environment variable that held the value.")
     file: str | None = Field(None, description="File of values (--var-file) that gave it.")
     given: bool = Field(False, description="Given by --var.")
     default: bool = Field(False, description="Given in the manifest.")
+    text: str | None = Field(
+        None, description="Text of the manifest around other variables, as an expression."
+    )
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
-        if sum([self.env is not None, self.file is not None, self.given, self.default]) != 1:
-            raise PydanticCustomError("rule", "one of env, file, given and default is required")
+        texts = (self.env, self.file, self.text)
+        if sum([*(text is not None for text in texts), self.given, self.default]) != 1:
+            raise PydanticCustomError("rule", "one of env, file, given, default and text is required")
         return self
 
 

@@ -12,6 +12,7 @@ from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.targets import VARIABLES, variables_on
 from reconciler.manifests.variables.expand import credentials_in
+from reconciler.manifests.variables.saved_sources import saved_source
 from reconciler.manifests.variables.values import (
     NAME,
     ValueProblem,
@@ -147,7 +148,7 @@ class VariableSection:
         files = self._outside.value_files
         file_by_name = {name: document.file for document in files for name in document.tree}
         found = {
-            name: self.values.saved_source(name, file_by_name)
+            name: saved_source(self.values, name, file_by_name)
             for name, variable in self.declared.items()
             if variable.sensitive
         }

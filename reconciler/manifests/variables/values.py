@@ -15,11 +15,11 @@ from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from reconciler.core.declared.expression import VARIABLE_NAME, Reference, parts_of
 from reconciler.core.declared.scalar import plain, scalar_text
-from reconciler.core.declared.stack import Variable, VariableSource
+from reconciler.core.declared.stack import Variable
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.diagnostics.suggestions import Names, listed
@@ -42,9 +42,6 @@ from reconciler.manifests.yaml.positions import PathStep, diagnose
 
 NAME = re.compile(VARIABLE_NAME)
 CYCLE = "variable cycle"
-
-
-_NOT_STORED = VariableSource(default=True)
 
 
 class ValueSource(StrEnum):
@@ -137,37 +134,15 @@ class VariableValues:
 
     def source(self, name: str) -> ValueSource | None:
         """Which source gives a declared variable its value; None if none does."""
-        return self._raw(name)[0]
-
-    def saved_source(self, name: str, file_by_name: Mapping[str, str]) -> VariableSource | None:
-        """Where the value of a declared variable can be found again; None if it has none."""
-        met: set[str] = set()
-        while name in self.declared and name not in met:
-            met.add(name)
-            source, value = self._raw(name)
-            if source is ValueSource.OPTION:
-                return VariableSource(given=True)
-            if source is ValueSource.FILE:
-                # A file is asked again for the variable itself, and not for one that it is made of.
-                return VariableSource(file=file_by_name[name]) if len(met) == 1 else _NOT_STORED
-            if source is ValueSource.ENV:
-                return VariableSource(env=self.declared[name].env)
-            parts = parts_of(value) if isinstance(value, str) else ()
-            kind, _, rest = parts[0].inner.partition(".") if _is_expression(parts) else ("", "", "")
-            if kind == "env":
-                return VariableSource(env=rest)
-            if kind != "var":
-                return None if source is None else _NOT_STORED
-            name = rest
-        return None
+        return self.raw(name)[0]
 
     @cached_property
     def _not_declared(self) -> Callable[[str], tuple[str, str | None]]:
         names = Names(self.declared)
         return cache(lambda name: _not_declared(name, names))
 
-    def _raw(self, name: str) -> tuple[ValueSource | None, Any]:
-        """What the first source says that says anything, as it says it."""
+    def raw(self, name: str) -> tuple[ValueSource | None, Any]:
+        """What the first source says that says anything, as it says it; None if none does."""
         variable = self.declared[name]
         if name in self.given:
             return ValueSource.OPTION, self.given[name]
@@ -184,7 +159,7 @@ class VariableValues:
         if self._is_resolved:
             return
         self._is_resolved = True
-        raw = {name: self._raw(name) for name in self.declared}
+        raw = {name: self.raw(name) for name in self.declared}
         made_of = {
             name: tuple(part for part in _names_in(value) if part in raw)
             for name, (source, value) in raw.items()
@@ -288,10 +263,6 @@ def _expanded(value: Any, expander: Expander) -> Any:
     except NotExpanded as error:
         found = tuple(problems_in(value, expander)) or (((), error.problem),)
         raise _Unusable(*found) from None
-
-
-def _is_expression(parts: tuple[str | Reference, ...]) -> TypeGuard[tuple[Reference]]:
-    return len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].is_closed
 
 
 def _names_in(value: Any) -> Iterator[str]:
