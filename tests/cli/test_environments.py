@@ -115,3 +115,14 @@ def test_every_command_reads_the_stack_on_its_target(
     said = reconciler(*command, "-t", "prod")
     assert said.code in (0, 1), said.err
     assert "lr-0_1" not in said.out
+
+
+def test_secret_of_another_target_is_masked_where_a_job_takes_it_from_the_environment(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_all(monkeypatch, DEV | PROD)
+    Path("jobs.yaml").write_text(STACK.replace("TOKEN: ", "PLAIN: '${env.TOKEN}', TOKEN: "), encoding="utf-8")
+    said = reconciler("plan", "-t", "prod", "-v")
+    assert said.code == 0
+    assert '"PLAIN": "(sensitive)"' in said.out
+    assert "t0ken" not in said.out + said.err

@@ -289,6 +289,25 @@ def test_secret_of_a_target_is_known_and_warned_of(place: Place) -> None:
     assert [(one.severity, one.what) for one in loaded.warnings] == [(Severity.WARNING, "literal secret")]
 
 
+@pytest.mark.parametrize(
+    ("dev", "declared", "options"),
+    [
+        ("variables: {v: '${env.X}'}", "sensitive: true, env: V", {"target": "prod"}),
+        ("variables: {v: 'Key ${var.other}'}", "sensitive: true, env: V", {"target": "prod"}),
+        ("", "sensitive: true, default: '${env.X}'", {"variables": {"v": "given"}}),
+    ],
+    ids=["another target's", "another target's, composed", "a default that --var outdoes"],
+)
+def test_secret_is_known_where_something_else_gives_the_variable_its_value(
+    place: Place, dev: str, declared: str, options: dict[str, Any]
+) -> None:
+    stack(place, dev, "variables: {v: '${env.Y}'}", declared)
+    loaded = place.load(environ={"X": "s3cret", "Y": "s3cret-2"}, **options)
+    assert ("Key o" if "Key" in dev else "s3cret") in loaded.secrets
+    offline = place.load(environ={}, offline=True, **options)
+    assert not any(secret.startswith("${var.") for secret in offline.secrets)
+
+
 def test_secret_that_a_target_takes_from_the_environment_is_no_literal(place: Place) -> None:
     stack(place, prod="variables: {v: '${env.PROD}'}", declared="sensitive: true, env: V")
     loaded = place.load(environ={"PROD": "s3cret"}, target="prod")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.core.declared.stack import Variable, VariableSource
 from reconciler.core.diagnostic import Diagnostic, Severity
+from reconciler.core.text.secret import SecretText
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.targets import VARIABLES, variables_on
-from reconciler.manifests.variables.expand import credentials_in
+from reconciler.manifests.variables.expand import Expander, credentials_in
+from reconciler.manifests.variables.problems import NotExpanded, NoValue
 from reconciler.manifests.variables.saved_sources import saved_source
 from reconciler.manifests.variables.values import (
     NAME,
@@ -131,17 +134,30 @@ class VariableSection:
         return f"{location.file}:{location.line}"
 
     def secrets(self, documents: Iterable[Document]) -> set[str]:
-        """Every value of a sensitive variable, of declarations that are wrong or contradict another too."""
+        """Every value of a sensitive variable, of declarations that are wrong or contradict another too.
+
+        What another target or another source gives it counts as well: a job may take that from elsewhere.
+        """
         secrets = self.values.secrets()
+        here = Expander(self.values, self._outside.environ)
+        there = [
+            (variables_on(one), Expander(self._values_on(one), here.environ))
+            for one in self._targets.values()
+        ]
         for document in documents:
             section = document.tree.get("variables")
             for name, entry in section.items() if isinstance(section, dict) else ():
                 if isinstance(entry, dict) and entry.get("sensitive", False) is not False:
-                    on_targets = [variables_on(one).get(name) for one in self._targets.values()]
-                    given = (entry.get("default"), *on_targets, *self.values.sources(name, entry.get("env")))
-                    for value in given:
+                    secrets.update(_texts_of(entry.get("default"), here))
+                    for on_target, expander in there:
+                        secrets.update(_texts_of(on_target.get(name), expander))
+                    for value in self.values.sources(name, entry.get("env")):
                         secrets.update(texts_in(value))
         return secrets
+
+    def _values_on(self, target: MergedEntry) -> VariableValues:
+        is_here = target is self._target
+        return self.values if is_here else self.values.on(variables_on(target))
 
     def saved_sources(self) -> dict[str, VariableSource]:
         """Where the value of each sensitive variable comes from."""
@@ -153,6 +169,17 @@ class VariableSection:
             if variable.sensitive
         }
         return {name: source for name, source in found.items() if source is not None}
+
+
+def _texts_of(value: Any, expander: Expander) -> Iterator[str]:
+    """The texts in a value that a file gives, as they stand there and as they are with their expressions."""
+    for text in texts_in(value):
+        yield text
+        if "${" in text:
+            with suppress(NotExpanded, NoValue):
+                expanded = expander.text(text)
+                if not isinstance(expanded, SecretText) or expanded.has_value:
+                    yield from texts_in(expanded)
 
 
 def _is_literal(value: Any) -> bool:
