@@ -18,7 +18,7 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.observed.identity import stack_problem
 from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import OwnershipState, sort_by_key
+from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planning.action_builder import adopt_command
 from reconciler.core.planning.adoption import (
     Adoption,
@@ -28,6 +28,7 @@ from reconciler.core.planning.adoption import (
     release,
     release_warnings,
 )
+from reconciler.core.planning.decide import adoption_order, newest
 from reconciler.core.planning.plan import (
     Action,
     Plan,
@@ -80,27 +81,18 @@ def adopt_plan(context: Context, key: str, job_id: str, *, takes_as_is: bool = F
 def adopt_all_plan(context: Context, pattern: str, *, takes_as_is: bool = False) -> AdoptionPlan:
     """Decide about every unmanaged job that has a name of a declared key, and matches a glob.
 
-    Of several of one key the one that is active is meant, else the newest.
+    Of several of one key that one is meant which the plan's conflict names, see `adoption_order`.
     """
     _, snapshot = reconcile.survey(context)
     jobs = context.loaded.stack.jobs
     chosen: list[tuple[DesiredJob, ObservedJob]] = []
     others: list[Adoption] = []
     for key in sorted(jobs):
-        named = sorted(
-            (
-                (one.job.is_active, one.number, one.job)
-                for one in snapshot.view(key, jobs[key]).conflicting_jobs
-                if one.standing is OwnershipState.UNMANAGED and fnmatchcase(one.job.name, pattern)
-            ),
-            key=lambda found: found[:2],
-            reverse=True,
-        )
-        for place, (_, _, job) in enumerate(named):
-            if place == 0:
-                chosen.append((jobs[key], job))
-            else:
-                others.append(_second_choice(context, snapshot, jobs[key], job, named[0][2]))
+        view = snapshot.view(key, jobs[key])
+        ordered = adoption_order(view.conflicting_jobs, view, newest(view, jobs[key]))
+        named = [one.job for one in ordered if fnmatchcase(one.job.name, pattern)]
+        chosen += [(jobs[key], job) for job in named[:1]]
+        others += [_second_choice(context, snapshot, jobs[key], job, named[0]) for job in named[1:]]
     read = _read_all(context, [job.id for _, job in chosen])
     decided = [
         _decided(context, snapshot, desired, job, read[job.id], takes_as_is) for desired, job in chosen
@@ -248,7 +240,8 @@ def _second_choice(
     context: Context, snapshot: Snapshot, desired: DesiredJob, job: ObservedJob, first: ObservedJob
 ) -> Adoption:
     candidate = _candidate(context, snapshot, desired, job, takes_as_is=False)
-    detail = f"{job.name} ({job.id}) stays unmanaged: {first.name} is the newer job of this key"
+    rank = "active" if first.is_active and not job.is_active else "newer"
+    detail = f"{job.name} ({job.id}) stays unmanaged: {first.name} is the {rank} job of this key"
     return Adoption(candidate.refused(Action.CONFLICT, Reason.KEY_IN_USE, detail))
 
 

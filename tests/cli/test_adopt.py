@@ -393,15 +393,26 @@ def test_all_that_match_are_adopted_and_one_that_is_refused_hides_no_other(
     assert owned == {"a", "b"}
 
 
-def test_of_several_jobs_of_a_key_the_newer_is_adopted(reconciler: Reconciler, service: Service) -> None:
+@pytest.mark.parametrize(
+    ("phases", "taken", "left", "rank"),
+    [
+        (("Running", "Running"), "a-r2", "a", "newer"),
+        (("Completed", "Running"), "a-r2", "a", "active"),
+        (("Running", "Completed"), "a", "a-r2", "active"),
+    ],
+)
+def test_of_several_jobs_of_a_key_the_one_is_adopted_that_the_conflict_names(
+    reconciler: Reconciler, service: Service, phases: tuple[str, str], taken: str, left: str, rank: str
+) -> None:
     write(manifest("a", url=service.url))
-    old = by_hand(service, "a")
-    service.store.set_phase(old.id, "Completed")
-    by_hand(service, "a-r2")
+    ids = {name: by_hand(service, name).id for name in ("a", "a-r2")}
+    for job_id, phase in zip(ids.values(), phases, strict=True):
+        service.store.set_phase(job_id, phase)
+    assert f"adopt it (reconciler adopt a {ids[taken]})" in reconciler("plan").out
     said = reconciler("adopt", "--all", "--yes")
     assert said.code == 3
-    assert f"a ({old.id}) stays unmanaged: a-r2 is the newer job of this key" in said.out
-    assert "reconciler.test.a.r3" in descriptions(service)["a-r2"]
+    assert f"{left} ({ids[left]}) stays unmanaged: {taken} is the {rank} job of this key" in said.out
+    assert "reconciler.test.a.r3" in descriptions(service)[taken]
     check_nothing_changes(reconciler)
 
 

@@ -165,6 +165,28 @@ def test_unmanaged_job_with_our_name_is_a_conflict(phase: Phase, revision: int) 
     assert "unmanaged" in action.detail
 
 
+def by_hand(revision: int, phase: Phase = R) -> ObservedJob:
+    return seen(key="a", revision=revision, phase=phase, description="by hand")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "named"),
+    [
+        ([by_hand(1), by_hand(2)], "a-r2"),
+        ([by_hand(1), by_hand(2, DONE)], "a"),
+        ([by_hand(1, DONE), by_hand(3, F), by_hand(2, DONE)], "a-r3"),
+        ([seen(key="a", stack="other"), by_hand(2, DONE)], "a-r2"),
+        ([seen(key="a", stack="other", revision=3), seen(key="a", stack="other", revision=2)], "a-r2"),
+        ([seen(a_job(), revision=2, phase=F), by_hand(1), by_hand(3, DONE)], "a-r3"),
+    ],
+    ids=["both active", "one active", "none active", "beside a foreign one", "foreign ones", "in the way"],
+)
+def test_conflict_names_the_job_that_adopt_all_takes(jobs: list[ObservedJob], named: str) -> None:
+    action = decided(a_job(), *jobs)
+    assert (action.action, action.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
+    assert action.detail.startswith(f"{named} is taken by job ")
+
+
 def test_foreign_job_with_the_name_of_the_next_revision_is_a_conflict() -> None:
     action = decided(a_job(), seen(key="a", stack="other"))
     assert action.action is Action.CONFLICT

@@ -6,7 +6,7 @@ in `existing_job_rules.py`. Source: docs/semantics.md, "Decisions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import NamedTuple
 
@@ -220,8 +220,9 @@ def history_unreadable(case: Case) -> Decision | None:
 
 def name_taken(case: Case) -> Decision | None:
     """An unmanaged or foreign job has a name of the key, and no newer job is owned."""
-    other = next((s for s in case.conflicting_jobs if _as_ours(case.view, s) is None), None)
-    return Decision([case.draft.name_taken(other)]) if other else None
+    others = [s for s in case.conflicting_jobs if _as_ours(case.view, s) is None]
+    chosen = next(iter([*adoption_order(others, case.view, case.latest), *others]), None)
+    return Decision([case.draft.name_taken(chosen)]) if chosen else None
 
 
 def marker_lost(case: Case) -> Decision | None:
@@ -326,6 +327,21 @@ def name_holders(view: KeyView, latest: Revision | None) -> list[ConflictingJob]
     """
     number = latest.number if latest and view.owned else 0
     return [conflicting_job for conflicting_job in view.conflicting_jobs if conflicting_job.number > number]
+
+
+def adoption_order(
+    conflicting_jobs: Iterable[ConflictingJob], view: KeyView, latest: Revision | None
+) -> list[ConflictingJob]:
+    """The unmanaged ones of these: first what holds a name that the key needs, what is active, what is newer.
+
+    A conflict names the first of them, and `adopt --all` takes it.
+    """
+    in_the_way = {conflicting_job.job.id for conflicting_job in name_holders(view, latest)}
+    return sorted(
+        (one for one in conflicting_jobs if one.standing is OwnershipState.UNMANAGED),
+        key=lambda one: (one.job.id in in_the_way, one.job.is_active, one.number),
+        reverse=True,
+    )
 
 
 def rename_problem(view: KeyView, desired: DesiredJob) -> str | None:
