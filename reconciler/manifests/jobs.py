@@ -84,7 +84,7 @@ class JobReader:
     problems: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
     _shared: _Inherited | None = None
-    _defaults_are_checked: bool = False
+    _defaults_are_used: bool = False
     _parts: dict[str, tuple[dict[str, Any], bool]] = field(default_factory=dict)
     _chains: dict[tuple[str, ...], _Inherited] = field(default_factory=dict)
 
@@ -102,26 +102,26 @@ class JobReader:
         return job if len(self.problems) == before else None
 
     def check_defaults(self) -> None:
-        """Look at `defaults` on their own, if no job was there to be read with them."""
-        if self._defaults_are_checked or not self.defaults:
-            return
-        tree = self._defaults(self.expander.for_job(_ANY_KEY)).tree
-        self._secrets_in(tree)
-        self._check_part(tree, Origin(self._defaults_places()))
+        """Look at `defaults` on their own: what they say wrong, every job may say otherwise."""
+        for document, steps, tree in () if self.expander.budget.is_exceeded else self.defaults:
+            self._check_alone(tree, Origin(((document, steps),)), is_used=self._defaults_are_used)
 
     def check_templates(self) -> None:
-        """Look at each template on its own: what it says wrong, every job may say otherwise."""
-        expander = self.expander.for_job(_ANY_KEY)
+        """Look at each template on its own, for the same reason."""
         for name, template in self.templates.entries.items():
-            if not isinstance(template.value, dict):
-                continue
-            origin = Origin(((template.document, template.steps),))
-            tree, _ = self._expanded(_without_axes(template.value), expander, origin)
-            tree = desugar({key: value for key, value in tree.items() if key not in NOT_IN_TEMPLATES})
-            self._secrets_in(tree)
-            if name in self.templates.used:
-                tree = _without_outputs(tree)  # They are for the jobs to resolve that do not override them.
-            self._check_part(_without_templates(tree), origin)
+            if isinstance(template.value, dict):
+                tree = {key: value for key, value in template.value.items() if key not in NOT_IN_TEMPLATES}
+                origin = Origin(((template.document, template.steps),))
+                self._check_alone(tree, origin, is_used=name in self.templates.used)
+
+    def _check_alone(self, tree: dict[str, Any], origin: Origin, *, is_used: bool) -> None:
+        """Look at what jobs inherit, without a job; `is_used`: some job does."""
+        tree, _ = self._expanded(_without_axes(tree), self.expander.for_job(_ANY_KEY), origin)
+        tree = desugar(tree)
+        self._secrets_in(tree)
+        if is_used:
+            tree = _without_outputs(tree)  # They are for the jobs to resolve that do not override them.
+        self._check_part(_without_templates(tree), origin)
 
     def _check_part(self, tree: dict[str, Any], origin: Origin) -> None:
         """Say what is wrong with a part of an entry; what it lacks, a job may have."""
@@ -163,7 +163,7 @@ class JobReader:
         has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
         if not has_body:
             under = {"lifecycle": under["lifecycle"]} if "lifecycle" in under else {}
-        self._defaults_are_checked |= has_body
+        self._defaults_are_used |= has_body
         if under and not self._is_affordable(under, own, is_shared=inherited.is_shared):
             return None
         own_part = desugar(_without_templates(value))

@@ -208,3 +208,20 @@ def test_expression_may_stand_for_the_value_of_every_field_of_a_job(field: Field
     manifest["variables"] = {"given": {"default": example}}
     assert [error.message for error in VALIDATOR.iter_errors(manifest)] == []
     assert [one for one in problems_of(manifest, root) if one.what in SHAPE] == []
+
+
+@pytest.mark.parametrize("section", ["algorithm", "spec", "lifecycle", "endpoints", "description"])
+def test_editor_and_program_agree_on_defaults_that_every_job_overrides(section: str, root: Path) -> None:
+    below = ("jobs", "a", section)
+    for field in FIELDS:
+        # A list is overridden as a whole, so nothing of it is inherited.
+        if field.steps[:3] != below or any(isinstance(step, int) for step in field.steps):
+            continue
+        manifest = field.with_value(field.schema["examples"][0])
+        for odd in ("a half", "word", "list of lists"):
+            inherited: Any = ODD[odd]
+            for step in reversed(field.steps[2:]):
+                inherited = {step: inherited}
+            manifest["defaults"] = inherited
+            refuses = any(one.what in SHAPE for one in problems_of(manifest, root))
+            assert refuses is not VALIDATOR.is_valid(manifest), (field.path, odd)
