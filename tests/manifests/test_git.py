@@ -150,7 +150,9 @@ def test_nothing_that_the_repository_configures_is_run(git: Git, directory: Path
     assert not list(directory.parent.rglob("sprung"))
 
 
-@pytest.mark.parametrize("revision", ["main", "HEAD", "HEAD~0", "tagged", "@"])
+@pytest.mark.parametrize(
+    "revision", ["main", "HEAD", "HEAD~0", "tagged", "@", ":/on", ":/^on", "HEAD^{/one}"]
+)
 def test_revision_names_a_commit(git: Git, revision: str) -> None:
     made = commit(git, {"a.yaml": "a"})
     git("tag", "-a", "tagged", "-m", "a tag")
@@ -160,7 +162,19 @@ def test_revision_names_a_commit(git: Git, revision: str) -> None:
 
 @pytest.mark.parametrize(
     "revision",
-    ["nothing", "-h", "--all", "--output=x", "HEAD:a.yaml", "^HEAD", "HEAD..HEAD", "", "a\0b", "\x1b[2J"],
+    [
+        "nothing",
+        "-h",
+        "--all",
+        "--output=x",
+        "HEAD:a.yaml",
+        "^HEAD",
+        "HEAD..HEAD",
+        "",
+        ":/two",
+        "a\0b",
+        "\x1b[2J",
+    ],
 )
 def test_what_is_no_commit_is_none(git: Git, revision: str) -> None:
     commit(git, {"a.yaml": "a"})

@@ -99,10 +99,15 @@ class Repository:
         return cls(git, directory, prefix.rstrip("/"), (directory / common).resolve(), found.environ)
 
     def commit(self, revision: str) -> str | None:
-        """The id of the commit that a revision (`main`, `HEAD~1`, `origin/main`, …) names, or None."""
+        """The id of the commit that a revision (`main`, `HEAD~1`, `:/text`, …) names, or None."""
         if revision.startswith("-") or "\0" in revision:
             return None
-        found = self._line("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        # In two steps: what stands behind `:/` is text to be searched for, to its end.
+        found = self._object(revision)
+        return self._object(f"{found}^{{commit}}") if found else None
+
+    def _object(self, revision: str) -> str | None:
+        found = self._line("rev-parse", "--verify", "--quiet", revision)
         return found if found is not None and _OID.fullmatch(found) else None
 
     def entries(self, commit: str) -> list[TreeEntry]:
