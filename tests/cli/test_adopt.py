@@ -614,6 +614,7 @@ def test_work_that_finished_between_two_renames_of_a_stack_stays_finished(
     assert "nothing to do" in reconciler("adopt", "--from-stack", "vision").out
 
 
+@pytest.mark.usefixtures("_nobody_sleeps")
 @pytest.mark.parametrize("arguments", [("--all",), ("--from-stack", "old")])
 def test_list_that_cannot_be_read_is_not_called_nothing_to_do(
     reconciler: Reconciler, service: Service, arguments: tuple[str, ...]

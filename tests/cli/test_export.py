@@ -259,6 +259,7 @@ def test_file_that_exists_is_never_overwritten(
     assert is_link or file.read_text(encoding="utf-8") == "mine\n"
 
 
+@pytest.mark.usefixtures("_nobody_sleeps")
 def test_job_that_cannot_be_read_is_named_and_the_others_are_exported(
     export: Export, make: Make, service: Service
 ) -> None:

@@ -38,7 +38,7 @@ def a_home(home: Path) -> Path:
     """Make a stack of many jobs on a local target whose time runs quickly."""
     (home / "jobs.yaml").write_text(manifest(*(f"job-{n:02}" for n in range(JOBS))), encoding="utf-8")
     (home / ".reconciler").mkdir()
-    Store(str(home / ".reconciler/local.sqlite3"), speed=250).close()
+    Store(str(home / ".reconciler/local.sqlite3"), speed=600).close()
     return home
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pyte
 import pytest
 
+from reconciler.emulator import Store
 from tests.cli.conftest import manifest
 
 ROOT = Path(__file__).parents[2]
@@ -89,10 +90,17 @@ class Terminal:
         return termios.tcgetattr(self._kept)
 
 
+def a_home(home: Path, *keys: str) -> None:
+    """Make a stack on a local target whose jobs queue for a moment and run for twenty seconds."""
+    (home / "jobs.yaml").write_text(manifest(*keys), encoding="utf-8")
+    (home / ".reconciler").mkdir(mode=0o700)
+    Store(str(home / ".reconciler/local.sqlite3"), speed=30).close()
+
+
 @pytest.fixture
 def waiting(tmp_path: Path) -> Terminal:
     """An apply that waits for three jobs, with its table on the terminal."""
-    (tmp_path / "jobs.yaml").write_text(manifest("a", "b", "c"), encoding="utf-8")
+    a_home(tmp_path, "a", "b", "c")
     terminal = Terminal("apply", "--yes", "--wait", "completed", cwd=tmp_path)
     terminal.read(lambda: "Pending" in terminal.text or "Running" in terminal.text)
     return terminal
@@ -236,7 +244,7 @@ def test_ctrl_z_clears_the_table_until_the_program_continues(tmp_path: Path) -> 
 
 def test_ignored_hangup_does_not_end_the_apply(tmp_path: Path) -> None:
     """`nohup` says so."""
-    (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
+    a_home(tmp_path, "a")
     process = subprocess.Popen(
         [sys.executable, "-m", "reconciler", "apply", "--yes", "--wait", "running"],
         cwd=tmp_path,
