@@ -34,12 +34,11 @@ from reconciler.core.planning.planner import (
 from reconciler.core.ports import Backend, Journal, NotFound, ServiceError, Unauthorized
 from reconciler.core.record import (
     NO_HISTORY,
+    REMIND_S,
     HistorySnapshot,
     RecordedRevision,
     RecordsUnavailable,
     RevisionId,
-    RunEnd,
-    RunKind,
     Scope,
     is_recorded,
 )
@@ -100,6 +99,22 @@ class Context(NamedTuple):
             limits=self.loaded.stack.limits,
             allowances=allowances,
         )
+
+
+class CheckOptions(NamedTuple):
+    """What counts in a drift check.
+
+    With `since_last` only what is new or has changed since the last check that could compare, or has lasted
+    for longer than `remind_s` since it was reported last. `is_always_reported` says that everything is told
+    to somebody whatever the exit code is, so that it is not told again as something that nobody was told.
+    """
+
+    since_last: bool = False
+    remind_s: float = REMIND_S
+    is_always_reported: bool = False
+
+
+EVERY_DRIFT = CheckOptions()
 
 
 def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_preflight: bool = False) -> Plan:
@@ -177,9 +192,10 @@ def destroy_plan(context: Context) -> Plan:
     )
 
 
-def drift(context: Context) -> DriftReport:
-    """Observe, and say what changed behind the manifest's back."""
+def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
+    """Observe, and say what changed behind the manifest's back. The check is recorded."""
     from reconciler.core.drift.report import make_drift_report  # a plan needs none of it
+    from reconciler.drift_checks import compared
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context)
@@ -191,11 +207,7 @@ def drift(context: Context) -> DriftReport:
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
     )
-    if context.recording:
-        counts = {name.value: count for name, count in report.summary.items() if count}
-        ended = RunEnd(context.recording.clock.now(), report.word, {**counts, "pending": len(report.pending)})
-        context.recording.note(context.scope, RunKind.DRIFT, ended, report.manifest_digest)
-    return report
+    return compared(report, context.recording, context.scope, options, plan_context.at_s)
 
 
 def why(context: Context, key: str) -> Explanation:

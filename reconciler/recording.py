@@ -34,8 +34,9 @@ from reconciler.core.store_url import file_url
 from reconciler.record_directory import NAME, record_directory, tighten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from reconciler.core.drift.check import Acceptance, CheckRecord, DriftId, LastCheck
     from reconciler.core.observed.ownership import Revision
     from reconciler.core.outcome import Outcome
     from reconciler.core.record import Declared, PastChange, Step, StepEnd
@@ -181,6 +182,49 @@ class Recording:
         except RecordsUnavailable as unavailable:
             self.tell(f"{unavailable}; observations are not recorded")
 
+    def last_check(self, scope: Scope) -> LastCheck:
+        """What earlier drift checks of a scope left. Where it cannot be read, that is said in the answer."""
+        from reconciler.core.drift.check import NO_CHECK, LastCheck
+
+        try:
+            records = self.reading()
+            return records.last_check(scope) if records else NO_CHECK
+        except RecordsUnavailable as unavailable:
+            if not self.goes_on_without:
+                return LastCheck(problem=str(unavailable))
+            self.warn(f"{unavailable}; working without records")
+            return NO_CHECK
+
+    def record_check(self, scope: Scope, ended: RunEnd, digest: str, check: CheckRecord) -> None:
+        """Write down a drift check that has ended; the store is made where there is none.
+
+        What cannot be written stops nothing: it is said.
+        """
+        try:
+            self._opened = self._opened or self._open(create=True)
+            assert self._opened is not None
+            self._opened.record_check(self._run(scope, RunKind.DRIFT, digest), ended, check)
+        except RecordsUnavailable as unavailable:
+            self.warn(f"{unavailable}; this check is not recorded")
+
+    def accept(
+        self, scope: Scope, digest: str, drift: Collection[DriftId], reason: str | None
+    ) -> tuple[int, Acceptance | None]:
+        """Write down that drifts which stand are known, or with None that they are not.
+
+        Returns how many were not so before, and who accepted them when.
+
+        Raises:
+            RecordsUnavailable: the store cannot be reached, read or written.
+        """
+        from reconciler.core.drift.check import Acceptance
+
+        run = self._run(scope, RunKind.ACCEPT, digest)
+        acceptance = None if reason is None else Acceptance(run.at_s, run.who, reason)
+        word = "removed" if acceptance is None else "accepted"
+        ended = RunEnd(run.at_s, "complete", {word: len(drift)})
+        return self.writing().accept(run, ended, drift, acceptance), acceptance
+
     def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
         """The newest call that changed a job of each key; an unavailable store gives none, and a warning."""
         try:
@@ -217,11 +261,12 @@ class Recording:
 
     def begin(self, scope: Scope, kind: RunKind, plan_digest: str) -> Journal:
         """Open the journal of a run."""
-        origin = self._origin
-        at_s = self.clock.now()
-        run = Run(scope, kind, origin.who, origin.where, origin.command, origin.commit, plan_digest, at_s)
-        journal = self.writing().begin(run)
+        journal = self.writing().begin(self._run(scope, kind, plan_digest))
         return _Forgiving(journal, self.warn) if self.goes_on_without else journal
+
+    def _run(self, scope: Scope, kind: RunKind, digest: str) -> Run:
+        origin, at_s = self._origin, self.clock.now()
+        return Run(scope, kind, origin.who, origin.where, origin.command, origin.commit, digest, at_s)
 
     def note(self, scope: Scope, kind: RunKind, ended: RunEnd, digest: str) -> None:
         """Write down a run that changed nothing, if there is a store."""

@@ -18,6 +18,7 @@ LOOP = frozenset(
     {
         "adoption",
         "connection",
+        "drift_checks",
         "job_declaration",
         "jobs",
         "local_target",

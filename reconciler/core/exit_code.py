@@ -114,7 +114,10 @@ def _codes_of(result: Result) -> list[ExitCode]:
 
 
 def of_drift(report: DriftReport) -> ExitCode:
-    """The code of `drift`: a check that compared nothing proves nothing."""
-    if report.has_unknown or not report.compared:
+    """The code of `drift`: a check that compared nothing proves nothing.
+
+    Neither does one that is to say what is new, and does not know what was there before.
+    """
+    if report.has_unknown or not report.compared or report.cannot_compare:
         return ExitCode.UNKNOWN
-    return ExitCode.CHANGES if report.has_drifted else ExitCode.DONE
+    return ExitCode.CHANGES if report.is_due else ExitCode.DONE

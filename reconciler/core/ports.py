@@ -28,6 +28,7 @@ from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed.job import Observation, ObservedJob
 
 if TYPE_CHECKING:
+    from reconciler.core.drift.check import Acceptance, CheckRecord, DriftId, LastCheck
     from reconciler.core.observed.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
     from reconciler.core.observed.listing import Listing, SearchFilter
     from reconciler.core.observed.ownership import Revision
@@ -418,6 +419,24 @@ class Records(Protocol):
 
         What is known of the scope already stays as it is.
         """
+        ...
+
+    def last_check(self, scope: Scope) -> LastCheck:
+        """The drift that stands by earlier checks, and when the last one could compare."""
+        ...
+
+    def record_check(self, run: Run, ended: RunEnd, check: CheckRecord) -> None:
+        """Write down a check that has ended: the run, its events, and the drift that stands by now.
+
+        A drift of another check that this one says nothing of stays as it is, and what was accepted stays
+        accepted as long as its content is the same. Of the checks without an event only the newest stay.
+        """
+        ...
+
+    def accept(
+        self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
+    ) -> int:
+        """Write down that drifts which stand are known, or with None that they are not; return how many."""
         ...
 
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: How long a lock is held without a sign of life.
 LEASE_S = 60.0
+#: A drift that lasts is reported again after so long, if nobody says another time.
+REMIND_S = 86_400.0
 _DEFAULT_PORTS = {"https": ":443", "http": ":80"}
 
 
@@ -71,6 +73,7 @@ class RunKind(StrEnum):
     DRIFT = "drift"
     ADOPT = "adopt"
     RELEASE = "release"
+    ACCEPT = "accept"
 
 
 @dataclass(frozen=True, slots=True)

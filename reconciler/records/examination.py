@@ -5,8 +5,9 @@ from __future__ import annotations
 from sqlalchemy import Connection, Table, select
 
 from reconciler.records.dialect import Dialect
+from reconciler.records.drift_checks import read_standing
 from reconciler.records.history import read_revision
-from reconciler.records.schema import LINES, METADATA, REVISIONS, RUNS
+from reconciler.records.schema import DRIFT, LINES, METADATA, REVISIONS, RUNS
 from reconciler.records.serialization import read_declared, read_summary
 
 
@@ -23,8 +24,10 @@ def check_everything(dialect: Dialect, connection: Connection) -> None:
         read_summary(row.summary)
     for row in connection.execute(select(LINES)):
         read_declared(row.declared)
+    for row in connection.execute(select(DRIFT)):
+        read_standing(row)
     for table in METADATA.sorted_tables:
-        if table not in (REVISIONS, RUNS, LINES):
+        if table not in (REVISIONS, RUNS, LINES, DRIFT):
             _read_all(connection, table)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from itertools import count
 
+from reconciler.core.drift.check import NO_CHECK, Acceptance, CheckRecord, DriftId, LastCheck
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.outcome import Outcome
 from reconciler.core.record import (
@@ -78,6 +79,19 @@ class NoRecords:
 
     def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
         """Nothing is known."""
+        return 0
+
+    def last_check(self, scope: Scope) -> LastCheck:
+        """No check."""
+        return NO_CHECK
+
+    def record_check(self, run: Run, ended: RunEnd, check: CheckRecord) -> None:
+        """Forget it."""
+
+    def accept(
+        self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
+    ) -> int:
+        """Nothing stands."""
         return 0
 
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:

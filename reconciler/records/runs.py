@@ -6,15 +6,37 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, func, insert, or_, select, true
 
 from reconciler.core.outcome import Status
-from reconciler.core.record import PastAction, PastChange, PastRun, PastStep, Scope
+from reconciler.core.record import PastAction, PastChange, PastRun, PastStep, Run, RunEnd, Scope
 from reconciler.records.database import Database
 from reconciler.records.history import is_scope
 from reconciler.records.locks.liveness import running_runs
 from reconciler.records.schema import LINES, OUTCOMES, RUNS, SCOPES
-from reconciler.records.serialization import read_summary
+from reconciler.records.serialization import Texts, read_summary
+
+
+def insert_run(
+    connection: Connection, scope_id: int, run: Run, texts: Texts, ended: RunEnd | None = None
+) -> int:
+    """Write a run down, and its end if it is over; return its number."""
+    text = texts.text
+    row: dict[str, Any] = {
+        "scope_id": scope_id,
+        "kind": run.kind.value,
+        "who": text(run.who),
+        "place": text(run.where),
+        "command": text(run.command),
+        "commit_id": text(run.commit),
+        "plan_digest": text(run.plan_digest),
+        "at_s": run.at_s,
+    }
+    if ended is not None:
+        row |= {"ended_at_s": ended.at_s, "result": ended.result, "summary": texts.document(ended.summary)}
+    made = connection.execute(insert(RUNS).values(row)).inserted_primary_key
+    assert made is not None
+    return int(made[0])
 
 
 def read_runs(

@@ -76,6 +76,8 @@ SCOPES = Table(
     _place("host"),
     _place("project_id"),
     _place("workspace_id"),
+    # When a drift check could compare something last.
+    Column("compared_at_s", SecondsCell(nullable=True)),
     UniqueConstraint("stack", "host", "project_id", "workspace_id"),
 )
 
@@ -174,8 +176,27 @@ REVISIONS = Table(
     Column("released_at_s", SecondsCell(nullable=True)),
 )
 
+# The drift that stands: a row for each, however many checks saw it.
+DRIFT = Table(
+    "reconciler_drift",
+    METADATA,
+    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), primary_key=True),
+    Column("key", NameCell(), primary_key=True),
+    Column("class", NameCell(), primary_key=True),
+    Column("job", KeyCell(), primary_key=True, server_default=""),
+    _text("entry"),
+    _text("content"),
+    Column("since_s", SecondsCell(), nullable=False),
+    Column("reported_at_s", SecondsCell(nullable=True)),
+    Column("is_hidden", TruthCell(), nullable=False, server_default=false()),
+    Column("accepted_at_s", SecondsCell(nullable=True)),
+    _text("accepted_by"),
+    _text("accept_reason"),
+)
+
 _COPY_OF_LOCKS = _copy("reconciler_copy_of_locks", LOCKS)
 _COPY_OF_REVISIONS = _copy("reconciler_copy_of_revisions", REVISIONS)
+_COPY_OF_DRIFT = _copy("reconciler_copy_of_drift", DRIFT)
 
 
 class Statement(NamedTuple):
@@ -213,6 +234,29 @@ MIGRATIONS: tuple[tuple[str | Statement, ...], ...] = (
             "CREATE INDEX reconciler_copy_of_revisions ON reconciler_revisions"
             " (scope_id, key, number, name, job, digest, phase, created_at_s, started_at_s, duration_s,"
             " node_count, seen_at_s, phases, declared, stopped, released_at_s)",
+        ),
+    ),
+    (
+        "ALTER TABLE reconciler_scopes ADD COLUMN compared_at_s DOUBLE PRECISION",
+        "CREATE TABLE reconciler_drift ("
+        " scope_id BIGINT NOT NULL REFERENCES reconciler_scopes (id),"
+        " key TEXT DEFAULT '' NOT NULL,"
+        " class TEXT DEFAULT '' NOT NULL,"
+        " job TEXT DEFAULT '' NOT NULL,"
+        " entry TEXT DEFAULT '' NOT NULL,"
+        " content TEXT DEFAULT '' NOT NULL,"
+        " since_s DOUBLE PRECISION NOT NULL,"
+        " reported_at_s DOUBLE PRECISION,"
+        " is_hidden BOOLEAN DEFAULT FALSE NOT NULL,"
+        " accepted_at_s DOUBLE PRECISION,"
+        " accepted_by TEXT DEFAULT '' NOT NULL,"
+        " accept_reason TEXT DEFAULT '' NOT NULL,"
+        " PRIMARY KEY (scope_id, key, class, job))",
+        Statement(
+            "sqlite",
+            "CREATE INDEX reconciler_copy_of_drift ON reconciler_drift"
+            " (scope_id, key, class, job, entry, content, since_s, reported_at_s, is_hidden,"
+            " accepted_at_s, accepted_by, accept_reason)",
         ),
     ),
 )

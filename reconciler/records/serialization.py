@@ -100,6 +100,15 @@ def read_summary(text: str) -> dict[str, int]:
     raise damaged("the summary of a run is not a mapping")
 
 
+def read_document(text: str, what: str) -> Any:
+    """What `Texts.document` wrote.
+
+    Raises:
+        Damaged: it is no JSON; `what` says what it should be.
+    """
+    return _load(text, what)
+
+
 def _load(text: str, what: str) -> Any:
     try:
         return _DECODER.decode(text)

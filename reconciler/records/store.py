@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-from sqlalchemy import ColumnElement, CursorResult, delete, func, insert, select
+from sqlalchemy import ColumnElement, delete, func, select
 
+from reconciler.core.drift.check import NO_CHECK, Acceptance, CheckRecord, DriftId, LastCheck
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.record import (
     HistorySnapshot,
@@ -18,12 +18,14 @@ from reconciler.core.record import (
     PastRun,
     Prunable,
     Run,
+    RunEnd,
     Scope,
 )
 from reconciler.records import HasNow
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
 from reconciler.records.dialect import dialect_of
+from reconciler.records.drift_checks import DriftChecks, read_last_check
 from reconciler.records.errors import unavailable
 from reconciler.records.examination import check_everything
 from reconciler.records.history import History, is_scope, old_revisions
@@ -31,7 +33,7 @@ from reconciler.records.journal import StoredJournal
 from reconciler.records.locks.liveness import Liveness
 from reconciler.records.locks.lock import Heartbeat, Lease, Locks
 from reconciler.records.observation_changes import observation_changes
-from reconciler.records.runs import read_last_changes, read_runs
+from reconciler.records.runs import insert_run, read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
 from reconciler.records.serialization import Texts
 
@@ -76,19 +78,9 @@ class StoredRecords:
 
     def begin(self, run: Run) -> StoredJournal:
         """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any."""
-        scope_id, text = self._id(run.scope), self._texts.text
-        row = {
-            "scope_id": scope_id,
-            "kind": run.kind.value,
-            "who": text(run.who),
-            "place": text(run.where),
-            "command": text(run.command),
-            "commit_id": text(run.commit),
-            "plan_digest": text(run.plan_digest),
-            "at_s": run.at_s,
-        }
+        scope_id = self._id(run.scope)
         with self._database.writing() as connection:
-            run_id = _new_id(connection.execute(insert(RUNS).values(row)))
+            run_id = insert_run(connection, scope_id, run, self._texts)
             liveness = Liveness(self._database, run_id)
             liveness.begin(connection)
         liveness.go_on()
@@ -115,6 +107,30 @@ class StoredRecords:
         """Write down for a scope what is known of these jobs in another one; return how many were new."""
         known = self._find(old)
         return 0 if known is None or not jobs else self._history.copy(known, self._id(scope), jobs)
+
+    def last_check(self, scope: Scope) -> LastCheck:
+        """The drift that stands by earlier checks, and when the last one could compare."""
+        known = self._find(scope)
+        if known is None:
+            return NO_CHECK
+        with self._database.reading() as connection:
+            return read_last_check(connection, known)
+
+    def record_check(self, run: Run, ended: RunEnd, check: CheckRecord) -> None:
+        """Write down a check that has ended: the run, its events, and the drift that stands by now."""
+        scope_id = self._id(run.scope)
+        with self._database.writing() as connection:
+            DriftChecks(self._database, self._texts, connection, scope_id).write(run, ended, check)
+
+    def accept(
+        self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
+    ) -> int:
+        """Write down that drifts which stand are known, or with None that they are not; return how many."""
+        scope_id = self._id(run.scope)
+        with self._database.writing() as connection:
+            return DriftChecks(self._database, self._texts, connection, scope_id).accept(
+                run, ended, drift, acceptance
+            )
 
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
         """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
@@ -192,11 +208,6 @@ class StoredRecords:
             found = self._find(scope)
             assert found is not None
         return found
-
-
-def _new_id(result: CursorResult[Any]) -> int:
-    assert result.inserted_primary_key is not None
-    return int(result.inserted_primary_key[0])
 
 
 def _is_old(scope_id: int, before_s: float) -> ColumnElement[bool]:

@@ -47,7 +47,8 @@ def describe(service: Service, job: Job, change: Callable[[str], str]) -> None:
 def test_document_has_the_head_of_a_plan_and_its_own_lists(reconciler: Reconciler, job: Job) -> None:
     said = reconciler("drift", "--json")
     assert said.code == 0
-    assert list(said.document) == [*HEAD, "complete", "drift", "pending", "summary", "warnings"]
+    lists = ["drift", "pending", "ignored"]
+    assert list(said.document) == [*HEAD, "complete", *lists, "summary", "warnings"]
     assert list(said.document)[: len(HEAD)] == list(reconciler("plan", "--json").document)[: len(HEAD)]
 
 

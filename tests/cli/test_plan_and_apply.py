@@ -213,7 +213,16 @@ def test_drift_names_what_changed_behind_our_back(reconciler: Reconciler, servic
     # The history knows that the stack never had d.
     assert [p["key"] for p in document["pending"]] == ["a", "c", "d"]
     assert document["summary"]["terminated"] == 1
-    assert list(document["drift"][0]) == ["key", "class", "job", "detail", "since"]
+    assert list(document["drift"][0]) == [
+        "key",
+        "class",
+        "job",
+        "detail",
+        "since",
+        "began_at",
+        "node_hours",
+        "fix",
+    ]
 
 
 # --- secrets, hostile text, colours

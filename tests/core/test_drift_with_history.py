@@ -63,7 +63,7 @@ def test_termination_is_stuck_an_hour_after_it_was_first_seen(
     found = report(a_stack(APPLIED), job, memory=a_memory(replace(past(APPLIED), phases=looks)))
     assert classes(found) == expected
     since = timestamp(NOW - max(seen_s_ago, ended_s_ago))
-    assert [item.since for item in found.drift] == [since for _ in expected]
+    assert [item.began_at for item in found.drift] == [since for _ in expected]
 
 
 # --- modified: other than what was last applied

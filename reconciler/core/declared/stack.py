@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.declared.canonical import Canonical
 from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_of_same_form
+from reconciler.core.declared.drift_rule import IgnoreRule
 from reconciler.core.declared.fields.desired import JobBody
 from reconciler.core.declared.fields.field_types import Flag, Strict, Text
 from reconciler.core.declared.fields.marks import Cloud, Edit, SeeAlso
@@ -539,6 +540,7 @@ class Stack:
     limits: Limits = field(default_factory=Limits)
     prices: Prices = NO_PRICES
     policies: tuple[Policy, ...] = ()
+    ignored_drift: tuple[IgnoreRule, ...] = ()
     is_partial: bool = False
     left_out: int = 0
     chosen: frozenset[str] | None = None

@@ -34,14 +34,45 @@ class Drift(Frozen):
     job: str | None = Field(None, description="Id of the job, or null if there is none.")
     detail: str = Field("", description="What was found, for people.")
     since: str | None = Field(
-        None, description="Since when, RFC 3339 in UTC, as far as the service reports it."
+        None,
+        description="When a check first saw it, RFC 3339 in UTC; without records the time of this check.",
     )
     changes: tuple[Change, ...] = Field(
         (),
         description="For modified: each field as it was last applied, or is declared, and as it is now; "
         "omitted for other classes.",
     )
+    began_at: str | None = Field(
+        None, description="When it happened, RFC 3339 in UTC; null: neither service nor history says so."
+    )
+    node_hours: float | None = Field(
+        None,
+        description="Node-hours that it has cost: thrown away by a failed or terminated revision, or used so "
+        "far by jobs that nothing declares; null: it costs none, or the service says too little.",
+    )
+    fix: str | None = Field(None, description="What to do about it: a command to run, or an edit to make.")
     source: Source | None = Field(None, exclude=True, description="Location of the key in the manifest.")
+    others: tuple[str, ...] = Field(
+        (), exclude=True, description="Ids of the other jobs that it is about, sorted."
+    )
+
+
+class IgnoredBy(StrEnum):
+    """What says that a drift is known."""
+
+    RULE = "rule"
+    ACCEPT = "accept"
+
+
+class IgnoredDrift(Drift):
+    """Drift that is known: a rule of the manifest ignores it, or somebody accepted it."""
+
+    by: IgnoredBy = Field(description="rule: drift.ignore of the manifest; accept: the command accept.")
+    reason: str = Field("", description="Why, as the rule or whoever accepted it says.")
+    until: str | None = Field(None, description="Last day of the rule, in UTC; null: it has no end.")
+    rule: Source | None = Field(None, description="Location of the rule in the manifest.")
+    who: str | None = Field(None, description="Who accepted it.")
+    accepted_at: str | None = Field(None, description="When it was accepted, RFC 3339 in UTC.")
 
 
 class Pending(Frozen):

@@ -8,22 +8,24 @@ Source: docs/drift.md; docs/semantics.md, "Phases".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reconciler.core.declared.diff import changes_between
 from reconciler.core.declared.digest import is_known
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.drift.entry import Drift, DriftClass, Pending
 from reconciler.core.drift.fields import FieldDrift, compare_fields, spell_changes
+from reconciler.core.drift.remedies import remedy_for
+from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.observed.phase import RULES, Operation, Phase, may
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import name_holders, newest, rename_problem
 from reconciler.core.planning.existing_job_rules import declared_then
-from reconciler.core.planning.plan import Change, PlanWarning, timestamp
+from reconciler.core.planning.plan import Change, PlanWarning, node_hours, timestamp
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.planning.retry import stopped_itself
 
@@ -154,7 +156,7 @@ class _KeyCheck:
         fields = self._fields
         if fields and fields.modified and self.latest and not _is_about(ended, self.latest):
             detail = f"differs from what {fields.basis}: {spell_changes(fields.modified)}"
-            yield self.entry(DriftClass.MODIFIED, self.latest, detail, fields.modified)
+            yield self.entry(DriftClass.MODIFIED, self.latest, detail, changes=fields.modified)
 
     def of_undeclared(self) -> Iterator[Drift]:
         """What runs although nothing declares it, unless that is what the next apply will change."""
@@ -163,7 +165,7 @@ class _KeyCheck:
             return
         for revision in self.live:
             detail = f"{revision.job.name} is {revision.job.phase_text}, but not declared"
-            yield self.entry(DriftClass.ORPHANED, revision, detail)
+            yield self.entry(DriftClass.ORPHANED, revision, detail, work=self._work_of([revision.job]))
 
     @property
     def _removal_is_pending(self) -> bool:
@@ -178,7 +180,14 @@ class _KeyCheck:
         active = [revision for revision in self.view.owned if revision.job.is_active]
         if len(active) > 1:
             names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in active)
-            yield self.entry(DriftClass.DUPLICATE, self.latest, f"more than one active revision: {names}")
+            others = [one.job for one in active if one is not self.latest]
+            yield self.entry(
+                DriftClass.DUPLICATE,
+                self.latest,
+                f"more than one active revision: {names}",
+                work=self._work_of(others),
+                others=tuple(sorted(job.id for job in others)),
+            )
 
     def unowned(self) -> Iterator[Drift]:
         """Jobs without a believed marker that have one of the key's names, or once were its jobs."""
@@ -186,13 +195,12 @@ class _KeyCheck:
             return
         for conflicting_job in self.view.conflicting_jobs:
             if conflicting_job.standing is OwnershipState.UNMANAGED:
-                yield Drift.model_validate(
-                    {
-                        "key": self.key,
-                        "class": DriftClass.UNOWNED,
-                        "job": conflicting_job.job.id,
-                        "detail": self._whose(conflicting_job),
-                    }
+                job = conflicting_job.job
+                yield self._entry(
+                    DriftClass.UNOWNED,
+                    job.id,
+                    self._whose(conflicting_job),
+                    work=self._work_of([job]) if job.is_active else None,
                 )
 
     def _whose(self, conflicting_job: ConflictingJob) -> str:
@@ -237,11 +245,15 @@ class _KeyCheck:
         if phase is None or stopped_itself(declared, last.job) or (last.is_aged_out and self.is_hidden):
             return
         if phase.ended_badly:
-            yield self.entry(DriftClass.FAILED, last, f"{last.job.name} ended as {phase}")
+            yield self._ended_entry(DriftClass.FAILED, last, f"{last.job.name} ended as {phase}")
         elif phase is Phase.TERMINATED and not last.marker.stopped:
-            yield self.entry(
-                DriftClass.TERMINATED, last, f"{last.job.name} was terminated outside reconciler"
-            )
+            detail = f"{last.job.name} was terminated outside reconciler"
+            yield self._ended_entry(DriftClass.TERMINATED, last, detail)
+
+    def _ended_entry(self, class_: DriftClass, last: Revision, detail: str) -> Drift:
+        """An entry about a revision that has ended, with all the work that it did in vain."""
+        work = node_hours(last.job.duration_s, last.job.node_count)
+        return self.entry(class_, last, detail, began_at_s=last.job.ended_at_s(), work=work)
 
     def stuck(self) -> Iterator[Drift]:
         """Terminations that do not come to an end."""
@@ -249,8 +261,8 @@ class _KeyCheck:
             since_s = self._terminating_since_s(revision)
             if since_s is not None and self.context.at_s - since_s > STUCK_AFTER_S:
                 detail = f"{revision.job.name} has been terminating for more than an hour"
-                stuck = self.entry(DriftClass.STUCK, revision, detail)
-                yield stuck.model_copy(update={"since": timestamp(since_s)})
+                work = node_hours(self.context.at_s - since_s, revision.job.node_count)
+                yield self.entry(DriftClass.STUCK, revision, detail, began_at_s=since_s, work=work)
 
     def _terminating_since_s(self, revision: Revision) -> float | None:
         """When the termination that is under way began, in seconds since 1970; None if nothing says so.
@@ -366,26 +378,38 @@ class _KeyCheck:
         why = f"{revision.job.name} was {before} and is {now}; expected next: {expected}"
         yield PlanWarning(what="unexpected phase", why=why, key=self.key)
 
-    def entry(
+    def _work_of(self, jobs: Iterable[ObservedJob]) -> float:
+        """What jobs have used so far, in node-hours."""
+        return round(sum(node_hours(job.ran_s(self.context.at_s), job.node_count) for job in jobs), 6)
+
+    def entry(self, class_: DriftClass, revision: Revision | None, detail: str, **more: Any) -> Drift:
+        """One entry of the report about a revision; `more` as below."""
+        job = None if revision is None or revision.is_aged_out else revision.job.id
+        return self._entry(class_, job, detail, **more)
+
+    def _entry(
         self,
         class_: DriftClass,
-        revision: Revision | None,
+        job: str | None,
         detail: str,
+        *,
+        began_at_s: float | None = None,
+        work: float | None = None,
         changes: tuple[Change, ...] = (),
+        others: tuple[str, ...] = (),
     ) -> Drift:
-        """One entry of the report."""
-        since = None
-        if revision is not None and class_ in (DriftClass.FAILED, DriftClass.TERMINATED):
-            ended_at_s = revision.job.ended_at_s()
-            since = None if ended_at_s is None else timestamp(ended_at_s)
+        """One entry of the report; `work` are the node-hours that it has cost, `others` further jobs."""
         return Drift.model_validate(
             {
                 "key": self.key,
                 "class": class_,
-                "job": None if revision is None or revision.is_aged_out else revision.job.id,
+                "job": job,
                 "detail": detail,
-                "since": since,
+                "began_at": None if began_at_s is None else timestamp(began_at_s),
+                "node_hours": work,
+                "fix": remedy_for(class_, self.key, job),
                 "changes": changes,
+                "others": others,
             }
         )
 

@@ -1,0 +1,179 @@
+"""A drift check compared with the last one: what is new, changed, gone, and what lasts.
+
+Source: docs/drift.md, "Since the last check".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from reconciler.core.drift.check import (
+    CheckRecord,
+    DriftChange,
+    DriftEvent,
+    DriftId,
+    LastCheck,
+    StandingDrift,
+)
+from reconciler.core.drift.entry import Drift
+from reconciler.core.planning.plan import timestamp
+from reconciler.core.record import REMIND_S
+
+
+class FoundDrift(NamedTuple):
+    """A drift that a check found: the entry, what it is compared by, and whether a rule ignores it."""
+
+    entry: Drift
+    content: str
+    is_ignored: bool = False
+
+    @property
+    def id(self) -> DriftId:
+        """What it is known by."""
+        return DriftId.of(self.entry)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftComparison:
+    """What became of each drift since the last check that could compare; drift that is hidden is in none.
+
+    `compared_with_s` is the time of that check, None if there was none: everything is new then. `due` are
+    those that have to be reported now: new, changed, never reported, or not for longer than `remind_s`.
+    `standing` is every drift that the check saw, hidden ones and what could not be read included, in the
+    order in which it was found. `problem` says why the last check could not be read; then all lists but
+    `standing` are empty.
+    """
+
+    at_s: float
+    compared_with_s: float | None = None
+    new: tuple[Drift, ...] = ()
+    changed: tuple[Drift, ...] = ()
+    gone: tuple[Drift, ...] = ()
+    lasting: tuple[Drift, ...] = ()
+    due: tuple[Drift, ...] = ()
+    standing: tuple[StandingDrift, ...] = ()
+    removed: tuple[DriftId, ...] = ()
+    problem: str | None = None
+
+    @property
+    def visible(self) -> tuple[Drift, ...]:
+        """Every drift that counts: what is new first, then what changed, then what lasts."""
+        return (*self.new, *self.changed, *self.lasting)
+
+    def record(self, *, compared: bool, is_reported: bool) -> CheckRecord:
+        """What is written down of the check; `is_reported`: everything that stands was told to somebody."""
+        standing = self.standing
+        if is_reported:
+            standing = tuple(
+                one if one.is_hidden else replace(one, reported_at_s=self.at_s) for one in standing
+            )
+        changes = (
+            (DriftChange.NEW, self.new),
+            (DriftChange.CHANGED, self.changed),
+            (DriftChange.GONE, self.gone),
+        )
+        events = tuple(DriftEvent(change, entry) for change, entries in changes for entry in entries)
+        return CheckRecord(self.at_s if compared else None, standing, self.removed, events)
+
+
+def compare(
+    last: LastCheck,
+    found: Sequence[FoundDrift],
+    is_judged: Callable[[str], bool],
+    *,
+    at_s: float,
+    remind_s: float = REMIND_S,
+) -> DriftComparison:
+    """Compare what a check found with what stood at the last one.
+
+    `is_judged` says of a key whether the check could judge it: of any other one nothing is gone, for nobody
+    saw that it is.
+    """
+    pairs = _pairs(last.standing, found, at_s)
+    seen = {pair.old.id for pair in pairs if pair.old is not None}
+    over = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
+    # A drift that is about another job by now stands under another id.
+    moved = seen.difference(pair.now.id for pair in pairs)
+    comparison = DriftComparison(
+        at_s=at_s,
+        compared_with_s=last.at_s,
+        standing=tuple(pair.now for pair in pairs),
+        removed=(*(one.id for one in over), *sorted(moved)),
+        problem=last.problem,
+    )
+    if last.problem is not None:
+        return comparison
+    return replace(
+        comparison,
+        **_by_change(pairs),
+        gone=_counted(over),
+        due=tuple(pair.now.entry for pair in pairs if pair.is_due(at_s, remind_s)),
+    )
+
+
+class _Pair(NamedTuple):
+    """A drift as it stands now, and as it stood before; None where it did not."""
+
+    now: StandingDrift
+    old: StandingDrift | None
+
+    @property
+    def change(self) -> DriftChange | None:
+        """What became of it; None: it lasts."""
+        if self.old is None:
+            return DriftChange.NEW
+        if self.now.content != self.old.content:
+            return DriftChange.CHANGED
+        # Nobody saw it while it was ignored or accepted.
+        return DriftChange.NEW if self.old.is_hidden else None
+
+    def is_due(self, at_s: float, remind_s: float) -> bool:
+        """Whether it has to be reported now."""
+        return self.now.counts and (self.change is not None or self.now.is_due(at_s, remind_s))
+
+
+def _counted(drift: Iterable[StandingDrift]) -> tuple[Drift, ...]:
+    return tuple(one.entry for one in drift if one.counts)
+
+
+def _by_change(pairs: Iterable[_Pair]) -> dict[str, Any]:
+    found: dict[str, list[Drift]] = {"new": [], "changed": [], "lasting": []}
+    for pair in pairs:
+        if pair.now.counts:
+            found[pair.change or "lasting"].append(pair.now.entry)
+    return {name: tuple(entries) for name, entries in found.items()}
+
+
+def _pairs(standing: Iterable[StandingDrift], found: Sequence[FoundDrift], at_s: float) -> list[_Pair]:
+    """Each drift that was found with the one that stood before: of the same job, else of the same class."""
+    left = {one.id: one for one in standing}
+    exact = {one.id: left.pop(one.id, None) for one in found}
+    by_class: dict[tuple[str, str], list[StandingDrift]] = {}
+    for unmatched in left.values():
+        by_class.setdefault(unmatched.id[:2], []).append(unmatched)
+    pairs = []
+    for one in found:
+        others = by_class.get(one.id[:2])
+        old = exact[one.id] or (others.pop(0) if others else None)
+        pairs.append(_Pair(_stands(one, old, at_s), old))
+    return pairs
+
+
+def _stands(found: FoundDrift, old: StandingDrift | None, at_s: float) -> StandingDrift:
+    """What is known of a drift by now. What was accepted stays so until it is another one."""
+    if old is None:
+        first = found.entry.model_copy(update={"since": timestamp(at_s)})
+        return StandingDrift(first, found.content, at_s, is_hidden=found.is_ignored)
+    entry = found.entry.model_copy(update={"since": timestamp(old.since_s)})
+    is_same = old.content == found.content
+    acceptance = old.acceptance if is_same else None
+    return StandingDrift(
+        entry,
+        found.content,
+        old.since_s,
+        old.reported_at_s if is_same else None,
+        is_hidden=found.is_ignored or acceptance is not None,
+        acceptance=acceptance,
+    )

@@ -1,0 +1,244 @@
+"""docs/drift.md, "Since the last check": what is new, has changed, is gone, and has to be reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.drift.check import NO_CHECK, Acceptance, LastCheck, content_of
+from reconciler.core.drift.comparison import DriftComparison, FoundDrift, compare
+from reconciler.core.drift.entry import Drift
+from reconciler.core.planning.plan import Change, timestamp
+from tests.builders import HOUR, NOW
+
+DAY = 24 * HOUR
+
+
+def an_entry(key: str = "a", class_: str = "failed", job: str | None = "j1", **more: Any) -> Drift:
+    return Drift.model_validate({"key": key, "class": class_, "job": job, **more})
+
+
+def edited(text: str, job: str = "j1") -> Drift:
+    return an_entry("a", "modified", job, changes=(Change(path="description", before="x", after=text),))
+
+
+def found(*entries: Drift, ignored: Sequence[Drift] = ()) -> list[FoundDrift]:
+    every = [(one, False) for one in entries] + [(one, True) for one in ignored]
+    return [FoundDrift(one, content_of(one, str), is_ignored) for one, is_ignored in every]
+
+
+def every_key(_: str) -> bool:
+    return True
+
+
+def check(last: LastCheck, *entries: Drift, at_s: float = NOW, **more: Any) -> DriftComparison:
+    ignored = more.pop("ignored", ())
+    judged = more.pop("is_judged", every_key)
+    return compare(last, found(*entries, ignored=ignored), judged, at_s=at_s, **more)
+
+
+def after(comparison: DriftComparison, last: LastCheck = NO_CHECK, *, is_reported: bool = True) -> LastCheck:
+    """What the store has after a check."""
+    record = comparison.record(compared=True, is_reported=is_reported)
+    kept = {one.id: one for one in last.standing if one.id not in record.gone}
+    kept |= {one.id: one for one in record.standing}
+    return LastCheck(record.compared_at_s, tuple(kept.values()))
+
+
+def accepted(last: LastCheck) -> LastCheck:
+    acceptance = Acceptance(NOW, "alice", "known")
+    return replace(
+        last, standing=tuple(replace(one, acceptance=acceptance, is_hidden=True) for one in last.standing)
+    )
+
+
+def keys(entries: Sequence[Drift]) -> list[tuple[str, str]]:
+    return [(one.key, one.class_.value) for one in entries]
+
+
+def test_first_check_finds_everything_new_and_due() -> None:
+    first = check(NO_CHECK, an_entry("a"), an_entry("b"))
+    assert keys(first.new) == keys(first.due) == [("a", "failed"), ("b", "failed")]
+    assert (first.changed, first.gone, first.lasting, first.compared_with_s) == ((), (), (), None)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "new", "changed", "gone", "lasting"),
+    [
+        ([an_entry()], [an_entry()], [], [], [], ["failed"]),
+        ([an_entry()], [], [], [], ["failed"], []),
+        ([], [an_entry()], ["failed"], [], [], []),
+        # the class makes it another drift
+        ([an_entry()], [an_entry(class_="missing", job=None)], ["missing"], [], ["failed"], []),
+        # another job of the same class, or other changes, do not
+        ([an_entry(job="j1")], [an_entry(job="j2")], [], ["failed"], [], []),
+        ([edited("y")], [edited("z")], [], ["modified"], [], []),
+        # what stands in the detail may be the phase of a job that runs on
+        ([an_entry(detail="Creating")], [an_entry(detail="Running")], [], [], [], ["failed"]),
+        ([an_entry(node_hours=1.0)], [an_entry(node_hours=2.0)], [], [], [], ["failed"]),
+        # several of one class: each job is its own
+        (
+            [an_entry("a", "orphaned", "j1"), an_entry("a", "orphaned", "j2")],
+            [an_entry("a", "orphaned", "j2"), an_entry("a", "orphaned", "j3")],
+            [], ["orphaned"], [], ["orphaned"],
+        ),
+        (
+            [an_entry("a", "orphaned", "j1")],
+            [an_entry("a", "orphaned", "j1"), an_entry("a", "orphaned", "j2")],
+            ["orphaned"], [], [], ["orphaned"],
+        ),
+        # a third active revision beside two
+        (
+            [an_entry("a", "duplicate", "j1", others=("j2",))],
+            [an_entry("a", "duplicate", "j1", others=("j2", "j3"))],
+            [], ["duplicate"], [], [],
+        ),
+        # nothing of what could not be read is new or gone
+        ([], [an_entry(class_="unknown")], [], [], [], []),
+        ([an_entry(class_="unknown")], [], [], [], [], []),
+    ],
+)  # fmt: skip
+def test_drift_since_the_last_check_is(
+    before: list[Drift],
+    now: list[Drift],
+    new: list[str],
+    changed: list[str],
+    gone: list[str],
+    lasting: list[str],
+) -> None:
+    last = after(check(NO_CHECK, *before))
+    compared = check(last, *now, at_s=NOW + HOUR)
+    groups = (compared.new, compared.changed, compared.gone, compared.lasting)
+    assert [[one.class_.value for one in group] for group in groups] == [new, changed, gone, lasting]
+    assert compared.compared_with_s == NOW
+    assert [one.class_.value for one in compared.due] == [*new, *changed]
+    # The store has each drift once, and none that is over.
+    assert {one.id for one in after(compared, last).standing} == {one.id for one in compared.standing}
+
+
+def test_since_is_the_first_check_that_saw_it_also_where_it_changed() -> None:
+    last = NO_CHECK
+    for hours, entry in enumerate((edited("y"), edited("z"), edited("z", job="j2"))):
+        compared = check(last, entry, at_s=NOW + hours * HOUR)
+        assert compared.standing[0].entry.since == timestamp(NOW)
+        last = after(compared, last)
+    gone = check(last, at_s=NOW + 9 * HOUR)
+    assert gone.gone[0].since == timestamp(NOW)
+    again = check(after(gone, last), edited("z"), at_s=NOW + 10 * HOUR)
+    assert again.new[0].since == timestamp(NOW + 10 * HOUR)
+
+
+def test_key_that_could_not_be_judged_keeps_its_drift_and_is_not_new_afterwards() -> None:
+    last = after(check(NO_CHECK, an_entry("a"), an_entry("b")))
+    unread = check(last, an_entry("a", "unknown"), is_judged=lambda key: key != "a")
+    assert keys(unread.gone) == [("b", "failed")]
+    last = after(unread, last)
+    back = check(last, an_entry("a"), at_s=NOW + HOUR)
+    assert (back.new, back.changed, back.gone, keys(back.lasting)) == ((), (), (), [("a", "failed")])
+    assert back.standing[0].since_s == NOW
+
+
+@pytest.mark.parametrize(
+    ("hours", "is_due"), [(1, False), (24, False), (24.1, True), (48, True)], ids=lambda value: str(value)
+)
+def test_lasting_drift_is_due_again_once_remind_is_over(hours: float, is_due: bool) -> None:
+    last = after(check(NO_CHECK, an_entry()))
+    for _ in range(2):  # checks between two reports change nothing
+        compared = check(last, an_entry(), at_s=NOW + hours * HOUR)
+        assert bool(compared.due) is is_due
+        last = after(compared, last, is_reported=False)
+
+
+def test_report_counts_for_everything_that_stands() -> None:
+    last = after(check(NO_CHECK, an_entry("a")))
+    last = after(check(last, an_entry("a"), an_entry("b"), at_s=NOW + 20 * HOUR), last)
+    assert not check(last, an_entry("a"), an_entry("b"), at_s=NOW + 30 * HOUR).due
+    assert len(check(last, an_entry("a"), an_entry("b"), at_s=NOW + 45 * HOUR).due) == 2
+
+
+def test_drift_that_nobody_was_told_of_stays_due() -> None:
+    last = after(check(NO_CHECK, an_entry()), is_reported=False)
+    compared = check(last, an_entry(), at_s=NOW + 60)
+    assert (compared.new, keys(compared.due)) == ((), [("a", "failed")])
+
+
+def test_ignored_drift_is_in_no_list_and_is_new_when_its_rule_ends() -> None:
+    hidden = check(NO_CHECK, ignored=[an_entry()])
+    assert (hidden.new, hidden.lasting, hidden.due) == ((), (), ())
+    last = after(hidden)
+    assert not check(last, ignored=[an_entry()]).gone
+    assert not check(last).gone
+    shown = check(last, an_entry(), at_s=NOW + HOUR)
+    assert keys(shown.new) == [("a", "failed")]
+    assert shown.new[0].since == timestamp(NOW)
+
+
+def test_drift_that_is_ignored_from_now_on_is_not_gone() -> None:
+    compared = check(after(check(NO_CHECK, an_entry())), ignored=[an_entry()])
+    assert (compared.gone, compared.new, compared.lasting) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("now", "new", "changed"),
+    [
+        (edited("y"), [], []),
+        (edited("z"), [], ["modified"]),
+        (edited("y", job="j2"), [], ["modified"]),
+        (an_entry("a", "failed"), ["failed"], []),
+    ],
+)
+def test_accepted_drift_is_known_until_it_changes(now: Drift, new: list[str], changed: list[str]) -> None:
+    last = accepted(after(check(NO_CHECK, edited("y"))))
+    compared = check(last, now, at_s=NOW + HOUR)
+    assert [one.class_.value for one in compared.new] == new
+    assert [one.class_.value for one in compared.changed] == changed
+    assert len(compared.due) == len(new) + len(changed)
+    assert not compared.gone
+
+
+def test_accepted_drift_that_went_away_is_new_when_it_comes_back() -> None:
+    last = accepted(after(check(NO_CHECK, an_entry())))
+    last = after(check(last), last)
+    assert keys(check(last, an_entry()).new) == [("a", "failed")]
+
+
+def test_check_whose_predecessor_cannot_be_read_takes_nothing_for_new() -> None:
+    compared = check(LastCheck(problem="it is damaged"), an_entry())
+    assert (compared.new, compared.changed, compared.gone, compared.due) == ((), (), (), ())
+    assert (compared.problem, compared.standing[0].entry.since) == ("it is damaged", timestamp(NOW))
+
+
+def test_secret_in_a_change_is_in_no_content() -> None:
+    content = content_of(edited("tell-nobody-1"), lambda text: text.replace("tell-nobody-1", "***"))
+    assert "tell-nobody-1" not in content
+    assert "***" in content
+
+
+classes = st.sampled_from(["failed", "modified", "orphaned", "unknown"])
+jobs = st.sampled_from(["j1", "j2", "j3", None])
+entries = st.builds(an_entry, st.sampled_from("ab"), classes, jobs)
+looks = st.lists(entries, max_size=4, unique_by=lambda one: (one.key, one.class_, one.job))
+
+
+@given(st.lists(st.tuples(looks, st.sets(st.sampled_from("ab")), st.booleans()), max_size=6))
+def test_any_row_of_checks_tells_each_drift_once_and_loses_none(
+    rows: list[tuple[list[Drift], set[str], bool]],
+) -> None:
+    last = NO_CHECK
+    for number, (look, unread, is_reported) in enumerate(rows):
+        look = [one for one in look if one.key not in unread or one.class_.value == "unknown"]
+        compared = check(last, *look, at_s=NOW + number, is_judged=lambda key, un=unread: key not in un)
+        counted = [one for one in look if one.class_.value != "unknown"]
+        assert sorted(keys(compared.visible)) == sorted(keys(counted))
+        lists = [*compared.new, *compared.changed, *compared.lasting]
+        assert len(lists) == len({(one.key, one.class_, one.job) for one in lists})
+        assert not {one.key for one in compared.gone} & unread
+        carried = {one.id for one in last.standing if one.entry.key in unread and one.counts}
+        last = after(compared, last, is_reported=is_reported)
+        assert carried <= {one.id for one in last.standing}
+        assert all(one.since_s <= NOW + number for one in last.standing)
