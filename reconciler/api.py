@@ -40,7 +40,7 @@ from reconciler.backends.target import Runtime
 from reconciler.connection import RecordOptions, connect
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, Refused, WrongUsage
-from reconciler.core.drift.entry import Drift, Pending
+from reconciler.core.drift.entry import Drift, IgnoredDrift, Pending
 from reconciler.core.drift.report import DriftReport as CoreDriftReport
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.goal import Goal
@@ -49,7 +49,7 @@ from reconciler.core.outcome import Result as CoreResult
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, TargetIdentity
 from reconciler.core.planning.plan import Plan as CorePlan
-from reconciler.core.record import RunKind
+from reconciler.core.record import REMIND_S, RunKind
 from reconciler.core.text.redaction import without_secrets
 from reconciler.core.text.secret import Redactor
 from reconciler.jobs.client import JobClient
@@ -408,13 +408,17 @@ class Session:
         run_options = _RunOptions(RunKind.DESTROY, None, seconds_of(timeout_s), on_event)
         return self._run(context, lambda: reconcile.destroy_plan(context), run_options)
 
-    def drift(self) -> DriftReport:
+    def drift(self, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
         """Say what changed on the service since the last apply. The check is recorded.
+
+        With `since_last` it is compared with the last check that could compare: the exit code counts only
+        what is new, has changed, or has lasted for longer than `remind_s` seconds since it was reported last.
 
         Raises:
             ServiceError: the target does not let us read at all.
         """
-        return DriftReport(reconcile.drift(self._context), self._runtime.redactor)
+        options = reconcile.CheckOptions(since_last, seconds_of(remind_s))
+        return DriftReport(reconcile.drift(self._context, options), self._runtime.redactor)
 
     def _run(self, context: Context, make_plan: Callable[[], CorePlan], run_options: _RunOptions) -> Result:
         """Make or check a plan under the lock, and carry it out."""
@@ -727,8 +731,28 @@ class DriftReport:
 
     @property
     def drift(self) -> tuple[Drift, ...]:
-        """Each with `key`, `class_`, `job`, `detail` and `since`."""
+        """Each with `key`, `class_`, `job`, `detail`, `since`, `node_hours` and `fix`."""
         return without_secrets(self._core.drift, self._redactor)
+
+    @property
+    def ignored(self) -> tuple[IgnoredDrift, ...]:
+        """Drift that is known: a rule of the manifest ignores it, or somebody accepted it."""
+        return without_secrets(self._core.ignored, self._redactor)
+
+    @property
+    def new(self) -> tuple[Drift, ...]:
+        """With `since_last`: what the last check did not see."""
+        return without_secrets(self._core.new, self._redactor)
+
+    @property
+    def changed(self) -> tuple[Drift, ...]:
+        """With `since_last`: what is about another job by now, or has other changes."""
+        return without_secrets(self._core.changed, self._redactor)
+
+    @property
+    def gone(self) -> tuple[Drift, ...]:
+        """With `since_last`: what is there no more."""
+        return without_secrets(self._core.gone, self._redactor)
 
     @property
     def pending(self) -> tuple[Pending, ...]:

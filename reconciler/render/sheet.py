@@ -34,13 +34,14 @@ from reconciler.core.planning.plan import (
 )
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
+from reconciler.render.drift import CHANGED, GONE, NEW, said_of, sections_of, why_ignored
+from reconciler.render.drift import last_line as drift_last_line
 from reconciler.render.style import View
-from reconciler.render.text import render_drift as drift_text
 from reconciler.render.text import sums_of, what_starts
 
 if TYPE_CHECKING:
     from reconciler.core.diagnostic import Diagnostic
-    from reconciler.core.drift.entry import Drift, Pending
+    from reconciler.core.drift.entry import Drift, IgnoredDrift, Pending
     from reconciler.core.drift.report import DriftReport
     from reconciler.core.planning.plan import Plan, PlanWarning
 
@@ -51,6 +52,8 @@ DENIED = "denied"
 REFUSED = "refused"
 #: What stands for the value of a field where there is none.
 NONE = "(none)"
+#: For people, what is no drift stands behind all drift.
+_BEHIND = 10
 
 
 class Level(StrEnum):
@@ -308,30 +311,41 @@ def sheet_of_drift(report: DriftReport, view: View) -> Sheet:
 
 
 def _drift_as_sheet(report: DriftReport, clean: Clean) -> Sheet:
-    rows = [_row_of_drift(entry, clean) for entry in report.drift]
+    rows = [
+        _row_of_drift(entry, section.mark, clean, rank)
+        for rank, section in enumerate(sections_of(report))
+        for entry in section.entries
+        if section.mark != GONE
+    ]
+    rows.sort(key=lambda row: row.key)
     rows += [_row_of_pending(entry, clean) for entry in report.pending]
+    rows += [_row_of_gone(entry, clean) for entry in report.gone]
+    rows += [_row_of_ignored(entry, clean) for entry in report.ignored]
     found = (*report.keys, *(row.key for row in rows))
+    counts = {name.value: count for name, count in report.summary.items()} | {"ignored": len(report.ignored)}
+    if report.since_last:
+        counts |= {NEW: len(report.new), CHANGED: len(report.changed), GONE: len(report.gone)}
     return Sheet(
         title="Drift",
         stack=clean(report.stack),
         target=clean(report.target.name),
         where=clean(place_of_target(report.target)),
-        last_line=drift_text(report, View()).splitlines()[-1],
-        counts={name.value: count for name, count in report.summary.items()},
-        has_changes=report.has_drifted,
+        last_line=drift_last_line(report),
+        counts=counts,
+        has_changes=report.is_due,
         created_at=clean(report.created_at),
         version=clean(report.reconciler_version),
         rows=tuple(rows),
         folded=folded(rows),
         keys=tuple(sorted(set(map(clean, found)))),
-        columns=("Class", "Job", "Why"),
         notes=tuple(warning_notes(report.warnings, clean)),
     )
 
 
-def _row_of_drift(entry: Drift, clean: Clean) -> Row:
+def _row_of_drift(entry: Drift, mark: str, clean: Clean, rank: int) -> Row:
     is_unknown = entry.class_ is DriftClass.UNKNOWN
-    since = f" (since {entry.since})" if entry.since else ""
+    said = f"{mark}: {entry.detail}" if mark else entry.detail
+    fix = f"; fix: {entry.fix}" if entry.fix else ""
     return Row(
         keys=(clean(entry.key),),
         kind=entry.class_.value,
@@ -340,18 +354,30 @@ def _row_of_drift(entry: Drift, clean: Clean) -> Row:
         colour="magenta" if is_unknown else "red",
         rule=entry.class_.value,
         revision="",
-        text=clean(entry.detail + since),
+        text=clean(said + said_of(entry) + fix),
         changes=tuple(field_of(change, clean) for change in entry.changes),
         source=place_of(entry.source, clean),
         level=Level.ERROR if is_unknown else Level.WARNING,
         is_finding=True,
         must_stay=True,
+        rank=rank,
     )
+
+
+def _row_of_gone(entry: Drift, clean: Clean) -> Row:
+    text = clean(f"{entry.class_.value}: {entry.detail}{said_of(entry)}")
+    return Row((clean(entry.key),), GONE, GONE, "=", "green", GONE, "", text, rank=_BEHIND + 1)
+
+
+def _row_of_ignored(entry: IgnoredDrift, clean: Clean) -> Row:
+    text = clean(f"{entry.class_.value}: {entry.detail}{said_of(entry)}; {why_ignored(entry)}")
+    key = (clean(entry.key),)
+    return Row(key, "ignored", "ignored", "=", "dim", "ignored", "", text, rank=_BEHIND + 2)
 
 
 def _row_of_pending(entry: Pending, clean: Clean) -> Row:
     text = clean(entry.detail)
-    return Row((clean(entry.key),), "pending", "pending", ">", "blue", "pending", "", text, rank=1)
+    return Row((clean(entry.key),), "pending", "pending", ">", "blue", "pending", "", text, rank=_BEHIND)
 
 
 def folded(rows: Sequence[Row]) -> tuple[Row, ...]:

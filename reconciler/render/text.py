@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
 from reconciler.core.planning.cost import spell_cost
@@ -16,7 +16,6 @@ from reconciler.core.planning.groups import (
     is_harmless,
     is_one_sweep,
     look_of_action,
-    look_of_changes,
     spell_work,
     without_name,
 )
@@ -24,6 +23,7 @@ from reconciler.core.planning.plan import Action, Plan, PlannedAction
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.denials import render_denials, render_findings
+from reconciler.render.drift import drift_text
 from reconciler.render.groups import (
     INDENT,
     GroupText,
@@ -35,15 +35,15 @@ from reconciler.render.groups import (
 )
 from reconciler.render.head import render_head
 from reconciler.render.history import history_text
-from reconciler.render.layout import cell_len, fit, fit_line, pad
+from reconciler.render.layout import fit, pad
 from reconciler.render.policy_cases import cases_text
 from reconciler.render.review import review_text
-from reconciler.render.style import Place, Style, View
+from reconciler.render.style import Style, View
 from reconciler.render.validation import validation_text
 from reconciler.render.warnings import render_warnings
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import Drift, DriftReport, Pending
+    from reconciler.core.drift.report import DriftReport
     from reconciler.core.planning.reports.history import HistoryReport
     from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.policies.cases import CasesReport
@@ -122,84 +122,7 @@ def _body(action: PlannedAction) -> Iterator[str]:
 
 def render_drift(report: DriftReport, view: View) -> str:
     """Show a drift report; the last line counts."""
-    style = view.style
-    lines = [style.paint(render_head(report.stack, report.target), "bold"), ""]
-    lines += _entries(report, style, is_folded=not view.verbose)
-    if report.drift or report.pending:
-        lines.append("")
-    lines += render_warnings(report.warnings, style)
-    found = ", ".join(f"{count} {name.value}" for name, count in report.summary.items() if count)
-    lines.append(f"Drift: {found or 'none'}; {len(report.pending)} pending, {report.compared} compared.")
-    keys = {entry.key for entry in report.drift} | {entry.key for entry in report.pending}
-    return fit("\n".join(lines) + "\n", style, keys)
-
-
-def _entries(report: DriftReport, style: Style, *, is_folded: bool) -> Iterator[str]:
-    """What drifted, and what is pending."""
-    drift = fold_alike(report.drift, _look_of_drift, is_folded=is_folded)
-    pending = fold_alike(report.pending, _look_of_pending, is_folded=is_folded)
-    named = [*map(_keys, drift), *map(_keys, pending)]
-    width = width_of_names(map(_name, named), style)
-    for group in drift:
-        yield from _drift_lines(group, style, width)
-    if report.pending:
-        yield from [*([""] if report.drift else []), "Pending changes (not drift; run apply):"]
-    for waiting in pending:
-        first = waiting[0]
-        shown = _KeyedText(f"  {'pending':<10} ", _keys(waiting), first.detail, is_cut=True)
-        yield from _lines_of(shown, style, width)
-
-
-def _keys(group: Iterable[Drift | Pending]) -> list[str]:
-    return [item.key for item in group]
-
-
-def _look_of_pending(item: Pending) -> str:
-    return without_name(item.detail, item.key)
-
-
-def _look_of_drift(item: Drift) -> tuple[str, ...]:
-    return item.class_, without_name(item.detail, item.key), look_of_changes(item.changes)
-
-
-def _drift_lines(group: Sequence[Drift], style: Style, width: int) -> Iterator[str]:
-    first = group[0]
-    word = style.paint(f"  {first.class_.value:<10}", "red")
-    times = sorted({item.since for item in group if item.since})
-    since = f" (since {times[0]})" if times else ""
-    if len(times) > 1:
-        since = f" (the first since {times[0]})"
-    is_sweep = is_one_sweep(item.source for item in group)
-    shown = _KeyedText(f"{word} ", _keys(group), first.detail, since, first.source, is_sweep=is_sweep)
-    yield from _lines_of(shown, style, width)
-
-
-class _KeyedText(NamedTuple):
-    """What is said of one job, or of several."""
-
-    word: str
-    keys: Sequence[str]
-    detail: str
-    more: str = ""
-    place: Place | None = None
-    is_cut: bool = False
-    is_sweep: bool = False
-
-
-def _lines_of(shown: _KeyedText, style: Style, width: int) -> Iterator[str]:
-    """What is said of one job, or of several with their keys below."""
-    keys = shown.keys
-    said = shown.detail if len(keys) == 1 else without_name(shown.detail, keys[0])
-    name = printable(_name(keys))
-    name = style.link(name, shown.place) + " " * (width - cell_len(name))
-    line = printable_line(f"{shown.word}{name}  ", f"{said}{shown.more}")
-    yield from fit_line(line, style, keys, len(INDENT))
-    if len(keys) > 1:
-        yield from render_keys(keys, KeyList(shown.is_cut, shown.is_sweep, style.width))
-
-
-def _name(keys: Sequence[str]) -> str:
-    return keys[0] if len(keys) == 1 else f"{len(keys)} jobs"
+    return drift_text(report, view)
 
 
 def render_review(review: Review, view: View) -> str:

@@ -144,7 +144,7 @@ def test_drift_of_many_jobs_is_shown_once_and_names_every_key() -> None:
     text = render(Content.DRIFT, found, "text", View())
     assert names_in(text, names) == names
     assert text.count("failed") <= 3
-    assert "300 jobs  the job ended as Failed (since" in text
+    assert "300 jobs  the job ended as Failed (at" in text
     document = json.loads(render(Content.DRIFT, found, "json", View()))
     assert len(document["drift"]) == 300
 
@@ -223,4 +223,4 @@ def test_words_about_one_job_lose_its_name(said: str, becomes: str) -> None:
 def test_explanation_of_folded_drift_has_the_first_time() -> None:
     jobs = [seen(a_job(key), phase="Failed", ended_s_ago=HOUR * n) for n, key in enumerate(keys(6), 1)]
     text = render(Content.DRIFT, report(a_stack(*map(a_job, keys(6))), *jobs), "text", View())
-    assert "(the first since 2027-01-15T02:00:00Z)" in text
+    assert "(the first at 2027-01-15T02:00:00Z)" in text

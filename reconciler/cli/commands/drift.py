@@ -7,18 +7,37 @@ from typing import Any
 
 import click
 
-from reconciler.cli.options import TARGET, OutputSpec, output, with_options
+from reconciler.cli.options import TARGET, DurationType, OutputSpec, option, output, with_options
 from reconciler.core import exit_code
 from reconciler.render import Content
 
 
 @click.command("drift")
-@with_options(TARGET, output(Content.DRIFT))
-def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int:
+@with_options(
+    TARGET,
+    option(
+        "--since-last",
+        is_flag=True,
+        help="Compare with the last check: only drift that is new, changed or due again counts.",
+    ),
+    option(
+        "--remind",
+        "remind_s",
+        type=DurationType(),
+        default="24h",
+        show_default=True,
+        help="With --since-last: report drift that lasts again after this time.",
+    ),
+    output(Content.DRIFT),
+)
+def command(
+    since_last: bool, remind_s: float, outputs: Sequence[OutputSpec], as_json: bool, **options: Any
+) -> int:
     """Show what changed on the service since the last apply.
 
     Exits 0 without drift, 2 with drift, and 8 if too little could be read to decide. Changes in
-    the manifest are not drift; they are listed separately as pending.
+    the manifest are not drift; they are listed separately as pending. Drift that drift.ignore or
+    `reconciler accept` says is known is listed and not counted.
     """
     from reconciler import reconcile
     from reconciler.cli.context import opened
@@ -26,7 +45,7 @@ def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int
     from reconciler.cli.terminal.pager import paged
 
     with opened(offline=True, **options) as context:
-        report = reconcile.drift(context)
+        report = reconcile.drift(context, reconcile.CheckOptions(since_last, remind_s))
     with paged(is_wanted=not (outputs or as_json)):
         show_drift(report, requested_outputs(outputs, as_json=as_json))
     return exit_code.of_drift(report)
