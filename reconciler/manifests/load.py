@@ -32,6 +32,7 @@ from reconciler.core.text.credential_names import service_credentials
 from reconciler.core.text.secret import Redactor
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.diagnostics.shown import distinct, shown
+from reconciler.manifests.drift_rules import read_ignore_rules
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.loaded_stack import LoadedStack
@@ -280,6 +281,10 @@ class _Loading:
         limits, prices = self._setting("limits", Limits()), self._setting("prices", NO_PRICES)
         policies, problems = read_policies(merged.policies)
         self._problems += problems
+        ignored_drift, problems = read_ignore_rules(
+            merged.drift, Expander(values, environ, takes_secrets=False)
+        )
+        self._problems += problems
         expander = Expander(values, environ)
         sweeps = Sweeps(expander)
         entries = sweeps.expand(merged.jobs)
@@ -305,7 +310,11 @@ class _Loading:
         warnings = shown(few_warnings(distinct(in_file_order(variables.warnings))), Redactor(secrets))
         return LoadedStack(
             stack=replace(
-                self._stack(jobs, entries, warnings), limits=limits, prices=prices, policies=policies
+                self._stack(jobs, entries, warnings),
+                limits=limits,
+                prices=prices,
+                policies=policies,
+                ignored_drift=ignored_drift,
             ),
             root=self._files.root,
             targets=readable,

@@ -16,7 +16,7 @@ from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, location_of_key
 
-_MAPPINGS = ("targets", "variables", "limits", "prices", "defaults", "templates", "jobs")
+_MAPPINGS = ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs")
 _LISTS = ("policies",)
 _TEXTS = ("apiVersion", "stack", "target", "records")
 #: Sections that all files may add to.
@@ -94,6 +94,7 @@ class MergedManifest:
     jobs: dict[str, MergedEntry] = field(default_factory=dict)
     settings: dict[str, MergedSection] = field(default_factory=dict)
     policies: tuple[MergedPolicy, ...] = ()
+    drift: tuple[Document, ...] = ()
     defaults: tuple[DefaultsPart, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
 
@@ -119,6 +120,7 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
                 setting.value, document.tree[name], document, (name,), setting.documents
             )
     merged.policies = tuple(_policies(documents))
+    merged.drift = tuple(_having(documents, "drift"))
     _take_defaults(merged, documents)
     return merged
 

@@ -33,9 +33,16 @@ COLOURS = {
     "no drift": "green",
     "skipped": "dim",
     "drift": "yellow",
+    "new": "yellow",
+    "changed": "yellow",
+    "gone": "green",
+    "accepted": "green",
+    "removed": "green",
     "interrupted": "yellow",
     "running": "blue",
 }
+#: Runs that tell of drift and not of actions.
+_CHECKS = frozenset({"drift", "accept"})
 #: So much of a digest or a commit tells it from others.
 _SHORT = 12
 NOTHING = "Nothing is recorded yet.\n"
@@ -87,13 +94,15 @@ def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
 
 
 def _actions(run: HistoryRun, style: Style) -> Iterator[str]:
-    """Each action, or where none was recorded how many ended how."""
+    """Each action, or where none was recorded how many ended how; of a check both."""
     counts = ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
-    if counts and not run.actions:
+    is_check = run.kind in _CHECKS
+    if counts and (is_check or not run.actions):
         yield from _wrapped("    ", counts, style)
-    width = max((len(action.action) for action in run.actions), default=0)
-    for action in run.actions:
-        yield from _action(action, style, width)
+    words = [action.reason if is_check else action.action for action in run.actions]
+    width = max(map(len, words), default=0)
+    for action, word in zip(run.actions, words, strict=True):
+        yield from _action(action, f"{word:<{width}}", style)
 
 
 def origin_of(run: HistoryRun) -> Iterator[str]:
@@ -102,7 +111,7 @@ def origin_of(run: HistoryRun) -> Iterator[str]:
     if run.commit:
         yield f"commit {_commit(run.commit)}"
     if run.plan_digest:
-        what = "manifest" if run.kind == "drift" else "plan"
+        what = "manifest" if run.kind in _CHECKS else "plan"
         yield f"{what} {run.plan_digest.removeprefix('sha256:')[:_SHORT]}"
 
 
@@ -110,9 +119,9 @@ def _commit(commit: str) -> str:
     return commit.removesuffix("+")[:_SHORT] + "+" * commit.endswith("+")
 
 
-def _action(action: HistoryAction, style: Style, width: int) -> Iterator[str]:
+def _action(action: HistoryAction, what: str, style: Style) -> Iterator[str]:
     status = spell_status(action.status)
-    lines = _wrapped(" " * 16, f"{action.action:<{width}} {action.key}{detail_of(action)}", style)
+    lines = _wrapped(" " * 16, f"{what} {action.key}{detail_of(action)}", style)
     word = style.paint(f"{printable(status):<9}", COLOURS.get(action.status, "red"))
     yield f"      {word} {next(lines).lstrip()}"
     yield from lines

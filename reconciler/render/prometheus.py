@@ -7,9 +7,11 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.core.drift.entry import Drift, DriftClass
 from reconciler.core.text.sanitize import printable
 from reconciler.render.style import RunReport, View
 
@@ -37,7 +39,22 @@ def render_drift(report: DriftReport, view: View) -> str:
     """How many drifts of each class, and how the run went, if that is known."""
     where = _where(report.stack, report.target.name, view)
     samples = [({**where, "class": name.value}, count) for name, count in report.summary.items()]
-    return _render([_Metric("reconciler_drift", "Drift found, by class.", "gauge", samples), *_run(view)])
+    metrics = [_Metric("reconciler_drift", "Drift found, by class.", "gauge", samples)]
+    if report.ignored:
+        ignored = _by_class(report.ignored, where)
+        metrics.append(
+            _Metric("reconciler_drift_ignored", "Drift that is known, by class.", "gauge", ignored)
+        )
+    if report.since_last:
+        new = _by_class((*report.new, *report.changed), where)
+        about = "Drift that is new or has changed since the last check, by class."
+        metrics.append(_Metric("reconciler_drift_new", about, "gauge", new))
+    return _render([*metrics, *_run(view)])
+
+
+def _by_class(entries: Iterable[Drift], where: Mapping[str, str]) -> list[tuple[Mapping[str, str], float]]:
+    counts = Counter(entry.class_ for entry in entries)
+    return [({**where, "class": name.value}, counts[name]) for name in DriftClass]
 
 
 def render_result(result: Result, view: View) -> str:

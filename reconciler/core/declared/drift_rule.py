@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -13,25 +15,24 @@ from pydantic_core import PydanticCustomError
 from reconciler.core.declared.fields.field_types import Strict
 from reconciler.core.diagnostic import Location
 
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 #: The classes of drift that a rule may ignore: what could not be read is never taken for known.
 IgnorableClass = Literal[
     "missing", "failed", "terminated", "modified", "duplicate", "orphaned", "unowned", "stuck"
 ]
 
 
-def _date(value: Any) -> Any:
-    if isinstance(value, date):
-        return value
-    try:
-        return date.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise PydanticCustomError("date", "must be a date such as 2026-12-31") from None
+def _day(value: Any) -> Any:
+    if isinstance(value, str) and _DAY.fullmatch(value):
+        with suppress(ValueError):
+            return date.fromisoformat(value)
+    raise PydanticCustomError("day", "must be a date such as 2026-12-31")
 
 
 #: A day in the program, `2026-12-31` in a file.
 Day = Annotated[
     date,
-    BeforeValidator(_date),
+    BeforeValidator(_day),
     WithJsonSchema(
         {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "$comment": "a date such as 2026-12-31"}
     ),

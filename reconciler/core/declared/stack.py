@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.declared.canonical import Canonical
 from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_of_same_form
-from reconciler.core.declared.drift_rule import IgnoreRule
+from reconciler.core.declared.drift_rule import DriftSection, IgnoreRule
 from reconciler.core.declared.fields.desired import JobBody
 from reconciler.core.declared.fields.field_types import Flag, Strict, Text
 from reconciler.core.declared.fields.marks import Cloud, Edit, SeeAlso
@@ -441,6 +441,11 @@ class Manifest(Strict):
         default_factory=list,
         description="Rules that deny what a plan would do, or warn of it.",
         examples=[[{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}]],
+    )
+    drift: Annotated[DriftSection, Edit.OF_DECISION, SeeAlso('docs/drift.md, "Known drift"')] = Field(
+        default_factory=lambda: DriftSection(),
+        description="What drift checks do not count.",
+        examples=[{"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]}],
     )
     defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Defaults"')] = Field(
         default_factory=dict,

@@ -1,4 +1,4 @@
-"""What differs outside of the jobs: stack, targets, limits, policies and where the records lie."""
+"""What differs outside of the jobs: stack, targets, limits, policies, rules and where the records lie."""
 
 from __future__ import annotations
 
@@ -42,6 +42,9 @@ def _settings(side: Side) -> Iterator[tuple[str, Any]]:
         yield f"policies.{policy.name}.{policy.effect}", policy.expression
         yield f"policies.{policy.name}.message", policy.message or None
         yield f"policies.{policy.name}.only", list(policy.only)
+    for rule in side.stack.ignored_drift:
+        until = None if rule.until is None else rule.until.isoformat()
+        yield f"drift.ignore.{rule.class_}.{rule.key}", {"until": until, "reason": rule.reason}
     for target_name, target in side.targets.items():
         for name, value in _members(target, Target):
             if name not in _OF_JOBS:

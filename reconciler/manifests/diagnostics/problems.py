@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from reconciler.core.declared.expression import UnresolvedText
+from reconciler.core.declared.fields.field_types import fields_of
 from reconciler.core.declared.fields.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.declared.scalar import is_boolean, scalar_text
 from reconciler.core.diagnostic import Diagnostic
@@ -215,6 +216,10 @@ def _duration(finding: _Finding) -> _Words:
     return _Words("value not allowed", f"{rule}, got {found(finding.value)}", fix)
 
 
+def _day(finding: _Finding) -> _Words:
+    return _Words("value not allowed", f"must be a date such as 2026-12-31, got {found(finding.value)}")
+
+
 def _obs_path(finding: _Finding) -> _Words:
     fix = None if isinstance(finding.value, SecretText) else finding.context["fix"] or None
     return _Words("invalid OBS path", f"{finding.context['rule']}, got {found(finding.value)}", fix)
@@ -244,6 +249,7 @@ _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     "rule": _rule,
     "form": _form,
     "duration": _duration,
+    "day": _day,
     "credential": lambda f: _Words(CREDENTIAL, *refused_credential(f.context["name"])),
     INVALID_PATH: _obs_path,
     OUTSIDE: _outside,
@@ -349,9 +355,9 @@ def _at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
         elif (
             isinstance(annotation, type)
             and issubclass(annotation, BaseModel)
-            and part in annotation.model_fields
+            and part in fields_of(annotation)
         ):
-            annotation = annotation.model_fields[str(part)].annotation
+            annotation = fields_of(annotation)[str(part)].annotation
         else:
             return None
     return _bare(annotation)
@@ -370,7 +376,7 @@ def _bare(annotation: Any) -> Any:
 
 def _names(annotation: Any) -> tuple[str, ...]:
     is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    return tuple(annotation.model_fields) if is_model else ()
+    return tuple(fields_of(annotation)) if is_model else ()
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:

@@ -13,7 +13,10 @@ from typing import Any
 
 #: What a manifest says on its first level, and hardly any other file.
 _KEYS = frozenset(
-    ("stack", "target", "targets", "variables", "limits", "prices", "policies", "records", "defaults", "jobs")
+    {
+        *("stack", "target", "targets", "variables", "limits", "prices"),
+        *("policies", "drift", "records", "defaults", "jobs"),
+    }
 )
 _OURS = "reconciler/"
 _ANY_KEY = "|".join(sorted(_KEYS))

@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.declared.fields.marks import Cloud, Mark, UpdateInPlace
@@ -64,6 +65,11 @@ class Strict(BaseModel):
             count = len(given(self, *choice.members))
             if count > 1 or (count == 0 and choice.is_required):
                 raise rule_error(choice.rule)
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by the names that people write: a word of Python's own has an alias."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 #: The service wants text; people may write a number or a boolean, which is text as it stands.

@@ -16,6 +16,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from reconciler.core.declared.canonical import FieldRule, mutable_paths, rule_at
+from reconciler.core.declared.drift_rule import DriftSection
+from reconciler.core.declared.fields.field_types import fields_of
 from reconciler.core.declared.fields.marks import Edit, SeeAlso
 from reconciler.core.declared.policy import PolicyEntry
 from reconciler.core.declared.schema.manifest import manifest_schema
@@ -26,7 +28,7 @@ Schema = Mapping[str, Any]
 
 #: Where the keys of a section stand: below a name of the user's own, right below the section, or in a list.
 _BELOW_A_NAME: Mapping[str, type[BaseModel]] = {"targets": TargetEntry, "variables": Variable}
-_RIGHT_BELOW: Mapping[str, type[BaseModel]] = {"limits": Limits, "prices": Prices}
+_RIGHT_BELOW: Mapping[str, type[BaseModel]] = {"limits": Limits, "prices": Prices, "drift": DriftSection}
 _IN_A_LIST: Mapping[str, type[BaseModel]] = {"policies": PolicyEntry}
 _NAME = "NAME"
 #: What leads to a job, whose keys are named without it.
@@ -160,7 +162,7 @@ class _SchemaWalk:
 
     def marks(self, model: type[BaseModel] | None, name: str, inherited: _Marks) -> _Marks:
         """The marks on the line of a field, and what it inherits."""
-        field = model.model_fields.get(name) if model else None
+        field = fields_of(model).get(name) if model else None
         metadata = field.metadata if field else []
         edit = next((one for one in metadata if isinstance(one, Edit)), inherited.edit)
         see = next((one.page for one in metadata if isinstance(one, SeeAlso)), inherited.see)
@@ -222,7 +224,7 @@ def _choices(values: Sequence[Any]) -> str:
 
 def _model_of(model: type[BaseModel] | None, name: str) -> type[BaseModel] | None:
     """The model of a field's value, or of the items of its list."""
-    field = model.model_fields.get(name) if model else None
+    field = fields_of(model).get(name) if model else None
     waiting: list[Any] = [field.annotation] if field else []
     for one in waiting:
         if isinstance(one, type) and issubclass(one, BaseModel):

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from reconciler.core.declared.body import RAW_FORBIDDEN
+from reconciler.core.declared.drift_rule import DriftSection
 from reconciler.core.declared.expression import AXIS_NAME, VARIABLE_NAME
 from reconciler.core.declared.fields.field_types import Choice, Strict
 from reconciler.core.declared.policy import PolicyEntry
@@ -79,6 +80,7 @@ def manifest_schema() -> dict[str, Any]:
         "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, _NULL]},
         "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, _NULL]},
         "policies": {"type": ["array", "null"], "items": {"$ref": "#/$defs/PolicyEntry"}},
+        "drift": {"anyOf": [{"$ref": "#/$defs/DriftSection"}, _NULL]},
         "records": {
             "type": ["string", "null"],
             "pattern": _RECORDS,
@@ -92,7 +94,7 @@ def manifest_schema() -> dict[str, Any]:
     properties = {
         name: _about(member) | sections.get(name, _bare(member)) for name, member in manifest.items()
     }
-    for name in ("targets", "variables", "limits", "prices", "defaults", "templates", "jobs"):
+    for name in ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs"):
         properties[name]["default"] = {}
     properties["policies"]["default"] = []
     return annotate(
@@ -147,7 +149,7 @@ def _definitions() -> dict[str, Schema]:
             "examples": ["obs://${var.bucket}/code/"],
         },
     }
-    expanded: tuple[type[Strict], ...] = (TargetEntry, JobEntry)
+    expanded: tuple[type[Strict], ...] = (TargetEntry, JobEntry, DriftSection)
     for model in expanded:
         for name, schema in _models(model).items():
             definitions[name] = _with_expressions(schema)

@@ -19,12 +19,15 @@ from reconciler.core.record import HistorySnapshot, PastAction, PastRevision, Pa
 
 
 class HistoryAction(Frozen):
-    """What became of one action of a run."""
+    """What became of one action of a run, or of one drift since the last check."""
 
     key: str = Field(description="Name of the job in the manifest.")
-    action: str = Field(description="Planned action.")
-    reason: str = Field(description="Reason, as in a plan.")
-    status: str = Field(description="How it ended: done, failed, denied, timed_out, skipped and so on.")
+    action: str = Field(description="Planned action; of drift checks drift, of accept that.")
+    reason: str = Field(description="Reason, as in a plan; of drift its class.")
+    status: str = Field(
+        description="How it ended: done, failed, denied, timed_out, skipped and so on; "
+        "of drift new, changed, gone, accepted or removed."
+    )
     detail: str = Field("", description="For people.")
     job: str | None = Field(None, description="Id of the job, or null if there is none.")
     code: str = Field("", description="On failure: the service's error code.")
@@ -49,10 +52,10 @@ class HistoryStep(Frozen):
 
 
 class HistoryRun(Frozen):
-    """One apply, destroy, adopt, release or drift check."""
+    """One apply, destroy, adopt, release, drift check or accept."""
 
     id: int = Field(description="Sequence number within the store.")
-    kind: str = Field(description="apply, destroy, drift, adopt or release.")
+    kind: str = Field(description="apply, destroy, drift, adopt, release or accept.")
     result: str | None = Field(
         description="complete, partial, interrupted or failed; of a drift check drift, no drift or "
         "unknown. A run without an end is running, or interrupted if its process is gone."

@@ -1,0 +1,52 @@
+"""The rules by which drift is ignored: what the files of a stack say under `drift`, expanded and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from reconciler.core.declared.drift_rule import DriftSection, IgnoreRule
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, validated
+from reconciler.manifests.variables.expand import Expander, problems_in
+from reconciler.manifests.variables.problems import NotExpanded
+from reconciler.manifests.yaml.document import Document
+from reconciler.manifests.yaml.positions import diagnose, location_of_key
+
+SECTION = "drift"
+
+
+def read_ignore_rules(
+    documents: Iterable[Document], expander: Expander
+) -> tuple[tuple[IgnoreRule, ...], list[Diagnostic]]:
+    """Return the rules that all files say together, in file order, and what is wrong with them."""
+    problems: list[Diagnostic] = []
+    rules: list[IgnoreRule] = []
+    for document in documents:
+        value = document.tree[SECTION]
+        problems += _not_expanded(document, value, expander)
+        section, found = validated(
+            DriftSection, _expanded(value, expander), Origin(((document, (SECTION,)),))
+        )
+        problems += found
+        for position, entry in enumerate(section.ignore if section else ()):
+            place = location_of_key(document, (SECTION, "ignore", position))
+            rules.append(IgnoreRule.of(entry, place))
+    return tuple(rules), problems
+
+
+def _not_expanded(document: Document, value: Any, expander: Expander) -> Iterator[Diagnostic]:
+    for steps, problem in problems_in(value, expander, (SECTION,)):
+        yield diagnose(document, steps, problem.what, problem.why, problem.fix, text=problem.text)
+
+
+def _expanded(tree: Any, expander: Expander) -> Any:
+    """The values of all expressions; what has none stays as it is written, and is said nothing more of."""
+    if isinstance(tree, dict):
+        return {name: _expanded(value, expander) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [_expanded(value, expander) for value in tree]
+    try:
+        return expander.tree(tree)
+    except NotExpanded:
+        return Unexpanded(tree)
