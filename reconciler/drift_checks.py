@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reconciler import reconcile
 from reconciler.core import exit_code
-from reconciler.core.drift.check import NO_CHECK, content_of
+from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
+from reconciler.core.drift.check import NO_CHECK, DriftId, content_of
 from reconciler.core.drift.comparison import FoundDrift, compare
-from reconciler.core.drift.entry import IgnoredDrift
-from reconciler.core.drift.report import DriftReport, with_comparison
+from reconciler.core.drift.entry import DriftClass, IgnoredBy, IgnoredDrift
+from reconciler.core.drift.report import DriftReport, with_acceptance, with_comparison
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.record import RunEnd, Scope
+from reconciler.core.record import RecordsUnavailable, RunEnd, Scope
 
 if TYPE_CHECKING:
     from reconciler.core.drift.comparison import DriftComparison
-    from reconciler.reconcile import CheckOptions
+    from reconciler.reconcile import CheckOptions, Context
     from reconciler.recording import Recording
+
+
+class DriftUnknown(ReconcilerError):
+    """Whether a key has drifted could not be read."""
+
+    exit_code = ExitCode.UNKNOWN
 
 
 def compared(
@@ -42,6 +50,62 @@ def compared(
         ended = RunEnd(recording.clock.now(), report.word, counts_of(report, comparison))
         recording.record_check(scope, ended, report.manifest_digest, check)
     return report
+
+
+def accept(context: Context, key: str, reason: str) -> DriftReport:
+    """Look at a key, and write down that its present drift is known until it changes; return the report.
+
+    Raises:
+        WrongUsage: there is no such key, or it has no drift that counts.
+        DriftUnknown: the key could not be read.
+        RecordsUnavailable: the record store cannot be read or written.
+    """
+    recording = _recording_of(context)
+    report = reconcile.drift(context._replace(only=(key,)))
+    if report.comparison is not None and report.comparison.problem is not None:
+        why = f"{report.comparison.problem}; without the records nothing can be accepted"
+        raise RecordsUnavailable(Diagnostic("the history could not be read", why))
+    if unknown := next((one for one in report.drift if one.class_ is DriftClass.UNKNOWN), None):
+        raise DriftUnknown(Diagnostic("nothing was accepted", f"{key}: {unknown.detail}", "try again"))
+    found = frozenset(DriftId.of(entry) for entry in report.drift)
+    if not found:
+        raise WrongUsage(Diagnostic("nothing to accept", _why_nothing(key, report)))
+    _, acceptance = recording.accept(context.scope, report.manifest_digest, found, reason)
+    assert acceptance is not None
+    return with_acceptance(report, found, acceptance)
+
+
+def remove_acceptance(context: Context, key: str) -> DriftReport:
+    """Let the accepted drift of a key count again, and look at the key; return the report.
+
+    Raises:
+        WrongUsage: nothing of the key is accepted.
+        RecordsUnavailable: the record store cannot be read or written.
+    """
+    recording = _recording_of(context)
+    last = recording.last_check(context.scope)
+    if last.problem is not None:
+        raise RecordsUnavailable(Diagnostic("the history could not be read", last.problem))
+    found = frozenset(one.id for one in last.standing if one.entry.key == key and one.acceptance)
+    if not found:
+        why, fix = f"nothing of {key} is accepted", "reconciler drift lists what is, under Ignored"
+        raise WrongUsage(Diagnostic("nothing to remove", why, fix))
+    recording.accept(context.scope, context.loaded.manifest_digest, found, None)
+    return reconcile.drift(context._replace(only=(key,)))
+
+
+def _recording_of(context: Context) -> Recording:
+    assert context.recording is not None
+    return context.recording
+
+
+def _why_nothing(key: str, report: DriftReport) -> str:
+    known = next(iter(report.ignored), None)
+    if known is None:
+        return f"{key} has no drift"
+    if known.by is IgnoredBy.ACCEPT:
+        return f"the drift of {key} is accepted already, since {known.accepted_at}"
+    return f"the drift of {key} is ignored already, by a rule of drift.ignore"
 
 
 def counts_of(report: DriftReport, comparison: DriftComparison) -> dict[str, int]:

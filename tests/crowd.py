@@ -16,6 +16,7 @@ from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import by_name, canonical, split
 from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.stack import Declared, Stack
+from reconciler.core.drift.check import NO_CHECK, LastCheck
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.listing import SearchFilter
 from reconciler.core.observed.phase import Phase
@@ -154,7 +155,13 @@ class _Recorded:
     memory_: HistorySnapshot
     clock: Any = field(default_factory=lambda: SimpleNamespace(now=lambda: NOW))
 
-    def note(self, *run: object) -> None:
+    def redact(self, text: str) -> str:
+        return text
+
+    def last_check(self, scope: Scope) -> LastCheck:
+        return NO_CHECK
+
+    def record_check(self, *check: object) -> None:
         pass
 
     def memory(self, scope: Scope) -> HistorySnapshot:

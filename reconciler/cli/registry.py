@@ -30,6 +30,7 @@ COMMANDS: dict[str, CommandRow] = {
     "release": CommandRow("release", "Take the marker off every revision of a key; what runs goes on."),
     "show": CommandRow("show", "Show a saved plan, in any format."),
     "drift": CommandRow("drift", "Show what changed on the service behind the manifest's back."),
+    "accept": CommandRow("accept", "Record the present drift of a key as known until it changes."),
     "status": CommandRow(
         "status", "Show the current state of the stack's jobs, and what each is waiting for."
     ),

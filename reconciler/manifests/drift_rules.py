@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.core.declared.drift_rule import DriftSection, IgnoreRule
+from reconciler.core.declared.drift_rule import DriftSettings, IgnoreRule
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, validated
 from reconciler.manifests.variables.expand import Expander, problems_in
@@ -26,7 +26,7 @@ def read_ignore_rules(
         value = document.tree[SECTION]
         problems += _not_expanded(document, value, expander)
         section, found = validated(
-            DriftSection, _expanded(value, expander), Origin(((document, (SECTION,)),))
+            DriftSettings, _expanded(value, expander), Origin(((document, (SECTION,)),))
         )
         problems += found
         for position, entry in enumerate(section.ignore if section else ()):

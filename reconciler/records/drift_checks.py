@@ -123,7 +123,7 @@ class DriftChecks(NamedTuple):
             places = [self._place(one.id, "at_") for one in marked]
             self.connection.execute(update(DRIFT).where(_at()).values(**values), places)
         change = DriftChange.ACCEPTED if is_new else DriftChange.REMOVED
-        reason = acceptance.reason if acceptance else ""
+        reason = acceptance.reason if acceptance else "no longer accepted"
         run_id = insert_run(self.connection, self.scope_id, run, self.texts, ended)
         self._write_events(run_id, run.kind, [DriftEvent(change, one.entry, reason) for one in marked])
         return len(marked)

@@ -63,6 +63,7 @@ WALKS = (
     works("adopt", "--from-stack", "before", says="nothing to do"),
     works("release", KEY, "--yes", says="released"),
     works("drift", says="Drift: none"),
+    Walk(("accept", KEY), ExitCode.WRONG_USAGE, "nothing to accept"),
     works("status", says=KEY),
     works("why", KEY, says="keep (unchanged)"),
     works("history", says=KEY),

@@ -60,7 +60,7 @@ class IgnoreEntry(Strict):
     )
 
 
-class DriftSection(Strict):
+class DriftSettings(Strict):
     """What a drift check does not count."""
 
     ignore: list[IgnoreEntry] = Field(

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.declared.canonical import Canonical
 from reconciler.core.declared.digest import covered_by, digest_of, is_known, is_of_same_form
-from reconciler.core.declared.drift_rule import DriftSection, IgnoreRule
+from reconciler.core.declared.drift_rule import DriftSettings, IgnoreRule
 from reconciler.core.declared.fields.desired import JobBody
 from reconciler.core.declared.fields.field_types import Flag, Strict, Text
 from reconciler.core.declared.fields.marks import Cloud, Edit, SeeAlso
@@ -442,8 +442,8 @@ class Manifest(Strict):
         description="Rules that deny what a plan would do, or warn of it.",
         examples=[[{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}]],
     )
-    drift: Annotated[DriftSection, Edit.OF_DECISION, SeeAlso('docs/drift.md, "Known drift"')] = Field(
-        default_factory=lambda: DriftSection(),
+    drift: Annotated[DriftSettings, Edit.OF_DECISION, SeeAlso('docs/drift.md, "Known drift"')] = Field(
+        default_factory=lambda: DriftSettings(),
         description="What drift checks do not count.",
         examples=[{"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]}],
     )

@@ -6,7 +6,7 @@ Source: docs/drift.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from reconciler.core.declared.drift_rule import IgnoreRule
 from reconciler.core.declared.stack import Stack
-from reconciler.core.drift.check import StandingDrift
+from reconciler.core.drift.check import Acceptance, DriftId
 from reconciler.core.drift.comparison import DriftComparison
 from reconciler.core.drift.entry import Drift as Drift
 from reconciler.core.drift.entry import DriftClass as DriftClass
@@ -187,7 +187,7 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
         if isinstance(seen, IgnoredDrift):
             ignored.append(seen)
         elif standing.acceptance is not None:
-            ignored.append(_accepted(seen, standing))
+            ignored.append(_accepted(seen, standing.acceptance))
         else:
             drift.append(seen)
     compared: dict[str, Any] = {}
@@ -211,13 +211,21 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
     )
 
 
+def with_acceptance(
+    report: DriftReport, accepted: Collection[DriftId], acceptance: Acceptance
+) -> DriftReport:
+    """The report once these drifts are taken for known."""
+    drift = tuple(entry for entry in report.drift if DriftId.of(entry) not in accepted)
+    known = [_accepted(entry, acceptance) for entry in report.drift if DriftId.of(entry) in accepted]
+    ignored = sorted((*report.ignored, *known), key=lambda entry: entry.key)
+    return report.model_copy(update={"drift": drift, "ignored": tuple(ignored), "summary": _summary(drift)})
+
+
 def _summary(drift: Iterable[Drift]) -> dict[DriftClass, int]:
     return dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift)
 
 
-def _accepted(entry: Drift, standing: StandingDrift) -> IgnoredDrift:
-    acceptance = standing.acceptance
-    assert acceptance is not None
+def _accepted(entry: Drift, acceptance: Acceptance) -> IgnoredDrift:
     return _ignored(
         entry,
         by=IgnoredBy.ACCEPT,

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from reconciler.core.declared.canonical import FieldRule, mutable_paths, rule_at
-from reconciler.core.declared.drift_rule import DriftSection
+from reconciler.core.declared.drift_rule import DriftSettings
 from reconciler.core.declared.fields.field_types import fields_of
 from reconciler.core.declared.fields.marks import Edit, SeeAlso
 from reconciler.core.declared.policy import PolicyEntry
@@ -28,7 +28,7 @@ Schema = Mapping[str, Any]
 
 #: Where the keys of a section stand: below a name of the user's own, right below the section, or in a list.
 _BELOW_A_NAME: Mapping[str, type[BaseModel]] = {"targets": TargetEntry, "variables": Variable}
-_RIGHT_BELOW: Mapping[str, type[BaseModel]] = {"limits": Limits, "prices": Prices, "drift": DriftSection}
+_RIGHT_BELOW: Mapping[str, type[BaseModel]] = {"limits": Limits, "prices": Prices, "drift": DriftSettings}
 _IN_A_LIST: Mapping[str, type[BaseModel]] = {"policies": PolicyEntry}
 _NAME = "NAME"
 #: What leads to a job, whose keys are named without it.

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from reconciler.core.declared.body import RAW_FORBIDDEN
-from reconciler.core.declared.drift_rule import DriftSection
+from reconciler.core.declared.drift_rule import DriftSettings
 from reconciler.core.declared.expression import AXIS_NAME, VARIABLE_NAME
 from reconciler.core.declared.fields.field_types import Choice, Strict
 from reconciler.core.declared.policy import PolicyEntry
@@ -80,7 +80,7 @@ def manifest_schema() -> dict[str, Any]:
         "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, _NULL]},
         "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, _NULL]},
         "policies": {"type": ["array", "null"], "items": {"$ref": "#/$defs/PolicyEntry"}},
-        "drift": {"anyOf": [{"$ref": "#/$defs/DriftSection"}, _NULL]},
+        "drift": {"anyOf": [{"$ref": "#/$defs/DriftSettings"}, _NULL]},
         "records": {
             "type": ["string", "null"],
             "pattern": _RECORDS,
@@ -149,7 +149,7 @@ def _definitions() -> dict[str, Schema]:
             "examples": ["obs://${var.bucket}/code/"],
         },
     }
-    expanded: tuple[type[Strict], ...] = (TargetEntry, JobEntry, DriftSection)
+    expanded: tuple[type[Strict], ...] = (TargetEntry, JobEntry, DriftSettings)
     for model in expanded:
         for name, schema in _models(model).items():
             definitions[name] = _with_expressions(schema)

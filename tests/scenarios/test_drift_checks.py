@@ -1,0 +1,463 @@
+"""Drift checks on a service that moves: each class of drift by each way it comes about, and what is none.
+
+Every check is one of `drift --since-last`, recorded in a store; a key that nothing happens to stands beside.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler import reconcile
+from reconciler.core import exit_code
+from reconciler.core.declared.stack import DesiredJob, Stack
+from reconciler.core.drift.entry import DriftClass
+from reconciler.core.drift.report import DriftReport
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.record import REMIND_S, RunKind, Scope
+from reconciler.emulator import Effect, Fault
+from reconciler.recording import Recording
+from reconciler.records.drift_checks import KEPT_CHECKS
+from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
+from tests.apply.test_rollout import rollout
+from tests.builders import HOUR, STACK, TARGET, a_job, a_stack
+
+DAY = 24 * HOUR
+CONTROL = a_job("control")
+A = a_job("a")
+EDITED = a_job("a", algorithm__parameters={"lr": 0.5})
+DESCRIBED = a_job("a", description="as declared")
+QUEUED = a_job("a", spec__schedule_policy={"priority": 2})
+BRIEF = a_job("a", spec__auto_stop={"time_unit": "HOURS", "duration": 1})
+CREATE_FIRST = a_job("a", algorithm__parameters={"lr": 0.5}, lifecycle={"replace_order": "create_first"})
+
+
+@dataclass
+class Site:
+    """A stack on a service, with the records of one checkout."""
+
+    service: Service
+    root: Path
+    declared: tuple[DesiredJob, ...] = (A,)
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.recording = self._opened(self.root)
+
+    def _opened(self, root: Path) -> Recording:
+        root.mkdir(exist_ok=True)
+        return Recording(None, root, self.service.time, warn=self.warnings.append)
+
+    @property
+    def stack(self) -> Stack:
+        """What the manifest declares now."""
+        stack = a_stack(CONTROL, *self.declared)
+        return replace(stack, whole=stack.jobs)
+
+    def declare(self, *jobs: DesiredJob) -> None:
+        """Edit the manifest."""
+        self.declared = jobs
+
+    def apply(self, *jobs: DesiredJob, by: Recording | None = None) -> None:
+        """Apply a manifest, by us or by somebody with other records."""
+        stack = a_stack(CONTROL, *jobs)
+        rollout(
+            self.service,
+            stack=replace(stack, whole=stack.jobs),
+            goal=None,
+            recording=by or self.recording,
+        )
+        self.service.time.sleep(60)
+
+    def colleague(self, *jobs: DesiredJob, shares_records: bool = False) -> None:
+        """Somebody applies another manifest of the stack, from another checkout."""
+        by = self.recording if shares_records else self._opened(self.root / "colleague")
+        self.apply(*jobs, by=by)
+
+    def lose_records(self) -> None:
+        """A fresh checkout."""
+        self.recording.close()
+        shutil.rmtree(self.root)
+        self.recording = self._opened(self.root)
+
+    def check(self, *, since_last: bool = True, remind_s: float = REMIND_S) -> DriftReport:
+        """Look."""
+        context = self.service.context(self.stack)._replace(recording=self.recording)
+        return reconcile.drift(context, reconcile.CheckOptions(since_last, remind_s))
+
+    def terminate(self, name: str = "a") -> None:
+        """Somebody ends a job in the console."""
+        self.service.store.terminate(PROJECT, self.service.job(name).id)
+        self.service.time.sleep(60)
+
+    def put(self, phase: str, name: str = "a") -> None:
+        """The service moves a job."""
+        self.service.store.set_phase(self.service.job(name).id, phase)
+
+    def delete(self, name: str = "a") -> None:
+        """A job's record goes, by the service or by somebody."""
+        self.service.store.delete(PROJECT, self.service.job(name).id)
+        self.service.time.sleep(60)
+
+    def crash(self, operation: str, *jobs: DesiredJob) -> None:
+        """Our apply dies when it sends a request, which the service does not get."""
+
+        def die() -> None:
+            raise Killed
+
+        self.service.gate.before(operation, die)
+        with pytest.raises(Killed):
+            self.apply(*jobs)
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with a_service() as service:
+        site = Site(service, tmp_path / "ours")
+        yield site
+        site.recording.close()
+
+
+def code(report: DriftReport) -> ExitCode:
+    return exit_code.of_drift(report)
+
+
+def found(entries: Any) -> list[tuple[str, str]]:
+    return [(one.key, one.class_.value) for one in entries]
+
+
+# --- what is drift: (class, way, what is applied first, what happens)
+
+Happens = Callable[[Site], object]
+
+
+def restart_older(site: Site) -> None:
+    site.apply(EDITED)
+    site.declare(EDITED)
+    site.check()
+    site.service.store.restart(PROJECT, site.service.job("a").id)
+    site.service.time.sleep(30)
+
+
+def edit_description(text: str) -> Happens:
+    return lambda site: site.service.describe("a", f"{text} {marker('a', 1, A.digest)}")
+
+
+def remove_marker(site: Site) -> None:
+    site.service.describe("a", "mine now")
+
+
+def hold_terminating(site: Site) -> None:
+    store = site.service.store
+    store.terminate(PROJECT, site.service.job("a").id)
+    store.hold(site.service.job("a").id)
+    site.check()
+    site.service.time.sleep(2 * HOUR)
+
+
+def both(*steps: Happens) -> Happens:
+    def happen(site: Site) -> None:
+        for step in steps:
+            step(site)
+
+    return happen
+
+
+def lose_records(site: Site) -> None:
+    site.lose_records()
+
+
+#: A check of its own follows, so that what the fresh store finds is not all new.
+def lost(*steps: Happens) -> Happens:
+    return both(lose_records, lambda site: site.check(), *steps)
+
+
+WAYS: list[tuple[str, str, Happens]] = [
+    ("missing", "the service forgets a job that ran", lambda site: site.delete()),
+    ("missing", "somebody ends and deletes it", both(
+        lambda site: site.terminate(), lambda site: site.delete(),
+    )),
+    ("missing", "with lost records", lost(lambda site: site.delete())),
+    ("missing", "records lost at once with it", both(lambda site: site.delete(), lose_records)),
+    ("failed", "the job fails", lambda site: site.put("Failed")),
+    ("failed", "the service breaks", lambda site: site.put("Abnormal")),
+    ("failed", "with lost records", lost(lambda site: site.put("Failed"))),
+    ("failed", "of a colleague's revision", both(
+        lambda site: site.colleague(EDITED, shares_records=True),
+        lambda site: site.put("Failed", "a-r2"),
+        lambda site: site.declare(EDITED),
+    )),
+    ("terminated", "somebody ends it in the console", lambda site: site.terminate()),
+    ("terminated", "with lost records", lost(lambda site: site.terminate())),
+    ("terminated", "by the service, nobody asked", lambda site: site.put("Terminated")),
+    ("modified", "somebody edits it in the console", edit_description("by hand")),
+    ("modified", "with lost records", lost(edit_description("by hand"))),
+    ("modified", "a colleague applies another text", lambda site: site.colleague(DESCRIBED)),
+    ("duplicate", "the service restarts an older revision", restart_older),
+    ("duplicate", "our apply dies between two jobs", both(
+        lambda site: site.crash(STOP, CREATE_FIRST), lambda site: site.declare(CREATE_FIRST),
+    )),
+    ("orphaned", "a colleague applies a key that we do not have", lambda site: site.colleague(A, a_job("x"))),
+    ("orphaned", "an entry is removed and the records are lost", both(
+        lose_records, lambda site: site.declare(),
+    )),
+    ("orphaned", "the service restarts what we ended", both(
+        lambda site: site.apply(), lambda site: site.declare(), lambda site: site.check(),
+        lambda site: site.service.store.restart(PROJECT, site.service.job("a").id),
+        lambda site: site.service.time.sleep(30),
+    )),
+    ("unowned", "somebody removes the marker", remove_marker),
+    ("unowned", "with lost records", lost(remove_marker)),
+    ("unowned", "somebody takes the next name", lambda site: site.service.put_job("a-r2")),
+    ("unowned", "somebody copies the job", lambda site: site.service.put_job(
+        "a-r2", marker("a", 1, A.digest))),
+    ("stuck", "the service does not end it", hold_terminating),
+    ("stuck", "with lost records", lost(hold_terminating)),
+    ("unknown", "the list cannot be read", lambda site: site.service.fail(
+        Fault(Effect.ANSWER, operation=FIND, status=501, count=None))),
+    ("unknown", "a job cannot be read", lambda site: site.service.fail(
+        Fault(Effect.MALFORMED_JOB, operation=FIND, count=None))),
+    ("unknown", "the service has a new phase", lambda site: site.put("Hibernating")),
+    ("unknown", "a newer version made the job", lambda site: site.service.describe(
+        "a", marker("a", 1, "z" + "0" * 12))),
+]  # fmt: skip
+
+#: What such a drift has cost is known.
+COSTS = {"failed", "terminated", "duplicate", "orphaned", "unowned", "stuck"}
+
+
+@pytest.mark.parametrize(("class_", "way", "happens"), WAYS, ids=[f"{one}: {way}" for one, way, _ in WAYS])
+def test_drift_is_noticed_once_whatever_its_way(site: Site, class_: str, way: str, happens: Happens) -> None:
+    site.apply(A)
+    assert code(site.check()) is ExitCode.DONE
+    happens(site)
+    report = site.check()
+    assert {one.class_.value for one in report.drift} == {class_}, way
+    if class_ == "unknown":
+        assert (code(report), report.new, report.gone) == (ExitCode.UNKNOWN, (), ())
+        return
+    assert (code(report), found(report.new)) == (ExitCode.CHANGES, found(report.drift))
+    assert "control" not in {one.key for one in report.drift}
+    [entry] = report.new
+    assert entry.since == report.created_at
+    assert entry.fix
+    assert (entry.node_hours is not None) is (class_ in COSTS)
+    site.service.time.sleep(HOUR)
+    again = site.check()
+    assert (code(again), again.new, again.changed, again.gone) == (ExitCode.DONE, (), (), ())
+    assert [one.since for one in again.drift] == [entry.since]
+    assert code(site.check(since_last=False)) is ExitCode.CHANGES
+    site.service.time.sleep(DAY + 60)
+    assert code(site.check()) is ExitCode.CHANGES, "it is told again once a day"
+
+
+def test_every_class_of_drift_has_a_row() -> None:
+    assert {class_ for class_, _, _ in WAYS} == {one.value for one in DriftClass}
+
+
+# --- what is no drift
+
+
+def run_to_end(site: Site) -> None:
+    for phase in ("Pending", "Running", "Completed"):
+        site.put(phase)
+        assert code(site.check()) is ExitCode.DONE
+        site.service.time.sleep(60)
+
+
+def add_unknown_fields(site: Site) -> None:
+    def add(body: dict[str, Any]) -> None:
+        body["next_year"] = {"field": [1]}
+        body["metadata"]["colour"] = "blue"
+        body["spec"]["resource"]["filled_in"] = "by the service"
+
+    site.service.store.edit(site.service.job("a").id, add)
+
+
+NO_DRIFT: list[tuple[str, Happens]] = [
+    ("progress to the end", run_to_end),
+    ("re-scheduling", both(lambda site: site.put("Running"), lambda site: site.check(),
+                           lambda site: site.put("Pending"))),
+    ("stopped by its own auto_stop", both(
+        lambda site: site.apply(BRIEF), lambda site: site.declare(BRIEF),
+        lambda site: site.service.time.sleep(2 * HOUR),
+    )),
+    ("fields that the service fills in", add_unknown_fields),
+    ("an edit of the manifest", lambda site: site.declare(EDITED)),
+    ("an edit that updates", lambda site: site.declare(DESCRIBED)),
+    ("a new key", lambda site: site.declare(A, a_job("new"))),
+    ("a removed key", lambda site: site.declare()),
+    ("our own termination", both(lambda site: site.declare(), lambda site: site.apply())),
+    ("our own replace", both(lambda site: site.declare(EDITED), lambda site: site.apply(EDITED))),
+    ("our own update", both(lambda site: site.declare(DESCRIBED), lambda site: site.apply(DESCRIBED))),
+    ("our replace died after the old job was ended", both(
+        lambda site: site.declare(EDITED), lambda site: site.crash(CREATE, EDITED),
+        lambda site: site.service.time.sleep(120),
+    )),
+    ("our create died before it was sent", both(
+        lambda site: site.crash(CREATE, A, a_job("new")), lambda site: site.declare(A, a_job("new")),
+    )),
+    ("a colleague's apply, in the same records", both(
+        lambda site: site.colleague(EDITED, shares_records=True), lambda site: site.declare(EDITED),
+    )),
+    ("a completed job whose record has aged out", both(
+        lambda site: site.put("Completed"), lambda site: site.check(), lambda site: site.delete(),
+    )),
+    ("lost records of a stack that is as declared", lose_records),
+    ("another stack's job", lambda site: site.service.put_job("b", marker("b", 1, A.digest, stack="other"))),
+    ("somebody's job of another name", lambda site: site.service.put_job("mine")),
+    ("a copy of the job under another name", lambda site: site.service.put_job(
+        "copy", marker("a", 1, A.digest))),
+    ("the service restarts a completed job", both(
+        lambda site: site.put("Completed"), lambda site: site.check(),
+        lambda site: site.service.store.restart(PROJECT, site.service.job("a").id),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("happens"), [happens for _, happens in NO_DRIFT], ids=[name for name, _ in NO_DRIFT]
+)
+def test_this_is_no_drift(site: Site, happens: Happens) -> None:
+    site.apply(A)
+    assert code(site.check()) is ExitCode.DONE
+    happens(site)
+    for _ in range(2):
+        report = site.check()
+        assert (found(report.drift), report.new, report.gone, code(report)) == ([], (), (), ExitCode.DONE)
+        site.service.time.sleep(60)
+    assert code(site.check(since_last=False)) is ExitCode.DONE
+
+
+def test_drift_that_moves_in_phase_only_has_not_changed(site: Site) -> None:
+    site.apply(A)
+    site.colleague(A, a_job("x"))
+    assert found(site.check().new) == [("x", "orphaned")]
+    for phase in ("Pending", "Running", "Creating"):
+        site.put(phase, "x")
+        report = site.check()
+        assert (report.new, report.changed, code(report)) == ((), (), ExitCode.DONE)
+
+
+def test_drift_that_is_repaired_is_gone_and_new_when_it_comes_back(site: Site) -> None:
+    site.apply(DESCRIBED)
+    site.declare(DESCRIBED)
+    original = site.service.description("a")
+    for _ in range(2):
+        site.service.describe("a", original.replace("as declared", "by hand"))
+        report = site.check()
+        assert (code(report), found(report.new)) == (ExitCode.CHANGES, [("a", "modified")])
+        site.service.describe("a", original)
+        report = site.check()
+        assert (code(report), found(report.gone), report.drift) == (ExitCode.DONE, [("a", "modified")], ())
+
+
+def test_drift_that_is_edited_again_has_changed(site: Site) -> None:
+    site.apply(A)
+    edit_description("by hand")(site)
+    first = site.check()
+    site.service.time.sleep(HOUR)
+    edit_description("by hand again")(site)
+    report = site.check()
+    assert (code(report), found(report.changed), report.new) == (ExitCode.CHANGES, [("a", "modified")], ())
+    assert report.changed[0].since == first.created_at
+
+
+def test_check_that_compares_nothing_is_skipped_and_never_green(site: Site) -> None:
+    site.apply(A)
+    good = site.check()
+    site.put("Failed")
+    site.service.fail(Fault(Effect.ANSWER, operation=FIND, status=501, count=1))
+    blind = site.check()
+    assert (code(blind), blind.compared, blind.new, blind.gone) == (ExitCode.UNKNOWN, 0, (), ())
+    report = site.check()
+    assert (report.compared_with, found(report.new)) == (good.created_at, [("a", "failed")])
+
+
+def test_damaged_records_make_no_drift_new_and_are_said(site: Site) -> None:
+    site.apply(A)
+    site.put("Failed")
+    assert code(site.check()) is ExitCode.CHANGES
+    site.recording.close()
+    [file] = site.root.rglob("records.sqlite3")
+    kept = file.read_bytes()
+    file.write_bytes(b"this is no database" * 100)
+    report = site.check()
+    assert code(report) is ExitCode.UNKNOWN
+    assert (report.new, report.gone, report.compared_with) == ((), (), None)
+    assert [warning.what for warning in report.warnings] == ["the history could not be read"]
+    assert any("not recorded" in warning for warning in site.warnings)
+    site.recording.close()
+    for left in file.parent.glob("records.sqlite3*"):
+        left.unlink()
+    file.write_bytes(kept)
+    assert code(site.check()) is ExitCode.DONE, "what was reported before is known again"
+
+
+# --- a thousand checks
+
+
+def test_thousand_checks_of_a_failing_service_tell_no_false_drift_and_miss_none(site: Site) -> None:
+    """One answer in ten fails, each in its own way; somebody edits a job now and then, and takes it back."""
+    site.apply(DESCRIBED)
+    site.declare(DESCRIBED)
+    effects: list[dict[str, Any]] = [
+        {"effect": Effect.ANSWER, "status": 501},
+        {"effect": Effect.ANSWER, "status": 429, "retry_after_s": 600},
+        {"effect": Effect.UNREADABLE},
+        {"effect": Effect.MALFORMED_JOB},
+        {"effect": Effect.UNKNOWN_PHASE},
+    ]
+    site.service.fail(
+        *(
+            Fault(operation=FIND, count=None, probability=0.022, seed=number, **one)
+            for number, one in enumerate(effects)
+        )
+    )
+    original = site.service.description("a")
+    is_edited = is_due = False
+    codes: dict[ExitCode, int] = {}
+    told = 0
+    for number in range(1000):
+        if number % 40 == 0:
+            is_edited = not is_edited
+            is_due = is_edited
+            text = f"by hand {number}" if is_edited else "as declared"
+            site.service.describe("a", original.replace("as declared", text))
+        report = site.check()
+        codes[code(report)] = codes.get(code(report), 0) + 1
+        real = [("a", "modified")] if is_edited else []
+        counted = found(one for one in report.drift if one.class_ is not DriftClass.UNKNOWN)
+        assert counted in ([], real)
+        assert not [one for one in (*report.new, *report.changed) if found([one]) != real]
+        if code(report) is not ExitCode.UNKNOWN:
+            assert report.compared == 2
+            assert counted == real
+            assert (code(report) is ExitCode.CHANGES) is is_due
+            told += is_due
+            is_due = False
+        else:
+            assert report.compared < 2
+        site.service.time.sleep(60)
+    assert told == 13
+    assert 60 <= codes[ExitCode.UNKNOWN] <= 160
+    runs = [run for run in _runs(site) if run.kind == RunKind.DRIFT.value]
+    assert len([run for run in runs if not run.actions]) <= KEPT_CHECKS
+    assert len([run for run in runs if run.actions]) <= 2 * told
+    [file] = site.root.rglob("records.sqlite3")
+    assert file.stat().st_size < 400_000
+
+
+def _runs(site: Site) -> Any:
+    records = site.recording.reading()
+    assert records is not None
+    return records.runs(Scope.of(STACK, TARGET))
