@@ -158,7 +158,7 @@ class DriftChecks(NamedTuple):
         return {
             **self._place(one.id),
             "entry": self.texts.document(entry),
-            "content": one.content,
+            "content": self.texts.text(one.content),
             "since_s": one.since_s,
             "reported_at_s": one.reported_at_s,
             "is_hidden": one.is_hidden,

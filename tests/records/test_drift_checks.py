@@ -1,0 +1,227 @@
+"""Drift checks in the store: what stands, what was accepted, and how little is kept of what saw nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from reconciler.core.drift.check import (
+    NO_CHECK,
+    Acceptance,
+    CheckRecord,
+    DriftChange,
+    DriftEvent,
+    DriftId,
+    LastCheck,
+    StandingDrift,
+    content_of,
+)
+from reconciler.core.drift.entry import Drift
+from reconciler.core.planning.plan import Change
+from reconciler.core.record import RecordsUnavailable, Run, RunEnd, RunKind
+from reconciler.records.database import Database
+from reconciler.records.dialect import dialect_of
+from reconciler.records.drift_checks import KEPT_CHECKS
+from reconciler.records.schema import MIGRATIONS
+from reconciler.records.store import StoredRecords
+from tests.builders import NOW
+from tests.records.locations import OTHER_STACK, SCOPE, SECRET, Place, a_run
+
+ENDED = RunEnd(NOW + 1, "drift", {"failed": 1})
+KNOWN = Acceptance(NOW + 5, "alice", "we know")
+
+
+def check_at(at_s: float = NOW, kind: RunKind = RunKind.DRIFT) -> Run:
+    return a_run(at_s=at_s, kind=kind, command="drift")
+
+
+def a_drift(key: str = "a", class_: str = "failed", job: str | None = "j1", **more: Any) -> StandingDrift:
+    """A drift that stands since the first check."""
+    entry = Drift.model_validate({"key": key, "class": class_, "job": job, "detail": "ended", **more})
+    return StandingDrift(entry, content_of(entry, str), since_s=NOW, reported_at_s=NOW)
+
+
+def write(records: StoredRecords, *standing: StandingDrift, at_s: float = NOW, **more: Any) -> None:
+    record = CheckRecord(at_s, standing, **more)
+    records.record_check(check_at(at_s), replace(ENDED, at_s=at_s), record)
+
+
+def test_store_without_a_check_knows_of_none(place: Place) -> None:
+    assert place.open().last_check(SCOPE) == NO_CHECK
+
+
+def test_standing_drift_is_read_as_it_was_written(place: Place) -> None:
+    changes = (Change(path="description", before="x", after="y"),)
+    standing = (
+        a_drift("a", "failed", node_hours=1.5, fix="look", began_at="2026-01-01T00:00:00Z"),
+        replace(a_drift("b", "missing", None), reported_at_s=None, is_hidden=True),
+        a_drift("c", "modified", changes=changes),
+    )
+    write(place.open(), *standing)
+    assert place.open().last_check(SCOPE) == LastCheck(NOW, standing)
+    assert place.open().last_check(OTHER_STACK) == NO_CHECK
+
+
+def test_check_says_nothing_of_the_drift_that_it_did_not_look_at(place: Place) -> None:
+    records = place.open()
+    write(records, a_drift("a"), a_drift("b"), a_drift("c"))
+    gone = (DriftId("b", "failed", "j1"),)
+    write(records, replace(a_drift("c"), content="changed"), at_s=NOW + 60, gone=gone)
+    last = records.last_check(SCOPE)
+    assert [(one.entry.key, one.content) for one in last.standing] == [
+        ("a", a_drift("a").content),
+        ("c", "changed"),
+    ]
+    assert last.at_s == NOW + 60
+
+
+def test_check_that_compared_nothing_is_not_the_last_one(place: Place) -> None:
+    records = place.open()
+    write(records)
+    records.record_check(check_at(NOW + 60), ENDED, CheckRecord(None, (a_drift("a", "unknown", None),)))
+    last = records.last_check(SCOPE)
+    assert (last.at_s, [one.entry.class_ for one in last.standing]) == (NOW, ["unknown"])
+    assert len(records.runs(SCOPE)) == 2
+
+
+def test_events_of_a_check_are_its_actions_in_the_history(place: Place) -> None:
+    records = place.open()
+    events = (
+        DriftEvent(DriftChange.NEW, a_drift("a").entry),
+        DriftEvent(DriftChange.GONE, a_drift("b").entry),
+    )
+    write(records, a_drift("a"), events=events)
+    [run] = records.runs(SCOPE)
+    assert [(one.key, one.action, one.reason, one.status, one.detail, one.job) for one in run.actions] == [
+        ("a", "drift", "failed", "new", "ended", "j1"),
+        ("b", "drift", "failed", "gone", "ended", "j1"),
+    ]
+    assert (run.kind, run.result, run.summary, run.is_running) == ("drift", "drift", {"failed": 1}, False)
+    assert len(records.runs(SCOPE, key="b")) == 1
+    assert not records.runs(SCOPE, key="c")
+
+
+def test_accepted_drift_stays_accepted_until_its_content_changes(place: Place) -> None:
+    records, drift = place.open(), a_drift("a")
+    write(records, drift, a_drift("b"))
+    ids = [drift.id, DriftId("c", "failed", "")]
+    assert records.accept(check_at(NOW + 5, RunKind.ACCEPT), ENDED, ids, KNOWN) == 1
+    # A check that had read the store before does not take it back.
+    write(records, drift, a_drift("b"), at_s=NOW + 60)
+    a, b = records.last_check(SCOPE).standing
+    assert (a.acceptance, b.acceptance) == (KNOWN, None)
+    write(records, replace(drift, content="another"), at_s=NOW + 120)
+    assert [one.acceptance for one in records.last_check(SCOPE).standing] == [None, None]
+
+
+def test_acceptance_is_taken_back_and_both_are_in_the_history(place: Place) -> None:
+    records, drift = place.open(), a_drift("a")
+    write(records, drift)
+    for at_s, acceptance in ((NOW + 5, KNOWN), (NOW + 6, None)):
+        run = check_at(at_s, RunKind.ACCEPT)
+        assert records.accept(run, ENDED, [drift.id], acceptance) == 1
+        assert records.accept(run, ENDED, [drift.id], acceptance) == 0, "it is so already"
+    [standing] = records.last_check(SCOPE).standing
+    assert (standing.acceptance, standing.is_hidden) == (None, True)
+    told = [(run.kind, one.status, one.detail) for run in records.runs(SCOPE) for one in run.actions]
+    assert told == [("accept", "removed", "no longer accepted"), ("accept", "accepted", "we know")]
+
+
+def test_of_the_checks_that_saw_nothing_the_newest_stay(place: Place) -> None:
+    records = place.open()
+    records.begin(a_run()).end(ENDED)
+    event = DriftEvent(DriftChange.NEW, a_drift("a").entry)
+    for number in range(KEPT_CHECKS + 20):
+        write(records, at_s=NOW + number, events=(event,) if number == 3 else ())
+    runs = records.runs(SCOPE)
+    quiet = [run for run in runs if run.kind == "drift" and not run.actions]
+    assert [run.at_s for run in quiet] == [NOW + number for number in range(KEPT_CHECKS + 19, 19, -1)]
+    assert [run.kind for run in runs if run not in quiet] == ["drift", "apply"]
+
+
+def test_no_secret_of_a_drift_is_written(sqlite: Place) -> None:
+    records = sqlite.open()
+    changes = (Change(path="description", before=SECRET, after=f"x {SECRET}"),)
+    drift = a_drift("a", "modified", detail=f"was {SECRET}", changes=changes)
+    write(records, drift, events=(DriftEvent(DriftChange.NEW, drift.entry),))
+    records.accept(check_at(kind=RunKind.ACCEPT), ENDED, [drift.id], replace(KNOWN, reason=SECRET))
+    records.close()
+    assert sqlite.path is not None
+    assert not any(SECRET.encode() in file.read_bytes() for file in sqlite.path.parent.iterdir())
+
+
+@pytest.mark.parametrize("job", ["j" * 5000, "a\0b", "\udc80"], ids=["long", "NUL", "surrogate"])
+def test_id_of_any_form_is_written_and_found_again(place: Place, job: str) -> None:
+    records, drift = place.open(), a_drift("a", job=job)
+    for at_s in (NOW, NOW + 60):
+        write(records, drift, at_s=at_s)
+    [standing] = records.last_check(SCOPE).standing
+    assert standing.entry.job is not None
+    write(records, at_s=NOW + 120, gone=(standing.id,))
+    assert not records.last_check(SCOPE).standing
+
+
+def test_checks_at_once_leave_each_drift_once(place: Place) -> None:
+    place.open()
+
+    def look(number: int) -> None:
+        records = place.open()
+        for step in range(5):
+            at_s = NOW + number * 10 + step
+            write(records, *(a_drift(key) for key in "cab"), at_s=at_s, gone=(DriftId("d", "failed", ""),))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(look, range(4)))
+    assert [one.entry.key for one in place.open().last_check(SCOPE).standing] == ["a", "b", "c"]
+    assert len(place.open().runs(SCOPE)) == 20
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "entry = '{'",
+        "entry = '{}'",
+        """entry = '{"key": "b", "class": "failed"}'""",
+        """entry = '{"key": "a", "class": "eaten"}'""",
+        "since_s = 'never'",
+        "is_hidden = 7",
+        "accepted_at_s = -1",
+    ],
+)
+def test_damaged_drift_makes_the_store_unreadable(sqlite: Place, damage: str) -> None:
+    records = sqlite.open()
+    write(records, a_drift("a"))
+    records.close()
+    assert sqlite.path is not None
+    with sqlite3.connect(sqlite.path) as connection:
+        connection.execute(f"UPDATE reconciler_drift SET {damage}")
+    connection.close()
+    records = sqlite.open()
+    for read in (lambda: records.last_check(SCOPE), records.check):
+        with pytest.raises(RecordsUnavailable):
+            read()
+
+
+def test_store_of_schema_version_5_is_migrated_and_takes_checks(place: Place) -> None:
+    database = Database(dialect_of(place.url), place.clock, str)
+    assert database.prepare(create=True)
+    with database.writing() as connection:
+        for statement in (
+            "DROP TABLE reconciler_drift",
+            "ALTER TABLE reconciler_scopes DROP COLUMN compared_at_s",
+            "UPDATE reconciler_version SET version = 5",
+        ):
+            connection.execute(text(statement))
+    database.close()
+    assert len(MIGRATIONS) == 5
+    records = place.open()
+    write(records, a_drift("a"))
+    records.accept(check_at(kind=RunKind.ACCEPT), ENDED, [a_drift("a").id], KNOWN)
+    [standing] = place.open().last_check(SCOPE).standing
+    assert (standing.since_s, standing.acceptance) == (NOW, KNOWN)
+    place.open().check()
