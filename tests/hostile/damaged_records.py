@@ -15,6 +15,7 @@ from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.planning.reports.history import HistoryExcerpt, make_history, newest_revisions
 from reconciler.core.ports import Records
 from reconciler.core.record import RecordsUnavailable, RunKind
+from reconciler.drift_checks import accept
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.records.null import NoRecords
@@ -243,5 +244,7 @@ def a_scene(root: Path) -> Iterator[Scene]:
             reconcile.drift(context)
         service.store.delete(PROJECT, service.job("aged-out").id)
         service.describe("lost", "somebody edited it")
+        with scene.context() as context:
+            accept(context, "lost", "we know")
         scene.whole = scene.file.read_bytes()
         yield scene
