@@ -34,6 +34,7 @@ SEMANTICS = Path("docs/semantics.md")
 #: Page → the directory, below the root, in which its commands are run.
 RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
+    Path("docs/drift.md"): Path(),
     Path("docs/manifest.md"): Path(),
     Path("docs/records.md"): Path("examples/first-job"),
     Path("docs/saved-plans.md"): Path("examples/first-job"),

@@ -9,9 +9,10 @@ from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.drift.check import NO_CHECK, DriftId, content_of
 from reconciler.core.drift.comparison import FoundDrift, compare
-from reconciler.core.drift.entry import DriftClass, IgnoredBy, IgnoredDrift
+from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
 from reconciler.core.drift.report import DriftReport, with_acceptance, with_comparison
 from reconciler.core.exit_code import ExitCode
+from reconciler.core.planning.plan import timestamp
 from reconciler.core.record import RecordsUnavailable, RunEnd, Scope
 
 if TYPE_CHECKING:
@@ -50,6 +51,14 @@ def compared(
         ended = RunEnd(recording.clock.now(), report.word, counts_of(report, comparison))
         recording.record_check(scope, ended, report.manifest_digest, check)
     return report
+
+
+def seen_since(drift: tuple[Drift, ...], recording: Recording | None, scope: Scope) -> tuple[Drift, ...]:
+    """The same entries with when a check saw them first; none did where the store knows nothing of one."""
+    if not drift or recording is None:
+        return drift
+    since = {one.id: timestamp(one.since_s) for one in recording.last_check(scope).standing}
+    return tuple(one.model_copy(update={"since": since.get(DriftId.of(one))}) for one in drift)
 
 
 def accept(context: Context, key: str, reason: str) -> DriftReport:

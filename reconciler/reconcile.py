@@ -220,6 +220,7 @@ def why(context: Context, key: str) -> Explanation:
     """
     from reconciler.core import preflight  # a plan needs none of it
     from reconciler.core.planning.reports.explanation import explain  # a plan needs none of it
+    from reconciler.drift_checks import seen_since
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
@@ -233,6 +234,8 @@ def why(context: Context, key: str) -> Explanation:
         version=__version__,
     )
     explanation = explain(key, stack, snapshot, plan_context, made)
+    drift = seen_since(explanation.drift, context.recording, context.scope)
+    explanation = explanation.model_copy(update={"drift": drift})
     checked = [
         *preflight.checked_actions(made.actions, with_replaces=True),
         *preflight.deferred_actions(made.actions, stack),

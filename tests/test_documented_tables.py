@@ -23,6 +23,7 @@ from reconciler.core.declared.body import OWN_KEYS
 from reconciler.core.declared.canonical import mutable_paths, walk_rules
 from reconciler.core.declared.stack import Lifecycle, Limits, Manifest, Target, Variable
 from reconciler.core.declared.target_kind import MODELARTS
+from reconciler.core.drift.remedies import REMEDIES
 from reconciler.core.drift.report import DriftClass
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
 from reconciler.core.observed.identity import MAX_DESCRIPTION, MAX_NAME
@@ -92,6 +93,12 @@ def test_phases_are_active_or_terminal_as_the_page_says() -> None:
 
 def test_every_class_of_drift_is_described() -> None:
     assert [row[0] for row in table("docs/drift.md", "Drift", "class")] == [one.value for one in DriftClass]
+
+
+def test_every_remedy_is_that_of_the_page() -> None:
+    rows = table("docs/drift.md", "What to do", "class")
+    assert {row[0]: row[1] for row in rows} == {one.value: text for one, text in REMEDIES.items()}
+    assert set(REMEDIES) == set(DriftClass)
 
 
 # ── docs/cli.md ──────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from reconciler.core.planning.reports.objections import GuardVerdict, PolicyVerd
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.denials import spell_place
+from reconciler.render.drift import said_of
 from reconciler.render.groups import render_change
 from reconciler.render.head import render_head
 from reconciler.render.layout import fit
@@ -168,5 +169,8 @@ def _changed_by(action: PlannedAction) -> str:
 
 
 def _drift(explanation: Explanation) -> Iterator[str]:
-    yield from (f"{one.class_.value}: {one.detail}" for one in explanation.drift)
+    for one in explanation.drift:
+        yield f"{one.class_.value}: {one.detail}{said_of(one)}"
+        if one.fix:
+            yield f"  fix: {one.fix}"
     yield from (f"pending: {one.detail}" for one in explanation.pending)

@@ -117,6 +117,28 @@ def test_drift_equals_that_of_the_command_line(
     assert report.pending == ()
 
 
+def test_drift_since_the_last_check_counts_what_is_new_or_due_again(service: Service) -> None:
+    data = manifest("a", "b", url=service.url)
+    data["drift"] = {"ignore": [{"key": "b", "class": "terminated", "reason": "known"}]}
+    (service.root / "jobs.yaml").write_text(json.dumps(data), encoding="utf-8")
+    with load(service.root).connect(environ=ENVIRON) as session:
+        session.apply().raise_for_failures()
+        assert session.drift(since_last=True).exit_code == 0
+        for job in service.app.store.jobs():
+            service.app.store.set_phase(job.id, "Terminated")
+        first, second = session.drift(since_last=True), session.drift(since_last=True)
+        again, plain = session.drift(since_last=True, remind_s=0), session.drift()
+        for job in service.app.store.jobs():
+            service.app.store.set_phase(job.id, "Running")
+        gone = session.drift(since_last=True)
+    assert [report.exit_code for report in (first, second, again, plain, gone)] == [2, 0, 2, 2, 0]
+    assert [one.key for one in first.new] == ["a"]
+    assert [(one.key, one.reason) for one in first.ignored] == [("b", "known")]
+    assert (second.new, second.changed, [one.key for one in second.drift]) == ((), (), ["a"])
+    assert [one.key for one in gone.gone] == ["a"]
+    assert first.to_dict()["new"][0]["class"] == "terminated"
+
+
 def test_job_applied_by_python_is_kept_and_recorded_for_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,15 +121,31 @@ def test_drift_since_the_last_check_is(
     assert {one.id for one in after(compared, last).standing} == {one.id for one in compared.standing}
 
 
-def test_since_is_the_first_check_that_saw_it_also_where_it_changed() -> None:
-    last = NO_CHECK
-    for hours, entry in enumerate((edited("y"), edited("z"), edited("z", job="j2"))):
-        compared = check(last, entry, at_s=NOW + hours * HOUR)
-        assert compared.standing[0].entry.since == timestamp(NOW)
-        last = after(compared, last)
+def duplicate(job: str, *others: str) -> Drift:
+    return an_entry("a", "duplicate", job, others=others)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_kept"),
+    [
+        (an_entry(), an_entry(), True),
+        (edited("y"), edited("z"), True),
+        # another job that failed is another event; a third active job beside two is not
+        (an_entry(job="j1"), an_entry(job="j2"), False),
+        (duplicate("j2", "j1"), duplicate("j3", "j1", "j2"), True),
+    ],
+)
+def test_since_is_the_first_check_that_saw_it_also_where_it_changed(
+    before: Drift, now: Drift, is_kept: bool
+) -> None:
+    last = after(check(NO_CHECK, before))
+    compared = check(last, now, at_s=NOW + HOUR)
+    [standing] = compared.standing
+    assert standing.entry.since == timestamp(standing.since_s) == timestamp(NOW if is_kept else NOW + HOUR)
+    last = after(compared, last)
     gone = check(last, at_s=NOW + 9 * HOUR)
-    assert gone.gone[0].since == timestamp(NOW)
-    again = check(after(gone, last), edited("z"), at_s=NOW + 10 * HOUR)
+    assert gone.gone[0].since == standing.entry.since
+    again = check(after(gone, last), now, at_s=NOW + 10 * HOUR)
     assert again.new[0].since == timestamp(NOW + 10 * HOUR)
 
 

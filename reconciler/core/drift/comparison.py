@@ -17,7 +17,7 @@ from reconciler.core.drift.check import (
     LastCheck,
     StandingDrift,
 )
-from reconciler.core.drift.entry import Drift
+from reconciler.core.drift.entry import Drift, DriftClass
 from reconciler.core.planning.plan import timestamp
 from reconciler.core.record import REMIND_S
 
@@ -163,17 +163,19 @@ def _pairs(standing: Iterable[StandingDrift], found: Sequence[FoundDrift], at_s:
 
 def _stands(found: FoundDrift, old: StandingDrift | None, at_s: float) -> StandingDrift:
     """What is known of a drift by now. What was accepted stays so until it is another one."""
-    if old is None:
-        first = found.entry.model_copy(update={"since": timestamp(at_s)})
-        return StandingDrift(first, found.content, at_s, is_hidden=found.is_ignored)
-    entry = found.entry.model_copy(update={"since": timestamp(old.since_s)})
-    is_same = old.content == found.content
-    acceptance = old.acceptance if is_same else None
+    entry, is_hidden = found.entry, found.is_ignored
+    since_s, reported_at_s, acceptance = at_s, None, None
+    if old is not None:
+        # That another job failed is another event; that the key has several is the same one.
+        if entry.job == old.entry.job or entry.class_ is DriftClass.DUPLICATE:
+            since_s = old.since_s
+        if old.content == found.content:
+            reported_at_s, acceptance = old.reported_at_s, old.acceptance
     return StandingDrift(
-        entry,
+        entry.model_copy(update={"since": timestamp(since_s)}),
         found.content,
-        old.since_s,
-        old.reported_at_s if is_same else None,
-        is_hidden=found.is_ignored or acceptance is not None,
-        acceptance=acceptance,
+        since_s,
+        reported_at_s,
+        is_hidden or acceptance is not None,
+        acceptance,
     )
