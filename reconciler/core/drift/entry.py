@@ -6,8 +6,9 @@ Source: docs/drift.md.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from reconciler.core.planning.plan import Change, Frozen, Source
 
@@ -26,11 +27,17 @@ class DriftClass(StrEnum):
     UNKNOWN = "unknown"
 
 
+#: Beside a reference pydantic leaves out the description of a field, or not, by the model it builds first.
+_PublishedClass = Annotated[
+    DriftClass, WithJsonSchema({"type": "string", "enum": [one.value for one in DriftClass]})
+]
+
+
 class Drift(Frozen):
     """One thing that is not as it was left."""
 
     key: str = Field(description="Name of the job in the manifest.")
-    class_: DriftClass = Field(alias="class", description="Class of drift.")
+    class_: _PublishedClass = Field(alias="class", description="Class of drift.")
     job: str | None = Field(None, description="Id of the job, or null if there is none.")
     detail: str = Field("", description="What was found, for people.")
     since: str | None = Field(
