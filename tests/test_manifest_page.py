@@ -76,6 +76,8 @@ def below(value: Any, prefix: str) -> Iterator[str]:
     for name, member in value.items() if isinstance(value, dict) else ():
         yield f"{prefix}{name}"
         yield from below(member, f"{prefix}{name}.")
+        for item in member if isinstance(member, list) else ():
+            yield from below(item, f"{prefix}{name}[].")
 
 
 def test_section_with_files_has_a_directory_of_its_own(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "destroy": (("--yes",), [Content.PLAN, Content.RESULT]),
     "show": (("plan.json",), [Content.PLAN]),
     "drift": ((), [Content.DRIFT]),
+    "accept": (("b",), [Content.DRIFT]),
     "review": ((".", "."), [Content.REVIEW]),
     "adopt": (("--all", "--yes"), [Content.PLAN]),
     "validate": ((), [Content.VALIDATION]),
@@ -65,6 +66,12 @@ def stack(reconciler: Reconciler) -> None:
     write(manifest("a", "b"))
 
 
+def _forget_records() -> None:
+    """Nobody knows then whether the stack ever had b, so it is missing, which can be accepted."""
+    for left in Path(".reconciler").glob("records.sqlite3*"):
+        left.unlink()
+
+
 def test_every_command_that_takes_formats_is_tried() -> None:
     assert set(TAKES_FORMATS) == set(ARGUMENTS)
 
@@ -73,6 +80,8 @@ def test_every_command_that_takes_formats_is_tried() -> None:
 @pytest.mark.parametrize("command", TAKES_FORMATS)
 def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, command: str) -> None:
     arguments, contents = ARGUMENTS[command]
+    if command == "accept":
+        _forget_records()
     said = reconciler(command, *arguments, "-o", "shout", "-o", "shout=shown.txt")
     lines = [line for line in said.out.splitlines() if line.startswith("SHOUTED")]
     assert [line.split()[1] for line in lines] == contents, said.err

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from reconciler.core.declared.drift_rule import IgnoreRule
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
-from reconciler.core.drift.report import DriftReport
+from reconciler.core.drift.check import Acceptance, LastCheck, StandingDrift, content_of
+from reconciler.core.drift.comparison import FoundDrift, compare
+from reconciler.core.drift.entry import IgnoredDrift
+from reconciler.core.drift.report import DriftReport, with_comparison
 from reconciler.core.observed.job import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
-from reconciler.core.planning.plan import Action, Plan, count, last_line
-from reconciler.render import Content, render
+from reconciler.core.planning.plan import Action, Plan, count, last_line, timestamp
+from reconciler.render import Content, formats_of, render
 from reconciler.render.diagnostics import render_diagnostics
 from reconciler.render.style import Style, View
-from tests.builders import HOUR, a_job, a_stack, absent, seen
+from tests.builders import HOUR, NOW, a_job, a_stack, absent, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report
 
@@ -88,6 +93,42 @@ def drifted() -> DriftReport:
     )
 
 
+@cache
+def compared() -> DriftReport:
+    """The same since the last check: one class is ignored, one drift accepted, and one is gone."""
+    rule = IgnoreRule("f*", "failed", "known gap", date(2999, 12, 31), Location("jobs.yaml", 6, 5))
+    stack = a_stack(
+        a_job("done"), a_job("edited"), a_job("failed"), a_job("gone"), a_job("ahead"), a_job("old")
+    )
+    found = report(
+        replace(placed(stack), ignored_drift=(rule,)),
+        seen(a_job("done"), phase="Completed"),
+        seen(a_job("edited"), text="by hand"),
+        seen(a_job("failed"), phase="Failed", ended_s_ago=HOUR),
+        seen(a_job("ahead", **OLD)),
+        seen(a_job("old"), phase="Terminated", ended_s_ago=2 * HOUR),
+        seen(a_job("orphan")),
+        seen(a_job("orphan-2")),
+    )
+    by_key = {entry.key: entry for entry in found.drift}
+    over = by_key["old"].model_copy(update={"key": "repaired", "since": timestamp(NOW - HOUR)})
+    standing = [
+        StandingDrift(by_key["edited"], "another text", NOW - HOUR),
+        StandingDrift(by_key["orphan"], content_of(by_key["orphan"], str), NOW - HOUR),
+        StandingDrift(
+            by_key["old"], content_of(by_key["old"], str), NOW - HOUR,
+            acceptance=Acceptance(NOW - HOUR / 2, "alice", "we know"), is_hidden=True,
+        ),
+        StandingDrift(over, "it", NOW - HOUR),
+    ]  # fmt: skip
+    every = [
+        FoundDrift(one, content_of(one, str), isinstance(one, IgnoredDrift))
+        for one in (*found.drift, *found.ignored)
+    ]
+    comparison = compare(LastCheck(NOW - HOUR / 2, tuple(standing)), every, found.has_judged, at_s=NOW)
+    return with_comparison(found, comparison, since_last=True)
+
+
 def test_plan_of_the_golden_files_has_every_action() -> None:
     kinds = {action.action for action in every_action().actions}
     assert kinds == set(Action), "add a job for it to every_action"
@@ -143,6 +184,11 @@ def test_hostile_keys_and_bodies_steer_no_terminal() -> None:
 
 def test_plan_in_colour_is_as_in_the_golden_file() -> None:
     check("plan.ansi", render(Content.PLAN, every_action(), "text", View(Style(colour=True))))
+
+
+@pytest.mark.parametrize("format_", formats_of(Content.DRIFT))
+def test_drift_since_the_last_check_is_as_in_the_golden_file(format_: str) -> None:
+    check(f"drift-since-last.{format_}", render(Content.DRIFT, compared(), format_, View()))
 
 
 def test_last_line_of_a_plan_is_fixed() -> None:

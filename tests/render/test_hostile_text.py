@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
 from typing import Any
@@ -16,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.core.declared.stack import Declared
 from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
+from reconciler.core.drift.comparison import DriftComparison
+from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.observed.catalog import PreflightReason
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
@@ -125,11 +128,44 @@ def drift_with(text: str) -> DriftReport:
         ]
         source = entry.source and entry.source.model_copy(update={"file": f"{text}.yaml"})
         changed = {"key": f"{number}{text}", "detail": text, "since": text, "changes": tuple(changes)}
-        drift.append(entry.model_copy(update={**changed, "source": source}))
+        more = {"source": source, **({} if number else {"began_at": text, "fix": text})}
+        drift.append(entry.model_copy(update={**changed, **more}))
     pending = [one.model_copy(update={"key": f"p{text}", "detail": text}) for one in report.pending]
     target = report.target.model_copy(update={"name": f"t{text}"})
     changed_report = {"drift": tuple(drift), "pending": tuple(pending), "target": target}
-    return report.model_copy(update={**changed_report, "keys": tuple(entry.key for entry in drift)})
+    new, *lasting = drift
+    lists: dict[str, Any] = {"new": (new,), "gone": tuple(gone_with(text)), "ignored": ignored_with(text)}
+    comparison = DriftComparison(0.0, 0.0, lasting=tuple(lasting), new=lists["new"], gone=lists["gone"])
+    return report.model_copy(
+        update={
+            **changed_report,
+            **lists,
+            "since_last": True,
+            "comparison": comparison,
+            "keys": tuple(entry.key for entry in drift),
+        }
+    )
+
+
+def gone_with(text: str) -> Iterator[Drift]:
+    yield Drift.model_construct(key=f"g{text}", class_=DriftClass.FAILED, job=text, detail=text, since=text)
+
+
+def ignored_with(text: str) -> tuple[IgnoredDrift, ...]:
+    entry: dict[str, Any] = {
+        "class_": DriftClass.FAILED,
+        "job": text,
+        "detail": text,
+        "since": text,
+        "reason": text,
+    }
+    place = Source(file=f"{text}.yaml", line=1, column=1)
+    return (
+        IgnoredDrift.model_construct(**entry, key=f"i{text}", by=IgnoredBy.RULE, until=text, rule=place),
+        IgnoredDrift.model_construct(
+            **entry, key=f"j{text}", by=IgnoredBy.ACCEPT, who=text, accepted_at=text
+        ),
+    )
 
 
 @cache
