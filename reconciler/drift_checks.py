@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reconciler import reconcile
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
-from reconciler.core.drift.check import NO_CHECK, DriftId, content_of
+from reconciler.core.drift.check import NO_CHECK, DriftId, LastCheck, content_of
 from reconciler.core.drift.comparison import FoundDrift, compare
 from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
 from reconciler.core.drift.report import DriftReport, with_acceptance, with_comparison
@@ -27,20 +27,28 @@ class DriftUnknown(ReconcilerError):
     exit_code = ExitCode.UNKNOWN
 
 
+def last_check(context: Context) -> LastCheck:
+    """What earlier checks left; read before the service is.
+
+    What somebody else finds and records while we read would look as if it were gone.
+    """
+    return context.recording.last_check(context.scope) if context.recording else NO_CHECK
+
+
 def compared(
-    report: DriftReport, recording: Recording | None, scope: Scope, options: CheckOptions, at_s: float
+    report: DriftReport, last: LastCheck, context: Context, options: CheckOptions, at_s: float
 ) -> DriftReport:
     """Compare a report with the last check of its scope, and write the check down.
 
     Everything that stands counts as reported if the exit code says that there is drift, for then all of it is
     shown. One that could not judge every key says something else, so what it found is due in the next one.
     """
+    recording = context.recording
     redact = recording.redact if recording else str
     found = [
         FoundDrift(entry, content_of(entry, redact), isinstance(entry, IgnoredDrift))
         for entry in (*report.drift, *report.ignored)
     ]
-    last = recording.last_check(scope) if recording else NO_CHECK
     comparison = compare(last, found, report.has_judged, at_s=at_s, remind_s=options.remind_s)
     report = with_comparison(report, comparison, since_last=options.since_last)
     if last.problem is not None and recording:
@@ -49,7 +57,7 @@ def compared(
         is_reported = options.is_always_reported or exit_code.of_drift(report) is ExitCode.CHANGES
         check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
         ended = RunEnd(recording.clock.now(), report.word, counts_of(report, comparison))
-        recording.record_check(scope, ended, report.manifest_digest, check)
+        recording.record_check(context.scope, ended, report.manifest_digest, check)
     return report
 
 

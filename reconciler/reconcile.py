@@ -195,9 +195,9 @@ def destroy_plan(context: Context) -> Plan:
 def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     """Observe, and say what changed behind the manifest's back. The check is recorded."""
     from reconciler.core.drift.report import make_drift_report  # a plan needs none of it
-    from reconciler.drift_checks import compared
+    from reconciler.drift_checks import compared, last_check
 
-    plan_context = context.plan_context()
+    plan_context, last = context.plan_context(), last_check(context)
     stack, snapshot = observe(context, plan_context)
     report = make_drift_report(
         stack,
@@ -207,7 +207,7 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
     )
-    return compared(report, context.recording, context.scope, options, plan_context.at_s)
+    return compared(report, last, context, options, plan_context.at_s)
 
 
 def why(context: Context, key: str) -> Explanation:

@@ -190,10 +190,8 @@ class Recording:
             records = self.reading()
             return records.last_check(scope) if records else NO_CHECK
         except RecordsUnavailable as unavailable:
-            if not self.goes_on_without:
-                return LastCheck(problem=str(unavailable))
-            self.warn(f"{unavailable}; working without records")
-            return NO_CHECK
+            # Who works without records is told so where the history is read.
+            return NO_CHECK if self.goes_on_without else LastCheck(problem=str(unavailable))
 
     def record_check(self, scope: Scope, ended: RunEnd, digest: str, check: CheckRecord) -> None:
         """Write down a drift check that has ended; the store is made where there is none.

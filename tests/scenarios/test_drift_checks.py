@@ -6,7 +6,9 @@ Every check is one of `drift --since-last`, recorded in a store; a key that noth
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -461,3 +463,38 @@ def _runs(site: Site) -> Any:
     records = site.recording.reading()
     assert records is not None
     return records.runs(Scope.of(STACK, TARGET))
+
+
+def test_drift_that_a_colleague_finds_while_we_look_is_not_gone(site: Site) -> None:
+    """Our look begins, a colleague's check sees and records what we have not read, then ours is recorded."""
+    site.apply(A)
+    site.check()
+    other = Recording(None, site.root, site.service.time)
+
+    def meanwhile() -> None:
+        site.put("Failed")
+        context = site.service.context(site.stack)._replace(recording=other)
+        assert found(reconcile.drift(context).drift) == [("a", "failed")]
+        site.put("Running")
+
+    site.service.gate.before(FIND, meanwhile)
+    ours = site.check()
+    other.close()
+    assert (ours.drift, ours.gone) == ((), ())
+    site.put("Failed")
+    report = site.check()
+    assert (report.new, found(report.drift)) == ((), [("a", "failed")])
+
+
+def test_damaged_record_of_one_drift_is_said_in_the_report(site: Site) -> None:
+    site.apply(A)
+    site.put("Failed")
+    site.check()
+    site.recording.close()
+    [file] = site.root.rglob("records.sqlite3")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE reconciler_drift SET entry = '{'")
+    report = site.check()
+    assert (code(report), report.new, found(report.drift)) == (ExitCode.UNKNOWN, (), [("a", "failed")])
+    assert [warning.what for warning in report.warnings] == ["the last check could not be read"]
+    assert code(site.check(since_last=False)) is ExitCode.CHANGES

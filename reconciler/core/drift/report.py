@@ -202,6 +202,7 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
     return report.model_copy(
         update={
             **compared,
+            "warnings": (*report.warnings, *_unread_check(report, comparison)),
             "drift": tuple(drift),
             "ignored": tuple(sorted(ignored, key=lambda entry: entry.key)),
             "summary": _summary(drift),
@@ -209,6 +210,14 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
             "comparison": comparison,
         }
     )
+
+
+def _unread_check(report: DriftReport, comparison: DriftComparison) -> Iterator[PlanWarning]:
+    """That the last check could not be read, unless the same is said of all records."""
+    problem = comparison.problem
+    if problem is not None and not any(problem in warning.why for warning in report.warnings):
+        why = f"{problem}; since when drift stands is unknown, and whether it was accepted"
+        yield PlanWarning(what="the last check could not be read", why=why)
 
 
 def with_acceptance(
