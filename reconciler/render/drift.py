@@ -69,7 +69,7 @@ def drift_text(report: DriftReport, view: View) -> str:
     for section in filter(None, sections):
         lines += ["", *section]
     lines += ["", *render_warnings(report.warnings, style), last_line(report)]
-    keys = {entry.key for entry in (*report.drift, *report.pending, *report.ignored, *report.gone)}
+    keys = {*_keys((*report.drift, *report.ignored, *report.gone)), *_keys(report.pending)}
     return fit("\n".join(lines) + "\n", style, keys)
 
 

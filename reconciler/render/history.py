@@ -96,13 +96,17 @@ def _run(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
 def _actions(run: HistoryRun, style: Style) -> Iterator[str]:
     """Each action, or where none was recorded how many ended how; of a check both."""
     counts = ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
-    is_check = run.kind in _CHECKS
-    if counts and (is_check or not run.actions):
+    if counts and (run.kind in _CHECKS or not run.actions):
         yield from _wrapped("    ", counts, style)
-    words = [action.reason if is_check else action.action for action in run.actions]
+    words = [what_was_done(run, action) for action in run.actions]
     width = max(map(len, words), default=0)
     for action, word in zip(run.actions, words, strict=True):
         yield from _action(action, f"{word:<{width}}", style)
+
+
+def what_was_done(run: HistoryRun, action: HistoryAction) -> str:
+    """The action, or of a drift check the class of the drift."""
+    return action.reason if run.kind in _CHECKS else action.action
 
 
 def origin_of(run: HistoryRun) -> Iterator[str]:

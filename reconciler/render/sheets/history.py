@@ -17,6 +17,7 @@ from reconciler.render.history import (
     origin_of,
     ran,
     rounded,
+    what_was_done,
 )
 from reconciler.render.listing import render_tree
 from reconciler.render.sheet import Clean, Row, Sheet, field_of, harmless, place_of_target
@@ -78,7 +79,7 @@ def _run(run: HistoryRun, view: View, clean: Clean, *, is_only: bool) -> Row:
 
 def _actions(run: HistoryRun) -> Iterator[str]:
     for action in run.actions:
-        yield f"{spell_status(action.status)} {action.action} {action.key}{detail_of(action)}"
+        yield f"{spell_status(action.status)} {what_was_done(run, action)} {action.key}{detail_of(action)}"
 
 
 def _revision(one: HistoryRevision, report: HistoryReport, clean: Clean) -> Row:
