@@ -20,7 +20,7 @@ from reconciler.core.drift.report import DriftReport, with_comparison
 from reconciler.core.observed.job import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
 from reconciler.core.planning.plan import Action, Plan, count, last_line, timestamp
-from reconciler.render import Content, formats_of, render
+from reconciler.render import Content, render
 from reconciler.render.diagnostics import render_diagnostics
 from reconciler.render.style import Style, View
 from tests.builders import HOUR, NOW, a_job, a_stack, absent, seen
@@ -184,11 +184,6 @@ def test_hostile_keys_and_bodies_steer_no_terminal() -> None:
 
 def test_plan_in_colour_is_as_in_the_golden_file() -> None:
     check("plan.ansi", render(Content.PLAN, every_action(), "text", View(Style(colour=True))))
-
-
-@pytest.mark.parametrize("format_", formats_of(Content.DRIFT))
-def test_drift_since_the_last_check_is_as_in_the_golden_file(format_: str) -> None:
-    check(f"drift-since-last.{format_}", render(Content.DRIFT, compared(), format_, View()))
 
 
 def test_last_line_of_a_plan_is_fixed() -> None:

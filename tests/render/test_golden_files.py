@@ -21,7 +21,15 @@ from reconciler.core.review.report import Review
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
 from tests.builders import a_job, a_stack
-from tests.render.test_golden import GOLDEN, check, drifted, every_action, interrupted_result, placed
+from tests.render.test_golden import (
+    GOLDEN,
+    check,
+    compared,
+    drifted,
+    every_action,
+    interrupted_result,
+    placed,
+)
 from tests.render.test_history import REVISIONS, RUNS, a_report
 from tests.render.test_review import every_change
 
@@ -86,7 +94,7 @@ def tried() -> CasesReport:
 #: Content → its values by the name of the golden file.
 VALUES: dict[Content, dict[str, Callable[[], Any]]] = {
     Content.PLAN: {"plan": every_action},
-    Content.DRIFT: {"drift": drifted},
+    Content.DRIFT: {"drift": drifted, "drift-since-last": compared},
     Content.RESULT: {"result": interrupted_result},
     Content.REVIEW: {"review": reviewed},
     Content.CASES: {"cases": tried},
