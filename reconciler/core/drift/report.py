@@ -40,7 +40,6 @@ _SINCE_LAST = ("compared_with", "new", "changed", "gone")
 class DriftReport(Head):
     """What changed on the service since the last apply."""
 
-    format_version: str = Field("1.1", pattern=r"^\d+\.\d+$", description="Version of the document format.")
     complete: bool = Field(description="False when something could not be read.")
     drift: tuple[Drift, ...] = Field(description="Sorted by key.")
     pending: tuple[Pending, ...] = Field(description="Sorted by key.")
