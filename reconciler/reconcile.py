@@ -409,7 +409,8 @@ class _SnapshotReader:
         """What was observed, and what the decisions about it rest on besides."""
         snapshot = Snapshot(sort_by_key(observation, self._stack.name, self.names), self._details, self._gone)
         # A report on drift needs what was last applied, whatever is declared now.
-        if self._reports_drift or rests_on_memory(self._stack, snapshot, self._history.recorded):
+        at_s = self._plan_context.at_s
+        if self._reports_drift or rests_on_memory(self._stack, snapshot, self._history.recorded, at_s):
             snapshot = snapshot._replace(memory=self._history.memory)
         if not self._with_details:
             return snapshot

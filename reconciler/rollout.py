@@ -318,9 +318,10 @@ class _Wait:
         followed = self._followed[action.key]
         owned = snapshot.view_of(action.key, action.former_keys).owned
         revision = next((one for one in owned if one.job.id == followed.job), None)
-        if revision is None or followed.is_deferred or followed.job != action.follows:
+        rests_on = action.before.id if action.before else action.follows
+        if revision is None or followed.is_deferred or followed.job != rests_on:
             return action
-        if action.reason is not Reason.UPSTREAM_NEWER and revision.job.phase is not Phase.COMPLETED:
+        if not action.traits.starts_a_job or not _is_for_the_next_apply(action, revision.job):
             return action
         kept = action.not_carried_out(Action.KEEP, action.reason, f"{action.detail}, by the next apply")
         return kept.model_copy(update={"before": before_of(revision)})
@@ -396,6 +397,13 @@ class _Wait:
             self.rollout.stream.tell(
                 EventType.ACTION_PROGRESS, key=waited.key, action=waited.action, job=job, detail=said
             )
+
+
+def _is_for_the_next_apply(action: PlannedAction, job: ObservedJob) -> bool:
+    """Whether what would start the followed job's successor is none of what a wait may start."""
+    if action.reason is Reason.UPSTREAM_NEWER or action.scheduled_for is not None:
+        return True
+    return action.action is Action.CREATE and job.phase is Phase.COMPLETED
 
 
 def _goes_on(waited: Waited | None) -> bool:

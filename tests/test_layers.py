@@ -57,6 +57,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "cel": ("core/policies/expression.py",),
     "click": ("cli/",),
+    "cronsim": ("core/declared/schedule.py",),
     "deepdiff": ("core/declared/diff.py",),
     "huaweicloudsdkcore": ("backends/",),
     "psycopg": ("records/",),

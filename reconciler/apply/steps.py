@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from reconciler.core.declared.digest import is_of_same_form
 from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
+from reconciler.core.doctor import MAX_SKEW_S
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed.identity import MAX_DESCRIPTION, Description
 from reconciler.core.observed.job import ObservedJob
@@ -35,6 +37,7 @@ from reconciler.core.ports import (
     NameTaken,
     NotFound,
     ServiceError,
+    SupportsDiagnosis,
     Throttled,
     Unauthorized,
     Unreachable,
@@ -83,7 +86,8 @@ class Steps:
         }[action.action]
         try:
             job, detail = do(action)
-            return Outcome(action, Status.DONE, detail, job=job)
+            why = action.detail if action.scheduled_for is not None else ""
+            return Outcome(action, Status.DONE, "; ".join(filter(None, (why, detail))), job=job)
         except ActionEnded as end:
             met = _met_before(end)
             return Outcome(
@@ -123,7 +127,8 @@ class Steps:
         """See that the revision before has ended: the service may have restarted it since the plan.
 
         Returns it if it ran what is declared and has completed meanwhile, or turns out to have ended by
-        its own auto_stop: nothing is left to do, unless it was made from an older upstream.
+        its own auto_stop: nothing is left to do, unless it was made from an older upstream or its schedule
+        starts the next one.
         """
         try:
             job = self._backend.details(before)
@@ -137,7 +142,7 @@ class Steps:
         digest = action.after.digest if action.after else None
         if job.marker is None or digest is None or not is_of_same_form(job.marker.digest, digest):
             return None
-        if action.reason is Reason.UPSTREAM_NEWER:
+        if action.reason is Reason.UPSTREAM_NEWER or action.scheduled_for is not None:
             return None
         if job.phase is Phase.COMPLETED:
             return job.id, f"{job.name} has completed in the meantime"
@@ -149,6 +154,7 @@ class Steps:
         name, body = _after_name(action), action.desired or {}
         if found := self._settled(action, name):
             return found
+        self._await_time(action)
         for attempt in range(ATTEMPTS):
             try:
                 return self._ask_to_create(body), ""
@@ -164,6 +170,18 @@ class Steps:
                 if attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    def _await_time(self, action: PlannedAction) -> None:
+        """Let the service's clock reach the time that a scheduled job is for, where ours is ahead of it.
+
+        A job that was created before its time, by the service's clock, would be started for it once more.
+        """
+        if action.scheduled_for is None or not isinstance(self._backend, SupportsDiagnosis):
+            return
+        time_s = datetime.fromisoformat(action.scheduled_for).timestamp()
+        left_s = time_s - (self._clock.now() - (self._backend.skew_s or 0.0))
+        if 0 < left_s <= MAX_SKEW_S:  # of a service that is further off no answer is good for anything
+            self._sleep(left_s)
 
     def _ask_to_create(self, body: dict[str, Any]) -> str:
         for attempt in range(ATTEMPTS):

@@ -14,7 +14,7 @@ from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
 from reconciler.core.declared.expression import Reference, UnresolvedText
 from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry, Lifecycle
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.diagnostics.problems import (
@@ -67,7 +67,7 @@ class _Inherited(NamedTuple):
 
 @dataclass
 class JobReader:
-    """Reads the entries of one stack. Problems are gathered in `problems`, secrets in `secrets`.
+    """Reads the entries of one stack. Problems and warnings are gathered, and secrets in `secrets`.
 
     `origins` says where the values of the job that is `traced` come from.
     """
@@ -82,6 +82,7 @@ class JobReader:
     source_of: Callable[[str], str | None] = lambda _: None
     skip: frozenset[str] = frozenset()
     problems: list[Diagnostic] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
     _shared: _Inherited | None = None
     _defaults_are_used: bool = False
@@ -300,6 +301,7 @@ class JobReader:
             problems = list(self._rule_problems(entry.name, merged, origin, secrets))
             lifecycle = _lifecycle({} if problems else merged)
         self.problems += problems
+        self.warnings += _idle_options(lifecycle, origin)
         body = self._body(merged, origin) if has_body else None
         if has_body and body is None:
             return None
@@ -356,6 +358,18 @@ class JobReader:
             if steps[0] in _SHOWN or steps[-1] in _NAMES:
                 why = f"{secret.reference} is sensitive, but this field is shown and compared"
                 yield origin.diagnose(steps_of(steps, merged), "secret not allowed here", why)
+
+
+def _idle_options(lifecycle: Lifecycle, origin: Origin) -> Iterator[Diagnostic]:
+    """What an entry says itself of a schedule that it has not; what it inherits may be for other jobs."""
+    own = origin.parts[0].get("lifecycle") if origin.parts else None
+    if lifecycle.schedule is not None or not isinstance(own, Mapping):
+        return
+    for name in ("timezone", "overlap"):
+        if own.get(name) is not None:
+            why = f"{name} is about a schedule, and the job has none"
+            problem = origin.diagnose(("lifecycle", name), "option without effect", why, at_key=True)
+            yield replace(problem, severity=Severity.WARNING)
 
 
 def _lifecycle(merged: Mapping[str, Any]) -> Lifecycle:

@@ -307,7 +307,8 @@ class _Loading:
         self._raise_problems(Redactor(secrets | literals))
         # What is not declared is terminated: a job may be left out only with a problem that says so.
         assert jobs.keys() == entries.keys()
-        warnings = shown(few_warnings(distinct(in_file_order(variables.warnings))), Redactor(secrets))
+        found = distinct(in_file_order([*variables.warnings, *reader.warnings]))
+        warnings = shown(few_warnings(found), Redactor(secrets))
         return LoadedStack(
             stack=replace(
                 self._stack(jobs, entries, warnings),

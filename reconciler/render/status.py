@@ -80,6 +80,12 @@ def _change(change: LastChange | None, now: str) -> str:
 
 
 def _waits_for(one: JobStatus) -> str:
+    """What it waits for, and when its schedule comes next."""
+    says_next = one.next_run is None or (one.waits_for and one.waits_for.kind is WaitKind.SCHEDULE)
+    return "; ".join(filter(None, (_held_by(one), "" if says_next else f"next: {one.next_run}")))
+
+
+def _held_by(one: JobStatus) -> str:
     waiting = one.waits_for
     if one.problem is not None:
         return one.problem

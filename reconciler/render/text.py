@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
 from reconciler.core.planning.cost import spell_cost
 from reconciler.core.planning.groups import (
+    FOLDED_FROM,
     Group,
+    few,
     fold,
     fold_alike,
     in_order_for_people,
@@ -49,12 +51,15 @@ if TYPE_CHECKING:
     from reconciler.core.policies.cases import CasesReport
     from reconciler.core.review.report import Review
 
+#: So many times of schedules are named of keys that are not listed.
+_MOST_TIMES = 5
+
 
 def render_plan(plan: Plan, view: View) -> str:
     """Show a plan; the last line is fixed: docs/cli.md, "Text output"."""
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
-    shown = in_order_for_people(a for a in plan.actions if view.show_keep or not _is_quiet(a))
+    shown = in_order_for_people(action for action in plan.actions if _is_shown(action, view))
     groups = [Group((action,)) for action in shown] if view.verbose else fold(shown)
     texts = [_text_of(group) for group in groups]
     width = width_of_names((text.name for text in texts), style)
@@ -67,9 +72,22 @@ def render_plan(plan: Plan, view: View) -> str:
     lines += render_warnings(plan.warnings, style)
     lines += render_denials(plan.denied, style)
     lines += render_findings(plan.preflight, style)
+    lines += _next_runs(plan, view)
     lines += sums_of(plan)
     lines.append(plan.last_line)
     return fit("\n".join(lines) + "\n", style, {action.key for action in plan.actions})
+
+
+def _next_runs(plan: Plan, view: View) -> Iterator[str]:
+    """When the schedules of keys that are not listed start them next, the soonest first."""
+    keys_by_time: dict[tuple[str, str], list[str]] = {}
+    for action in plan.actions:
+        if action.next_run_at and action.next_run and not _is_shown(action, view):
+            keys_by_time.setdefault((action.next_run_at, action.next_run), []).append(action.key)
+    for (_, said), keys in sorted(keys_by_time.items())[:_MOST_TIMES]:
+        yield printable(f"next: {said}: {few(keys, FOLDED_FROM)}")
+    if (more := len(keys_by_time) - _MOST_TIMES) > 0:
+        yield f"next: {more} later {'time' if more == 1 else 'times'}; --show-keep lists all keys"
 
 
 def sums_of(plan: Plan) -> Iterator[str]:
@@ -81,9 +99,9 @@ def sums_of(plan: Plan) -> Iterator[str]:
         yield f"Starts {spell_cost(plan.cost)}."
 
 
-def _is_quiet(action: PlannedAction) -> bool:
-    """Whether an action is listed on request only: what is kept, unless it ended badly."""
-    return action.action is Action.KEEP and not action.ended_badly
+def _is_shown(action: PlannedAction, view: View) -> bool:
+    """Whether an action is listed: what is kept only on request, unless it ended badly."""
+    return view.show_keep or action.action is not Action.KEEP or action.ended_badly
 
 
 def _text_of(group: Group) -> GroupText:

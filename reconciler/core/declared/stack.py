@@ -26,6 +26,7 @@ from reconciler.core.declared.fields.field_types import Flag, Strict, Text
 from reconciler.core.declared.fields.marks import Cloud, Edit, SeeAlso
 from reconciler.core.declared.policy import Policy, PolicyEntry
 from reconciler.core.declared.scalar import scalar_text
+from reconciler.core.declared.schedule import CronText, Overlap, Schedule, TimeZoneName
 from reconciler.core.declared.target_kind import TARGET_KINDS, KindName, TargetKind
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.text.credential_names import is_credential_name
@@ -142,6 +143,19 @@ class Lifecycle(Strict):
     )
     rerun: Annotated[RerunText | None, Edit.NEW_JOB] = Field(
         None, description="Any text; edit it to run the same thing again.", examples=["2026-11-21"]
+    )
+    schedule: CronText | None = Field(
+        None,
+        description="Cron expression of five fields; at each of its times the next revision starts.",
+        examples=["0 2 * * *"],
+    )
+    timezone: TimeZoneName = Field(
+        "UTC", description="Time zone that the schedule is read in.", examples=["Europe/Berlin"]
+    )
+    overlap: Annotated[Overlap, Field(strict=False)] = Field(
+        Overlap.SKIP,
+        description="skip or replace, when a time comes while the job is active.",
+        examples=["replace"],
     )
 
 
@@ -496,6 +510,12 @@ class DesiredJob:
     formerly: tuple[str, ...] = ()
     location: Location | None = None
     sweep: str | None = None
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The times at which it is started again; None if it has none."""
+        cron = self.lifecycle.schedule
+        return None if cron is None else Schedule(cron, self.lifecycle.timezone)
 
     def covered_by(self, letter: str) -> Canonical:
         """What a digest with that letter covers of the declaration."""

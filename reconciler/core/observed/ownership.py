@@ -109,6 +109,26 @@ class KeyView:
         aged_out = [self._as_ended(past) for past in self.remembered if past.number not in seen]
         return sorted([*aged_out, *self.owned], key=lambda revision: revision.number)
 
+    @property
+    def last_start_s(self) -> float | None:
+        """When the key was last started: the latest creation of a revision, by the service or the history.
+
+        None where there is no revision, or nothing says when the newest was created. Of one that the service
+        has forgotten the first look at it will do, which came later.
+        """
+        created = [self._created_at_s(revision) for revision in self.ever_owned]
+        if not created or created[-1] is None:
+            return None
+        return max(at_s for at_s in created if at_s is not None)
+
+    def _created_at_s(self, revision: Revision) -> float | None:
+        if revision.job.created_at_s is not None:
+            return revision.job.created_at_s
+        past = self.past_of(revision.job.id)
+        if past is None or past.created_at_s is not None or not revision.is_aged_out:
+            return None if past is None else past.created_at_s
+        return past.phases[0][1] if past.phases else past.seen_at_s
+
     def without_history(self, problem: str) -> KeyView:
         """The same view where the history store could not be read."""
         return replace(self, history_problem=problem)

@@ -11,12 +11,14 @@ from functools import wraps
 from typing import NamedTuple
 
 from reconciler.core.declared.digest import is_known
+from reconciler.core.declared.schedule import Overlap
 from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
 from reconciler.core.observed.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.observed.phase import Operation, Phase, may
 from reconciler.core.planning import existing_job_rules as existing
+from reconciler.core.planning import schedule_rules as schedule
 from reconciler.core.planning.action_builder import Draft, PlanContext
 from reconciler.core.planning.dependencies import Completion, completed_since
 from reconciler.core.planning.existing_job_rules import Difference, ExistingJob, Row, declared_then
@@ -113,8 +115,9 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
     """Pick `L`, the revision that stands for the key; one that has aged out of the service may be it.
 
     The newest one, unless an active one is not outdone by a newer that completed with the declared
-    digest: then the active one with the declared digest (the longest running, if several), else the
-    newest active one. Terminating ones do not stand for the key while another one is active.
+    digest: then the active one with the declared digest (the longest running, if several; the newest with
+    `overlap: replace`, which was started for the last time), else the newest active one. Terminating ones
+    do not stand for the key while another one is active.
     """
 
     def is_declared(revision: Revision) -> bool:
@@ -127,8 +130,15 @@ def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
     live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
     as_declared = [r for r in live if is_declared(r)]
     if as_declared:
-        return max(as_declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
+        return _of_several(as_declared, desired)
     return next(reversed(live or revisions), None)
+
+
+def _of_several(active: Sequence[Revision], desired: DesiredJob | None) -> Revision:
+    """Which of several active revisions with the declared digest, the newest last, stands for the key."""
+    if desired and desired.schedule and desired.lifecycle.overlap is Overlap.REPLACE:
+        return active[-1]
+    return max(active, key=lambda r: (r.job.duration_s or 0.0, -r.number))
 
 
 def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownership) -> str | None:
@@ -297,6 +307,9 @@ RULES = (
     Rule.of(marker_lost, Action.UPDATE),
     Rule.of(not_found, Action.CREATE),
     Rule.of(details_unreadable, Action.UNKNOWN),
+    Rule.of(_existing(schedule.start_unknown), Action.UNKNOWN),
+    Rule.of(_existing(schedule.scheduled), Action.CREATE),
+    Rule.of(_existing(schedule.overlapping), Action.REPLACE, Action.BLOCKED),
     Rule.of(_as_declared(existing.unchanged), Action.KEEP, Action.UPDATE),
     Rule.of(_existing(existing.upstream_newer), Action.CREATE),
     Rule.of(_as_declared(existing.completed), Action.KEEP, Action.UPDATE),
@@ -309,6 +322,7 @@ RULES = (
     Rule.of(_as_declared(existing.terminated_outside), Action.KEEP, Action.UPDATE),
     Rule.of(_edited(existing.change_ignored), Action.KEEP, Action.UPDATE),
     Rule.of(_edited(existing.change_refused), Action.CONFLICT),
+    Rule.of(_edited(schedule.change_waits), Action.KEEP, Action.UPDATE),
     Rule.of(_edited(existing.changed_after_end), Action.CREATE),
     Rule.of(_edited(existing.protected), Action.BLOCKED),
     Rule.of(_edited(existing.would_lose_work), Action.CONFLICT),

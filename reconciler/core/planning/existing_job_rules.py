@@ -198,6 +198,26 @@ class ExistingJob:
             f"; r{done[-1]} completed this declaration, and r{self.latest.number} came after it: runs again"
         )
 
+    @cached_property
+    def due_s(self) -> float | None:
+        """The first time of its schedule since the key was last started that has come; None if none has."""
+        schedule, since_s = self.entry.schedule, self.draft.view.last_start_s
+        return None if schedule is None or since_s is None else schedule.due(since_s, self.draft.context.at_s)
+
+    @property
+    def edit_waits(self) -> bool:
+        """Whether an edit waits for the next time of the schedule; what we stopped and is back does not."""
+        waits = self.entry.schedule is not None and self.entry.lifecycle.on_change is None
+        return waits and not (self.is_ended and self.latest.marker.stopped)
+
+    @property
+    def postponed(self) -> str:
+        """Says that a time of the schedule has come, and that it waits for the active job."""
+        schedule, due_s = self.entry.schedule, self.due_s
+        if schedule is None or due_s is None or self.is_ended:
+            return ""
+        return f"; scheduled for {schedule.spell(due_s)}, starts once it has ended (overlap: skip)"
+
     @property
     def lost_time(self) -> float | None:
         """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
@@ -214,6 +234,30 @@ class ExistingJob:
         if self.phase is Phase.TERMINATING:
             reason, detail = Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}"
         return self.draft.create(reason, detail, changes), []
+
+    def replacement(
+        self, reason: Reason, detail: str, changes: tuple[Change, ...] = (), lost_time: float | None = None
+    ) -> Row:
+        """Replace the job; `lost_time` is how long it may have run by then, None: however long."""
+        draft = self.draft
+        number = draft.view.next_revision
+        action = draft.plain(
+            Action.REPLACE,
+            reason,
+            detail,
+            changes=changes,
+            after=draft.after(number),
+            desired=draft.body(number),
+            declared=draft.declared(self.entry.digest),
+            replace_order=self.entry.lifecycle.replace_order,
+            lost_time=lost_time,
+        )
+        return action, []
+
+    def blocked_by_protection(self, said: str, changes: tuple[Change, ...] = ()) -> Row:
+        """Leave a protected job alone."""
+        detail = f"{said}, and protected; set `protect: false` first, in an apply of its own"
+        return self.draft.plain(Action.BLOCKED, Reason.PROTECTED, detail, changes=changes), []
 
     def defer(self, attempt: Attempt, detail: str, changes: tuple[Change, ...] = ()) -> Row:
         """Wait until a retry is due."""
@@ -260,17 +304,20 @@ class ExistingJob:
 
 def unchanged(job: ExistingJob) -> Row | None:
     """Creating, Pending or Running; as declared."""
-    return None if job.is_ended else job.keep_or_update(Reason.UNCHANGED, job.phase.value.lower())
+    if job.is_ended:
+        return None
+    return job.keep_or_update(Reason.UNCHANGED, job.phase.value.lower() + job.postponed)
 
 
 def upstream_newer(job: ExistingJob) -> Row | None:
     """Ended; a needed key has completed a newer revision since; `on_upstream: rerun`.
 
-    An edit has its own rules, but for one that `on_change: keep` ignores.
+    An edit has its own rules, but for one that `on_change: keep` ignores, or that waits for a schedule.
     """
     if not job.is_ended or not job.newer_upstream or job.entry.lifecycle.on_upstream is OnUpstream.KEEP:
         return None
-    if job.edit is not None and job.entry.lifecycle.on_change is not OnChange.KEEP:
+    is_left_alone = job.entry.lifecycle.on_change is OnChange.KEEP or job.edit_waits
+    if job.edit is not None and not is_left_alone:
         return None
     detail = f"{made_from_older(job.newer_upstream)}; on_upstream: rerun"
     return job.next_revision(Reason.UPSTREAM_NEWER, detail, job.edit.changes if job.edit else ())
@@ -345,7 +392,8 @@ def change_ignored(job: ExistingJob, edit: Difference) -> Row | None:
     if job.entry.lifecycle.on_change is not OnChange.KEEP:
         return None
     bad_end = job.bad_end and f"; {job.bad_end}"
-    return job.keep_or_update(Reason.CHANGE_IGNORED, f"{edit.said}; on_change: keep{bad_end}", edit.changes)
+    detail = f"{edit.said}; on_change: keep{bad_end}{job.postponed}"
+    return job.keep_or_update(Reason.CHANGE_IGNORED, detail, edit.changes)
 
 
 def change_refused(job: ExistingJob, edit: Difference) -> Row | None:
@@ -367,8 +415,7 @@ def protected(job: ExistingJob, edit: Difference) -> Row | None:
     """Edited; active; protected."""
     if not (job.latest.marker.protected or job.entry.lifecycle.protect):
         return None
-    detail = f"{edit.said}, and protected; set `protect: false` first, in an apply of its own"
-    return job.draft.plain(Action.BLOCKED, Reason.PROTECTED, detail, changes=edit.changes), []
+    return job.blocked_by_protection(edit.said, edit.changes)
 
 
 def would_lose_work(job: ExistingJob, edit: Difference) -> Row | None:
@@ -404,17 +451,4 @@ def ended_badly_before(job: ExistingJob, edit: Difference) -> Row | None:
 
 def changed(job: ExistingJob, edit: Difference) -> Row | None:
     """Edited; active."""
-    draft = job.draft
-    number = draft.view.next_revision
-    action = draft.plain(
-        Action.REPLACE,
-        Reason.IMMUTABLE_CHANGED,
-        edit.said + job.goes_back,
-        changes=edit.changes,
-        after=draft.after(number),
-        desired=draft.body(number),
-        declared=draft.declared(job.entry.digest),
-        replace_order=job.entry.lifecycle.replace_order,
-        lost_time=job.lost_time,
-    )
-    return action, []
+    return job.replacement(Reason.IMMUTABLE_CHANGED, edit.said + job.goes_back, edit.changes, job.lost_time)

@@ -182,4 +182,4 @@ def look_of_action(action: PlannedAction) -> Hashable | None:
             return None
         sweep = action.source
     shown = (action.symbol, action.action, action.reason, action.detail, action.ended_badly)
-    return (*shown, look_of_changes(action.changes), action.rerun_of is not None, sweep)
+    return (*shown, action.next_run, look_of_changes(action.changes), action.rerun_of is not None, sweep)

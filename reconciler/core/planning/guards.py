@@ -143,7 +143,11 @@ def _is_asked_for(action: PlannedAction, stack: Stack) -> bool:
     """Whether the manifest says in so many words that the job ends: `on_change: replace`, `state: absent`."""
     if action.action is Action.REPLACE:
         entry = stack.find(action.key)
-        return entry is not None and entry.lifecycle.on_change is OnChange.REPLACE
+        # What a schedule replaces for being there, and not for an edit, `on_change` says nothing of.
+        was_edited = (
+            action.before is None or action.after is None or action.before.digest != action.after.digest
+        )
+        return was_edited and entry is not None and entry.lifecycle.on_change is OnChange.REPLACE
     return action.reason is Reason.STATE_ABSENT
 
 

@@ -102,6 +102,8 @@ class Reason(StrEnum):
     TERMINATED_OUTSIDE = "terminated_outside"
     RECREATE = "recreate"
     UPSTREAM_NEWER = "upstream_newer"
+    SCHEDULED = "scheduled"
+    WAITS_FOR_SCHEDULE = "waits_for_schedule"
     SUPERSEDED = "superseded"
     NOT_IN_MANIFEST = "not_in_manifest"
     STATE_ABSENT = "state_absent"
@@ -200,7 +202,7 @@ class Source(Frozen):
 #: What an action says only if it is carried out, or kept as it is.
 _CARRIED_OUT = (
     *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
-    *("lost_node_hours", "lost_time", "cost", "rerun_of", "ended_badly"),
+    *("lost_node_hours", "lost_time", "cost", "rerun_of", "ended_badly", "scheduled_for"),
 )
 
 
@@ -228,6 +230,17 @@ class PlannedAction(Frozen):
     rerun_of: int | None = Field(
         None, description="For create: the newest revision, if it completed and its work runs again."
     )
+    scheduled_for: str | None = Field(
+        None,
+        description="For create and replace: the first time of the schedule since the key was last started; "
+        "RFC 3339, UTC.",
+    )
+    next_run_at: str | None = Field(
+        None, description="Next time of the key's schedule after created_at; RFC 3339, UTC."
+    )
+    timezone: str | None = Field(
+        None, description="Time zone of the key's schedule; null: it has no schedule."
+    )
 
     desired: dict[str, Any] | None = Field(None, exclude=True)
     replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
@@ -243,6 +256,11 @@ class PlannedAction(Frozen):
     )
     due_s: float | None = Field(None, exclude=True, description="Time at which a deferred retry is due.")
     waits_for: tuple[str, ...] = Field((), exclude=True, description="Needed keys that are not settled yet.")
+    next_run: str = Field(
+        "",
+        exclude=True,
+        description="next_run_at for people, in the schedule's time zone, as seen from created_at.",
+    )
     lost_time: float | None = Field(
         None,
         exclude=True,
@@ -283,6 +301,8 @@ class PlannedAction(Frozen):
             parts.append("runs finished work again")
         if self.lost_node_hours:
             parts.append(f"discards {time} of work on {nodes}")
+        if self.next_run:
+            parts.append(f"next: {self.next_run}")
         return "; ".join(parts)
 
     def would_lose(self, work: str) -> str:
@@ -424,7 +444,7 @@ class Plan(Head):
 
 
 #: The fields of a document that differ between two looks at an unchanged service.
-GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost"})
+GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost", "next_run_at"})
 
 
 def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:

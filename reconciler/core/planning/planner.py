@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from reconciler.core.declared.mutable import unreported_paths
+from reconciler.core.declared.schedule import spell_relative
 from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Ownership
@@ -109,9 +110,12 @@ def keys_with_upstream(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
 
 
 def rests_on_memory(
-    stack: Stack, snapshot: Snapshot, recorded: Mapping[RevisionId, RecordedRevision] | None
+    stack: Stack,
+    snapshot: Snapshot,
+    recorded: Mapping[RevisionId, RecordedRevision] | None,
+    at_s: float = 0.0,
 ) -> bool:
-    """Whether the history store could change a decision; it cannot where all is as declared.
+    """Whether the history store could change a decision; it cannot where all is as declared at `at_s`.
 
     `recorded` is what the store has of each revision, or None where that is not known. An unchanged plan
     is spared the whole of the store.
@@ -122,13 +126,13 @@ def rests_on_memory(
     for key, number in recorded:
         newest_recorded[key] = max(number, newest_recorded.get(key, 0))
     return not all(
-        _is_as_declared(snapshot, key, stack.find(key), newest_recorded)
+        _is_as_declared(snapshot, key, stack.find(key), newest_recorded, at_s)
         for key in keys_with_upstream(stack, snapshot.ownership)
     )
 
 
 def _is_as_declared(
-    snapshot: Snapshot, key: str, desired: DesiredJob | None, newest_recorded: Mapping[str, int]
+    snapshot: Snapshot, key: str, desired: DesiredJob | None, newest_recorded: Mapping[str, int], at_s: float
 ) -> bool:
     if desired is None or desired.is_absent:
         return True  # what is to be absent is judged by what is there
@@ -137,6 +141,8 @@ def _is_as_declared(
     if latest is None or view.conflicting_jobs or not desired.is_declared_by(latest.marker.digest):
         return False
     phase = latest.job.phase
+    if _is_due(desired, view, at_s):
+        return False
     if latest is not view.owned[-1] or newest_recorded.get(key, 0) > latest.number:
         return False
     if phase is Phase.COMPLETED:
@@ -144,6 +150,12 @@ def _is_as_declared(
     # What the service does not report is compared with what was sent.
     is_reported = not unreported_paths(desired.body or {}, latest.job)
     return is_reported and latest.job.is_active and phase is not Phase.TERMINATING
+
+
+def _is_due(desired: DesiredJob, view: KeyView, at_s: float) -> bool:
+    """Whether a schedule may start the key; when that was last started, the store may know better."""
+    schedule = desired.schedule
+    return schedule is not None and schedule.due(view.last_start_s or 0.0, at_s) is not None
 
 
 def needs_whole_list(
@@ -282,6 +294,7 @@ def _decided(case: Case, needed: Mapping[str, PlannedAction | None]) -> KeyDecis
     if desired is None or desired.is_absent or not actions:
         return KeyDecision(None, actions, warnings, rule)
     chosen, *more = actions
+    chosen = _with_next_run(chosen, desired, case.draft.context.at_s)
     own = held_back(chosen, desired, needed)
     if job := case.existing:
         older = upstream_warning(own, desired, job.latest, job.newer_upstream)
@@ -289,6 +302,16 @@ def _decided(case: Case, needed: Mapping[str, PlannedAction | None]) -> KeyDecis
     if not rests_on_absence(own, case.view, desired) or case.ownership.proves_absence:
         return KeyDecision(own, more, warnings, rule, chosen)
     return KeyDecision(_unproven(own), [], warnings, rule, chosen, is_proven=False)
+
+
+def _with_next_run(action: PlannedAction, desired: DesiredJob, at_s: float) -> PlannedAction:
+    """Say when the schedule starts the key next, if it has one."""
+    schedule = desired.schedule
+    if schedule is None or (time_s := schedule.next_after(at_s)) is None:
+        return action
+    said = spell_relative(time_s, at_s, schedule.timezone)
+    more = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
+    return action.model_copy(update=more)
 
 
 def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:

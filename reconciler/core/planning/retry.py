@@ -43,13 +43,26 @@ def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> A
 
 
 def bad_run(revisions: Sequence[Revision], desired: DesiredJob) -> list[Revision]:
-    """The unbroken run of revisions, newest first, that had the declared digest and ended badly."""
-    run = []
+    """The unbroken run of revisions, newest first, that had the declared digest and ended badly.
+
+    A start by the schedule breaks it: each time has its own retries.
+    """
+    run: list[Revision] = []
     for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
         if not desired.is_declared_by(revision.marker.digest) or not _ended_badly(revision, desired):
             break
+        if run and _was_scheduled(run[-1], revision, desired):
+            break
         run.append(revision)
     return run
+
+
+def _was_scheduled(revision: Revision, before: Revision, desired: DesiredJob) -> bool:
+    """Whether a time of the schedule had come when a revision followed the one before it."""
+    started_s, since_s = revision.job.created_at_s, before.job.created_at_s
+    if desired.schedule is None or started_s is None or since_s is None:
+        return False
+    return desired.schedule.due(since_s, started_s) is not None
 
 
 def _ended_badly(revision: Revision, desired: DesiredJob) -> bool:

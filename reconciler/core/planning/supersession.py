@@ -101,7 +101,7 @@ def _was_ended_elsewhere(followed: Followed, action: PlannedAction, mine: Revisi
     if followed.had_ended or mine.job.phase not in _ENDED_BY_SOMEBODY:
         return False
     # Without our mark it may be a platform's doing: a bad end, but for rules that would start it again.
-    return mine.marker.stopped or action.traits.starts_a_job
+    return mine.marker.stopped or (action.traits.starts_a_job and action.scheduled_for is None)
 
 
 def may_start(followed: Followed, action: PlannedAction) -> bool:

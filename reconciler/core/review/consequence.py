@@ -114,9 +114,9 @@ def _changed(
     changes = (*edit, *mutable.sent, *mutable.left, *policy)
     said = f"{few([change.path for change in edit], 5)} changed"
     on_change = after.lifecycle.on_change
-    if on_change is OnChange.KEEP:
+    if left := _left_alone(after):
         action = Action.UPDATE if mutable.sent else Action.KEEP
-        return Consequence(action, Reason.CHANGE_IGNORED, f"{said}; on_change: keep", changes)
+        return Consequence(action, left[0], f"{said}; {left[1]}", changes)
     if on_change is OnChange.FAIL:
         return Consequence(Action.CONFLICT, Reason.CHANGE_REFUSED, f"{said}; on_change: fail", changes)
     if before.lifecycle.protect or after.lifecycle.protect:
@@ -125,6 +125,16 @@ def _changed(
     if on_change is None:
         detail += f"; refused after {format_duration(limits.lost_time)} of work"
     return Consequence(Action.REPLACE, Reason.IMMUTABLE_CHANGED, detail, changes)
+
+
+def _left_alone(after: DesiredJob) -> tuple[Reason, str] | None:
+    """Why an edit does nothing to the job that is there, or None."""
+    on_change = after.lifecycle.on_change
+    if on_change is OnChange.KEEP:
+        return Reason.CHANGE_IGNORED, "on_change: keep"
+    if on_change is None and after.schedule is not None:
+        return Reason.WAITS_FOR_SCHEDULE, "waits for the next time of the schedule"
+    return None
 
 
 def _unedited(mutable: DeclaredChanges, policy: list[Change]) -> Consequence | None:

@@ -83,6 +83,7 @@ SHAPES: Mapping[Action, ActionShape] = {
                 Reason.RETRY,
                 Reason.RECREATE,
                 Reason.UPSTREAM_NEWER,
+                Reason.SCHEDULED,
             }
         ),
         after=_NEEDED,
@@ -107,7 +108,7 @@ SHAPES: Mapping[Action, ActionShape] = {
         is_legal=Operation.UPDATE_DESCRIPTION,
     ),
     Action.REPLACE: ActionShape(
-        frozenset({Reason.IMMUTABLE_CHANGED}),
+        frozenset({Reason.IMMUTABLE_CHANGED, Reason.SCHEDULED}),
         before=_NEEDED,
         after=_NEEDED,
         desired=_NEEDED,
@@ -127,6 +128,7 @@ SHAPES: Mapping[Action, ActionShape] = {
                 Reason.COMPLETED,
                 Reason.AGED_OUT,
                 Reason.CHANGE_IGNORED,
+                Reason.WAITS_FOR_SCHEDULE,
                 Reason.AUTO_STOPPED,
                 Reason.FAILED,
                 Reason.RETRIES_EXHAUSTED,
@@ -314,6 +316,24 @@ def _is_update(action: PlannedAction, reasons: frozenset[Reason]) -> bool:
     return action.action is Action.UPDATE and action.reason in reasons
 
 
+def _is_scheduled_as_said(action: PlannedAction) -> bool:
+    """Whether what a schedule starts, and nothing else, says for which of its times."""
+    if action.scheduled_for is None:
+        return not (action.traits.starts_a_job and action.reason is Reason.SCHEDULED)
+    reasons = (Reason.SCHEDULED, Reason.WAITS_FOR_TERMINATION)
+    return (
+        action.traits.starts_a_job
+        and action.reason in reasons
+        and bool(_TIME.fullmatch(action.scheduled_for))
+    )
+
+
+def _is_next_run_as_said(action: PlannedAction) -> bool:
+    if action.next_run_at is None:
+        return True
+    return action.timezone is not None and bool(_TIME.fullmatch(action.next_run_at))
+
+
 def _lacks_follows(action: PlannedAction) -> bool:
     """Whether a create says nothing of the revision before, and there is one that the service has."""
     is_next = action.action is Action.CREATE and action.reason is not Reason.NOT_FOUND
@@ -332,6 +352,8 @@ _CONTRADICTIONS: tuple[tuple[str, Callable[[PlannedAction], bool]], ...] = (
         "replace_order is not allowed here",
         lambda a: a.replace_order is not ReplaceOrder.TERMINATE_FIRST and a.action is not Action.REPLACE,
     ),
+    ("scheduled_for contradicts the reason", lambda a: not _is_scheduled_as_said(a)),
+    ("next_run_at: not a time of a schedule", lambda a: not _is_next_run_as_said(a)),
     ("declared is missing", lambda a: _is_update(a, _NOT_MARKER_ONLY) and a.declared is None),
     ("declared is not allowed here", lambda a: _is_update(a, _MARKER_ONLY) and a.declared is not None),
     ("changes is missing", lambda a: _is_update(a, _NAMES_CHANGES) and not a.changes),
@@ -395,7 +417,8 @@ def _of_the_new_job(action: PlannedAction, before: Before | None, after: After) 
     if action.traits.starts_a_job:
         if after.name != remote_name(action.key, after.revision):
             yield "after: name does not match key and revision"
-        if before is not None and (after.revision <= before.revision or after.digest == before.digest):
+        is_again = before is not None and after.digest == before.digest and action.scheduled_for is None
+        if before is not None and (after.revision <= before.revision or is_again):
             yield "after: does not follow the job in before"
         return
     if before is None:

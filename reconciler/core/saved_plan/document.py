@@ -14,10 +14,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
+from reconciler.core.declared.schedule import spell_relative
 from reconciler.core.declared.stack import Declared, Target, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.planning.plan import Frozen, Plan, PlannedAction, without_growing
@@ -38,7 +40,7 @@ _DEEPEST = 100
 
 CHECKSUM = "checksum"
 #: The jobs may move, and what they have done grows.
-_OPEN_IN_ACTION = ("before", "after", "elapsed", "lost_node_hours", "cost")
+_OPEN_IN_ACTION = ("before", "after", "elapsed", "lost_node_hours", "cost", "next_run_at")
 #: The head's part under the seal of the options.
 _HEAD = ("stack", "manifest_digest", "applyable", "complete", "summary", "denied", "preflight", "warnings")
 #: Another place is another target, and the plan stale there.
@@ -128,7 +130,22 @@ def read(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
     damages = [*_contradictions(data, plan, options, is_ours=made_by is None)]
     _raise(file, [*damages, *(_unknown_in_declared(data) if strict else ())])
     refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
-    return SavedPlan(plan.model_copy(update={"refusals": refusals}), options)
+    actions = tuple(_with_next_run(action, plan.created_at) for action in plan.actions)
+    return SavedPlan(plan.model_copy(update={"refusals": refusals, "actions": actions}), options)
+
+
+def _with_next_run(action: PlannedAction, created_at: str) -> PlannedAction:
+    """Say when the schedule comes next, as the plan did; another version may say what we cannot read."""
+    if action.next_run_at is None or action.timezone is None:
+        return action
+    try:
+        time_s, made_s = (
+            datetime.fromisoformat(text).timestamp() for text in (action.next_run_at, created_at)
+        )
+        said = spell_relative(time_s, made_s, action.timezone)
+    except (LookupError, ValueError, OSError):
+        return action
+    return action.model_copy(update={"next_run": said})
 
 
 def _raise(file: str, damages: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from reconciler.core.declared.expression import UnresolvedText
 from reconciler.core.declared.fields.field_types import fields_of
 from reconciler.core.declared.fields.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.declared.scalar import is_boolean, scalar_text
+from reconciler.core.declared.schedule import time_zones
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
@@ -220,6 +221,17 @@ def _day(finding: _Finding) -> _Words:
     return _Words("value not allowed", f"must be a date such as 2026-12-31, got {found(finding.value)}")
 
 
+def _schedule(finding: _Finding) -> _Words:
+    instead = finding.context["instead"]
+    why = f"{finding.context['rule']}; got {found(finding.value)}"
+    return _Words("invalid schedule", why, f'write "{instead}"' if instead else None)
+
+
+def _timezone(finding: _Finding) -> _Words:
+    why = f"{found(finding.value)} is not the name of a time zone, such as Europe/Berlin"
+    return _Words("unknown time zone", why, did_you_mean(finding.value, time_zones()))
+
+
 def _obs_path(finding: _Finding) -> _Words:
     fix = None if isinstance(finding.value, SecretText) else finding.context["fix"] or None
     return _Words("invalid OBS path", f"{finding.context['rule']}, got {found(finding.value)}", fix)
@@ -250,6 +262,8 @@ _WORDS: dict[str, Callable[[_Finding], _Words]] = {
     "form": _form,
     "duration": _duration,
     "day": _day,
+    "schedule": _schedule,
+    "timezone": _timezone,
     "credential": lambda f: _Words(CREDENTIAL, *refused_credential(f.context["name"])),
     INVALID_PATH: _obs_path,
     OUTSIDE: _outside,

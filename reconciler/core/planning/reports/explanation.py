@@ -92,6 +92,14 @@ OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
     ),
     Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
     Reason.UPSTREAM_NEWER: ("set `lifecycle.on_upstream: keep`, and it is kept, with a warning",),
+    Reason.SCHEDULED: (
+        "set a later `lifecycle.schedule`, or remove it, and nothing is started",
+        "set `lifecycle.overlap: skip`, and an active job goes on",
+    ),
+    Reason.WAITS_FOR_SCHEDULE: (
+        "set `lifecycle.on_change: replace`, and the edit starts a new job at once",
+        "put the old values back, and the next time of the schedule runs them",
+    ),
     Reason.SUPERSEDED: ("nothing else: a key has one active job",),
     Reason.NOT_IN_MANIFEST: (
         "declare the key again, and the job is kept",

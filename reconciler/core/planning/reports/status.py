@@ -39,6 +39,7 @@ class WaitKind(StrEnum):
 
     NEEDS = "needs"
     RETRY = "retry"
+    SCHEDULE = "schedule"
     TERMINATION = "termination"
     QUEUE = "queue"
     SUCCESSOR = "successor"
@@ -61,13 +62,13 @@ class Waiting(Frozen):
     """What a job waits for."""
 
     kind: WaitKind = Field(
-        description="needs (other keys), retry (its time), termination, queue, successor (the newer "
-        "revision to run), apply (to be run), blocked, conflict or other."
+        description="needs (other keys), retry (its time), schedule (its next time), termination, queue, "
+        "successor (the newer revision to run), apply (to be run), blocked, conflict or other."
     )
     detail: str = Field(description="For people.")
     keys: tuple[str, ...] = Field((), description="For needs: the keys that are not settled.")
     action: Action | None = Field(None, description="For apply: what it would do.")
-    due_at: str | None = Field(None, description="For retry: when it is due, RFC 3339 in UTC.")
+    due_at: str | None = Field(None, description="For retry and schedule: when it is due, RFC 3339 in UTC.")
 
 
 class LastChange(Frozen):
@@ -100,6 +101,8 @@ class JobStatus(Frozen):
     nodes: int | None = Field(None, description="Number of nodes it has, or is declared to have.")
     flavor: str | None = Field(None, description="Flavor of the nodes; several with + between them.")
     waits_for: Waiting | None = Field(None, description="null: nothing.")
+    next_run_at: str | None = Field(None, description="Next time of the key's schedule; RFC 3339, UTC.")
+    next_run: str | None = Field(None, description="The same for people, in the schedule's time zone.")
     last_change: LastChange | None = Field(None, description="null: nothing has happened yet.")
     problem: str | None = Field(
         None, description="Why the status of the key is unknown; null if it is known."
@@ -242,6 +245,8 @@ class _Key(NamedTuple):
             nodes=nodes if seen is None else seen.node_count,
             flavor=flavor,
             waits_for=None if _is_unknown(action) else _waits_for(action, seen),
+            next_run_at=action.next_run_at if action else None,
+            next_run=(action.next_run or None) if action else None,
             last_change=change,
             problem=action.detail if action and _is_unknown(action) else None,
             **more,
@@ -288,7 +293,14 @@ def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting
     is_only_updated = to_apply is None or to_apply.action is Action.UPDATE
     if phase in _QUEUES and is_only_updated:
         return Waiting(kind=WaitKind.QUEUE, detail=_QUEUES[phase])
-    return to_apply
+    return to_apply or _next_time(action, phase)
+
+
+def _next_time(action: PlannedAction | None, phase: Phase | None) -> Waiting | None:
+    """The next time of its schedule, which a job that has ended waits for."""
+    if action is None or not action.next_run or phase is None or not phase.is_terminal:
+        return None
+    return Waiting(kind=WaitKind.SCHEDULE, detail=f"next: {action.next_run}", due_at=action.next_run_at)
 
 
 def _held_by(action: PlannedAction) -> Waiting | None:

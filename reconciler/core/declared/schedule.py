@@ -1,0 +1,212 @@
+"""The times at which a schedule starts a job: a cron expression in a time zone.
+
+Every function is given the time that it is asked about; times are seconds since 1970. What a change of
+daylight saving does to a time is decided by `cronsim`, as Debian's cron does: docs/manifest.md, "Schedules".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+#: Longer than any schedule that says something; every item of a list is looked at by itself.
+_LONGEST = 256
+#: What stands in the fields of an expression, in their order.
+_FIELDS = (
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of the month", "1 to 31, L (the last) or LW (the last working day)"),
+    ("month", "1 to 12, or JAN to DEC"),
+    ("day of the week", "0 to 7 (Sunday is both), or SUN to SAT, with #1 to #5 the first to the fifth"),
+)
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*", re.ASCII)
+#: Names that mean another zone on each machine, and trees that only some machines have.
+_OF_ONE_MACHINE = re.compile(r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*")
+#: Any time; whether an expression ever comes does not depend on it.
+_SOME_TIME_S = 1_767_225_600.0
+#: Up to here calendars go; a service that says otherwise is not believed.
+_LATEST_S = 250_000_000_000.0
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_UTC_NAME = "UTC"
+
+
+class Overlap(StrEnum):
+    """What becomes of a job that is still active when the next time of its schedule comes."""
+
+    SKIP = "skip"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A valid cron expression of five fields, and the name of the time zone that it is read in."""
+
+    expression: str
+    timezone: str = _UTC_NAME
+
+    def next_after(self, at_s: float) -> float | None:
+        """The first time after `at_s`, or None where the calendar ends before it."""
+        return next((time_s for time_s in self._from(at_s) if time_s > at_s), None)
+
+    def due(self, since_s: float, now_s: float) -> float | None:
+        """The first time after `since_s` and not after `now_s`, or None if there is none."""
+        if now_s <= since_s:
+            return None
+        time_s = self.next_after(since_s)
+        return None if time_s is None or time_s > now_s else time_s
+
+    def spell(self, time_s: float) -> str:
+        """Say one of its times: `2026-03-29T03:00 Europe/Berlin`.
+
+        With its offset from UTC, where the clock shows that time twice.
+        """
+        local = _local(time_s, self.timezone)
+        is_repeated = local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset()
+        text = local.isoformat(timespec="minutes") if is_repeated else f"{local:%Y-%m-%dT%H:%M}"
+        return f"{text} {self.timezone}"
+
+    def _from(self, at_s: float) -> Iterator[float]:
+        """Its times from about `at_s` on.
+
+        In an hour that comes twice the first of them may be before it: such a time counts in the first pass.
+        """
+        if at_s < _LATEST_S:
+            yield from (time.timestamp() for time in _times(self.expression, _local(at_s, self.timezone)))
+
+
+def spell_relative(time_s: float, now_s: float, timezone: str) -> str:
+    """Say a time as seen from `now_s`: `02:00 tomorrow Europe/Berlin`; UTC is not named.
+
+    Raises:
+        LookupError, ValueError, OSError: there is no zone of that name.
+    """
+    local = _local(time_s, timezone)
+    zone = "" if timezone == _UTC_NAME else f" {timezone}"
+    return f"{local:%H:%M} {_day(local, _local(now_s, timezone))}{zone}"
+
+
+def _local(time_s: float, timezone: str) -> datetime:
+    return datetime.fromtimestamp(min(max(time_s, 0.0), _LATEST_S), _zone(timezone))
+
+
+def _day(day: datetime, today: datetime) -> str:
+    days = (day.date() - today.date()).days
+    if days in (0, 1):
+        return ("today", "tomorrow")[days]
+    return f"on {_WEEKDAYS[day.weekday()] if 1 < days < 7 else day.date().isoformat()}"
+
+
+def _times(expression: str, after: datetime) -> Iterator[datetime]:
+    """The times of an expression after one in its zone; none any more where there is none for fifty years.
+
+    Raises:
+        CronSimError: it is no cron expression.
+    """
+    from cronsim import CronSim  # only where a job has a schedule
+
+    return iter(CronSim(expression, after))
+
+
+def _zone(name: str) -> tzinfo:
+    """The zone of a name.
+
+    Raises:
+        KeyError, ValueError, OSError: there is no zone of that name.
+    """
+    if name == _UTC_NAME:
+        return UTC
+    from zoneinfo import ZoneInfo  # only where a job has a schedule
+
+    return ZoneInfo(name)
+
+
+def time_zones() -> list[str]:
+    """The names of the time zones that may be given, sorted."""
+    from zoneinfo import available_timezones  # only to suggest one
+
+    return sorted(name for name in available_timezones() if not _OF_ONE_MACHINE.fullmatch(name))
+
+
+# --- what may be written
+
+
+@lru_cache(maxsize=256)
+def schedule_problem(text: str) -> str | None:
+    """What is wrong with a cron expression, as the rule that it breaks; None if nothing is.
+
+    The members of a sweep all say the same, so it is looked at once.
+    """
+    if len(text) > _LONGEST:
+        return f"must have at most {_LONGEST} characters"
+    fields = text.split()
+    if len(fields) != len(_FIELDS):
+        return "must have five fields: minute, hour, day of the month, month and day of the week"
+    for place, (field, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):
+        alone = ["*"] * len(_FIELDS)
+        alone[place] = field
+        if not _is_expression(" ".join(alone)):
+            return f'"{field}" is not a valid {name}, which is {allowed}'
+    if not _is_expression(text) or Schedule(text).next_after(_SOME_TIME_S) is None:
+        return "must come at some time, and no date is ever like this"
+    return None
+
+
+def _check_schedule(text: str) -> str:
+    if (rule := schedule_problem(text)) is not None:
+        macro = _MACROS.get(text.strip().lower(), "")
+        raise PydanticCustomError("schedule", "{rule}", {"rule": rule, "instead": macro})
+    return text
+
+
+def _is_expression(text: str) -> bool:
+    from cronsim import CronSimError  # only where a job has a schedule
+
+    try:
+        _times(text, datetime.fromtimestamp(_SOME_TIME_S, UTC))
+    except CronSimError:
+        return False
+    return True
+
+
+def _check_timezone(name: str) -> str:
+    """See that a text is the name of a time zone, on every machine."""
+    is_name = len(name) <= _LONGEST and _ZONE.fullmatch(name) and not _OF_ONE_MACHINE.fullmatch(name)
+    try:
+        if is_name and _zone(name):
+            return name
+    except (KeyError, ValueError, OSError):
+        pass
+    raise PydanticCustomError("timezone", "unknown time zone")
+
+
+_CRON_SCHEMA: dict[str, Any] = {
+    "type": "string",
+    "pattern": r"^\s*\S+(\s+\S+){4}\s*$",
+    "maxLength": _LONGEST,
+    "$comment": "five cron fields: minute, hour, day of the month, month, day of the week",
+}
+CronText = Annotated[str, AfterValidator(_check_schedule), WithJsonSchema(_CRON_SCHEMA)]
+TimeZoneName = Annotated[
+    str,
+    AfterValidator(_check_timezone),
+    WithJsonSchema(
+        {"type": "string", "pattern": f"^{_ZONE.pattern}$", "$comment": "a name of the IANA database"}
+    ),
+]
