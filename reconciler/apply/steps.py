@@ -86,8 +86,8 @@ class Steps:
         }[action.action]
         try:
             job, detail = do(action)
-            why = action.detail if action.scheduled_for is not None else ""
-            return Outcome(action, Status.DONE, "; ".join(filter(None, (why, detail))), job=job)
+            said = action.detail if action.scheduled_for is not None else ""
+            return Outcome(action, Status.DONE, "; ".join(filter(None, (said, detail))), job=job)
         except ActionEnded as end:
             met = _met_before(end)
             return Outcome(

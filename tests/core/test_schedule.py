@@ -1,0 +1,560 @@
+"""docs/semantics.md, "Schedules": when a time comes, and what it does to a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.core.declared.schedule import Schedule, spell_relative
+from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.observed.job import Observation, ObservedJob
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
+from reconciler.core.planning.planner import Snapshot, make_plan
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
+
+# NOW is 2027-01-15T08:00Z, so a nightly time came six hours ago.
+NIGHTLY: dict[str, Any] = {"schedule": "0 2 * * *"}
+OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
+BEFORE_IT, AFTER_IT = 7 * HOUR, 5 * HOUR
+
+C, P, R, T = Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING
+DONE, F, TD, AB = Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL
+
+
+# --- when a time comes
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def times(schedule: Schedule, since: str, until: str) -> list[str]:
+    """The times of a schedule, in UTC."""
+    found, time_s = [], schedule.next_after(at(since))
+    while time_s is not None and time_s <= at(until):
+        found.append(datetime.fromtimestamp(time_s, UTC).strftime("%m-%dT%H:%M"))
+        time_s = schedule.next_after(time_s)
+    return found
+
+
+BERLIN, NEW_YORK, ADELAIDE, LORD_HOWE = (
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Adelaide",
+    "Australia/Lord_Howe",
+)
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "since", "expected"),
+    [
+        # 02:00 to 03:00 does not exist on 29 March, and exists twice on 25 October
+        ("0 1 * * *", BERLIN, "2026-03-28T12:00Z", ["03-29T00:00", "03-29T23:00"]),
+        ("30 2 * * *", BERLIN, "2026-03-28T12:00Z", ["03-29T01:00", "03-30T00:30"]),
+        ("0,30 2 * * *", BERLIN, "2026-03-28T12:00Z", ["03-29T01:00", "03-30T00:00", "03-30T00:30"]),
+        ("30 2,3 * * *", BERLIN, "2026-03-28T12:00Z", ["03-29T01:00", "03-29T01:30", "03-30T00:30"]),
+        ("30 2 * * *", BERLIN, "2026-10-24T12:00Z", ["10-25T00:30", "10-26T01:30"]),
+        ("0 3 * * *", BERLIN, "2026-10-24T12:00Z", ["10-25T02:00", "10-26T02:00"]),
+        # 8 March and 1 November
+        ("30 2 * * *", NEW_YORK, "2026-03-07T18:00Z", ["03-08T07:00", "03-09T06:30"]),
+        ("30 1 * * *", NEW_YORK, "2026-10-31T18:00Z", ["11-01T05:30", "11-02T06:30"]),
+        # half an hour off, with a change of one hour, and one with a change of half an hour
+        ("30 2 * * *", ADELAIDE, "2026-10-03T12:00Z", ["10-03T16:30", "10-04T16:00"]),
+        ("30 2 * * *", ADELAIDE, "2026-04-04T12:00Z", ["04-04T16:00", "04-05T17:00"]),
+        ("15 2 * * *", LORD_HOWE, "2026-10-03T12:00Z", ["10-03T15:30", "10-04T15:15"]),
+        ("45 1 * * *", LORD_HOWE, "2026-04-04T12:00Z", ["04-04T14:45", "04-05T15:15"]),
+        # without daylight saving
+        ("30 2 * * *", "Asia/Kolkata", "2026-03-28T12:00Z", ["03-28T21:00", "03-29T21:00"]),
+        ("30 2 * * *", "UTC", "2026-03-28T12:00Z", ["03-29T02:30", "03-30T02:30"]),
+    ],
+)
+def test_time_of_day_comes_once_a_day_across_a_change_of_daylight_saving(
+    cron: str, zone: str, since: str, expected: list[str]
+) -> None:
+    until = datetime.fromisoformat(since) + timedelta(hours=39)
+    assert times(Schedule(cron, zone), since, until.isoformat()) == expected
+
+
+@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, ADELAIDE, "Asia/Kolkata", "UTC"])
+@pytest.mark.parametrize(
+    "day", ["2026-03-07", "2026-03-28", "2026-04-04", "2026-10-03", "2026-10-24", "2026-10-31"]
+)
+def test_hourly_schedule_comes_every_hour_across_a_change(zone: str, day: str) -> None:
+    schedule, time_s = Schedule("0 * * * *", zone), at(f"{day}T00:00Z")
+    for _ in range(48):
+        after_s, time_s = time_s, schedule.next_after(time_s) or 0.0
+        assert 0 < time_s - after_s <= HOUR
+
+
+def test_time_in_the_repeated_hour_counts_in_the_first_pass_only() -> None:
+    schedule = Schedule("30 2 * * *", BERLIN)
+    first, second = at("2026-10-25T00:30Z"), at("2026-10-25T01:30Z")
+    assert schedule.due(first - 60, first) == first
+    assert schedule.due(first, second) is None
+    assert schedule.due(at("2026-10-25T01:10Z"), second) is None
+
+
+@pytest.mark.parametrize(
+    ("since", "now", "is_due"),
+    [(-1, 0, True), (-1, -1, False), (0, 0, False), (0, 1, False), (-90_000, 0, True), (1, -1, False)],
+)
+def test_time_is_due_after_the_start_and_not_after_now(since: float, now: float, is_due: bool) -> None:
+    time_s = at("2026-05-01T02:00Z")
+    assert (Schedule("0 2 * * *").due(time_s + since, time_s + now) is not None) is is_due
+
+
+def test_of_several_missed_times_the_first_is_named_whatever_time_it_is() -> None:
+    schedule, since_s = Schedule("0 2 * * *"), at("2026-05-01T03:00Z")
+    assert {schedule.due(since_s, since_s + days * 86_400) for days in (1, 2, 30)} == {
+        at("2026-05-02T02:00Z")
+    }
+
+
+@pytest.mark.parametrize("at_s", [-1e300, -1.0, 0.0, 2.4e11, 2.5e11, 1e300])
+def test_absurd_time_is_no_error(at_s: float) -> None:
+    schedule = Schedule("0 2 * * *", BERLIN)
+    schedule.due(at_s, NOW)
+    schedule.next_after(at_s)
+
+
+@pytest.mark.parametrize(
+    ("zone", "time", "said"),
+    [
+        ("UTC", "2026-03-29T02:00Z", "2026-03-29T02:00 UTC"),
+        (BERLIN, "2026-03-28T01:00Z", "2026-03-28T02:00 Europe/Berlin"),
+        (BERLIN, "2026-10-25T00:30Z", "2026-10-25T02:30+02:00 Europe/Berlin"),
+        (BERLIN, "2026-10-25T01:30Z", "2026-10-25T02:30+01:00 Europe/Berlin"),
+    ],
+)
+def test_time_is_spelled_in_its_zone(zone: str, time: str, said: str) -> None:
+    assert Schedule("0 2 * * *", zone).spell(at(time)) == said
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "said"),
+    [
+        ("UTC", "2026-11-22T01:00Z", "02:00 today"),
+        ("UTC", "2026-11-21T03:00Z", "02:00 tomorrow"),
+        ("UTC", "2026-11-19T03:00Z", "02:00 on Sunday"),
+        ("UTC", "2026-11-15T02:00Z", "02:00 on 2026-11-22"),
+        (BERLIN, "2026-11-21T22:30Z", "03:00 tomorrow Europe/Berlin"),
+        (BERLIN, "2026-11-21T23:30Z", "03:00 today Europe/Berlin"),
+        (NEW_YORK, "2026-11-22T01:00Z", "21:00 today America/New_York"),
+    ],
+)
+def test_next_time_is_spelled_as_seen_from_now_in_its_zone(zone: str, now: str, said: str) -> None:
+    assert spell_relative(at("2026-11-22T02:00Z"), at(now), zone) == said
+
+
+# --- what it does
+
+
+def plan_of(
+    desired: DesiredJob,
+    *jobs: ObservedJob,
+    at_s: float = NOW,
+    memory: HistorySnapshot = NO_HISTORY,
+    details: Mapping[str, ObservedJob] | None = None,
+    others: tuple[DesiredJob, ...] = (),
+) -> Plan:
+    stack = a_stack(desired, *others)
+    ownership = sort_by_key(Observation(jobs), STACK, stack.declared_keys)
+    known = {job.id: job for job in jobs} if details is None else details
+    context = PlanContext(STACK, at_s=at_s, limits=stack.limits)
+    return make_plan(
+        stack,
+        Snapshot(ownership, known, memory=memory),
+        context,
+        TARGET,
+        manifest_digest="sha256:0",
+        version="0",
+    )
+
+
+def decided(desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> PlannedAction:
+    [action] = [one for one in plan_of(desired, *jobs, **more).actions if one.key == desired.key]
+    return action
+
+
+def ended(desired: DesiredJob, phase: Phase, created_s_ago: float, **more: Any) -> ObservedJob:
+    return seen(desired, phase=phase, ran_s=60, ended_s_ago=created_s_ago - 70, **more)
+
+
+def active(desired: DesiredJob, phase: Phase, created_s_ago: float, **more: Any) -> ObservedJob:
+    return seen(desired, phase=phase, ran_s=created_s_ago - 10, ended_s_ago=0, **more)
+
+
+def test_new_key_starts_at_once() -> None:
+    action = decided(a_job(lifecycle=NIGHTLY))
+    assert (action.action, action.reason) == (Action.CREATE, Reason.NOT_FOUND)
+    assert action.explanation == "new; next: 02:00 tomorrow"
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["as declared", "edited"])
+@pytest.mark.parametrize(
+    "lifecycle",
+    [
+        {},
+        {"on_failure": "retry", "max_retries": 0},
+        {"on_failure": "retry", "on_terminated": "recreate", "retry_delay": "2d"},
+        {"on_change": "keep"},
+        {"on_change": "replace"},
+        {"overlap": "replace"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("phase", [DONE, F, TD, AB])
+def test_ended_job_is_followed_by_the_next_at_a_time_whatever_it_ended_as(
+    phase: Phase, lifecycle: dict[str, Any], edited: bool
+) -> None:
+    desired = a_job(lifecycle={**NIGHTLY, **lifecycle})
+    action = decided(desired, ended(a_job(**OLD) if edited else desired, phase, BEFORE_IT))
+    assert (action.action, action.reason) == (Action.CREATE, Reason.SCHEDULED)
+    assert action.after is not None
+    assert (action.after.revision, action.after.digest) == (2, desired.digest)
+    said = "; algorithm.parameters.lr changed" if edited else ""
+    assert action.detail == f"scheduled for 2027-01-15T02:00 UTC{said}"
+    assert (action.scheduled_for, action.next_run_at) == ("2027-01-15T02:00:00Z", "2027-01-16T02:00:00Z")
+    assert action.rerun_of is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "lifecycle", "edited", "expected"),
+    [
+        (DONE, {}, False, (Action.KEEP, Reason.COMPLETED)),
+        (F, {}, False, (Action.KEEP, Reason.FAILED)),
+        (F, {"on_failure": "retry"}, False, (Action.CREATE, Reason.RETRY)),
+        (F, {"on_failure": "retry", "retry_delay": "2d"}, False, (Action.DEFER, Reason.RETRY_LATER)),
+        (F, {"on_failure": "retry", "max_retries": 0}, False, (Action.KEEP, Reason.RETRIES_EXHAUSTED)),
+        (TD, {}, False, (Action.KEEP, Reason.TERMINATED_OUTSIDE)),
+        (TD, {"on_terminated": "recreate"}, False, (Action.CREATE, Reason.RECREATE)),
+        (DONE, {}, True, (Action.KEEP, Reason.WAITS_FOR_SCHEDULE)),
+        (F, {"on_failure": "retry"}, True, (Action.KEEP, Reason.WAITS_FOR_SCHEDULE)),
+        (TD, {"on_terminated": "recreate"}, True, (Action.KEEP, Reason.WAITS_FOR_SCHEDULE)),
+        (DONE, {"on_change": "replace"}, True, (Action.CREATE, Reason.IMMUTABLE_CHANGED)),
+        (DONE, {"on_change": "keep"}, True, (Action.KEEP, Reason.CHANGE_IGNORED)),
+        (DONE, {"on_change": "fail"}, True, (Action.CONFLICT, Reason.CHANGE_REFUSED)),
+    ],
+)
+def test_between_two_times_the_other_rules_decide_and_an_edit_waits(
+    phase: Phase, lifecycle: dict[str, Any], edited: bool, expected: tuple[Action, Reason]
+) -> None:
+    desired = a_job(lifecycle={**NIGHTLY, **lifecycle})
+    action = decided(desired, ended(a_job(**OLD) if edited else desired, phase, AFTER_IT))
+    assert (action.action, action.reason) == expected
+    assert action.next_run == "02:00 tomorrow"
+
+
+def test_edit_of_rerun_waits_as_any_other() -> None:
+    desired = a_job(lifecycle={**NIGHTLY, "rerun": "twice"})
+    once = a_job(lifecycle={**NIGHTLY, "rerun": "once"})
+    assert decided(desired, ended(once, DONE, AFTER_IT)).reason is Reason.WAITS_FOR_SCHEDULE
+
+
+def test_waiting_edit_of_a_failed_job_is_listed_as_kept_although_it_ended_badly() -> None:
+    action = decided(a_job(lifecycle=NIGHTLY), ended(a_job(**OLD), F, AFTER_IT))
+    assert action.ended_badly
+    assert [change.path for change in action.changes] == ["algorithm.parameters.lr"]
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["as declared", "edited"])
+def test_refused_edit_is_a_conflict_at_a_time_too(edited: bool) -> None:
+    desired = a_job(lifecycle={**NIGHTLY, "on_change": "fail"})
+    action = decided(desired, ended(a_job(**OLD) if edited else desired, DONE, BEFORE_IT))
+    assert action.action is (Action.CONFLICT if edited else Action.CREATE)
+
+
+@pytest.mark.parametrize(
+    ("created_s_ago", "reason"), [(BEFORE_IT, Reason.SCHEDULED), (AFTER_IT, Reason.DECLARED_AGAIN)]
+)
+def test_key_that_is_declared_again_starts_at_once(created_s_ago: float, reason: Reason) -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    action = decided(desired, ended(desired, TD, created_s_ago, stopped=True))
+    assert (action.action, action.reason) == (Action.CREATE, reason)
+
+
+def test_key_that_is_declared_again_with_an_edit_starts_at_once() -> None:
+    action = decided(a_job(lifecycle=NIGHTLY), ended(a_job(**OLD), TD, AFTER_IT, stopped=True))
+    assert (action.action, action.reason) == (Action.CREATE, Reason.IMMUTABLE_CHANGED)
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["as declared", "edited"])
+@pytest.mark.parametrize("created_s_ago", [BEFORE_IT, AFTER_IT])
+@pytest.mark.parametrize("phase", [C, P, R])
+def test_active_job_is_kept_where_overlaps_are_skipped(
+    phase: Phase, created_s_ago: float, edited: bool
+) -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    action = decided(desired, active(a_job(**OLD) if edited else desired, phase, created_s_ago))
+    assert action.action is Action.KEEP
+    assert action.reason is (Reason.WAITS_FOR_SCHEDULE if edited else Reason.UNCHANGED)
+    waits = "scheduled for 2027-01-15T02:00 UTC, starts once it has ended (overlap: skip)"
+    assert (waits in action.detail) is (created_s_ago == BEFORE_IT)
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["as declared", "edited"])
+@pytest.mark.parametrize("created_s_ago", [BEFORE_IT, AFTER_IT])
+@pytest.mark.parametrize("phase", [C, P, R])
+def test_active_job_is_ended_for_a_time_where_overlaps_replace(
+    phase: Phase, created_s_ago: float, edited: bool
+) -> None:
+    desired = a_job(lifecycle={**NIGHTLY, "overlap": "replace"})
+    action = decided(desired, active(a_job(**OLD) if edited else desired, phase, created_s_ago))
+    if created_s_ago == AFTER_IT:
+        assert action.action is Action.KEEP
+        return
+    assert (action.action, action.reason) == (Action.REPLACE, Reason.SCHEDULED)
+    assert action.after is not None
+    assert (action.after.revision, action.after.digest) == (2, desired.digest)
+    # Seven hours are no conflict: `overlap: replace` says so. The guard of the whole plan counts them.
+    assert action.lost_node_hours == pytest.approx(7, abs=0.1)
+
+
+def test_edit_of_an_active_job_waits_unless_on_change_replaces() -> None:
+    running = active(a_job(**OLD), R, AFTER_IT)
+    assert decided(a_job(lifecycle=NIGHTLY), running).reason is Reason.WAITS_FOR_SCHEDULE
+    replaced = decided(a_job(lifecycle={**NIGHTLY, "on_change": "replace"}), running)
+    assert (replaced.action, replaced.reason) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED)
+
+
+def test_mutable_fields_are_updated_while_an_edit_waits() -> None:
+    desired = a_job(lifecycle=NIGHTLY, description="new")
+    action = decided(desired, active(a_job(**OLD, description="old"), R, AFTER_IT))
+    assert (action.action, action.reason) == (Action.UPDATE, Reason.MUTABLE_CHANGED)
+
+
+@pytest.mark.parametrize(
+    ("marker", "declared", "expected"),
+    [
+        (False, True, (Action.BLOCKED, Reason.PROTECTED)),
+        (True, None, (Action.BLOCKED, Reason.PROTECTED)),
+        (True, False, (Action.UPDATE, Reason.MUTABLE_CHANGED)),
+        (False, False, (Action.REPLACE, Reason.SCHEDULED)),
+    ],
+)
+def test_protected_job_is_not_ended_for_a_time(
+    marker: bool, declared: bool | None, expected: tuple[Action, Reason]
+) -> None:
+    desired = a_job(lifecycle={**NIGHTLY, "overlap": "replace", "protect": declared})
+    action = decided(desired, active(desired, R, BEFORE_IT, protected=marker))
+    if expected[0] is Action.UPDATE:
+        assert action.action is Action.UPDATE
+    else:
+        assert (action.action, action.reason) == expected
+
+
+@pytest.mark.parametrize(("overlap", "limit"), [("replace", 24), ("replace", 6)])
+def test_work_that_overlaps_discard_counts_for_the_guard(overlap: str, limit: float) -> None:
+    from reconciler.core.declared.stack import Limits
+
+    for on_change in (None, "replace"):
+        desired = a_job(lifecycle={**NIGHTLY, "overlap": overlap, "on_change": on_change})
+        job = active(desired, R, BEFORE_IT)
+        stack = a_stack(desired, limits=Limits(lost_node_hours=limit))
+        ownership = sort_by_key(Observation((job,)), STACK, stack.declared_keys)
+        context = PlanContext(STACK, at_s=NOW, limits=stack.limits)
+        plan = make_plan(
+            stack, Snapshot(ownership, {}), context, TARGET, manifest_digest="sha256:0", version="0"
+        )
+        assert [one.what for one in plan.refusals] == (["too much work would be lost"] if limit < 7 else [])
+
+
+def test_terminating_job_is_waited_for_and_followed() -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    action = decided(desired, active(desired, T, BEFORE_IT))
+    assert (action.action, action.reason) == (Action.CREATE, Reason.WAITS_FOR_TERMINATION)
+    assert action.scheduled_for == "2027-01-15T02:00:00Z"
+
+
+def test_time_of_creation_that_is_unknown_starts_nothing() -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    job = replace(ended(desired, DONE, BEFORE_IT), created_at_s=None)
+    action = decided(desired, job)
+    assert (action.action, action.reason) == (Action.UNKNOWN, Reason.UNREADABLE)
+    assert "when a was created is not known" in action.detail
+    recorded = past(desired, job=ended(desired, DONE, BEFORE_IT))
+    assert decided(desired, job, memory=a_memory(recorded)).reason is Reason.SCHEDULED
+    running = replace(active(desired, R, BEFORE_IT), created_at_s=None)
+    assert decided(desired, running).action is Action.KEEP
+
+
+@pytest.mark.parametrize(("created_s_ago", "action"), [(BEFORE_IT, Action.CREATE), (AFTER_IT, Action.KEEP)])
+def test_of_a_forgotten_job_the_history_says_when_it_was_created(
+    created_s_ago: float, action: Action
+) -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    memory = a_memory(past(desired, job=ended(desired, DONE, created_s_ago)))
+    found = decided(desired, memory=memory)
+    assert found.action is action
+    assert found.after is not None
+    assert found.after.revision == (2 if action is Action.CREATE else 1)
+
+
+def test_forgotten_job_of_which_only_the_first_look_is_known_counts_from_then() -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    seen_once = replace(
+        past(desired, job=ended(desired, DONE, BEFORE_IT)),
+        created_at_s=None,
+        phases=(("Running", NOW - AFTER_IT),),
+    )
+    assert decided(desired, memory=a_memory(seen_once)).action is Action.KEEP
+
+
+def test_runner_whose_clock_is_behind_starts_nothing_a_second_time() -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    made_for_it = ended(desired, DONE, 6 * HOUR - 5)
+    assert decided(desired, made_for_it, at_s=NOW - 6 * HOUR - 60).action is Action.KEEP
+    assert decided(desired, made_for_it).action is Action.KEEP
+
+
+def test_job_that_failed_to_take_the_place_of_another_is_not_started_for_the_same_time_again() -> None:
+    lifecycle = {**NIGHTLY, "overlap": "replace", "replace_order": "create_first"}
+    desired = a_job(lifecycle=lifecycle)
+    old, new = active(desired, R, BEFORE_IT), ended(desired, F, AFTER_IT, revision=2)
+    assert decided(desired, old, new).action is Action.KEEP
+
+
+@pytest.mark.parametrize(("phase", "other"), [(R, Action.TERMINATE), (P, Action.DEFER)])
+def test_job_made_for_the_last_time_stands_for_the_key_beside_the_one_it_replaces(
+    phase: Phase, other: Action
+) -> None:
+    lifecycle = {**NIGHTLY, "overlap": "replace", "replace_order": "create_first"}
+    desired = a_job(lifecycle=lifecycle)
+    old, new = active(desired, R, BEFORE_IT), active(desired, phase, 60, revision=2)
+    found = {a.before.revision: a.action for a in plan_of(desired, old, new).actions if a.before}
+    assert found == {1: other, 2: Action.KEEP}
+
+
+def test_each_time_has_its_own_retries() -> None:
+    desired = a_job(lifecycle={**NIGHTLY, "on_failure": "retry", "max_retries": 1})
+    yesterday = [ended(desired, F, 30 * HOUR - 5), ended(desired, F, 29 * HOUR, revision=2)]
+    assert decided(desired, *yesterday, at_s=NOW - 7 * HOUR).reason is Reason.RETRIES_EXHAUSTED
+    today = ended(desired, F, 6 * HOUR - 5, revision=3)
+    assert decided(desired, *yesterday, today).reason is Reason.RETRY
+    retried = ended(desired, F, AFTER_IT, revision=4)
+    assert decided(desired, *yesterday, today, retried).reason is Reason.RETRIES_EXHAUSTED
+
+
+def test_start_waits_for_a_needed_key() -> None:
+    prepare = a_job("prepare", lifecycle=NIGHTLY)
+    train = replace(a_job("train", lifecycle=NIGHTLY), needs=("prepare",))
+    before = ended(train, DONE, BEFORE_IT)
+
+    def decide_train(*jobs: ObservedJob) -> PlannedAction:
+        return decided(train, before, *jobs, others=(prepare,))
+
+    due = decide_train(ended(prepare, DONE, BEFORE_IT + 60))
+    assert (due.action, due.reason) == (Action.DEFER, Reason.NEEDS_PENDING)
+    assert due.detail == "waiting for prepare, then create: scheduled for 2027-01-15T02:00 UTC"
+    runs = decide_train(active(prepare, R, 6 * HOUR - 5, revision=2))
+    assert runs.action is Action.DEFER
+    settled = decide_train(ended(prepare, DONE, 6 * HOUR - 5, revision=2))
+    assert (settled.action, settled.reason) == (Action.CREATE, Reason.SCHEDULED)
+    failed = decide_train(ended(prepare, F, 6 * HOUR - 5, revision=2))
+    assert (failed.action, failed.reason) == (Action.BLOCKED, Reason.NEEDS_FAILED)
+
+
+def test_newer_upstream_starts_a_key_whose_edit_waits() -> None:
+    prepare = a_job("prepare")
+    train = replace(a_job("train", lifecycle={**NIGHTLY, "on_upstream": "rerun"}), needs=("prepare",))
+    jobs = ended(a_job("train", **OLD), DONE, AFTER_IT), ended(prepare, DONE, HOUR)
+    assert decided(train, *jobs, others=(prepare,)).reason is Reason.UPSTREAM_NEWER
+
+
+def test_renamed_key_goes_on_with_the_times_of_the_old_one() -> None:
+    new = replace(a_job("new", lifecycle=NIGHTLY), formerly=("a",))
+    made = ended(a_job(lifecycle=NIGHTLY), DONE, AFTER_IT)
+    assert {a.action for a in plan_of(new, made).actions} == {Action.UPDATE}
+
+
+def test_key_that_is_to_be_absent_has_no_times() -> None:
+    assert plan_of(absent(**NIGHTLY), ended(a_job(), DONE, BEFORE_IT)).actions == ()
+
+
+def test_scheduled_starts_of_finished_work_are_not_counted_as_reruns() -> None:
+    jobs = [a_job(f"k{number}", lifecycle=NIGHTLY) for number in range(6)]
+    plan = plan_of(jobs[0], *(ended(job, DONE, BEFORE_IT) for job in jobs), others=tuple(jobs[1:]))
+    assert plan.last_line == "Plan: 6 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
+    assert (plan.refusals, plan.applyable) == ((), True)
+
+
+def test_plan_is_the_same_at_any_moment_between_two_times() -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    job = ended(desired, DONE, BEFORE_IT)
+    plans = [plan_of(desired, job, at_s=NOW + hours * HOUR).document() for hours in (0, 1, 17, 40)]
+    assert plans[0]["actions"][0]["next_run_at"] != plans[-1]["actions"][0]["next_run_at"]
+    assert all(without_growing(plan) == without_growing(plans[0]) for plan in plans)
+
+
+def test_key_without_schedule_says_nothing_of_times() -> None:
+    desired = a_job()
+    document = plan_of(desired, ended(desired, DONE, BEFORE_IT)).document()["actions"][0]
+    assert (document["scheduled_for"], document["next_run_at"], document["timezone"]) == (None, None, None)
+
+
+# --- whatever happens
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    cron=st.sampled_from(
+        ["0 2 * * *", "30 2 * * *", "15 */3 * * *", "0 1,2,3 * * *", "*/30 * * * *", "0 3 * * SUN"]
+    ),
+    zone=st.sampled_from(["UTC", BERLIN, NEW_YORK, ADELAIDE]),
+    begin=st.sampled_from(
+        ["2026-03-07T12:00Z", "2026-03-28T12:00Z", "2026-10-03T12:00Z", "2026-10-24T12:00Z"]
+    ),
+    looks=st.lists(st.tuples(st.integers(1, 400), st.integers(-20, 0)), min_size=1, max_size=12),
+    runs=st.lists(st.tuples(st.sampled_from([1, 20, 90, 600]), st.sampled_from([DONE, F, TD])), min_size=1),
+)
+def test_each_time_is_started_at_most_once_and_lost_only_with_a_later_one(
+    cron: str,
+    zone: str,
+    begin: str,
+    looks: list[tuple[int, int]],
+    runs: list[tuple[int, Phase]],
+) -> None:
+    """Runners look at any moment, with clocks that are behind; jobs last as long as they like."""
+    desired = a_job(lifecycle={"schedule": cron, "timezone": zone})
+    schedule, now_s = Schedule(cron, zone), at(begin)
+    jobs: list[ObservedJob] = []
+    starts: list[float] = []
+    ends_s = 0.0
+
+    def observed() -> list[ObservedJob]:
+        return [replace(job, phase_text=_phase_at(job, now_s)) for job in jobs]
+
+    for pause_min, behind_min in [(0, 0), *looks, (3000, 0)]:
+        now_s += pause_min * 60
+        action = decided(desired, *observed(), at_s=now_s + behind_min * 60)
+        if action.action is not Action.CREATE:
+            continue
+        assert now_s >= ends_s
+        assert action.after is not None
+        assert action.after.revision == len(jobs) + 1
+        lasting_min, phase = runs[len(jobs) % len(runs)]
+        ends_s = now_s + lasting_min * 60
+        job = seen(desired, revision=len(jobs) + 1, phase=phase)
+        jobs.append(replace(job, created_at_s=now_s, started_at_s=now_s, duration_s=lasting_min * 60.0))
+        starts.append(now_s)
+    # Between two starts a time has come: none was started twice.
+    assert all(schedule.due(one, other) is not None for one, other in pairwise(starts))
+    # The last look was long after everything: no time lies between the last start and it.
+    assert schedule.due(starts[-1], now_s) is None
+
+
+def _phase_at(job: ObservedJob, now_s: float) -> str:
+    has_ended = (job.created_at_s or 0.0) + (job.duration_s or 0.0) <= now_s
+    return job.phase_text if has_ended else R.value
