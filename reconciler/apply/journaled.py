@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.planning.plan import PlannedAction, Reason
-from reconciler.core.ports import UNCERTAIN, Backend, Journal, ServiceError
+from reconciler.core.ports import UNCERTAIN, Backend, Journal, ServiceError, SupportsClockSkew
 from reconciler.core.record import Call, Step, StepEnd
 
 _T = TypeVar("_T")
@@ -90,6 +90,11 @@ class JournaledBackend:
     ) -> Observation:
         """Read the workspace."""
         return self._backend.observe(names, needs_absence)
+
+    @property
+    def skew_s(self) -> float | None:
+        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
+        return self._backend.skew_s if isinstance(self._backend, SupportsClockSkew) else None
 
     def find(self, name: str) -> list[ObservedJob]:
         """Look a name up."""

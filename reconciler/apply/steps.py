@@ -37,7 +37,7 @@ from reconciler.core.ports import (
     NameTaken,
     NotFound,
     ServiceError,
-    SupportsDiagnosis,
+    SupportsClockSkew,
     Throttled,
     Unauthorized,
     Unreachable,
@@ -176,7 +176,7 @@ class Steps:
 
         A job that was created before its time, by the service's clock, would be started for it once more.
         """
-        if action.scheduled_for is None or not isinstance(self._backend, SupportsDiagnosis):
+        if action.scheduled_for is None or not isinstance(self._backend, SupportsClockSkew):
             return
         time_s = datetime.fromisoformat(action.scheduled_for).timestamp()
         left_s = time_s - (self._clock.now() - (self._backend.skew_s or 0.0))

@@ -327,7 +327,17 @@ class SupportsCatalog(Protocol):
 
 
 @runtime_checkable
-class SupportsDiagnosis(Protocol):
+class SupportsClockSkew(Protocol):
+    """A backend that learns the time from its service."""
+
+    @property
+    def skew_s(self) -> float | None:
+        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
+        ...
+
+
+@runtime_checkable
+class SupportsDiagnosis(SupportsClockSkew, Protocol):
     """A backend that says how it reaches its service."""
 
     @property
@@ -338,11 +348,6 @@ class SupportsDiagnosis(Protocol):
     @property
     def credentials_origin(self) -> str:
         """What the credentials are and where they were found, without a secret."""
-        ...
-
-    @property
-    def skew_s(self) -> float | None:
-        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
         ...
 
 

@@ -1,0 +1,295 @@
+"""Three runners, each with a checkout and records of its own, start a nightly job: each time once.
+
+Both changes of daylight saving are among the nights. Nobody shares a lock: the runners plan at the same
+moment and carry out what they planned one after the other, or at once; one dies before the create is sent,
+or after it; an answer is lost. Source: docs/semantics.md, "Schedules".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from reconciler import reconcile
+from reconciler.apply.executor import EventStream
+from reconciler.core.declared.fields.marks import Cloud
+from reconciler.core.declared.schedule import Schedule
+from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.observed.phase import Phase
+from reconciler.core.outcome import Result, Status
+from reconciler.core.planning.allowance import NO_ALLOWANCES
+from reconciler.core.planning.plan import Action, Plan, Reason
+from reconciler.core.record import RunKind
+from reconciler.emulator import Durations, Effect, Fault, Job, ManualClock, Store
+from reconciler.recording import Recording
+from reconciler.rollout import Rollout
+from tests.apply.kill_helpers import killed_at
+from tests.apply.service import CREATE, Service, SharedTime
+from tests.builders import a_job, a_stack
+
+HOUR, NIGHTS = 3600.0, 30
+ZONE = "Europe/Berlin"
+SCHEDULE = Schedule("30 2 * * *", ZONE)
+NIGHTLY: dict[str, Any] = {"schedule": SCHEDULE.expression, "timezone": ZONE}
+
+
+class Runner(Service):
+    """A checkout of the stack, on a service that others work on, too. It has records of its own."""
+
+    def __init__(self, store: Store, clock: ManualClock, root: Path) -> None:
+        super().__init__(store, clock, Cloud.HUAWEI)
+        self._root = root
+
+    @contextmanager
+    def _recording(self) -> Iterator[Recording]:
+        recording = Recording(f"sqlite://{self._root}/records.sqlite3", self._root, self.time)
+        try:
+            yield recording
+        finally:
+            recording.close()
+
+    def look(self, job: DesiredJob) -> Plan:
+        """Plan."""
+        with self._recording() as recording:
+            context = self.context(a_stack(job))._replace(recording=recording)
+            return reconcile.plan(context)
+
+    def do(self, job: DesiredJob, plan: Plan | None = None) -> Result:
+        """Apply, what was planned before if a plan is given."""
+        with self._recording() as recording:
+            context = self.context(a_stack(job))._replace(recording=recording)
+            stream = EventStream(self.time, lambda _: None)
+            run = Rollout(context, RunKind.APPLY, stream, self.stop, 600, NO_ALLOWANCES, None, lambda _: None)
+            return run.run(plan or reconcile.plan(context))
+
+
+@contextmanager
+def runners(begin: str, root: Path, count: int = 3, **durations: float) -> Iterator[list[Runner]]:
+    """Open a service at a time, and runners on it."""
+    clock = ManualClock(round(datetime.fromisoformat(begin).timestamp() * 1000))
+    lasting = Durations(**({"running": HOUR} | durations))
+    with Store(clock=clock, durations=lasting, noise=False) as store, ExitStack() as opened:
+        made = []
+        for number in range(count):
+            home = root / str(number)
+            home.mkdir()
+            made.append(runner := Runner(store, clock, home))
+            opened.enter_context(runner.backend)
+        yield made
+
+
+def one_after_the_other(job: DesiredJob, ours: list[Runner]) -> None:
+    plans = [runner.look(job) for runner in ours]
+    for runner, plan in zip(ours, plans, strict=True):
+        assert {one.status for one in runner.do(job, plan).outcomes} == {Status.DONE}
+
+
+def at_once(job: DesiredJob, ours: list[Runner]) -> None:
+    threads = [threading.Thread(target=runner.do, args=(job,)) for runner in ours]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def one_dies_before_it_creates(job: DesiredJob, ours: list[Runner]) -> None:
+    _dies(job, ours, has_effect=False)
+
+
+def one_dies_after_it_created(job: DesiredJob, ours: list[Runner]) -> None:
+    _dies(job, ours, has_effect=True)
+
+
+def _dies(job: DesiredJob, ours: list[Runner], *, has_effect: bool) -> None:
+    """The first runner writes its line into the journal, and dies when it sends the create."""
+    first, *others = ours
+    plans = [runner.look(job) for runner in ours]
+    with killed_at(first, 3, has_effect=has_effect) as happened:
+        first.do(job, plans[0])
+    assert happened == [True]
+    for runner, plan in zip(others, plans[1:], strict=True):
+        runner.do(job, plan)
+    first.do(job)
+
+
+def an_answer_is_lost(job: DesiredJob, ours: list[Runner]) -> None:
+    ours[0].fail(Fault(Effect.LOST_AFTER, operation=CREATE))
+    one_after_the_other(job, ours)
+
+
+Night = Callable[[DesiredJob, list[Runner]], None]
+KINDS: tuple[Night, ...] = (
+    one_after_the_other,
+    at_once,
+    one_dies_before_it_creates,
+    one_dies_after_it_created,
+    an_answer_is_lost,
+)
+
+
+@pytest.mark.parametrize("begin", ["2026-03-14T12:00Z", "2026-10-11T12:00Z"], ids=["spring", "autumn"])
+def test_each_night_of_a_month_starts_one_job(begin: str, tmp_path: Path) -> None:
+    job = a_job(lifecycle=NIGHTLY)
+    kinds = cycle(KINDS)
+    with runners(begin, tmp_path) as ours:
+        store, time = ours[0].store, ours[0].time
+        ours[0].do(job)
+        dues: list[float] = []
+        for _ in range(NIGHTS):
+            due_s = SCHEDULE.next_after(time.now())
+            assert due_s is not None
+            dues.append(due_s)
+            time.sleep(due_s - 5 - time.now())
+            assert ours[len(dues) % 3].look(job).to_execute == ()
+            time.sleep(6)
+            next(kinds)(job, ours)
+            time.sleep(3 * HOUR)
+            assert ours[len(dues) % 3].look(job).to_execute == ()
+        jobs = store.jobs()
+    assert {one.name for one in jobs} == {"a", *(f"a-r{number}" for number in range(2, NIGHTS + 2))}
+    assert len(jobs) == NIGHTS + 1
+    created = sorted(_created_s(one) for one in jobs)[1:]
+    assert all(due_s <= created_s < due_s + 60 for due_s, created_s in zip(dues, created, strict=True))
+    # 02:30 does not exist on one of the nights, and exists twice on another.
+    usual = {time.strftime("%H:%M") for time in map(_local, dues)}
+    assert usual == ({"02:30", "03:00"} if "-03-" in begin else {"02:30"})
+    assert len({time.date() for time in map(_local, dues)}) == NIGHTS
+
+
+def _created_s(job: Job) -> float:
+    return job.create_ms / 1000
+
+
+def _local(time_s: float) -> datetime:
+    return datetime.fromtimestamp(time_s, ZoneInfo(ZONE))
+
+
+def test_times_that_nobody_was_there_for_are_run_once_together(tmp_path: Path) -> None:
+    job = a_job(lifecycle=NIGHTLY)
+    with runners("2026-05-01T12:00Z", tmp_path) as ours:
+        ours[0].do(job)
+        ours[0].time.sleep(10 * 24 * HOUR)
+        one_after_the_other(job, ours)
+        assert set(ours[0].phases()) == {"a", "a-r2"}
+        ours[0].time.sleep(2 * HOUR)
+        assert ours[1].look(job).to_execute == ()
+
+
+def test_time_that_came_while_the_job_ran_is_run_once_it_has_ended(tmp_path: Path) -> None:
+    job = a_job(lifecycle=NIGHTLY)
+    with runners("2026-05-01T12:00Z", tmp_path, running=30 * HOUR) as ours:
+        ours[0].do(job)
+        ours[0].time.sleep(20 * HOUR)
+        [kept] = ours[1].look(job).actions
+        assert (kept.action, kept.reason) == (Action.KEEP, Reason.UNCHANGED)
+        ours[0].time.sleep(11 * HOUR)
+        one_after_the_other(job, ours)
+        assert set(ours[0].phases()) == {"a", "a-r2"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", ["terminate_first", "create_first"])
+def test_job_that_is_still_running_is_replaced_once(kind: Night, order: str, tmp_path: Path) -> None:
+    job = a_job(lifecycle={**NIGHTLY, "overlap": "replace", "replace_order": order})
+    with runners("2026-05-01T12:00Z", tmp_path, running=1e6) as ours:
+        ours[0].do(job)
+        ours[0].time.sleep(13 * HOUR)
+        kind(job, ours)
+        for runner in ours:
+            ours[0].time.sleep(10)
+            runner.do(job)
+        ours[0].time.sleep(10)
+        phases = ours[0].phases()
+        assert set(phases) == {"a", "a-r2"}
+        assert phases["a"] == Phase.TERMINATED
+        assert phases["a-r2"] in ("Creating", "Pending", "Running")
+
+
+class _AheadTime(SharedTime):
+    """The clock of a machine that is ahead of the service's."""
+
+    def __init__(self, clock: ManualClock, ahead_s: float) -> None:
+        super().__init__(clock)
+        self._ahead_s = ahead_s
+
+    def now(self) -> float:
+        return super().now() + self._ahead_s
+
+
+@pytest.mark.parametrize("ahead_s", [0.5, 30, 800])
+def test_runner_whose_clock_is_ahead_creates_no_job_before_its_time(ahead_s: float, tmp_path: Path) -> None:
+    """A job that was created before 02:30, by the service's clock, would be started for 02:30 once more."""
+    job = a_job(lifecycle=NIGHTLY)
+    with runners("2026-05-01T12:00Z", tmp_path, 2) as (right, ahead):
+        right.do(job)
+        due_s = SCHEDULE.next_after(right.time.now())
+        assert due_s is not None
+        right.time.sleep(due_s - ahead_s + 0.25 - right.time.now())
+        ahead.time = _AheadTime(ahead.clock, ahead_s)
+        ahead.backend.session._clock = ahead.time
+        _tells_the_time(ahead)
+        ahead.do(job)
+        assert set(right.phases()) == {"a", "a-r2"}
+        assert _created_s(right.job("a-r2")) >= due_s
+        right.time.sleep(3 * HOUR)
+        assert right.look(job).to_execute == ()
+
+
+def _tells_the_time(runner: Runner) -> None:
+    """Let the service say its time with each answer, as gateways do."""
+    app = runner.gate._app
+
+    def dated(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        date = datetime.fromtimestamp(runner.clock.now_ms() // 1000, UTC)
+        header = ("Date", date.strftime("%a, %d %b %Y %H:%M:%S GMT"))
+        return app(environ, lambda status, headers, *more: start_response(status, [*headers, header], *more))
+
+    runner.gate._app = dated  # type: ignore[assignment]
+
+
+def test_saved_plan_holds_although_a_later_time_has_come(tmp_path: Path) -> None:
+    from reconciler.core.saved_plan.preconditions import failed_preconditions
+
+    job = a_job(lifecycle={"schedule": "0 * * * *"})
+    with runners("2026-05-01T12:30Z", tmp_path, running=60) as ours:
+        ours[0].do(job)
+        ours[0].time.sleep(HOUR)
+        plan = ours[0].look(job)
+        assert [one.scheduled_for for one in plan.actions] == ["2026-05-01T13:00:00Z"]
+        ours[0].time.sleep(HOUR)
+        reconcile.check_preconditions(ours[0].context(a_stack(job)), plan)
+        ours[1].do(job)
+        with pytest.raises(Exception, match="r2 is no longer the next revision"):
+            reconcile.check_preconditions(ours[0].context(a_stack(job)), plan)
+    assert failed_preconditions
+
+
+def test_result_and_history_say_for_which_time_a_job_was_started(tmp_path: Path) -> None:
+    job = a_job(lifecycle=NIGHTLY)
+    with runners("2026-05-01T12:00Z", tmp_path, 1) as [runner]:
+        runner.do(job)
+        runner.time.sleep(13 * HOUR)
+        [outcome] = runner.do(job).outcomes
+        assert outcome.detail == "scheduled for 2026-05-02T02:30 Europe/Berlin"
+        assert outcome.action.reason is Reason.SCHEDULED
+
+
+@pytest.mark.parametrize("ends_as", ["Failed", "Completed"])
+def test_wait_leaves_a_time_that_comes_to_the_next_apply(ends_as: str, tmp_path: Path) -> None:
+    from reconciler.core.goal import Goal
+    from tests.apply.test_rollout import rollout
+
+    job = a_job(lifecycle={"schedule": "* * * * *"})
+    with runners("2026-05-01T12:00Z", tmp_path, 1, running=300) as [runner]:
+        runner.time.at(150, lambda: runner.store.set_phase(runner.job("a").id, ends_as))
+        told = rollout(runner, job, goal=Goal.COMPLETED)
+        assert set(runner.phases()) == {"a"}
+        assert told.ends == {"a": "reached" if ends_as == "Completed" else "ended_badly"}
