@@ -42,6 +42,9 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
     (A.CREATE, R.RETRY): Beside({FAILED, MISSING}, {PENDING}),
     (A.CREATE, R.RECREATE): Beside({TERMINATED, MISSING}, {PENDING}),
     (A.CREATE, R.UPSTREAM_NEWER): Beside(set(), {*ENDED, MODIFIED, PENDING}),
+    (A.CREATE, R.SCHEDULED): Beside(set(), {*ENDED, MODIFIED, PENDING}),
+    (A.REPLACE, R.SCHEDULED): Beside(set(), {*BAD_END, MODIFIED, PENDING}),
+    (A.KEEP, R.WAITS_FOR_SCHEDULE): Beside({PENDING}, {*ENDED, MODIFIED}),
     (A.DEFER, R.RETRY_LATER): Beside({*ENDED, PENDING}, {MODIFIED}),
     # the manifest is ahead
     (A.KEEP, R.CHANGE_IGNORED): Beside({PENDING}, {*ENDED, MODIFIED}),

@@ -56,6 +56,8 @@ lifecycles = st.fixed_dictionaries(
         "replace_order": st.sampled_from(["terminate_first", "create_first"]),
         "protect": st.booleans(),
         "rerun": st.sampled_from(["once", "twice"]),
+        "schedule": st.sampled_from(["0 2 * * *", "0 0 1 1 *"]),
+        "overlap": st.sampled_from(["skip", "replace"]),
     },
 )
 
