@@ -28,6 +28,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: pat
 def test_examples_are_these() -> None:
     assert [path.name for path in EXAMPLES] == [
         "first-job",
+        "nightly",
         "pipeline",
         "policies",
         "protect",

@@ -33,7 +33,7 @@ def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
     """What is declared, what was observed, the rules that were asked, and what would make it otherwise."""
     sections: tuple[tuple[str, Iterable[str]], ...] = (
         ("Declared", _declared(explanation.declared)),
-        ("Observed", _observed(explanation.observed)),
+        ("Observed", _observed(explanation)),
         ("Rules, in the order in which they are asked", _rules(explanation)),
         ("Policies", _policies(explanation.policies)),
         ("Guards", _guards(explanation.guards)),
@@ -134,15 +134,18 @@ def _declared(declared: DeclaredValues | None) -> Iterator[str]:
     yield from (f"{name}: {value}" for name, value in values.items() if value not in ("", None))
 
 
-def _observed(revisions: tuple[ObservedRevision, ...]) -> Iterator[str]:
-    if not revisions:
+def _observed(explanation: Explanation) -> Iterator[str]:
+    is_scheduled = explanation.declared is not None and "schedule" in explanation.declared.lifecycle
+    if not explanation.observed:
         yield "no job of the key"
-    for one in revisions:
-        yield ", ".join(_of_revision(one))
+    for one in explanation.observed:
+        yield ", ".join(_of_revision(one, is_scheduled=is_scheduled))
 
 
-def _of_revision(one: ObservedRevision) -> Iterator[str]:
+def _of_revision(one: ObservedRevision, *, is_scheduled: bool) -> Iterator[str]:
     yield f"r{one.revision} {one.name} ({one.id}): {one.phase}"
+    if is_scheduled and one.created_at:
+        yield f"created {one.created_at}"
     if one.ran_s:
         yield f"ran {format_duration(round(one.ran_s))} on {one.nodes} node{'' if one.nodes == 1 else 's'}"
     same = {True: " (as declared)", False: " (differs from the declaration)", None: ""}
