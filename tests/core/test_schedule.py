@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.declared.schedule import Schedule, spell_relative
-from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.declared.stack import DesiredJob, Limits, Target
+from reconciler.core.declared.target_kind import LOCAL
+from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
@@ -21,6 +24,7 @@ from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.saved_plan.document import SavedOptions, document, read
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 
@@ -362,8 +366,6 @@ def test_protected_job_is_not_ended_for_a_time(
 
 @pytest.mark.parametrize(("overlap", "limit"), [("replace", 24), ("replace", 6)])
 def test_work_that_overlaps_discard_counts_for_the_guard(overlap: str, limit: float) -> None:
-    from reconciler.core.declared.stack import Limits
-
     for on_change in (None, "replace"):
         desired = a_job(lifecycle={**NIGHTLY, "overlap": overlap, "on_change": on_change})
         job = active(desired, R, BEFORE_IT)
@@ -507,6 +509,41 @@ def test_key_without_schedule_says_nothing_of_times() -> None:
     desired = a_job()
     document = plan_of(desired, ended(desired, DONE, BEFORE_IT)).document()["actions"][0]
     assert (document["scheduled_for"], document["next_run_at"], document["timezone"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("created_s_ago", [BEFORE_IT, AFTER_IT])
+def test_saved_plan_is_shown_as_it_was(created_s_ago: float) -> None:
+    desired = a_job(lifecycle={**NIGHTLY, "timezone": BERLIN})
+    plan = plan_of(desired, ended(desired, DONE, created_s_ago))
+    plan = plan.model_copy(update={"reconciler_version": "0.1.0"})
+    options = SavedOptions(target=Target(kind=LOCAL), root=".")
+    data = json.loads(json.dumps(document(plan, options)))
+    shown = read(data, "plan.json", "0.1.0", strict=True).plan
+    assert [one.explanation for one in shown.actions] == [one.explanation for one in plan.actions]
+    assert shown.actions[0].explanation.endswith("; next: 02:00 tomorrow Europe/Berlin")
+    assert read(data, "plan.json", "0.1.0", strict=True).plan.document() == plan.document()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scheduled_for", None),
+        ("scheduled_for", "soon"),
+        ("scheduled_for", "2027-01-14T02:00:00Z"),
+        ("next_run_at", "soon"),
+        ("timezone", None),
+        ("timezone", "Europe/Paris"),
+    ],
+)
+def test_edited_time_of_a_saved_plan_is_invalid(name: str, value: str | None) -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    plan = plan_of(desired, ended(desired, DONE, BEFORE_IT)).model_copy(
+        update={"reconciler_version": "0.1.0"}
+    )
+    data = json.loads(json.dumps(document(plan, SavedOptions(target=Target(kind=LOCAL), root="."))))
+    data["actions"][0][name] = value
+    with pytest.raises(ManifestInvalid):
+        read(data, "plan.json", "0.1.0", strict=True)
 
 
 # --- whatever happens

@@ -23,16 +23,19 @@ from reconciler.apply.executor import EventStream
 from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.schedule import Schedule
 from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.goal import Goal
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Result, Status
 from reconciler.core.planning.allowance import NO_ALLOWANCES
 from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.record import RunKind
+from reconciler.core.saved_plan.preconditions import StalePlan
 from reconciler.emulator import Durations, Effect, Fault, Job, ManualClock, Store
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout
 from tests.apply.kill_helpers import killed_at
 from tests.apply.service import CREATE, Service, SharedTime
+from tests.apply.test_rollout import rollout
 from tests.builders import a_job, a_stack
 
 HOUR, NIGHTS = 3600.0, 30
@@ -256,8 +259,6 @@ def _tells_the_time(runner: Runner) -> None:
 
 
 def test_saved_plan_holds_although_a_later_time_has_come(tmp_path: Path) -> None:
-    from reconciler.core.saved_plan.preconditions import failed_preconditions
-
     job = a_job(lifecycle={"schedule": "0 * * * *"})
     with runners("2026-05-01T12:30Z", tmp_path, running=60) as ours:
         ours[0].do(job)
@@ -267,9 +268,9 @@ def test_saved_plan_holds_although_a_later_time_has_come(tmp_path: Path) -> None
         ours[0].time.sleep(HOUR)
         reconcile.check_preconditions(ours[0].context(a_stack(job)), plan)
         ours[1].do(job)
-        with pytest.raises(Exception, match="r2 is no longer the next revision"):
+        with pytest.raises(StalePlan) as stale:
             reconcile.check_preconditions(ours[0].context(a_stack(job)), plan)
-    assert failed_preconditions
+        assert "r2 is no longer the next revision" in stale.value.diagnostics[0].why
 
 
 def test_result_and_history_say_for_which_time_a_job_was_started(tmp_path: Path) -> None:
@@ -284,9 +285,6 @@ def test_result_and_history_say_for_which_time_a_job_was_started(tmp_path: Path)
 
 @pytest.mark.parametrize("ends_as", ["Failed", "Completed"])
 def test_wait_leaves_a_time_that_comes_to_the_next_apply(ends_as: str, tmp_path: Path) -> None:
-    from reconciler.core.goal import Goal
-    from tests.apply.test_rollout import rollout
-
     job = a_job(lifecycle={"schedule": "* * * * *"})
     with runners("2026-05-01T12:00Z", tmp_path, 1, running=300) as [runner]:
         runner.time.at(150, lambda: runner.store.set_phase(runner.job("a").id, ends_as))
