@@ -22,9 +22,14 @@ from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
-from reconciler.core.planning.planner import Snapshot, make_plan
+from reconciler.core.planning.planner import Snapshot, make_plan, rests_on_memory
+from reconciler.core.planning.reports.status import WaitKind, make_status
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.review.consequence import changed
 from reconciler.core.saved_plan.document import SavedOptions, document, read
+from reconciler.render.status import render_status
+from reconciler.render.style import View
+from reconciler.render.text import render_plan
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 
@@ -544,6 +549,72 @@ def test_edited_time_of_a_saved_plan_is_invalid(name: str, value: str | None) ->
     data["actions"][0][name] = value
     with pytest.raises(ManifestInvalid):
         read(data, "plan.json", "0.1.0", strict=True)
+
+
+@pytest.mark.parametrize(("created_s_ago", "asks"), [(BEFORE_IT, True), (AFTER_IT, False)])
+@pytest.mark.parametrize("make", [ended, active])
+def test_history_is_read_where_a_time_has_come(make: Any, created_s_ago: float, asks: bool) -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    stack, job = a_stack(desired), make(desired, DONE if make is ended else R, created_s_ago)
+    look = Snapshot(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
+    assert rests_on_memory(stack, look, {}, NOW) is asks
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "next_run"),
+    [
+        (ended(a_job(lifecycle=NIGHTLY), DONE, AFTER_IT), WaitKind.SCHEDULE, "02:00 tomorrow"),
+        (ended(a_job(lifecycle=NIGHTLY), DONE, BEFORE_IT), WaitKind.APPLY, "02:00 tomorrow"),
+        (active(a_job(lifecycle=NIGHTLY), P, AFTER_IT), WaitKind.QUEUE, "02:00 tomorrow"),
+        (active(a_job(lifecycle=NIGHTLY), R, AFTER_IT), None, "02:00 tomorrow"),
+        (ended(a_job(), DONE, AFTER_IT), None, None),
+    ],
+)
+def test_status_says_when_a_key_starts_next(
+    job: ObservedJob, kind: WaitKind | None, next_run: str | None
+) -> None:
+    stack = a_stack(a_job(lifecycle=NIGHTLY if next_run else {}))
+    look = Snapshot(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
+    context = PlanContext(STACK, at_s=NOW)
+    plan = make_plan(stack, look, context, TARGET, manifest_digest="sha256:0", version="0")
+    report = make_status(stack, look, plan, context, {})
+    [one] = report.jobs
+    assert (one.waits_for.kind if one.waits_for else None) is kind
+    assert one.next_run == next_run
+    assert one.next_run_at == ("2027-01-16T02:00:00Z" if next_run else None)
+    assert ("next: 02:00 tomorrow" in render_status(report)) is (next_run is not None)
+
+
+@pytest.mark.parametrize(
+    ("on_change", "expected"),
+    [
+        (None, (Action.KEEP, Reason.WAITS_FOR_SCHEDULE)),
+        ("keep", (Action.KEEP, Reason.CHANGE_IGNORED)),
+        ("replace", (Action.REPLACE, Reason.IMMUTABLE_CHANGED)),
+    ],
+)
+def test_review_says_that_an_edit_waits(on_change: str | None, expected: tuple[Action, Reason]) -> None:
+    after = a_job(lifecycle={**NIGHTLY, "on_change": on_change})
+    job = changed(a_job(**OLD, lifecycle={**NIGHTLY, "on_change": on_change}), after, Limits())
+    assert job is not None
+    assert (job.action, job.reason) == expected
+
+
+def test_plan_names_the_next_times_of_keys_that_are_not_listed() -> None:
+    crons = ["0 2 * * *"] * 7 + [f"0 {hour} * * *" for hour in range(3, 8)]
+    jobs = [a_job(f"k{number}", lifecycle={"schedule": cron}) for number, cron in enumerate(crons)]
+    plan = plan_of(jobs[0], *(ended(job, DONE, 300) for job in jobs), others=tuple(jobs[1:]))
+    assert render_plan(plan, View()).splitlines()[2:-1] == [
+        "next: 02:00 tomorrow: k0, k1, k2, k3, k4 and 2 more",
+        "next: 03:00 tomorrow: k7",
+        "next: 04:00 tomorrow: k8",
+        "next: 05:00 tomorrow: k9",
+        "next: 06:00 tomorrow: k10",
+        "next: 1 later time; --show-keep lists all keys",
+    ]
+    listed = render_plan(plan, View(show_keep=True))
+    assert "completed; next: 07:00 tomorrow" in listed
+    assert "next: 02:00 tomorrow: " not in listed
 
 
 # --- whatever happens

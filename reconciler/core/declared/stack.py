@@ -104,6 +104,9 @@ def _with_spelling(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 RerunText = Annotated[Text, WrapValidator(_with_spelling, json_schema_input_type=str | int | float | bool)]
 
 
+SCHEDULES = SeeAlso('docs/manifest.md, "Schedules"')
+
+
 class Lifecycle(Strict):
     """When a job is replaced, retried, protected."""
 
@@ -144,15 +147,15 @@ class Lifecycle(Strict):
     rerun: Annotated[RerunText | None, Edit.NEW_JOB] = Field(
         None, description="Any text; edit it to run the same thing again.", examples=["2026-11-21"]
     )
-    schedule: CronText | None = Field(
+    schedule: Annotated[CronText | None, SCHEDULES] = Field(
         None,
         description="Cron expression of five fields; at each of its times the next revision starts.",
         examples=["0 2 * * *"],
     )
-    timezone: TimeZoneName = Field(
+    timezone: Annotated[TimeZoneName, SCHEDULES] = Field(
         "UTC", description="Time zone that the schedule is read in.", examples=["Europe/Berlin"]
     )
-    overlap: Annotated[Overlap, Field(strict=False)] = Field(
+    overlap: Annotated[Overlap, Field(strict=False), SCHEDULES] = Field(
         Overlap.SKIP,
         description="skip or replace, when a time comes while the job is active.",
         examples=["replace"],
