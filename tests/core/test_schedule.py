@@ -512,8 +512,8 @@ def test_plan_is_the_same_at_any_moment_between_two_times() -> None:
 
 def test_key_without_schedule_says_nothing_of_times() -> None:
     desired = a_job()
-    document = plan_of(desired, ended(desired, DONE, BEFORE_IT)).document()["actions"][0]
-    assert (document["scheduled_for"], document["next_run_at"], document["timezone"]) == (None, None, None)
+    plan = plan_of(desired, ended(desired, DONE, BEFORE_IT)).document()
+    assert not plan["actions"][0].keys() & {"scheduled_for", "next_run_at", "timezone"}
 
 
 @pytest.mark.parametrize("created_s_ago", [BEFORE_IT, AFTER_IT])

@@ -130,6 +130,10 @@ class Reason(StrEnum):
     STACK_RENAMED = "stack_renamed"
 
 
+#: What an action says only if its key has a schedule.
+OF_SCHEDULES = ("scheduled_for", "next_run_at", "timezone")
+
+
 class Frozen(BaseModel):
     """A value that leaves the program."""
 
@@ -141,6 +145,8 @@ class Frozen(BaseModel):
         schema = cls.model_json_schema(mode="serialization")
         for model in (schema, *schema.get("$defs", {}).values()):
             model.pop("additionalProperties", None)
+            if "required" in model:
+                model["required"] = [name for name in model["required"] if name not in OF_SCHEDULES]
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -414,7 +420,7 @@ class Plan(Head):
     def document(self) -> dict[str, Any]:
         """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""
         document: dict[str, Any] = show(self.model_dump(mode="json"))
-        return document
+        return {**document, "actions": [*map(spoken, document["actions"])]}
 
     @property
     def to_execute(self) -> tuple[PlannedAction, ...]:
@@ -445,6 +451,11 @@ class Plan(Head):
 
 #: The fields of a document that differ between two looks at an unchanged service.
 GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost", "next_run_at"})
+
+
+def spoken(action: Mapping[str, Any]) -> dict[str, Any]:
+    """An action's document without what it would say of a schedule, where there is none."""
+    return {name: value for name, value in action.items() if value is not None or name not in OF_SCHEDULES}
 
 
 def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from reconciler.core.planning.plan import (
     PreflightFinding,
     Reason,
     Source,
+    spoken,
     timestamp,
 )
 from reconciler.core.planning.planner import (
@@ -198,7 +199,7 @@ class Explanation(Head):
     def document(self) -> dict[str, Any]:
         """The explanation as plain JSON data. No secret is in it."""
         document: dict[str, Any] = show(self.model_dump(mode="json", by_alias=True))
-        return document
+        return {**document, "actions": [*map(spoken, document["actions"])]}
 
     @property
     def is_known(self) -> bool:
