@@ -455,7 +455,9 @@ GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost", "next_r
 
 def spoken(action: Mapping[str, Any]) -> dict[str, Any]:
     """An action's document without what it would say of a schedule, where there is none."""
-    return {name: value for name, value in action.items() if value is not None or name not in OF_SCHEDULES}
+    if any(action.get(name) is not None for name in OF_SCHEDULES):
+        return dict(action)
+    return {name: value for name, value in action.items() if name not in OF_SCHEDULES}
 
 
 def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:
