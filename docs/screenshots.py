@@ -1,6 +1,7 @@
 """Make the screenshots of docs/images: `python -m docs.screenshots`; it needs Chromium.
 
-They show the plan of the golden files, so that they change only when the page or the text does.
+They show the plan of the golden files and histories that are always the same, so that they change only when the
+pages or the text do.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from rich.text import Text
 
 from reconciler.render import Content, render
 from reconciler.render.style import Style, View
+from reconciler.render.timeline import render_timeline
 from tests.render.browser import Page, installed, started
+from tests.render.recorded_histories import a_quarter, timeline_of
 from tests.render.test_golden import every_action
 from tests.render.test_golden_files import recorded
 
 IMAGES = Path(__file__).parent / "images"
-_WIDTH = 1000
+_WIDTH, _WIDE = 1000, 1280
 _COLUMNS = 110
 _TERMINAL = """\
 <!DOCTYPE html><meta charset="utf-8"><title>{title}</title>
@@ -36,17 +39,20 @@ _TERMINAL = """\
 
 
 class Shot(NamedTuple):
-    """A page, and how it is shown: its colour scheme, its height, and what is done with it first."""
+    """A page, and how it is shown: its colour scheme, its size, and what is done with it first."""
 
     name: str
     html: str
     scheme: str
     height: int
     script: str = ""
+    width: int = _WIDTH
 
 
 def shots() -> Iterator[Shot]:
-    """The plan as a page in each colour scheme, its first change unfolded; on a terminal; a history."""
+    """The plan as a page in each colour scheme, its first change unfolded; on a terminal; a history as it
+    is recorded, and over time.
+    """
     plan = render(Content.PLAN, every_action(), "html", View(digest=f"sha256:{'0' * 64}"))
     unfold = "document.querySelector('details').open = true"
     for scheme in ("light", "dark"):
@@ -54,6 +60,9 @@ def shots() -> Iterator[Shot]:
     yield Shot("plan-terminal.png", terminal_page("reconciler plan"), "dark", 640)
     history = render(Content.HISTORY, recorded(), "html", View())
     yield Shot("history-light.png", history, "light", 760, unfold)
+    timeline = render_timeline(timeline_of(a_quarter()))
+    for scheme in ("light", "dark"):
+        yield Shot(f"timeline-{scheme}.png", timeline, scheme, 1060, width=_WIDE)
 
 
 def terminal_page(command: str) -> str:
@@ -70,13 +79,14 @@ def take(page: Page, shot: Shot, directory: Path) -> None:
     """Open a page, and keep what it looks like."""
     file = directory / "page.html"
     file.write_text(shot.html, encoding="utf-8")
-    size = {"width": _WIDTH, "height": shot.height, "deviceScaleFactor": 1, "mobile": False}
+    size = {"width": shot.width, "height": shot.height, "deviceScaleFactor": 1, "mobile": False}
     page.call("Emulation.setDeviceMetricsOverride", **size)
     page.emulate(shot.scheme)
     page.call("Emulation.setScrollbarsHidden", hidden=True)
     page.open(file.as_uri())
     if shot.script:
         page.run(shot.script)
+    page.wait_for_frame()
     image = page.call("Page.captureScreenshot", format="png")["data"]
     (IMAGES / shot.name).write_bytes(base64.b64decode(image))
     sys.stderr.write(f"wrote {shot.name}\n")

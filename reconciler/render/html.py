@@ -62,30 +62,32 @@ def render_history(report: HistoryReport, view: View) -> str:
     return _render(sheet_of_history(report, view))
 
 
-class _Inline(NamedTuple):
+class Inline(NamedTuple):
     """A style or a script of ours, and the hash by which the page allows it."""
 
     text: str
     csp: str
 
     @classmethod
-    def of(cls, name: str) -> _Inline:
-        text = (_FILES / name).read_text(encoding="utf-8")
+    def of(cls, *names: str) -> Inline:
+        """The one that these files of `page/` make, one after the other."""
+        text = "".join((_FILES / name).read_text(encoding="utf-8") for name in names)
         digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
         return cls(text, f"sha256-{digest}")
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A template of `page/`; whatever it is given is escaped."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string((_FILES / "page.html").read_text(encoding="utf-8"))
+    return environment.from_string((_FILES / name).read_text(encoding="utf-8"))
 
 
 def _render(sheet: Sheet) -> str:
-    style, script = _Inline.of("page.css"), _Inline.of("page.js")
-    page = _template().render(
+    style, script = Inline.of("page.css"), Inline.of("page.js")
+    page = template("page.html").render(
         sheet=sheet,
         rows=sorted(sheet.rows, key=lambda row: row.rank),
         none_word=NONE,

@@ -512,3 +512,79 @@ def test_invalid_manifest_is_what_it_is_everywhere(reconciler: Reconciler) -> No
     write(manifest("a").replace("stack: test", "stack: Test"))
     assert reconciler("history").code == 65
     assert reconciler("history", "--nonsense").code == 64
+
+
+# ── the page ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def lanes(file: str = "page.html") -> list[str]:
+    """The keys that have a lane on the page."""
+    return re.findall(r'<tr data-key="([^"]*)"', Path(file).read_text(encoding="utf-8"))
+
+
+def test_page_has_a_lane_per_key_and_the_text_is_shown_as_ever(
+    reconciler: Reconciler, two_revisions: None
+) -> None:
+    text = reconciler("history").out
+    said = reconciler("history", "--html", "page.html")
+    assert (said.code, said.out, said.err) == (0, text, "")
+    assert lanes() == ["a", "b"]
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "2 keys, 3 revisions: 2 queued, 1 terminated." in page
+    assert "1 drift check: 1 no drift" in page
+
+
+def test_page_of_a_key_shows_that_key(reconciler: Reconciler, two_revisions: None) -> None:
+    assert reconciler("history", "b", "--html", "page.html").code == 0
+    assert lanes() == ["b"]
+
+
+def test_page_shows_all_that_is_recorded_unless_there_is_a_limit(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.cli.commands.history._SHOWN", 1)
+    write(manifest("a", "b", "c"))
+    reconciler("apply", "--yes")
+    assert len(reconciler("history", "--json", "--html", "page.html").document["revisions"]) == 1
+    assert lanes() == ["a", "b", "c"]
+    reconciler("history", "--html", "page.html", "--limit", "2")
+    assert "3 keys, 2 revisions" not in Path("page.html").read_text(encoding="utf-8")
+    assert len(lanes()) == 2
+
+
+def test_page_of_nothing(reconciler: Reconciler) -> None:
+    write(manifest("a"))
+    said = reconciler("history", "--html", "page.html")
+    assert (said.code, said.out) == (0, NOTHING)
+    assert "Nothing is recorded yet." in Path("page.html").read_text(encoding="utf-8")
+    assert not Path(".reconciler").exists()
+
+
+@pytest.mark.parametrize("more", [["--prune"], ["a", "--diff", "1", "2"]])
+def test_page_goes_with_neither_prune_nor_diff(
+    reconciler: Reconciler, two_revisions: None, more: list[str]
+) -> None:
+    said = reconciler("history", *more, "--html", "page.html")
+    assert said.code == 64
+    assert "--html" in said.err
+    assert not Path("page.html").exists()
+
+
+@pytest.mark.parametrize(("file", "code"), [("nowhere/page.html", 1), (".", 64)])
+def test_page_that_cannot_be_written_says_so(
+    reconciler: Reconciler, two_revisions: None, file: str, code: int
+) -> None:
+    """As every other output that goes to a file."""
+    said = reconciler("history", "--html", file)
+    assert said.code == code
+    assert said.out.startswith("Stack test on there")
+    assert said.err
+    assert reconciler("plan", "-o", f"html={file}").code == code
+
+
+def test_page_is_written_in_place_of_the_one_before(reconciler: Reconciler, two_revisions: None) -> None:
+    Path("page.html").write_text("old", encoding="utf-8")
+    before = Path("page.html").stat().st_ino
+    reconciler("history", "--html", "page.html")
+    assert Path("page.html").stat().st_ino != before
+    assert {one.name for one in Path().iterdir()} == {"page.html", "jobs.yaml", ".reconciler"}

@@ -61,6 +61,11 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def wait_for_frame(self) -> None:
+        """Wait until what the page was to draw is drawn."""
+        script = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        self.call("Runtime.evaluate", expression=script, awaitPromise=True)
+
     def press(self, key: str, code: int, text: str = "") -> None:
         """Press a key, and let it go."""
         about = {"key": key, "windowsVirtualKeyCode": code}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from reconciler.core.planning.plan import Action
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
-from tests.render.browser import Page, installed, started
+from tests.render.browser import Page
 from tests.render.test_golden import drifted, every_action
 from tests.render.test_golden_files import VALUES, recorded
 from tests.render.test_markdown import a_plan, an_action
@@ -65,16 +64,18 @@ def test_changes_unfold(page_text: str) -> None:
 
 
 def test_page_refers_to_nothing_outside_of_it(page_text: str) -> None:
+    check_self_contained(page_text)
+
+
+def check_self_contained(page_text: str) -> None:
+    """A page loads nothing, and allows no script and no style but its own."""
     elements = Elements(page_text)
     named = {name for _, attributes in elements.found for name in attributes}
     assert named & {"src", "href", "srcset", "action", "style", "background", "data", "poster"} == set()
     assert not [tag for tag, _ in elements.found if tag in ("link", "img", "iframe", "object", "base")]
     assert "url(" not in page_text
     assert "@import" not in page_text
-
-
-def test_page_allows_only_its_own_script_and_style(page_text: str) -> None:
-    (policy,) = (meta["content"] for meta in Elements(page_text).named("meta") if "http-equiv" in meta)
+    (policy,) = (meta["content"] for meta in elements.named("meta") if "http-equiv" in meta)
     assert policy is not None
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
@@ -107,16 +108,6 @@ def test_every_colour_of_text_is_readable_on_every_background(number: int) -> No
 
 
 # ── in a browser ────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture(scope="module")
-def browser_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A tab of one browser for all of these tests."""
-    program = installed()
-    if program is None:
-        pytest.skip("needs Chromium (Debian: apt install chromium)")
-    with started(program, tmp_path_factory.mktemp("profile")) as browser:
-        yield browser.page()
 
 
 @pytest.fixture
@@ -214,7 +205,8 @@ def test_keyboard_reaches_the_filter_the_buttons_and_each_fold(opened: Page) -> 
     assert opened.run("document.activeElement.parentElement.open") is True
 
 
-_CONTRASTS = """
+#: Every text that is shown, with its colour and its background.
+CONTRASTS = """
 [...document.querySelectorAll('body *')].filter(e => e.offsetHeight && [...e.childNodes].some(
   n => n.nodeType === 3 && n.textContent.trim())).map(e => {
     let at = e, back = 'rgba(0, 0, 0, 0)';
@@ -231,16 +223,17 @@ _CONTRASTS = """
 def test_text_has_enough_contrast(opened: Page, scheme: str) -> None:
     opened.emulate(scheme)
     opened.run("document.getElementById('unfold').click()")
-    found: list[list[Any]] = opened.run(_CONTRASTS)
+    found: list[list[Any]] = opened.run(CONTRASTS)
     assert len(found) > 50
     backs = set()
     for tag, colour, back in found:
-        assert contrast(_hex(colour), _hex(back)) >= 4.5, (tag, colour, back)
-        backs.add(_hex(back))
+        assert contrast(hex_of(colour), hex_of(back)) >= 4.5, (tag, colour, back)
+        backs.add(hex_of(back))
     assert ("#ffffff" in backs) is (scheme == "light")
 
 
-def _hex(colour: str) -> str:
+def hex_of(colour: str) -> str:
+    """`rgb(…)`, as a browser says it, as `#rrggbb`."""
     red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
     return f"#{red:02x}{green:02x}{blue:02x}"
 

@@ -26,13 +26,15 @@ from reconciler.render import Content
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
-    from reconciler.core.planning.reports.history import HistoryReport
+    from reconciler.core.planning.reports.history import HistoryExcerpt, HistoryReport
     from reconciler.core.ports import Records
     from reconciler.core.record import PastRevision
     from reconciler.manifests import LoadedStack
 
 #: What is older is pruned, if nobody says another age.
 PRUNED_AFTER_S = 90 * 86_400.0
+#: So much is shown in text and JSON, if nobody says another limit.
+_SHOWN = 20
 
 
 #: How it is told what was pruned.
@@ -44,10 +46,10 @@ class NotRecorded(ReconcilerError):
 
 
 class HistoryRequest(NamedTuple):
-    """What a person wants to see. `key` is None for all keys."""
+    """What a person wants to see. `key` is None for all keys, `limit` for all that is recorded."""
 
     key: str | None
-    limit: int
+    limit: int | None
     diff: tuple[int, int] | None
 
 
@@ -60,9 +62,15 @@ class HistoryRequest(NamedTuple):
     option(
         "--limit",
         type=click.IntRange(min=1),
-        default=20,
-        show_default=True,
-        help="Maximum number of runs and revisions, newest first.",
+        default=None,
+        help="Maximum number of runs and revisions, newest first.  [default: 20; with --html: all]",
+    ),
+    option(
+        "--html",
+        type=click.Path(path_type=Path),
+        default=None,
+        metavar="FILE",
+        help="Also write a page with a timeline: a lane per key, its revisions by phase, and what changed.",
     ),
     option(
         "--diff",
@@ -89,7 +97,8 @@ def command(
     var_files: Sequence[Path],
     target: str | None,
     records: str | None,
-    limit: int,
+    limit: int | None,
+    html: Path | None,
     diff: tuple[int, int] | None,
     prune: bool,
     older_than_s: float | None,
@@ -101,7 +110,8 @@ def command(
 
     With KEY: its revisions, each with its declaration, phases and duration, and the runs
     that acted on it. The first argument is KEY unless it is an existing path. -v shows each
-    call. The service is not contacted.
+    call. The service is not contacted. --html writes one page that loads nothing, to be
+    opened in a browser.
     """
     from reconciler.cli.context import runtime
     from reconciler.cli.output import requested_outputs, show_history
@@ -110,26 +120,37 @@ def command(
 
     specs = requested_outputs(outputs, as_json=as_json)
     loaded, key = _opened(words, variables, var_files, target, records)
-    _check_it_fits(key, diff, prune, specs)
+    _check_it_fits(key, diff, prune, specs, html)
     with open_records_of(loaded, target, records, runtime()) as place:
         if prune:
             age_s = PRUNED_AFTER_S if older_than_s is None else older_than_s
             return _prune(place, age_s, yes, OutputSpec("json", None) in specs)
-        report = _report(place, HistoryRequest(key, limit, diff))
-    with paged(is_wanted=not (outputs or as_json)):
+        shown = _excerpt(place, HistoryRequest(key, limit if html else limit or _SHOWN, diff))
+        page = _page(place, shown) if html else ""
+        report = _report(place, shown.limited_to(limit or _SHOWN))
+    with paged(is_wanted=not (outputs or as_json or html)):
         show_history(report, specs)
+    if html is not None:
+        console.write_file(html, page, is_redacted=True)
     return 0
 
 
 def _check_it_fits(
-    key: str | None, diff: tuple[int, int] | None, prune: bool, specs: Sequence[OutputSpec]
+    key: str | None,
+    diff: tuple[int, int] | None,
+    prune: bool,
+    specs: Sequence[OutputSpec],
+    html: Path | None,
 ) -> None:
-    if prune and (key or diff):
+    if prune and (key or diff or html):
         why = "--prune deletes old records of all keys and shows nothing"
-        raise WrongUsage(Diagnostic("not with --prune", why, "omit KEY and --diff"))
+        raise WrongUsage(Diagnostic("not with --prune", why, "omit KEY, --diff and --html"))
     if prune and (strange := [spec for spec in specs if spec not in _OF_PRUNE]):
         why = f"--prune tells on stdout what it deleted, as text or JSON, got -o {strange[0].format}"
         raise WrongUsage(Diagnostic("not with --prune", why, "omit -o, or use --json"))
+    if diff and html:
+        why = "the page shows when revisions ran, not what was declared for them"
+        raise WrongUsage(Diagnostic("--diff and --html do not go together", why, "use one of them"))
     if diff and not key:
         why = "revisions are numbered per key"
         raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))
@@ -180,45 +201,60 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
 # --- showing
 
 
-def _report(place: RecordedStack, asked: HistoryRequest) -> HistoryReport:
-    from reconciler.core.planning.reports.history import (
-        HistoryDiff,
-        HistoryExcerpt,
-        changes_of,
-        make_history,
-        newest_revisions,
-    )
-    from reconciler.core.text.masking import mask
+def _report(place: RecordedStack, shown: HistoryExcerpt) -> HistoryReport:
+    from reconciler.core.planning.reports.history import make_history
     from reconciler.version import __version__
 
-    store, scope = place.store, place.scope
-    found: dict[str, Any] = {}
-    if store is not None and asked.key is None:
-        found["runs"] = store.runs(scope, limit=asked.limit)
-        found["revisions"] = newest_revisions(store.memory(scope), asked.limit)
-    elif store is not None and asked.key is not None:
-        if asked.key not in _declared(place.loaded) and not _was_recorded(store, place, asked.key):
-            raise _unknown_key(store, place, asked.key)
-        revisions = store.revisions(scope, asked.key)
-        if asked.diff is None:
-            found["runs"] = store.runs(scope, key=asked.key, limit=asked.limit)
-            found["revisions"] = list(reversed(revisions))[: asked.limit]
-        else:
-            before, after = (_numbered(revisions, asked.key, number) for number in asked.diff)
-            changes = changes_of(_declared_for(before), _declared_for(after))
-            changes = mask(changes, (one.declared for one in revisions))
-            found["diff"] = HistoryDiff(before=before.number, after=after.number, changes=changes)
-            found["revisions"] = (after, before)
-    elif asked.diff is not None:
-        raise NotRecorded(Diagnostic("nothing to compare", "nothing is recorded yet"))
     return make_history(
-        scope.stack,
+        place.scope.stack,
         place.target,
-        HistoryExcerpt(asked.key, **found),
+        shown,
         manifest_digest=place.loaded.manifest_digest,
         version=__version__,
         at_s=place.clock.now(),
     )
+
+
+def _page(place: RecordedStack, shown: HistoryExcerpt) -> str:
+    from reconciler.core.planning.reports.timeline import make_timeline
+    from reconciler.render.timeline import render_timeline
+    from reconciler.version import __version__
+
+    at_s = place.clock.now()
+    timeline = make_timeline(place.scope.stack, place.target, shown, version=__version__, at_s=at_s)
+    return render_timeline(timeline, console.redact)
+
+
+def _excerpt(place: RecordedStack, asked: HistoryRequest) -> HistoryExcerpt:
+    from reconciler.core.planning.reports.history import HistoryExcerpt, newest_revisions
+
+    store, scope = place.store, place.scope
+    if store is None:
+        if asked.diff is not None:
+            raise NotRecorded(Diagnostic("nothing to compare", "nothing is recorded yet"))
+        return HistoryExcerpt(asked.key)
+    if asked.key is None:
+        revisions = newest_revisions(store.memory(scope), asked.limit)
+        return HistoryExcerpt(None, store.runs(scope, limit=asked.limit), revisions)
+    if asked.key not in _declared(place.loaded) and not _was_recorded(store, place, asked.key):
+        raise _unknown_key(store, place, asked.key)
+    every = store.revisions(scope, asked.key)
+    if asked.diff is not None:
+        return _compared(every, asked.key, asked.diff)
+    runs = store.runs(scope, key=asked.key, limit=asked.limit)
+    return HistoryExcerpt(asked.key, runs, list(reversed(every))[: asked.limit])
+
+
+def _compared(revisions: Sequence[PastRevision], key: str, numbers: tuple[int, int]) -> HistoryExcerpt:
+    from reconciler.core.planning.reports.history import HistoryDiff, HistoryExcerpt, changes_of
+    from reconciler.core.text.masking import mask
+
+    before, after = (_numbered(revisions, key, number) for number in numbers)
+    changes = mask(
+        changes_of(_declared_for(before), _declared_for(after)), (one.declared for one in revisions)
+    )
+    diff = HistoryDiff(before=before.number, after=after.number, changes=changes)
+    return HistoryExcerpt(key, revisions=(after, before), diff=diff)
 
 
 def _unknown_key(store: Records, place: RecordedStack, key: str) -> WrongUsage:

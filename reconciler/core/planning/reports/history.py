@@ -134,9 +134,15 @@ class HistoryExcerpt(NamedTuple):
     """What a report shows, newest first. `key` is None for all keys."""
 
     key: str | None = None
-    runs: Iterable[PastRun] = ()
-    revisions: Iterable[PastRevision] = ()
+    runs: Sequence[PastRun] = ()
+    revisions: Sequence[PastRevision] = ()
     diff: HistoryDiff | None = None
+
+    def limited_to(self, limit: int) -> HistoryExcerpt:
+        """The newest of it; what is compared is compared whatever the limit."""
+        if self.diff is not None:
+            return self
+        return self._replace(runs=self.runs[:limit], revisions=self.revisions[:limit])
 
 
 def make_history(
@@ -162,8 +168,8 @@ def make_history(
     )
 
 
-def newest_revisions(memory: HistorySnapshot, limit: int) -> Sequence[PastRevision]:
-    """The revisions of any key that began last."""
+def newest_revisions(memory: HistorySnapshot, limit: int | None) -> Sequence[PastRevision]:
+    """The revisions of any key that began last; all of them without a limit."""
     every = (one for revisions in memory.by_key.values() for one in revisions)
     return sorted(every, key=_age, reverse=True)[:limit]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.planning.reports.history import HistoryExcerpt
 from reconciler.core.planning.reports.timeline_bars import Bar, BarState, bars_by_key, calendar_time
-from reconciler.core.planning.reports.timeline_marks import Mark, marks_by_key
+from reconciler.core.planning.reports.timeline_marks import TimelineMark, marks_by_key
 from reconciler.core.record import PastRun
 
 #: So many revisions and runs are laid out, the newest ones: a page of more is too large to be opened.
@@ -24,7 +24,7 @@ class Lane:
 
     key: str
     bars: tuple[Bar, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[TimelineMark, ...]
 
     @property
     def tracks(self) -> int:
@@ -64,15 +64,14 @@ def make_timeline(
     stack: str, target: TargetIdentity, shown: HistoryExcerpt, *, version: str, at_s: float
 ) -> Timeline:
     """Lay out a history. What it shows of runs and revisions is given newest first."""
-    every_run, every_revision = tuple(shown.runs), tuple(shown.revisions)
-    runs, revisions = every_run[:MOST_RUNS][::-1], every_revision[:MOST_BARS]
+    runs, revisions = tuple(shown.runs[:MOST_RUNS][::-1]), shown.revisions[:MOST_BARS]
     bars = bars_by_key(runs, revisions, at_s)
     marks = marks_by_key(runs, revisions, bars)
     keys = {*bars, *marks} if shown.key is None else {shown.key}
     lanes = tuple(Lane(key, bars.get(key, ()), tuple(marks.get(key, ()))) for key in sorted(keys))
     every_bar = [bar for lane in lanes for bar in lane.bars]
-    end_s = max(at_s, *(bar.end_s for bar in every_bar), *(run.at_s for run in runs), 0.0)
-    begin_s = min(end_s, *(bar.begin_s for bar in every_bar), *(run.at_s for run in runs))
+    end_s = max([at_s, *(bar.end_s for bar in every_bar), *(run.at_s for run in runs)])
+    begin_s = min([end_s, *(bar.begin_s for bar in every_bar), *(run.at_s for run in runs)])
     return Timeline(
         stack=stack,
         target=target,
@@ -83,6 +82,6 @@ def make_timeline(
         lanes=lanes,
         runs=runs,
         key=shown.key,
-        hidden_revisions=len(every_revision) - len(revisions),
-        hidden_runs=len(every_run) - len(runs),
+        hidden_revisions=len(shown.revisions) - len(revisions),
+        hidden_runs=len(shown.runs) - len(runs),
     )

@@ -21,7 +21,7 @@ _END_OF_TIME_S = 253_402_300_799.0
 
 
 class BarState(StrEnum):
-    """How a revision was when it was seen last."""
+    """How a revision was when it was seen last; of one that was released while active, that."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -31,6 +31,7 @@ class BarState(StrEnum):
     ABNORMAL = "abnormal"
     TERMINATED = "terminated"
     TERMINATED_OUTSIDE = "terminated elsewhere"
+    RELEASED = "released"
     UNKNOWN = "unknown"
 
 
@@ -122,8 +123,8 @@ def _bars(
     begins = [_begin_s(one, created, at_s) for one in revisions]
     free_from_s: list[float] = []
     bars = []
-    for place, (one, begin_s) in enumerate(zip(revisions, begins, strict=True)):
-        later_s = min((other for other in begins[place + 1 :][:1] if other > begin_s), default=at_s)
+    for one, begin_s, next_s in zip(revisions, begins, [*begins[1:], at_s], strict=True):
+        later_s = next_s if next_s > begin_s else at_s
         known_s = one.ended_at_s if one.has_ended else None
         end_s = known_s if known_s is not None else _open_end_s(one, begin_s, later_s)
         end_s = calendar_time(max(begin_s, end_s))
@@ -177,7 +178,10 @@ def _place(free_from_s: list[float], begin_s: float, end_s: float) -> int:
 
 def state_of(one: PastRevision, ended: frozenset[str]) -> BarState:
     """How a revision was seen last; `ended` are the jobs that we terminated."""
-    state = _STATES[one.phase]
+    if one.released_at_s is not None and not one.has_ended:
+        return BarState.RELEASED
+    # What was created, and nobody has looked at since, waits for all that is known.
+    state = _STATES[one.phase] if one.phase_text else BarState.QUEUED
     if state is not BarState.TERMINATED or one.stopped or one.job in ended or _stopped_itself(one):
         return state
     return BarState.TERMINATED_OUTSIDE

@@ -1,0 +1,531 @@
+"""The page of a history: what is in it, and, in a headless Chromium, what a reader can do with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.planning.reports.history import HistoryExcerpt
+from reconciler.core.planning.reports.timeline import Timeline
+from reconciler.core.planning.reports.timeline_bars import BarState
+from reconciler.core.planning.reports.timeline_marks import MarkKind
+from reconciler.core.record import PastAction
+from reconciler.core.text.secret import REDACTED, Redactor
+from reconciler.render.timeline import render_timeline
+from tests.render.browser import Page
+from tests.render.recorded_histories import (
+    AT_S,
+    DAY_S,
+    HOUR_S,
+    a_quarter,
+    a_revision,
+    a_run,
+    nightly,
+    timeline_of,
+)
+from tests.render.test_hostile_text import CORPUS, HARMLESS, check_html, check_no_control
+from tests.render.test_html import CONTRASTS, Elements, check_self_contained, contrast, hex_of
+
+STYLE = Path(__file__).parents[2] / "reconciler/render/page/timeline/timeline.css"
+STATES = (
+    "queued",
+    "running",
+    "terminating",
+    "completed",
+    "failed",
+    "abnormal",
+    "terminated",
+    "outside",
+    "unknown",
+)
+
+
+@pytest.fixture(scope="module")
+def quarter() -> Timeline:
+    return timeline_of(a_quarter())
+
+
+@pytest.fixture(scope="module")
+def page_text(quarter: Timeline) -> str:
+    return render_timeline(quarter)
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """The numbers that the page draws."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+# ── what is in it ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_lane_per_key_says_in_words_what_it_shows(quarter: Timeline, page_text: str) -> None:
+    rows = [row["data-key"] for row in Elements(page_text).named("tr") if "data-key" in row]
+    assert rows == [lane.key for lane in quarter.lanes]
+    assert len(rows) == 40
+    assert (
+        "3 revisions: 1 running, 1 completed, 1 terminated elsewhere; r3 running 2026-10-25T09:59:48Z; "
+        "marked: 4 updated, 1 terminated elsewhere" in page_text
+    )
+
+
+def test_summary_counts_everything(page_text: str) -> None:
+    found = re.search(r'<p class="summary">(.*?)</p>', page_text)
+    assert found
+    assert re.fullmatch(
+        r"40 keys, 1,\d{3} revisions: 1 queued, 1 running, 1,\d{3} completed, \d+ failed, \d+ abnormal, "
+        r"\d+ terminated, 1 terminated elsewhere, 1 released\. 5 changes outside of an apply\.",
+        found[1],
+    )
+    assert re.search(r"1,056 drift checks: 1,0\d\d no drift, \d+ drift, \d+ unknown", page_text)
+
+
+def test_legend_names_what_occurs_and_nothing_else() -> None:
+    text = render_timeline(timeline_of(HistoryExcerpt(None, (), (a_revision("a", 1, AT_S - HOUR_S),))))
+    assert re.findall(r'aria-hidden="true">.*?</span>(.*?)</li>', text) == ["queued", "completed"]
+
+
+def test_page_loads_nothing_and_allows_only_its_own_script_and_style(page_text: str) -> None:
+    check_self_contained(page_text)
+    assert page_text.count("http") == page_text.count("https://modelarts.cn-north-4.") + page_text.count(
+        "http-equiv"
+    )
+
+
+def test_numbers_are_those_of_the_history(quarter: Timeline, page_text: str) -> None:
+    data = data_of(page_text)
+    assert len(data["lanes"]) == len(quarter.lanes)
+    for lane, (bars, _, marks) in zip(quarter.lanes, data["lanes"], strict=True):
+        assert bars[::10] == [bar.number for bar in lane.bars]
+        assert [data["begin"] + at for at in bars[1::10]] == [round(bar.begin_s) for bar in lane.bars]
+        assert [data["states"][state][0] for state in bars[4::10]] == [bar.state for bar in lane.bars]
+        assert [data["marks"][kind][0] for kind in marks[::4]] == [mark.kind for mark in lane.marks]
+    assert data["runs"][::11] == [run.id for run in quarter.runs]
+
+
+def test_name_that_does_not_follow_from_the_key_is_there() -> None:
+    odd = replace(a_revision("a", 2, AT_S - HOUR_S), name="made-by-hand")
+    data = data_of(render_timeline(timeline_of(HistoryExcerpt(None, (), (odd,)))))
+    assert "made-by-hand" in data["texts"]
+
+
+def test_nothing_recorded_says_so() -> None:
+    assert "Nothing is recorded yet." in render_timeline(timeline_of(HistoryExcerpt()))
+
+
+def test_what_is_left_out_is_counted(quarter: Timeline) -> None:
+    text = render_timeline(replace(quarter, hidden_revisions=1_200, hidden_runs=1))
+    assert "Not shown: 1,200 older revisions and 1 older run." in text
+
+
+def test_page_of_500_keys_over_90_nights_stays_small() -> None:
+    """45,000 bars and 2,250 runs."""
+    shown = nightly(500, 90)
+    assert len(shown.revisions) == 45_000
+    assert len(render_timeline(timeline_of(shown))) < 3_000_000
+
+
+# ── hostile text and secrets ───────────────────────────────────────────────────────────────────────
+
+
+def history_with(text: str) -> HistoryExcerpt:
+    """One key, in whose history each text from outside is this one."""
+    run = a_run(
+        1,
+        AT_S - DAY_S,
+        who=text,
+        where=text,
+        command=text,
+        commit=text,
+        result=f"r{text}",
+        kind=f"k{text}",
+        summary={text: 1},
+        actions=(
+            PastAction(f"k{text}", "create", "not_found", "failed", text, code=text),
+            PastAction(f"k{text}", text, text, text, text),
+        ),
+    )
+    more: dict[str, Any] = {
+        "name": text,
+        "digest": text,
+        "phase_text": f"p{text}",
+        "phases": (("Failed", AT_S), (text, AT_S)),
+    }
+    return HistoryExcerpt(None, (run,), (replace(a_revision(f"k{text}", 1, AT_S - HOUR_S), **more),))
+
+
+def page_with(text: str, redact: Any = str) -> str:
+    timeline = timeline_of(history_with(text))
+    target = timeline.target.model_copy(update={"name": f"t{text}", "endpoint": text, "project_id": text})
+    return render_timeline(replace(timeline, stack=f"s{text}", target=target, key=f"k{text}"), redact)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_nothing_that_was_recorded_is_obeyed(name: str) -> None:
+    text = page_with(CORPUS[name])
+    check_no_control(text)
+    check_html(text, page_with(HARMLESS))
+    data, plain = data_of(text), data_of(page_with(HARMLESS))
+    assert data.keys() == plain.keys()
+    assert {**data, "texts": []}.keys() == plain.keys()
+    assert all(isinstance(one, str) for one in data["texts"])
+
+
+@pytest.mark.parametrize("secret", ["tell-nobody-1", "<tell>&'nobody'\"1", "tell\\nobody]1"])
+def test_no_secret_is_shown(secret: str) -> None:
+    text = page_with(f"it is {secret}.", Redactor([secret]))
+    assert "nobody" not in text
+    assert REDACTED in text
+
+
+# ── colours ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def colours(number: int) -> dict[str, str]:
+    base = (STYLE.parents[1] / "page.css").read_text(encoding="utf-8")
+    of_page = STYLE.read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for style in (base, of_page):
+        found |= dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", style.split(":root")[number + 1]))
+    return found
+
+
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["light", "dark", "print"])
+def test_each_state_stands_out_and_its_letter_is_readable_on_it(number: int) -> None:
+    found = colours(number)
+    for state in STATES:
+        for back in ("back", "panel", "weekend"):
+            assert contrast(found[state], found[back]) >= 3, (state, back)
+        assert contrast(found["ink"], found[state]) >= 4.5, state
+        assert contrast(found[state], found["back"]) >= 4.5, state
+
+
+#: What is left of linear red, green and blue without one kind of cone. Source: Machado, Oliveira, Fernandes,
+#: "A Physiologically-based Model for Simulation of Color Vision Deficiency" (2009), severity 1.
+DEFICIENCIES = {
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+
+
+def seen(colour: str, matrix: tuple[tuple[float, ...], ...]) -> tuple[float, ...]:
+    """A colour as CIELAB, after a matrix on its linear parts."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    red, green, blue = (
+        min(max(sum(a * b for a, b in zip(row, linear, strict=True)), 0), 1) for row in matrix
+    )
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883
+    fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+@pytest.mark.parametrize("deficiency", DEFICIENCIES)
+@pytest.mark.parametrize("number", [0, 1], ids=["light", "dark"])
+def test_what_ended_well_and_what_did_not_differ_for_the_colour_blind(number: int, deficiency: str) -> None:
+    """Letters, lines and heights tell all states apart; these are told by colour, too, whoever looks."""
+    found = colours(number)
+    for good in ("completed", "running"):
+        for bad in ("failed", "abnormal", "outside"):
+            one, other = (seen(found[name], DEFICIENCIES[deficiency]) for name in (good, bad))
+            difference = sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5
+            assert difference >= 15, (good, bad, difference)
+
+
+# ── in a browser ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def opened(browser_page: Page, page_text: str, tmp_path: Path) -> Page:
+    return show(browser_page, page_text, tmp_path)
+
+
+def show(page: Page, text: str, directory: Path) -> Page:
+    file = directory / "history.html"
+    file.write_text(text, encoding="utf-8")
+    page.emulate("light")
+    page.call(
+        "Emulation.setDeviceMetricsOverride", width=1280, height=1000, deviceScaleFactor=1, mobile=False
+    )
+    page.open(file.as_uri())
+    return page
+
+
+def settled(page: Page) -> Page:
+    """What was to be drawn is drawn."""
+    page.wait_for_frame()
+    return page
+
+
+def keys_in_view(page: Page) -> list[str]:
+    script = (
+        "[...document.querySelectorAll('[data-key]')].filter(r => r.offsetHeight).map(r => r.dataset.key)"
+    )
+    found: list[str] = page.run(script)
+    return found
+
+
+def bars(page: Page, key: str) -> list[str]:
+    """The states of the bars that are drawn in a lane."""
+    script = f"[...document.querySelectorAll('[data-key={key}] [data-kind=bar]')].map(g => g.dataset.state)"
+    found: list[str] = settled(page).run(script)
+    return found
+
+
+def focused(page: Page) -> str:
+    return str(
+        settled(page).run(
+            "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"
+        )
+    )
+
+
+def span_days(page: Page) -> float:
+    return float(settled(page).run("(view.to - view.from) / 86400"))
+
+
+def type_filter(page: Page, text: str) -> None:
+    script = f"filter.value = {text!r}; filter.dispatchEvent(new Event('input'))"
+    page.run(script)
+
+
+def test_nothing_is_fetched_and_lanes_are_drawn(opened: Page) -> None:
+    assert bars(opened, "llm-pretrain") == ["terminated elsewhere", "completed", "running"]
+    assert "failed" in bars(opened, "asr-zh-nightly")
+    assert [address.rpartition("/")[2] for address in opened.requests] == ["history.html"]
+    assert opened.errors == []
+
+
+def test_queued_part_and_marks_are_drawn(opened: Page) -> None:
+    count = "document.querySelectorAll('[data-key=llm-pretrain] {}').length"
+    settled(opened)
+    assert opened.run(count.format("path.wait")) == 3
+    assert opened.run(count.format("[data-kind=mark]")) == 5
+    assert opened.run("document.querySelectorAll('[data-runs=checks] .item.bad').length") > 0
+
+
+def test_only_what_is_near_the_view_is_drawn(browser_page: Page, tmp_path: Path) -> None:
+    page = show(browser_page, render_timeline(timeline_of(nightly(300, 10))), tmp_path)
+    assert len(bars(page, "training-000")) == 10
+    assert bars(page, "training-299") == []
+    page.run("document.querySelector('[data-key=training-299]').scrollIntoView()")
+    settled(page)
+    assert len(bars(page, "training-299")) == 10
+
+
+def test_filter_shows_keys_that_have_all_words(opened: Page) -> None:
+    type_filter(opened, "llm")
+    assert keys_in_view(opened) == ["llm-align", "llm-pretrain", "llm-reward"]
+    assert opened.run("shown.value") == "3 of 40"
+    type_filter(opened, "terminated elsewhere")
+    assert keys_in_view(opened) == ["llm-pretrain"]
+    type_filter(opened, "no such key")
+    assert keys_in_view(opened) == []
+    assert opened.run("document.getElementById('nothing').hidden") is False
+    type_filter(opened, "")
+    assert len(keys_in_view(opened)) == 40
+
+
+def test_keys_of_the_period_only(opened: Page) -> None:
+    opened.run("document.querySelector('[data-days=\"1\"]').click(); busy.click()")
+    settled(opened)
+    assert "llm-pretrain" in keys_in_view(opened)
+    assert "llm-align" not in keys_in_view(opened)
+
+
+def test_buttons_zoom(opened: Page) -> None:
+    whole = span_days(opened)
+    opened.run("document.getElementById('zoom-in').click()")
+    assert span_days(opened) == pytest.approx(whole / 2)
+    opened.run("document.getElementById('zoom-out').click()")
+    assert span_days(opened) == pytest.approx(whole)
+    opened.run("document.querySelector('[data-days=\"7\"]').click()")
+    assert span_days(opened) == pytest.approx(7)
+    assert opened.run("document.querySelector('[aria-pressed=true]').textContent") == "7 d"
+    assert 7 <= len(bars(opened, "asr-zh-nightly")) <= 9
+    opened.run("document.getElementById('everything').click()")
+    assert span_days(opened) == pytest.approx(whole)
+
+
+def wheel(page: Page, place: str, **more: Any) -> None:
+    box = page.run(
+        f"(b => [b.left + 500, b.top + 9])(document.querySelector({place!r}).getBoundingClientRect())"
+    )
+    page.call(
+        "Input.dispatchMouseEvent",
+        type="mouseWheel",
+        x=box[0],
+        y=box[1],
+        **{"deltaX": 0, "deltaY": 0, **more},
+    )
+
+
+def test_wheel_zooms_over_the_axis_and_with_control_over_lanes(opened: Page) -> None:
+    whole = span_days(opened)
+    lane = "[data-key=asr-en-nightly] .lane"
+    wheel(opened, "#axis", deltaY=-200)
+    near = span_days(opened)
+    assert near < whole
+    wheel(opened, lane, deltaY=-200, modifiers=2)
+    nearer = span_days(opened)
+    assert nearer < near
+    wheel(opened, lane, deltaY=200)
+    assert span_days(opened) == nearer
+    before = opened.run("view.from")
+    wheel(opened, lane, deltaX=100)
+    assert settled(opened).run("view.from") > before
+
+
+def test_drag_moves_in_time_and_selects_in_the_overview(opened: Page) -> None:
+    opened.run("document.querySelector('[data-days=\"7\"]').click()")
+    before = settled(opened).run("view.from")
+    for place, dx in (("[data-key=asr-en-nightly] .lane", 200), ("#overview", -100)):
+        box = opened.run(
+            f"(b => [b.left + 600, b.top + 9])(document.querySelector({place!r}).getBoundingClientRect())"
+        )
+        about = {"y": box[1], "button": "left", "buttons": 1, "clickCount": 1}
+        for kind, x in (
+            ("mousePressed", 0),
+            ("mouseMoved", dx / 2),
+            ("mouseMoved", dx),
+            ("mouseReleased", dx),
+        ):
+            opened.call("Input.dispatchMouseEvent", type=kind, x=box[0] + x, **about)
+        settled(opened)
+        if place != "#overview":
+            assert opened.run("view.from") < before
+            assert span_days(opened) == pytest.approx(7)
+    assert 8 < span_days(opened) < 12
+
+
+def test_keyboard_goes_through_lanes_and_items(opened: Page) -> None:
+    opened.press("/", 191, "/")
+    assert opened.run("document.activeElement.id") == "filter"
+    for letter in "llm-":
+        opened.press(letter, ord(letter.upper()), letter)
+    assert len(keys_in_view(opened)) == 3
+    opened.run("document.querySelector('[data-key=llm-align] .key').focus()")
+    opened.press("ArrowDown", 40)
+    assert focused(opened) == "llm-pretrain"
+    opened.press("ArrowRight", 39)
+    assert focused(opened).startswith(
+        "llm-pretrain r1: terminated elsewhere; created 2026-08-28 09:59:48 UTC by apply #"
+    )
+    assert opened.run("tip.hidden") is False
+    assert "queued 2.2 d, ran 19 d, ended 2026-09-18" in opened.run("tip.textContent").replace(
+        "52.8 h", "2.2 d"
+    )
+    opened.press("ArrowRight", 39)
+    assert focused(opened).startswith("llm-pretrain: updated; 2026-09-03")
+    opened.press("Escape", 27)
+    assert opened.run("tip.hidden") is True
+    opened.press("Enter", 13, "\r")
+    assert span_days(opened) == pytest.approx(0.5)
+    assert focused(opened).startswith("llm-pretrain: updated")
+    opened.press("End", 35)
+    assert focused(opened).startswith("llm-pretrain: updated; 2026-11-07")
+    opened.press("ArrowUp", 38)
+    assert focused(opened).startswith("llm-align")
+    opened.press("0", 48, "0")
+    assert span_days(opened) > 90
+    assert focused(opened).startswith("llm-align")
+    opened.press("+", 187, "+")
+    assert span_days(opened) < 50
+    opened.press("Escape", 27)
+    opened.press("Escape", 27)
+    assert focused(opened) == "llm-align"
+
+
+def test_enter_on_a_key_lists_its_revisions(opened: Page) -> None:
+    opened.run("document.querySelector('[data-key=llm-pretrain] .key').focus()")
+    opened.press("Enter", 13, "\r")
+    assert opened.run("document.activeElement.getAttribute('aria-expanded')") == "true"
+    rows = opened.run("[...document.querySelectorAll('.detail tbody tr')].map(r => r.textContent)")
+    assert len(rows) == 3 + 5
+    assert rows[0].startswith("r3running2026-10-25")
+    opened.press("Enter", 13, "\r")
+    assert opened.run("document.querySelectorAll('.detail').length") == 0
+
+
+def test_bars_too_narrow_to_be_told_apart_are_counted_and_told_on_zoom(opened: Page) -> None:
+    type_filter(opened, "ranking")
+    assert 100 < len(bars(opened, "ranking-every-4h")) < 300
+    opened.run("document.querySelector('[data-key=ranking-every-4h] .key').focus()")
+    opened.press("ArrowRight", 39)
+    assert re.match(r"ranking-every-4h: \d+ revisions; .*zoom in to tell them apart", focused(opened))
+    opened.press("Enter", 13, "\r")
+    assert focused(opened).startswith("ranking-every-4h r1: completed")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(opened: Page, scheme: str) -> None:
+    opened.emulate(scheme)
+    opened.run("document.querySelector('[data-key=llm-pretrain] .key').click()")
+    opened.run("document.querySelector('.help').open = true")
+    found: list[list[Any]] = settled(opened).run(CONTRASTS)
+    assert len(found) > 100
+    for tag, colour, back in found:
+        assert contrast(hex_of(colour), hex_of(back)) >= 4.5, (tag, colour, back)
+
+
+def test_print_shows_every_lane_and_no_controls(browser_page: Page, tmp_path: Path) -> None:
+    page = show(browser_page, render_timeline(timeline_of(nightly(100, 3))), tmp_path)
+    page.run("window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate("light", "print")
+    assert len(bars(page, "training-099")) == 3
+    assert page.run("document.querySelector('.controls').offsetHeight") == 0
+    page.run("window.dispatchEvent(new Event('afterprint'))")
+    assert page.run("view.width") > 860
+
+
+def test_without_scripts_the_page_is_a_table_of_words(
+    browser_page: Page, page_text: str, tmp_path: Path
+) -> None:
+    browser_page.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        page = show(browser_page, page_text, tmp_path)
+        heights = page.run("[...document.querySelectorAll('[data-key] .words')].map(one => one.offsetHeight)")
+        assert min(heights) > 10
+        assert page.run("document.querySelector('.controls').offsetHeight") == 0
+    finally:
+        browser_page.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_hostile_text_is_shown_and_does_nothing(browser_page: Page, tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=window.harmed=1></script><script>window.harmed=1</script>"
+    page = show(browser_page, page_with(hostile), tmp_path)
+    settled(page).run("document.querySelectorAll('.key').forEach(one => one.click())")
+    assert page.run("window.harmed") is None
+    assert page.errors == []
+    assert hostile in page.run("document.querySelector('.detail').textContent + document.body.textContent")
+
+
+def test_words_of_states_and_marks_have_letters_of_their_own(page_text: str) -> None:
+    data = data_of(page_text)
+    assert [word for word, _, _ in data["states"]] == list(BarState)
+    assert [word for word, _, _ in data["marks"]] == list(MarkKind)
+    for name in ("states", "marks"):
+        letters = [letter for _, _, letter in data[name]]
+        assert len(set(letters)) == len(letters)
