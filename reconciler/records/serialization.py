@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from reconciler.core.record import Declared
@@ -59,6 +60,8 @@ def _dump(tree: Any) -> str:
     return json.dumps(tree, separators=(",", ":"))
 
 
+# Many revisions of a key are of one declaration, and what is read is frozen.
+@lru_cache(maxsize=256)
 def read_declared(text: str | None) -> Declared | None:
     """The inverse of `Texts.declared`.
 

@@ -63,8 +63,16 @@ class Page:
 
     def wait_for_frame(self) -> None:
         """Wait until what the page was to draw is drawn."""
-        script = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        self.call("Runtime.evaluate", expression=script, awaitPromise=True)
+        self._wait_for("requestAnimationFrame(() => requestAnimationFrame(done))")
+
+    def wait_until(self, condition: str) -> None:
+        """Wait until an expression is true; it is looked at before each frame."""
+        self._wait_for(f"(function look() {{ {condition} ? done() : requestAnimationFrame(look) }})()")
+
+    def _wait_for(self, script: str) -> None:
+        promise = f"new Promise((done) => {{ {script} }})"
+        answer = self.call("Runtime.evaluate", expression=promise, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
 
     def press(self, key: str, code: int, text: str = "") -> None:
         """Press a key, and let it go."""

@@ -336,5 +336,8 @@ addEventListener("afterprint", () => {
 lanes.forEach((lane) => near.observe(lane.row));
 new ResizeObserver(measure).observe(axisCell);
 if (BOUNDS.to - BOUNDS.from > 95 * DAY_S) presets[presets.length - 1].click();
+// What is in the window is drawn at once; of what comes into it later the observer tells.
+lanes.forEach((lane) => { lane.isNear = lane.row.getBoundingClientRect().top < innerHeight; });
 measure();
 applyFilter();
+draw();
