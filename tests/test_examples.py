@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -17,9 +18,14 @@ from reconciler.cli.entrypoint import run
 from reconciler.core.exit_code import ExitCode
 
 ROOT = Path(__file__).parents[1]
-#: Those with a stack; `examples/ci` has tests of its own (tests/ci).
-EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/jobs.yaml"))
-MODELINE = "# yaml-language-server: $schema=../../schemas/manifest.schema.json"
+#: Those with a stack, which may lie in a directory `jobs`. The other files have tests of their own: tests/ci,
+#: tests/schedules.
+EXAMPLES = sorted(
+    path.parent
+    for path in (ROOT / "examples").glob("*/README.md")
+    if any((path.parent / name).exists() for name in ("jobs.yaml", "jobs/jobs.yaml"))
+)
+MODELINE = re.compile(r"# yaml-language-server: \$schema=((?:\.\./)+schemas/manifest\.schema\.json)")
 SCHEMA = json.loads((ROOT / "schemas/manifest.schema.json").read_text(encoding="utf-8"))
 
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -34,22 +40,31 @@ def test_examples_are_these() -> None:
         "protect",
         "replace-a-running-job",
         "retry-on-failure",
+        "scheduled",
         "update-in-place",
     ]
 
 
+def _stack(example: Path) -> Path:
+    """The directory of its root file."""
+    return example / "jobs" if (example / "jobs").is_dir() else example
+
+
 @each_example
 def test_example_is_valid(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(cli, ["validate", str(example)]) == ExitCode.DONE
+    assert run(cli, ["validate", str(_stack(example))]) == ExitCode.DONE
     assert f"Valid: stack {example.name}, " in capsys.readouterr().out
 
 
 @each_example
 def test_example_fits_the_schema_of_editors(example: Path) -> None:
-    for path in example.glob("*.yaml"):
+    files = list(_stack(example).glob("*.yaml"))
+    assert files
+    for path in files:
         text = path.read_text(encoding="utf-8")
-        assert text.splitlines()[0] == MODELINE
-        assert (path.parent / MODELINE.partition("=")[2]).resolve().exists()
+        modeline = MODELINE.fullmatch(text.splitlines()[0])
+        assert modeline
+        assert (path.parent / modeline[1]).resolve() == ROOT / "schemas/manifest.schema.json"
         Draft202012Validator(SCHEMA).validate(YAML(typ="safe", pure=True).load(text))
 
 

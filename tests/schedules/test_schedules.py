@@ -1,0 +1,368 @@
+"""The schedules of `examples/scheduled`, each checked as far as a machine without a cluster can.
+
+Whatever they call is parsed by the commands themselves, so that an option that goes is found here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+from cronsim import CronSim
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+
+from reconciler.cli import cli
+from reconciler.cli.entrypoint import run
+from reconciler.cli.registry import COMMANDS, LazyGroup
+from reconciler.core.exit_code import ExitCode
+from tests.ci.shell import ROOT
+
+EXAMPLE = ROOT / "examples/scheduled"
+UNITS = sorted((EXAMPLE / "systemd").iterdir())
+SCRIPT = EXAMPLE / "cron/reconciler-drift"
+PROGRAM = "/opt/reconciler/bin/reconciler"
+_yaml = YAML(typ="safe", pure=True)
+OBJECTS: dict[str, Any] = {
+    path.stem: _yaml.load(path) for path in sorted((EXAMPLE / "kubernetes").glob("*.yaml"))
+}
+TEMPLATES = {
+    "cronjob": OBJECTS["cronjob"]["spec"]["jobTemplate"]["spec"]["template"],
+    "watch": OBJECTS["watch"]["spec"]["template"],
+}
+each_pod = pytest.mark.parametrize("name", TEMPLATES)
+
+
+# ── what they call ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Call(NamedTuple):
+    """A command line, and where it stands."""
+
+    place: str
+    command: str
+    arguments: tuple[str, ...]
+
+
+_CALL = re.compile(rf"(?:^|[\s(/`])reconciler ((?:{'|'.join([*COMMANDS, 'watch'])})\b[^|>&)`#\n]*)")
+
+
+def calls() -> Iterator[Call]:
+    """Every call of the program in the files of the example and on its page."""
+    for path in (*UNITS, *sorted((EXAMPLE / "cron").iterdir()), ROOT / "docs/schedules.md"):
+        text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+        lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+        if path.suffix == ".service":
+            lines = [line.replace("%%", "%") for line in lines if line.startswith("ExecStart=")]
+        for found in _CALL.finditer("\n".join(lines)):
+            words = re.sub(r"\s2$", "", found[1].rstrip())
+            yield Call(path.name, *_split(shlex.split(words)))
+    for name, template in TEMPLATES.items():
+        for container in template["spec"]["containers"]:
+            yield Call(f"kubernetes/{name}.yaml", *_split(container["args"]))
+
+
+def _split(words: list[str]) -> tuple[str, tuple[str, ...]]:
+    return words[0], tuple(words[1:])
+
+
+CALLS = list(calls())
+
+
+def awaited(call: Call, command: click.Command | None) -> str:
+    """What of a call the program has not yet; "" if nothing."""
+    if command is None:
+        return call.command if call.command == "watch" else ""
+    options = {name for option in command.params for name in option.opts}
+    return next((word for word in ("--since-last",) if word in call.arguments and word not in options), "")
+
+
+def test_every_schedule_calls_the_program() -> None:
+    assert {call.place for call in CALLS} >= {
+        *("crontab", "reconciler-drift", "reconciler-drift.service", "reconciler-watch.service"),
+        *("kubernetes/cronjob.yaml", "kubernetes/watch.yaml", "schedules.md"),
+    }
+    assert {call.command for call in CALLS} >= {"drift", "watch", "apply"}
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.place}-{call.command}")
+def test_command_line_is_understood(call: Call, tmp_path: Path) -> None:
+    """Every option is one of the command's, with a value that it takes; the paths are those of a server."""
+    program = click.Context(cli, info_name="reconciler", **cli.context_settings)
+    command = LazyGroup().get_command(program, call.command)
+    if missing := awaited(call, command):
+        pytest.skip(f"the program has no {missing} yet")
+    assert command is not None, f"no such command: {call.command}"
+    (tmp_path / "jobs").mkdir()
+    arguments = [
+        str(tmp_path / "jobs") if word.startswith(("/", "$")) or word.endswith("/") else word
+        for word in call.arguments
+    ]
+    command.make_context(call.command, arguments, parent=program)
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call.command == "apply"], ids=lambda c: c.place)
+def test_nothing_on_a_schedule_asks(call: Call) -> None:
+    assert "--yes" in call.arguments
+    assert not {"--force", "--allow"} & set(call.arguments)
+
+
+# ── cron ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def crontab() -> list[str]:
+    lines = (EXAMPLE / "cron/crontab").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#") and not re.match(r"\w+=", line)]
+
+
+def test_times_of_the_crontab_are_valid() -> None:
+    assert len(crontab()) == 2
+    for line in crontab():
+        next(CronSim(" ".join(line.split()[:5]), datetime(2026, 11, 22, tzinfo=UTC)))
+        # cron takes a percent sign for the end of the command.
+        assert "%" not in line
+
+
+def reported(tmp_path: Path, code: int, *, locked: bool = False) -> subprocess.CompletedProcess[str]:
+    """What the script prints, and exits with, if the check ends like this."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    program = directory / "reconciler"
+    program.write_text(f'#!/bin/sh\necho "called: $*"\necho "said" >&2\nexit {code}\n', encoding="utf-8")
+    program.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    command = [str(SCRIPT), "/srv/jobs", "prod"]
+    if locked:
+        lock = tmp_path / f"reconciler-drift-{os.getuid()}.lock"
+        command = ["flock", str(lock), *command]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=20)
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
+@pytest.mark.parametrize("code", ExitCode, ids=lambda code: code.name)
+def test_cron_mails_every_check_but_one_that_found_nothing(code: ExitCode, tmp_path: Path) -> None:
+    done = reported(tmp_path, code)
+    assert done.returncode == code
+    if code == ExitCode.DONE:
+        assert done.stdout + done.stderr == ""
+    else:
+        first, _, rest = done.stdout.partition("\n\n")
+        assert "/srv/jobs on prod" in first
+        assert re.fullmatch(r"called: drift /srv/jobs --target prod --since-last\nsaid\n", rest)
+        assert ("Drift in" in first) is (code in (ExitCode.CHANGES, ExitCode.UNKNOWN))
+        assert ("is unknown" in first) is (code == ExitCode.UNKNOWN)
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
+def test_check_that_meets_another_one_says_so(tmp_path: Path) -> None:
+    done = reported(tmp_path, 0, locked=True)
+    assert done.returncode == 75
+    assert done.stdout.startswith("No check of /srv/jobs on prod: the one before still runs.")
+
+
+# ── systemd ────────────────────────────────────────────────────────────────────────────────────────
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> list[str]:
+    """The units, with a program that exists."""
+    for path in UNITS:
+        text = path.read_text(encoding="utf-8").replace(PROGRAM, "/bin/true")
+        (tmp_path / path.name).write_text(text.replace("/usr/bin/logger", "/bin/true"), encoding="utf-8")
+    return [str(tmp_path / path.name) for path in UNITS]
+
+
+def settings(name: str) -> dict[str, str]:
+    """What a unit says, the last word of each setting."""
+    lines = (EXAMPLE / "systemd" / name).read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if re.match(r"\w+=", line))
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong(units: list[str]) -> None:
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", ["reconciler-drift.service", "reconciler-watch.service"])
+def test_service_is_hardened(units: list[str], name: str) -> None:
+    unit = next(path for path in units if path.endswith(name))
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", unit]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr
+
+
+@pytest.mark.parametrize("name", ["reconciler-drift.service", "reconciler-watch.service"])
+def test_credentials_come_from_a_file_and_no_user_is_shared(name: str) -> None:
+    found = settings(name)
+    assert found["EnvironmentFile"] == "/etc/reconciler/credentials"
+    assert (found["DynamicUser"], found["ProtectSystem"]) == ("yes", "strict")
+    assert not re.search(
+        r"(?m)^Environment=.*(SECRET|PASSWORD|TOKEN|_SK|_AK)", (EXAMPLE / "systemd" / name).read_text()
+    )
+
+
+def test_no_exit_code_of_a_check_is_silent() -> None:
+    """What is not 0 leaves the unit failed, which tells somebody."""
+    found = settings("reconciler-drift.service")
+    assert found["OnFailure"] == "reconciler-alert@%n.service"
+    assert "SuccessExitStatus" not in found
+    assert settings("reconciler-watch.service")["SuccessExitStatus"] == str(ExitCode.TERMINATED.value)
+
+
+# ── Kubernetes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_object_is_valid_by_the_published_schema(name: str) -> None:
+    schema = json.loads((Path(__file__).parent / "schemas/kubernetes-1.34.json").read_text(encoding="utf-8"))
+    group = {"CronJob": "batch", "Deployment": "apps"}[OBJECTS[name]["kind"]]
+    kind = f"io.k8s.api.{group}.v1.{OBJECTS[name]['kind']}"
+    Draft202012Validator({**schema, "$ref": f"#/$defs/{kind}"}).validate(OBJECTS[name])
+
+
+def test_misspelt_field_is_no_valid_object() -> None:
+    broken = {**OBJECTS["cronjob"], "spec": {**OBJECTS["cronjob"]["spec"], "concurencyPolicy": "Forbid"}}
+    schema = json.loads((Path(__file__).parent / "schemas/kubernetes-1.34.json").read_text(encoding="utf-8"))
+    assert not Draft202012Validator({**schema, "$ref": "#/$defs/io.k8s.api.batch.v1.CronJob"}).is_valid(
+        broken
+    )
+
+
+def test_checks_are_one_at_a_time() -> None:
+    cronjob, watch = OBJECTS["cronjob"]["spec"], OBJECTS["watch"]["spec"]
+    assert cronjob["concurrencyPolicy"] == "Forbid"
+    assert (watch["replicas"], watch["strategy"]) == (1, {"type": "Recreate"})
+    assert watch["selector"]["matchLabels"] == watch["template"]["metadata"]["labels"]
+
+
+def test_check_that_finds_drift_is_not_made_again_at_once() -> None:
+    job = OBJECTS["cronjob"]["spec"]["jobTemplate"]["spec"]
+    assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+    assert job["activeDeadlineSeconds"] <= 3600
+
+
+def test_watch_is_asked_whether_it_still_checks() -> None:
+    (container,) = TEMPLATES["watch"]["spec"]["containers"]
+    (port,) = container["ports"]
+    assert f"--listen=0.0.0.0:{port['containerPort']}" in container["args"]
+    for probe in ("startupProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    annotations = TEMPLATES["watch"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(port["containerPort"])
+
+
+@each_pod
+def test_secrets_come_from_a_secret(name: str) -> None:
+    (container,) = TEMPLATES[name]["spec"]["containers"]
+    assert {one["name"] for one in container["env"]} >= {"HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK"}
+    assert all(
+        set(one) == {"name", "valueFrom"} and set(one["valueFrom"]) == {"secretKeyRef"}
+        for one in container["env"]
+    )
+
+
+@each_pod
+def test_pod_has_no_right_that_it_does_not_need(name: str) -> None:
+    pod = TEMPLATES[name]["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+    assert re.search(r":\d+\.\d+\.\d+$", container["image"])
+
+
+def test_both_pods_are_alike_but_for_what_they_call() -> None:
+    one, other = (dict(TEMPLATES[name]["spec"]["containers"][0]) for name in ("cronjob", "watch"))
+    for name in ("image", "env", "resources", "securityContext", "volumeMounts"):
+        assert one[name] == other[name]
+    assert TEMPLATES["cronjob"]["spec"]["volumes"] == TEMPLATES["watch"]["spec"]["volumes"]
+
+
+def test_manifest_is_found_where_a_config_map_puts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a volume does it: links to links, below a hidden directory that changes as a whole."""
+    hidden = tmp_path / "..2026_11_22"
+    shutil.copytree(EXAMPLE / "jobs", hidden, ignore=shutil.ignore_patterns(".*"))
+    (tmp_path / "..data").symlink_to(hidden.name)
+    for path in hidden.iterdir():
+        (tmp_path / path.name).symlink_to(f"..data/{path.name}")
+    assert run(cli, ["validate", str(tmp_path), "--target", "local"]) == ExitCode.DONE
+    assert "stack scheduled" in capsys.readouterr().out
+
+
+# ── the image ──────────────────────────────────────────────────────────────────────────────────────
+
+DOCKERFILE = EXAMPLE / "Dockerfile"
+
+
+def instructions() -> list[tuple[str, str]]:
+    lines = DOCKERFILE.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    return [tuple(line.split(maxsplit=1)) for line in lines if line and not line.startswith("#")]  # type: ignore[misc]
+
+
+def test_image_is_small_to_read() -> None:
+    assert len(DOCKERFILE.read_text(encoding="utf-8").splitlines()) <= 25
+
+
+def test_base_is_pinned() -> None:
+    bases = {value.split()[0] for name, value in instructions() if name == "FROM"}
+    assert len(bases) == 1
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", bases.pop())
+
+
+def test_image_runs_the_program_as_nobody_special() -> None:
+    last = dict(instructions())
+    assert json.loads(last["ENTRYPOINT"]) == [PROGRAM]
+    user, _, group = last["USER"].partition(":")
+    assert int(user) >= 10_000
+    assert int(group) >= 10_000
+
+
+def test_no_secret_is_built_in() -> None:
+    assert not re.search(r"(?i)(secret|token|password|_sk|_ak)\s*=", DOCKERFILE.read_text(encoding="utf-8"))
+    assert {name for name, _ in instructions()} == {
+        *("FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD")
+    }
+
+
+def test_what_is_copied_exists_and_is_all_that_the_package_is_built_from() -> None:
+    copied = [
+        value.split()[:-1] for name, value in instructions() if name == "COPY" and "--from" not in value
+    ]
+    assert [word for words in copied for word in words] == [
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "reconciler",
+    ]
+    assert all((ROOT / word).exists() for words in copied for word in words)
+
+
+def test_hadolint_finds_nothing() -> None:
+    lint = shutil.which("hadolint")
+    if lint is None:
+        pytest.skip("hadolint is not installed")
+    done = subprocess.run([lint, str(DOCKERFILE)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
