@@ -1,7 +1,7 @@
 """Make the screenshots of docs/images: `python -m docs.screenshots`; it needs Chromium.
 
-They show the plan of the golden files and histories that are always the same, so that they change only when the
-pages or the text do.
+They show the plan of the golden files and histories that are always the same, so that they change only when
+the pages or the text do.
 """
 
 from __future__ import annotations
