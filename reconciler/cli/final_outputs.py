@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
+from reconciler.core.metrics import RunReport
 from reconciler.render import FORMATS, Content, render, render_run
-from reconciler.render.style import RunReport, View
+from reconciler.render.style import View
 
 #: The run did what it was asked for; that there are changes, or that a guard refused, is an answer.
 _SUCCESSES = frozenset({ExitCode.DONE, ExitCode.CHANGES, ExitCode.REFUSED})
@@ -48,6 +49,7 @@ class FinalOutputs:
         self._specs: dict[OutputSpec, None] = {}
         self._shown: _Shown | None = None
         self._command = self._stack = self._target = ""
+        self.notifications_failed = 0
 
     def ask(self, command: str, specs: Iterable[OutputSpec]) -> None:
         """Note what a command was asked for, before it does anything that may fail."""
@@ -61,6 +63,11 @@ class FinalOutputs:
     def show(self, content: Content, value: object, view: View) -> None:
         """Note what there is to show; what comes later counts."""
         self._shown = _Shown(content, value, view)
+
+    def take(self) -> list[OutputSpec]:
+        """Hand over what was asked for to a command that writes it itself, more than once."""
+        specs, self._specs = list(self._specs), {}
+        return specs
 
     @property
     def is_asked_for(self) -> bool:
@@ -80,6 +87,7 @@ class FinalOutputs:
             is_success=code in _SUCCESSES,
             ended_at_s=time.time(),
             duration_s=time.monotonic() - self._started_s,
+            notifications_failed=self.notifications_failed,
         )
         for spec in self._specs:
             if self._shown is None:

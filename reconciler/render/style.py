@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from reconciler.core.metrics import RunReport
     from reconciler.core.planning.plan import Plan
 
 _CODES = {"green": "32", "yellow": "33", "red": "31", "blue": "34", "magenta": "35", "dim": "2", "bold": "1"}
@@ -49,19 +50,6 @@ class Style:
 
 
 PLAIN = Style()
-
-
-@dataclass(frozen=True, slots=True)
-class RunReport:
-    """How a command went, and on which stack and target, as far as it got to know them."""
-
-    command: str
-    stack: str
-    target: str
-    is_success: bool
-    ended_at_s: float
-    duration_s: float
-    notifications_failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

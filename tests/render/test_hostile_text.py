@@ -20,6 +20,7 @@ from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
 from reconciler.core.drift.comparison import DriftComparison
 from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
 from reconciler.core.drift.report import DriftReport
+from reconciler.core.metrics import RunReport
 from reconciler.core.observed.catalog import PreflightReason
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.core.planning.plan import Action, Denial, Plan, PreflightFinding, Source
@@ -38,7 +39,7 @@ from reconciler.core.text.sanitize import INVISIBLE, visible
 from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
-from reconciler.render.style import PLAIN, RunReport, Style, View
+from reconciler.render.style import PLAIN, Style, View
 from tests.builders import NOW
 from tests.render.test_golden import drifted, every_action
 from tests.render.test_history import a_report, a_revision, a_run

@@ -6,10 +6,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.core.drift.entry import DriftClass
+from reconciler.core.metrics import RunReport
 from reconciler.core.planning.plan import Action
 from reconciler.core.text.sanitize import printable
 from reconciler.render import Content, render, render_run
-from reconciler.render.style import RunReport, View
+from reconciler.render.style import View
 from tests.render.test_golden import drifted, every_action
 
 RUN = RunReport("plan", "vision", "local", is_success=True, ended_at_s=1_800_000_000.5, duration_s=1.25)
