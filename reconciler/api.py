@@ -55,6 +55,7 @@ from reconciler.core.text.secret import Redactor
 from reconciler.jobs.client import JobClient
 from reconciler.manifests import LoadedStack, load_mapping
 from reconciler.manifests import load as load_manifest
+from reconciler.notifications import check, notify_apply, notify_drift
 from reconciler.reconcile import Context
 from reconciler.render import FORMATS, Content, formats_of, render
 from reconciler.render.json import redacted
@@ -418,7 +419,9 @@ class Session:
             ServiceError: the target does not let us read at all.
         """
         options = reconcile.CheckOptions(since_last, seconds_of(remind_s))
-        return DriftReport(reconcile.drift(self._context, options), self._runtime.redactor)
+        report = check(self._context, options)
+        notify_drift(self._context, report)
+        return DriftReport(report, self._runtime.redactor)
 
     def _run(self, context: Context, make_plan: Callable[[], CorePlan], run_options: _RunOptions) -> Result:
         """Make or check a plan under the lock, and carry it out."""
@@ -452,6 +455,8 @@ class Session:
             finally:
                 stream.complete(result)
         code = exit_code.of_result(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
+        if run_options.kind is RunKind.APPLY:
+            notify_apply(context, core, result)
         if core.refusals:
             refused = Refused(*core.refusals)
             refused.exit_code = code

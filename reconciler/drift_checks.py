@@ -54,7 +54,9 @@ def compared(
     if last.problem is not None and recording:
         recording.warn(f"{last.problem}; this check is not recorded")
     elif recording:
-        is_reported = options.is_always_reported or exit_code.of_drift(report) is ExitCode.CHANGES
+        is_reported = not options.is_notified and (
+            options.is_always_reported or exit_code.of_drift(report) is ExitCode.CHANGES
+        )
         check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
         ended = RunEnd(recording.clock.now(), report.word, counts_of(report, comparison))
         recording.record_check(context.scope, ended, report.manifest_digest, check)

@@ -107,11 +107,13 @@ class CheckOptions(NamedTuple):
     With `since_last` only what is new or has changed since the last check that could compare, or has lasted
     for longer than `remind_s` since it was reported last. `is_always_reported` says that everything is told
     to somebody whatever the exit code is, so that it is not told again as something that nobody was told.
+    `is_notified` says that notifications tell of it: what they told of is written down when they have.
     """
 
     since_last: bool = False
     remind_s: float = REMIND_S
     is_always_reported: bool = False
+    is_notified: bool = False
 
 
 EVERY_DRIFT = CheckOptions()

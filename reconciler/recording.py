@@ -205,6 +205,15 @@ class Recording:
         except RecordsUnavailable as unavailable:
             self.warn(f"{unavailable}; this check is not recorded")
 
+    def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
+        """Write down that somebody was notified of drifts; what cannot be written stops nothing."""
+        if not drift:
+            return
+        try:
+            self.writing().mark_reported(scope, drift, at_s)
+        except RecordsUnavailable as unavailable:
+            self.warn(f"{unavailable}; what was notified is not recorded, and may be notified again")
+
     def accept(
         self, scope: Scope, digest: str, drift: Collection[DriftId], reason: str | None
     ) -> tuple[int, Acceptance | None]:

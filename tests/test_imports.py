@@ -51,6 +51,7 @@ HEAVY = {
     "rich",
     "huaweicloudsdkcore",
     "prometheus_client",
+    "apprise",
 }
 
 
@@ -131,6 +132,7 @@ LATE: Mapping[str, str] = {
     "cli/context.py": UNUSED,
     "cli/doctor/records.py": UNUSED,
     "cli/entrypoint.py": OPTIONS,
+    "cli/execution.py": UNUSED,
     "cli/exit_codes.py": UNUSED,
     "cli/filters.py": OPTIONS,
     "cli/options.py": OPTIONS,
@@ -140,6 +142,7 @@ LATE: Mapping[str, str] = {
     "cli/terminal/pager.py": UNUSED,
     "cli/terminal/stray_output.py": UNUSED,
     "cli/terminal/wait_table.py": UNUSED,
+    "cli/watch.py": UNUSED,
     "connection.py": UNUSED,
     "core/declared/diff.py": UNUSED,
     "core/declared/schedule.py": UNUSED,
@@ -154,6 +157,7 @@ LATE: Mapping[str, str] = {
     "manifests/diagnostics/suggestions.py": UNUSED,
     "manifests/yaml/composition.py": UNUSED,
     "manifests/yaml/document.py": UNUSED,
+    "notify/sender.py": UNUSED,
     "reconcile.py": UNUSED,
     "render/layout.py": UNUSED,
     "recording.py": UNUSED,

@@ -12,16 +12,18 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "reconciler"
 
 CORE, EMULATOR, CLI = "core", "emulator", "cli"
-EDGES = frozenset({"manifests", "backends", "apply", "records", "render"})
+EDGES = frozenset({"manifests", "backends", "apply", "records", "render", "notify", "metrics"})
 #: The loop, and what puts edges together.
 LOOP = frozenset(
     {
         "adoption",
+        "check_process",
         "connection",
         "drift_checks",
         "job_declaration",
         "jobs",
         "local_target",
+        "notifications",
         "policy_checks",
         "reconcile",
         "record_directory",
@@ -31,6 +33,8 @@ LOOP = frozenset(
         "run_metadata",
         "saved_plans",
         "targets",
+        "watch",
+        "watch_check",
     }
 )
 #: The version is a text; the package itself has the public API.
@@ -55,11 +59,13 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 
 #: Library → where it may be imported, as the beginning of a path below the package.
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
+    "apprise": ("notify/",),
     "cel": ("core/policies/expression.py",),
     "click": ("cli/",),
     "cronsim": ("core/declared/schedule.py",),
     "deepdiff": ("core/declared/diff.py",),
     "huaweicloudsdkcore": ("backends/",),
+    "prometheus_client": ("metrics/",),
     "psycopg": ("records/",),
     "requests": ("backends/",),
     "rich": ("cli/", "render/"),
@@ -68,7 +74,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "sqlite3": ("emulator/", "records/"),
     "subprocess": ("cli/terminal/pager.py", "manifests/sources/git.py", "run_metadata.py"),
     "urllib3": ("backends/",),
-    "waitress": ("emulator/",),
+    "waitress": ("emulator/", "metrics/"),
     "werkzeug": ("emulator/",),
 }
 

@@ -65,7 +65,7 @@ def paths_of(manifest: dict[str, Any]) -> Iterator[str]:
         elif name in ("targets", "variables"):
             for entry in value.values():
                 yield from below(entry, f"{name}.NAME.")
-        elif name == "policies":
+        elif name in ("policies", "notify"):
             for entry in value:
                 yield from below(entry, f"{name}[].")
         else:

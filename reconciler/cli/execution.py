@@ -11,6 +11,7 @@ from typing import NamedTuple
 from reconciler.apply.executor import EventStream
 from reconciler.backends import clock
 from reconciler.cli import exit_codes
+from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.options import OutputSpec
 from reconciler.cli.output import requested_outputs, show_plan, show_result
 from reconciler.cli.terminal.confirmation import confirm
@@ -142,6 +143,10 @@ def carry_out(
         if plan.applyable or result.waits:
             show_result(result, plan, specs, context.target.clock.now(), digest=asked.digest)
         _show_what_became(context, result)
+        if asked.kind is RunKind.APPLY and context.loaded.notifies:
+            from reconciler.notifications import notify_apply
+
+            final_outputs.notifications_failed += notify_apply(context, plan, result)
     return exit_code.of_result(plan, result, interrupt.exit)
 
 

@@ -438,6 +438,10 @@ class Records(Protocol):
         """
         ...
 
+    def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
+        """Write down that drifts which stand were reported at a time: somebody was notified of them."""
+        ...
+
     def accept(
         self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
     ) -> int:

@@ -37,6 +37,7 @@ from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.loaded_stack import LoadedStack
 from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
+from reconciler.manifests.notify import NotifySetting
 from reconciler.manifests.policies import read_policies
 from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.sources.files import StackFiles, find_stack
@@ -285,6 +286,8 @@ class _Loading:
             merged.drift, Expander(values, environ, takes_secrets=False)
         )
         self._problems += problems
+        notify, problems = NotifySetting.read(merged.notify, values, environ)
+        self._problems += problems
         expander = Expander(values, environ)
         sweeps = Sweeps(expander)
         entries = sweeps.expand(merged.jobs)
@@ -300,7 +303,7 @@ class _Loading:
         )
         jobs = {key: job for key, entry in entries.items() if (job := reader.read(entry)) is not None}
         self._take_problems(reader, sweeps, variables)
-        secrets = reader.secrets | variables.secrets(documents) | records.secrets()
+        secrets = reader.secrets | variables.secrets(documents) | records.secrets() | notify.secrets()
         # They may stand in a target, and what is wrong there is told.
         secrets.update(service_credentials(environ))
         secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
@@ -332,6 +335,7 @@ class _Loading:
             differs=any(map(differs, merged.targets.values())),
             _targets=targets,
             _records=records,
+            _notify=notify,
         )
 
     def _expanders(self, values: VariableValues) -> Callable[[str], Expander]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from reconciler.core.declared.notification import Destination
 from reconciler.core.declared.stack import Limits, Stack, Target, VariableSource
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.text.secret import Redactor
 from reconciler.manifests.diagnostics.shown import shown
+from reconciler.manifests.notify import NotifySetting
 from reconciler.manifests.origins import ValueOrigin
 from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.targets import Targets
@@ -46,6 +48,7 @@ class LoadedStack:
     checked: tuple[LoadedStack, ...] = field(default=(), repr=False, compare=False)
     _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
     _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)
+    _notify: NotifySetting = field(default_factory=NotifySetting, repr=False, compare=False)
     _on: Callable[[str | None, bool], LoadedStack] | None = field(default=None, repr=False, compare=False)
 
     def on(self, name: str | None, *, offline: bool) -> LoadedStack:
@@ -81,3 +84,15 @@ class LoadedStack:
             return self._records.url()
         except ManifestInvalid as invalid:
             raise ManifestInvalid(*shown(invalid.diagnostics, Redactor(self.secrets))) from None
+
+    @property
+    def notifies(self) -> bool:
+        """Whether drift and failed applies are told somewhere."""
+        return bool(self._notify.entries)
+
+    def destinations(self) -> tuple[Destination, ...]:
+        """Return where drift and failed applies are told; an entry whose URL has no value says why."""
+        return tuple(
+            replace(one, problem=shown([one.problem], Redactor(self.secrets))[0]) if one.problem else one
+            for one in self._notify.destinations()
+        )

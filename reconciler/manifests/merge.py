@@ -17,7 +17,7 @@ from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, location_of_key
 
 _MAPPINGS = ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs")
-_LISTS = ("policies",)
+_LISTS = ("policies", "notify")
 _TEXTS = ("apiVersion", "stack", "target", "records")
 #: Sections that all files may add to.
 SETTINGS = ("limits", "prices")
@@ -50,17 +50,18 @@ class MergedEntry:
         return (self.section, self.name if self.entry is None else self.entry)
 
 
-class MergedPolicy(NamedTuple):
-    """What one file says in an item of `policies`."""
+class MergedItem(NamedTuple):
+    """What one file says in an item of a list of the first level, `policies` or `notify`."""
 
     document: Document
+    section: str
     position: int
     value: Any
 
     @property
     def steps(self) -> tuple[PathStep, ...]:
         """Its path in the file."""
-        return ("policies", self.position)
+        return (self.section, self.position)
 
 
 class DefaultsPart(NamedTuple):
@@ -93,7 +94,8 @@ class MergedManifest:
     templates: dict[str, MergedEntry] = field(default_factory=dict)
     jobs: dict[str, MergedEntry] = field(default_factory=dict)
     settings: dict[str, MergedSection] = field(default_factory=dict)
-    policies: tuple[MergedPolicy, ...] = ()
+    policies: tuple[MergedItem, ...] = ()
+    notify: tuple[MergedItem, ...] = ()
     drift: tuple[Document, ...] = ()
     defaults: tuple[DefaultsPart, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
@@ -119,17 +121,18 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
             merged.problems += _unite(
                 setting.value, document.tree[name], document, (name,), setting.documents
             )
-    merged.policies = tuple(_policies(documents))
+    merged.policies = tuple(_items(documents, "policies"))
+    merged.notify = tuple(_items(documents, "notify"))
     merged.drift = tuple(_having(documents, "drift"))
     _take_defaults(merged, documents)
     return merged
 
 
-def _policies(documents: Iterable[Document]) -> Iterator[MergedPolicy]:
+def _items(documents: Iterable[Document], section: str) -> Iterator[MergedItem]:
     for document in documents:
-        items = document.tree.get("policies")
+        items = document.tree.get(section)
         for position, value in enumerate(items if isinstance(items, list) else ()):
-            yield MergedPolicy(document, position, value)
+            yield MergedItem(document, section, position, value)
 
 
 def _having(documents: Iterable[Document], section: str) -> list[Document]:

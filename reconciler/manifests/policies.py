@@ -9,11 +9,11 @@ from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.policies.expression import NAMES, Expression, InvalidExpression
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
-from reconciler.manifests.merge import MergedPolicy
+from reconciler.manifests.merge import MergedItem
 from reconciler.manifests.yaml.positions import diagnose, diagnose_inside, location_of_key
 
 
-def read_policies(entries: Iterable[MergedPolicy]) -> tuple[tuple[Policy, ...], list[Diagnostic]]:
+def read_policies(entries: Iterable[MergedItem]) -> tuple[tuple[Policy, ...], list[Diagnostic]]:
     """Return the policies that all files say together, in file order, and what is wrong with them."""
     problems: list[Diagnostic] = []
     policies: dict[str, Policy] = {}
@@ -36,7 +36,7 @@ def read_policies(entries: Iterable[MergedPolicy]) -> tuple[tuple[Policy, ...], 
     return tuple(policies.values()), problems
 
 
-def _compile_problems(entry: MergedPolicy, read: PolicyEntry) -> Iterator[Diagnostic]:
+def _compile_problems(entry: MergedItem, read: PolicyEntry) -> Iterator[Diagnostic]:
     text = Policy.of(read).expression
     try:
         Expression(text)

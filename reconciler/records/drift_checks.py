@@ -128,6 +128,13 @@ class DriftChecks(NamedTuple):
         self._write_events(run_id, run.kind, [DriftEvent(change, one.entry, reason) for one in marked])
         return len(marked)
 
+    def mark_reported(self, drift: Collection[DriftId], at_s: float) -> None:
+        """Write down that drifts which stand were reported."""
+        self._wait_for_others(None)
+        places = [self._place(one, "at_") for one in sorted(drift)]
+        if places:
+            self.connection.execute(update(DRIFT).where(_at()).values(reported_at_s=at_s), places)
+
     def _wait_for_others(self, compared_at_s: float | None) -> None:
         """Change the row of the scope first: whoever else writes a check of it waits for us then."""
         at_s = SCOPES.c.compared_at_s if compared_at_s is None else compared_at_s

@@ -88,6 +88,9 @@ class NoRecords:
     def record_check(self, run: Run, ended: RunEnd, check: CheckRecord) -> None:
         """Forget it."""
 
+    def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
+        """Forget it."""
+
     def accept(
         self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
     ) -> int:

@@ -122,6 +122,12 @@ class StoredRecords:
         with self._database.writing() as connection:
             DriftChecks(self._database, self._texts, connection, scope_id).write(run, ended, check)
 
+    def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
+        """Write down that drifts which stand were reported."""
+        scope_id = self._id(scope)
+        with self._database.writing() as connection:
+            DriftChecks(self._database, self._texts, connection, scope_id).mark_reported(drift, at_s)
+
     def accept(
         self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
     ) -> int:

@@ -41,11 +41,14 @@ def command(
     """
     from reconciler import reconcile
     from reconciler.cli.context import opened
+    from reconciler.cli.final_outputs import final_outputs
     from reconciler.cli.output import requested_outputs, show_drift
     from reconciler.cli.terminal.pager import paged
+    from reconciler.notifications import check, notify_drift
 
     with opened(offline=True, **options) as context:
-        report = reconcile.drift(context, reconcile.CheckOptions(since_last, remind_s))
-    with paged(is_wanted=not (outputs or as_json)):
-        show_drift(report, requested_outputs(outputs, as_json=as_json))
+        report = check(context, reconcile.CheckOptions(since_last, remind_s))
+        with paged(is_wanted=not (outputs or as_json)):
+            show_drift(report, requested_outputs(outputs, as_json=as_json))
+        final_outputs.notifications_failed += notify_drift(context, report).failed
     return exit_code.of_drift(report)

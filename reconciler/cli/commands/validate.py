@@ -15,6 +15,7 @@ from reconciler.core.exit_code import ExitCode
 from reconciler.render import Content
 
 if TYPE_CHECKING:
+    from reconciler.core.diagnostic import Diagnostic
     from reconciler.core.planning.reports.validation import StackFacts
     from reconciler.manifests import LoadedStack
 
@@ -44,16 +45,26 @@ def command(
     specs = requested_outputs(outputs, as_json=as_json)
     try:
         loaded, warnings = check_stack(paths, variables, var_files, target)
+        of_urls = _check_notifications(loaded)
     except ManifestInvalid as invalid:
         facts = _facts_of_files(paths, var_files, target)
         show_validation(invalid_manifest(facts, invalid.diagnostics), specs, invalid.diagnostics)
         return ExitCode.INVALID
     checked = check_policies(loaded, os.environ, target=target)
     report = valid_manifest(
-        _facts(loaded, target), loaded.stack, checked.denied, (*warnings, *checked.warnings)
+        _facts(loaded, target), loaded.stack, checked.denied, (*warnings, *of_urls, *checked.warnings)
     )
-    show_validation(report, specs, (*checked.warnings, *checked.refusals))
+    show_validation(report, specs, (*of_urls, *checked.warnings, *checked.refusals))
     return ExitCode.REFUSED if checked.denied else ExitCode.DONE
+
+
+def _check_notifications(loaded: LoadedStack) -> tuple[Diagnostic, ...]:
+    """Check the URLs of `notify` that have a value; Apprise is imported only where there are some."""
+    if not loaded.notifies:
+        return ()
+    from reconciler.notifications import check_destinations
+
+    return check_destinations(loaded)
 
 
 def _facts(loaded: LoadedStack, target: str | None) -> StackFacts:

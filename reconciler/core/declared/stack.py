@@ -24,6 +24,7 @@ from reconciler.core.declared.drift_rule import DriftSettings, IgnoreRule
 from reconciler.core.declared.fields.desired import JobBody
 from reconciler.core.declared.fields.field_types import Flag, Strict, Text
 from reconciler.core.declared.fields.marks import Cloud, Edit, SeeAlso
+from reconciler.core.declared.notification import NotifyEntry
 from reconciler.core.declared.policy import Policy, PolicyEntry
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.declared.schedule import CronText, Overlap, Schedule, TimeZoneName
@@ -463,6 +464,13 @@ class Manifest(Strict):
         default_factory=lambda: DriftSettings(),
         description="What drift checks do not count.",
         examples=[{"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]}],
+    )
+    notify: Annotated[list[NotifyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Notifications"')] = (
+        Field(
+            default_factory=list,
+            description="Where drift, and an apply that failed, is told.",
+            examples=[[{"url": "${var.slack}", "on": ["failed", "missing"]}]],
+        )
     )
     defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Defaults"')] = Field(
         default_factory=dict,

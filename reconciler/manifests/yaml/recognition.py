@@ -15,7 +15,7 @@ from typing import Any
 _KEYS = frozenset(
     {
         *("stack", "target", "targets", "variables", "limits", "prices"),
-        *("policies", "drift", "records", "defaults", "jobs"),
+        *("policies", "drift", "notify", "records", "defaults", "jobs"),
     }
 )
 _OURS = "reconciler/"

@@ -19,6 +19,7 @@ from reconciler.core.declared.canonical import FieldRule, mutable_paths, rule_at
 from reconciler.core.declared.drift_rule import DriftSettings
 from reconciler.core.declared.fields.field_types import fields_of
 from reconciler.core.declared.fields.marks import Edit, SeeAlso
+from reconciler.core.declared.notification import NotifyEntry
 from reconciler.core.declared.policy import PolicyEntry
 from reconciler.core.declared.schema.manifest import manifest_schema
 from reconciler.core.declared.stack import JobEntry, Limits, Manifest, Prices, TargetEntry, Variable
@@ -29,7 +30,7 @@ Schema = Mapping[str, Any]
 #: Where the keys of a section stand: below a name of the user's own, right below the section, or in a list.
 _BELOW_A_NAME: Mapping[str, type[BaseModel]] = {"targets": TargetEntry, "variables": Variable}
 _RIGHT_BELOW: Mapping[str, type[BaseModel]] = {"limits": Limits, "prices": Prices, "drift": DriftSettings}
-_IN_A_LIST: Mapping[str, type[BaseModel]] = {"policies": PolicyEntry}
+_IN_A_LIST: Mapping[str, type[BaseModel]] = {"policies": PolicyEntry, "notify": NotifyEntry}
 _NAME = "NAME"
 #: What leads to a job, whose keys are named without it.
 _JOBS = ("jobs", "templates")

@@ -19,6 +19,7 @@ from reconciler.core.declared.body import RAW_FORBIDDEN
 from reconciler.core.declared.drift_rule import DriftSettings
 from reconciler.core.declared.expression import AXIS_NAME, VARIABLE_NAME
 from reconciler.core.declared.fields.field_types import Choice, Strict
+from reconciler.core.declared.notification import NotifyEntry
 from reconciler.core.declared.policy import PolicyEntry
 from reconciler.core.declared.schema.annotations import annotate
 from reconciler.core.declared.stack import (
@@ -81,6 +82,7 @@ def manifest_schema() -> dict[str, Any]:
         "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, _NULL]},
         "policies": {"type": ["array", "null"], "items": {"$ref": "#/$defs/PolicyEntry"}},
         "drift": {"anyOf": [{"$ref": "#/$defs/DriftSettings"}, _NULL]},
+        "notify": {"type": ["array", "null"], "items": {"$ref": "#/$defs/NotifyEntry"}},
         "records": {
             "type": ["string", "null"],
             "pattern": _RECORDS,
@@ -96,7 +98,8 @@ def manifest_schema() -> dict[str, Any]:
     }
     for name in ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs"):
         properties[name]["default"] = {}
-    properties["policies"]["default"] = []
+    for name in ("policies", "notify"):
+        properties[name]["default"] = []
     return annotate(
         {
             "$schema": DIALECT,
@@ -153,7 +156,8 @@ def _definitions() -> dict[str, Schema]:
     for model in expanded:
         for name, schema in _models(model).items():
             definitions[name] = _with_expressions(schema)
-    definitions |= _models(Variable) | _models(Limits) | _models(Prices) | _models(PolicyEntry)
+    definitions |= _models(Variable) | _models(Limits) | _models(Prices)
+    definitions |= _models(PolicyEntry) | _models(NotifyEntry)
     entry = definitions["JobEntry"]["properties"]
     whole = _relax_required(definitions)
     for name in _reachable("JobEntry", definitions, through_lists=True) | {"JobEntry"}:

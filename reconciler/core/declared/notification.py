@@ -1,0 +1,61 @@
+"""The section `notify` of a manifest: where drift, and an apply that failed, is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reconciler.core.declared.fields.field_types import Strict
+from reconciler.core.diagnostic import Diagnostic, Location
+
+APPLY_FAILED = "apply_failed"
+#: What can be told. A key that could not be read is no drift, and shows in the exit code and the metrics.
+NotifyClass = Literal[
+    "missing",
+    "failed",
+    "terminated",
+    "modified",
+    "duplicate",
+    "orphaned",
+    "unowned",
+    "stuck",
+    "apply_failed",
+]
+NOTIFY_CLASSES: tuple[str, ...] = (
+    "missing", "failed", "terminated", "modified", "duplicate", "orphaned", "unowned", "stuck", APPLY_FAILED,
+)  # fmt: skip
+
+
+class NotifyEntry(Strict):
+    """One entry under `notify`."""
+
+    url: Annotated[str, Field(min_length=1)] = Field(
+        description="An Apprise URL; it is a secret, and shown nowhere.", examples=["${var.slack}"]
+    )
+    on: Annotated[list[NotifyClass] | None, Field(min_length=1)] = Field(
+        None,
+        description="Classes of drift that are told there, and apply_failed; default: all.",
+        examples=[["failed", "missing"]],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where something is told: an entry of `notify` whose URL has its value.
+
+    `url` is None where it has none: `problem` says why. `place` is where the manifest has the URL, and `path`
+    its key path.
+    """
+
+    url: str | None = field(repr=False)
+    on: frozenset[str] = frozenset(NOTIFY_CLASSES)
+    place: Location | None = None
+    path: str = "notify"
+    problem: Diagnostic | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called where the URL must not be seen."""
+        return f"notify at {self.place}" if self.place else "notify"

@@ -1,0 +1,130 @@
+"""Where a stack tells of drift: what its files say under `notify`, read as far as the environment goes.
+
+A URL is a secret, whatever it is made of. It is put together only where something is sent, so that a check
+for drift needs no value of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from reconciler.core.declared.expression import Reference, parts_of
+from reconciler.core.declared.notification import NOTIFY_CLASSES, Destination, NotifyEntry
+from reconciler.core.declared.scalar import scalar_text
+from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.text.secret import SecretText
+from reconciler.manifests.diagnostics.problems import Origin, validated
+from reconciler.manifests.merge import MergedItem
+from reconciler.manifests.variables.expand import Expander, problems_in
+from reconciler.manifests.variables.problems import ENV_NOT_SET, NO_VALUE, NotExpanded, Problem
+from reconciler.manifests.variables.values import VariableValues
+from reconciler.manifests.yaml.positions import diagnose, format_path, location_of_key
+
+#: A shorter part of a URL is no secret, but a word such as `notify`.
+_SHORTEST_PART = 12
+
+
+class _Entry(NamedTuple):
+    """An entry that could be read, and where it stands."""
+
+    item: MergedItem
+    entry: NotifyEntry
+
+
+@dataclass(frozen=True)
+class NotifySetting:
+    """The entries of `notify` of a stack."""
+
+    entries: tuple[_Entry, ...] = ()
+    values: VariableValues = field(default_factory=lambda: VariableValues({}))
+    environ: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def read(
+        cls, items: Sequence[MergedItem], values: VariableValues, environ: Mapping[str, str]
+    ) -> tuple[NotifySetting, list[Diagnostic]]:
+        """Return the setting, and what is wrong with it whatever the environment holds."""
+        entries: list[_Entry] = []
+        problems: list[Diagnostic] = []
+        for item in items:
+            origin = Origin(((item.document, item.steps),))
+            read, found = validated(NotifyEntry, item.value, origin)
+            problems += found if _is_reference(item) else [replace(one, snippet=None) for one in found]
+            if read is not None:
+                entries.append(_Entry(item, read))
+        setting = cls(tuple(entries), values, environ, tuple(_written_urls(items)))
+        return setting, [*problems, *setting._problems()]
+
+    def destinations(self) -> tuple[Destination, ...]:
+        """Where something is told, in file order; a URL without a value says why it has none."""
+        expander = Expander(self.values.online(), self.environ, takes_credentials=True)
+        return tuple(_destination(entry, expander) for entry in self.entries)
+
+    def secrets(self) -> set[str]:
+        """The URLs, and what in them may be a token, as far as they are known."""
+        expander = Expander(self.values, self.environ, takes_credentials=True)
+        found = (_destination(entry, expander).url for entry in self.entries)
+        return {part for url in (*found, *self.written) if url for part in parts_of_url(url)}
+
+    def _problems(self) -> Iterator[Diagnostic]:
+        expander = Expander(self.values, self.environ, takes_credentials=True)
+        for entry in self.entries:
+            for _, problem in problems_in(entry.entry.url, expander):
+                if problem.what not in (ENV_NOT_SET, NO_VALUE):
+                    yield _diagnosed(entry, problem)
+
+
+def parts_of_url(url: str) -> Iterator[str]:
+    """A URL, and what may be told of it by others: without its scheme, and the long parts between marks."""
+    rest = url.partition("://")[2]
+    yield from (url, rest)
+    text = rest
+    for mark in "/?&=:@;,#":
+        text = text.replace(mark, " ")
+    for part in text.split():
+        if len(part) >= _SHORTEST_PART:
+            yield from (part, unquote(part))
+
+
+def _destination(entry: _Entry, expander: Expander) -> Destination:
+    on = frozenset(entry.entry.on or NOTIFY_CLASSES)
+    place, path = _place(entry), format_path((*entry.item.steps, "url"))
+    try:
+        value = scalar_text(expander.text(entry.entry.url))
+    except NotExpanded as error:
+        return Destination(None, on, place, path, _diagnosed(entry, error.problem))
+    is_known = not (isinstance(value, SecretText) and not value.has_value)
+    if not isinstance(value, str) or not is_known or not value.strip():
+        problem = Problem("", "wrong type", "the URL of a notification must be text with a value", None)
+        return Destination(None, on, place, path, _diagnosed(entry, problem))
+    return Destination(str.__str__(value).strip(), on, place, path)
+
+
+def _place(entry: _Entry) -> Location:
+    return location_of_key(entry.item.document, (*entry.item.steps, "url"))
+
+
+def _diagnosed(entry: _Entry, problem: Problem) -> Diagnostic:
+    steps = (*entry.item.steps, "url")
+    return diagnose(
+        entry.item.document, steps, problem.what, problem.why, problem.fix, text=problem.text or None,
+        show_line=False,
+    )  # fmt: skip
+
+
+def _is_reference(item: MergedItem) -> bool:
+    """Whether its URL is one expression, so that its line holds nothing of it."""
+    url = item.value.get("url") if isinstance(item.value, dict) else None
+    parts = parts_of(url) if isinstance(url, str) else ()
+    return len(parts) == 1 and isinstance(parts[0], Reference)
+
+
+def _written_urls(items: Iterable[MergedItem]) -> Iterator[str]:
+    """What stands in the files as a URL, right or wrong."""
+    for item in items:
+        values = item.value.values() if isinstance(item.value, dict) else (item.value,)
+        yield from (str(value) for value in values if isinstance(value, str) and "://" in value)

@@ -1,0 +1,185 @@
+"""Telling of drift and of failed applies where the manifest says so: one message per check and URL.
+
+What fails is said, and changes nothing of the result. Drift that could not be told counts as not reported, so
+that the next check tells it.
+Source: docs/watch.md, "Notifications".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconciler import reconcile
+from reconciler.core import exit_code
+from reconciler.core.declared.notification import APPLY_FAILED, Destination
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Severity
+from reconciler.core.drift.check import DriftId
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.notification import NotificationText, apply_notification, drift_notification, told_of
+from reconciler.notify.sender import INSTALL, Delivery, NotInstalled, knows, send_all
+from reconciler.reconcile import EVERY_DRIFT, CheckOptions
+
+if TYPE_CHECKING:
+    from reconciler.core.drift.comparison import DriftComparison
+    from reconciler.core.drift.report import DriftReport
+    from reconciler.core.outcome import Result
+    from reconciler.core.planning.plan import Plan
+    from reconciler.manifests import LoadedStack
+    from reconciler.reconcile import Context
+
+_NOT_INSTALLED = f"Apprise is not installed; run: {INSTALL}"
+
+Warn = Callable[[str], None]
+
+
+class _Message(NamedTuple):
+    """A notification, and where it goes; `problem` says why it was not taken, "" if it was."""
+
+    destination: Destination
+    notification: NotificationText
+    problem: str = ""
+
+
+def check(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
+    """A drift check after which `notify_drift` is called: only what that tells counts as reported."""
+    return reconcile.drift(context, options._replace(is_notified=context.loaded.notifies))
+
+
+class Notified(NamedTuple):
+    """What became of the notifications of a check: how many messages failed, and what is half told.
+
+    That is, by the digest of the URL, the drift that it was told of while another URL could not be: it does
+    not count as reported, and that URL need not be told again.
+    """
+
+    failed: int = 0
+    half_told: Mapping[str, frozenset[DriftId]] = MappingProxyType({})
+
+
+NOTHING_NOTIFIED = Notified()
+
+
+def notify_drift(context: Context, report: DriftReport, before: Notified = NOTHING_NOTIFIED) -> Notified:
+    """Tell what of a drift report has to be told, and write that down; `before` is what the last one left."""
+    destinations = context.loaded.destinations()
+    comparison, recording = report.comparison, context.recording
+    if not destinations or comparison is None or recording is None:
+        return Notified()
+    if comparison.problem is not None:
+        recording.warn(f"nothing was notified: {comparison.problem}, so nobody knows what was told before")
+        return before._replace(failed=len(destinations))
+    fresh = {DriftId.of(entry) for entry in (*comparison.new, *comparison.changed)}
+    half_told = {digest: ids - fresh for digest, ids in before.half_told.items()}
+    found = [
+        _message(one, report, comparison, half_told.get(_digest(one), frozenset())) for one in destinations
+    ]
+    messages = _sent([message for message in found if message is not None], recording.warn)
+    for message in messages:
+        if not message.problem:
+            digest, ids = _digest(message.destination), _ids(comparison, message.destination)
+            half_told[digest] = half_told.get(digest, frozenset()) | ids
+    told, left = _reported(report, comparison, destinations, half_told)
+    recording.mark_reported(context.scope, told, comparison.at_s)
+    return Notified(sum(bool(message.problem) for message in messages), left)
+
+
+def _message(
+    destination: Destination, report: DriftReport, comparison: DriftComparison, told: frozenset[DriftId]
+) -> _Message | None:
+    """What is told at one place; None if nothing of what it wants is due but what it was told already."""
+    due = tuple(entry for entry in comparison.due if DriftId.of(entry) not in told)
+    where = (report.stack, report.target.name)
+    said = drift_notification(replace(comparison, due=due), destination.on, *where)
+    return None if said is None else _Message(destination, said)
+
+
+def notify_apply(context: Context, plan: Plan, result: Result) -> int:
+    """Tell of an apply that failed; return how many messages failed."""
+    wanting = [one for one in context.loaded.destinations() if APPLY_FAILED in one.on]
+    said = apply_notification(result.outcomes, "", plan.stack, plan.target.name) if wanting else None
+    if said is None:
+        return 0
+    warn = context.recording.warn if context.recording else context.tell
+    return sum(bool(message.problem) for message in _sent([_Message(one, said) for one in wanting], warn))
+
+
+def check_destinations(loaded: LoadedStack) -> tuple[Diagnostic, ...]:
+    """Look at the URLs that have a value, without sending anything; return what a person should know.
+
+    Raises:
+        ManifestInvalid: Apprise knows no such service, or a part of its URL is missing.
+    """
+    wrong = []
+    try:
+        for one in loaded.destinations():
+            if one.url is not None and not knows(one.url):
+                why = "Apprise knows no such service, or the URL lacks a part that it needs"
+                fix = "see the table of services in Apprise's documentation"
+                wrong.append(Diagnostic("invalid notification URL", why, fix, one.place, one.path))
+    except NotInstalled:
+        why = "notifications are declared, and nothing can be sent without it"
+        return (Diagnostic("Apprise is not installed", why, INSTALL, severity=Severity.WARNING),)
+    if wrong:
+        raise ManifestInvalid(*wrong)
+    return ()
+
+
+def _sent(messages: list[_Message], warn: Warn) -> list[_Message]:
+    """Send all messages at once, and warn of each that was not taken."""
+    deliveries = [
+        Delivery(one.destination.url, one.notification.title, one.notification.text)
+        for one in messages
+        if one.destination.url is not None
+    ]
+    try:
+        answers = iter(send_all(deliveries) if deliveries else ())
+    except NotInstalled:
+        answers = iter([_NOT_INSTALLED] * len(deliveries))
+    sent = []
+    for message in messages:
+        problem = _why_without_url(message.destination) or next(answers)
+        if problem:
+            warn(f"not notified ({message.destination.name}): {problem}")
+        sent.append(message._replace(problem=problem))
+    return sent
+
+
+def _why_without_url(destination: Destination) -> str:
+    if destination.url is not None:
+        return ""
+    return destination.problem.why if destination.problem else "its URL has no value"
+
+
+def _reported(
+    report: DriftReport,
+    comparison: DriftComparison,
+    destinations: Collection[Destination],
+    told: Mapping[str, frozenset[DriftId]],
+) -> tuple[set[DriftId], dict[str, frozenset[DriftId]]]:
+    """The drift that everybody was told who wants to know of it, and what is half told.
+
+    What nobody wants to be told is told by the exit code.
+    """
+    reported: set[DriftId] = set()
+    for entry in comparison.visible:
+        id_ = DriftId.of(entry)
+        wanting = [one for one in destinations if entry.class_.value in one.on]
+        is_told = all(id_ in told.get(_digest(one), ()) for one in wanting)
+        if is_told if wanting else exit_code.of_drift(report) is ExitCode.CHANGES:
+            reported.add(id_)
+    standing = {DriftId.of(entry) for entry in comparison.visible}
+    left = {digest: ids & standing - reported for digest, ids in told.items()}
+    return reported, {digest: ids for digest, ids in left.items() if ids}
+
+
+def _ids(comparison: DriftComparison, destination: Destination) -> frozenset[DriftId]:
+    return frozenset(DriftId.of(entry) for entry in told_of(comparison, destination.on))
+
+
+def _digest(destination: Destination) -> str:
+    """What names a URL without telling it."""
+    return sha256((destination.url or "").encode()).hexdigest()

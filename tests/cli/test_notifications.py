@@ -1,0 +1,135 @@
+"""`notify`: drift and failed applies are told where the manifest says, once, and no URL is seen anywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.emulator import Effect, Fault
+from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.test_interrupted import CREATE
+from tests.notify.receiver import Receiver, receiving
+
+SECRET = "tell-nobody-4711"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+def notifying(*entries: str, keys: tuple[str, ...] = ("a",), url: str | None = None) -> None:
+    """Write a manifest with these entries of `notify`."""
+    lines = "".join(f"  - {entry}\n" for entry in entries)
+    variables = "variables: {chat: {env: CHAT, sensitive: true}}\n"
+    write(manifest(*keys, url=url, more=f"{variables}notify:\n{lines}"))
+
+
+def test_drift_is_told_once_until_it_is_time_to_remind(reconciler: Reconciler, receiver: Receiver) -> None:
+    notifying(f"{{url: '{receiver.url('chat')}'}}")
+    for _ in range(3):
+        assert reconciler("drift").code == 2
+    assert receiver.titles("chat") == ["test on there: drift, 1 new"]
+    assert reconciler("drift", "--remind", "0s").code == 2
+    assert receiver.titles("chat")[1:] == ["test on there: drift, 1 lasting"]
+
+
+def test_url_that_fails_is_told_and_tried_again_and_changes_no_exit_code(
+    reconciler: Reconciler, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notifying("{url: '${var.chat}', on: [missing]}")
+    monkeypatch.setenv("CHAT", receiver.url(f"broken/{SECRET}"))
+    said = reconciler("drift", "-v", "-o", "prometheus=m.prom", "-o", "text")
+    assert said.code == 2
+    assert "not notified (notify at jobs.yaml:7:6)" in said.err
+    assert SECRET not in said.out + said.err
+    assert 'reconciler_notifications_failed_total{stack="test",target="there",command="drift"} 1.0' in Path(
+        "m.prom"
+    ).read_text(encoding="utf-8")
+    monkeypatch.setenv("CHAT", receiver.url("chat"))
+    assert reconciler("drift").code == 2
+    assert reconciler("drift").code == 2
+    assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
+
+
+def test_each_url_is_told_of_its_classes_only(reconciler: Reconciler, receiver: Receiver) -> None:
+    notifying(
+        f"{{url: '{receiver.url('some')}', on: [failed, apply_failed]}}", f"{{url: '{receiver.url('all')}'}}"
+    )
+    reconciler("drift")
+    assert (receiver.titles("some"), len(receiver.titles("all"))) == ([], 1)
+
+
+def test_url_without_a_value_is_told_and_drift_is_shown_all_the_same(reconciler: Reconciler) -> None:
+    notifying("{url: '${var.chat}'}")
+    said = reconciler("drift")
+    assert said.code == 2
+    assert '"chat" has no value' in said.err
+
+
+def test_without_apprise_the_extra_is_named(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+    notifying("{url: 'json://127.0.0.1:1/'}")
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    said = reconciler("drift")
+    assert (said.code, "pip install 'reconciler[notify]'" in said.err) == (2, True)
+    said = reconciler("validate")
+    assert (said.code, "warning: Apprise is not installed" in said.err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("{url: 'json://here/', on: [missng]}", 'did you mean "missing"?'),
+        ("{url: 'json://here/', on: []}", "notify[0].on"),
+        ("{url: 'nonsense://here/'}", "invalid notification URL"),
+        ("{on: [missing]}", "url"),
+        ("{url: 'json://${var.chta}/'}", 'undefined variable "chta"'),
+    ],
+)
+def test_what_is_wrong_is_told_by_validate(reconciler: Reconciler, entry: str, words: str) -> None:
+    notifying(entry)
+    said = reconciler("validate")
+    assert said.code == 65
+    assert words in said.err
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        f"{{url: 'json://here/{SECRET}', on: [missng]}}",
+        f"{{ulr: 'json://here/{SECRET}'}}",
+        f"'json://here/{SECRET}'",
+        f"{{url: 'nonsense://{SECRET}'}}",
+        f"{{url: ['json://here/{SECRET}']}}",
+    ],
+)
+def test_url_in_the_manifest_is_in_no_message(reconciler: Reconciler, entry: str) -> None:
+    notifying(entry)
+    said = reconciler("validate")
+    assert said.code == 65
+    assert SECRET not in said.out + said.err
+
+
+def test_apply_that_failed_is_told(
+    reconciler: Reconciler, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT", receiver.url("chat"))
+    notifying(f"{{url: '{receiver.url('chat')}', on: [apply_failed]}}", url=service.url)
+    service.app.faults.add(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2758", count=1))
+    assert reconciler("apply", "--yes").code == 5
+    [message] = receiver.messages["chat"]
+    assert message["title"] == "test on there: apply failed, 1 of its actions"
+    assert message["message"].startswith("create a: failed")
+    assert reconciler("apply", "--yes").code == 0
+    assert len(receiver.messages["chat"]) == 1
+
+
+def test_saved_plan_holds_no_url(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT", f"json://there/{SECRET}")
+    notifying("{url: '${var.chat}'}", f"{{url: 'json://here/{SECRET}'}}")
+    assert reconciler("plan", "--out", "plan.json").code == 0
+    assert SECRET not in Path("plan.json").read_text(encoding="utf-8")

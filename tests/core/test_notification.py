@@ -1,0 +1,117 @@
+"""docs/watch.md, "Notifications": what is new first, by class, bounded, and no markup of anybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.drift.comparison import DriftComparison
+from reconciler.core.drift.entry import Drift
+from reconciler.core.notification import (
+    MOST_BYTES,
+    MOST_TITLE,
+    apply_notification,
+    drift_notification,
+    plain_text,
+)
+from reconciler.core.outcome import Outcome, Status
+from reconciler.core.planning.plan import Action, Plan
+from tests.builders import a_job, a_stack
+from tests.core.test_decision_table import plan_for
+
+ALL = ("missing", "failed", "terminated", "modified")
+
+
+def drift(key: str, class_: str = "failed", detail: str = "it ended badly", **more: Any) -> Drift:
+    return Drift.model_validate({"key": key, "class": class_, "detail": detail, **more})
+
+
+def compared(new: tuple[Drift, ...] = (), lasting: tuple[Drift, ...] = (), **more: Any) -> DriftComparison:
+    return DriftComparison(0.0, new=new, lasting=lasting, **{"due": (*new, *lasting), **more})
+
+
+def test_new_drift_comes_first_and_each_class_together() -> None:
+    new = (drift("b", "missing"), drift("c"), drift("a", "missing"))
+    said = drift_notification(
+        compared(new, (drift("d", since="2026-11-20T00:00:00Z"),)), ALL, "vision", "prod"
+    )
+    assert said is not None
+    assert said.title == "vision on prod: drift, 3 new, 1 lasting"
+    assert said.text.splitlines() == [
+        "New:",
+        "- missing (2)",
+        "  b: it ended badly",
+        "  a: it ended badly",
+        "- failed (1)",
+        "  c: it ended badly",
+        "Lasting:",
+        "- failed (1)",
+        "  d: it ended badly (since 2026-11-20T00:00:00Z)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("comparison", "classes", "is_told"),
+    [
+        (compared((drift("a"),)), ("failed",), True),
+        (compared((drift("a"),)), ("missing",), False),
+        (compared(lasting=(drift("a"),)), ("failed",), True),
+        (compared(lasting=(drift("a"),), due=()), ("failed",), False),
+        (compared((drift("a", "missing"),), (drift("b"),), due=(drift("a", "missing"),)), ("failed",), False),
+        (compared(gone=(drift("a"),)), ("failed",), False),
+        (compared(), ALL, False),
+    ],
+)
+def test_only_what_is_due_in_the_classes_of_a_url_is_told(
+    comparison: DriftComparison, classes: tuple[str, ...], is_told: bool
+) -> None:
+    assert (drift_notification(comparison, classes, "vision", "prod") is not None) is is_told
+
+
+def test_long_message_is_cut_by_whole_lines_and_says_so() -> None:
+    said = drift_notification(
+        compared(tuple(drift(f"k{n}", detail="等待中" * 200) for n in range(500))), ALL, "s", "t"
+    )
+    assert said is not None
+    assert len(said.text.encode()) <= MOST_BYTES
+    *lines, last = said.text.splitlines()
+    assert last == f"… and {502 - len(lines)} more lines"
+    titled = drift_notification(compared((drift("a"),)), ALL, "s" * 500, "t")
+    assert titled is not None
+    assert len(titled.title) == MOST_TITLE
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "<!channel> <script>alert(1)</script> <https://evil.example|click>",
+        "@everyone @here [link](https://evil.example) ![](http://evil.example/x.png)",
+        "*bold* `code` ~~gone~~ # heading || hidden || \\escape",
+        "\x1b[31mred\n::error::text\r\n\u202eback",
+    ],
+)
+def test_text_from_elsewhere_is_no_markup(hostile: str) -> None:
+    said = plain_text(hostile)
+    assert not set("<>[]`*|~@\\!&#\n\r\x1b\u202e") & set(
+        said.replace("\\x", "").replace("\\u", "").replace("\\n", "")
+    )
+    assert "https://" not in said
+    assert "http://" not in said
+
+
+def _plan() -> Plan:
+    return plan_for(a_stack(a_job("a"), a_job("b")))
+
+
+def test_apply_that_failed_is_told_with_each_action() -> None:
+    first, second = _plan().actions
+    outcomes = [Outcome(first, Status.FAILED, message="quota <exceeded>"), Outcome(second, Status.DONE)]
+    said = apply_notification(outcomes, "", "vision", "prod")
+    assert said is not None
+    assert (said.title, said.text) == (
+        "vision on prod: apply failed, 1 of its actions",
+        "create a: failed, quota ‹exceeded›",
+    )
+    assert first.action is Action.CREATE
+    assert apply_notification(outcomes[1:], "", "vision", "prod") is None

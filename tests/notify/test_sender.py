@@ -1,0 +1,77 @@
+"""Messages by Apprise: all at once, each within its time limit, and no URL in anything that is said."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.notify.sender import Delivery, NotInstalled, knows, send_all
+from tests.notify.receiver import Receiver, receiving
+
+SECRET = "tell-nobody-4711"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+def test_each_message_goes_to_its_url(receiver: Receiver) -> None:
+    paths = ("one", "two")
+    problems = send_all([Delivery(receiver.url(path), f"for {path}", "a\n b") for path in paths])
+    assert problems == ("", "")
+    assert [receiver.titles(path) for path in paths] == [["for one"], ["for two"]]
+    assert receiver.messages["one"][0]["message"] == "a\n b"
+
+
+def test_failure_of_one_is_told_without_its_url_and_keeps_no_other_back(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    urls = (
+        receiver.url(f"broken/{SECRET}"),
+        receiver.url("good"),
+        f"json://user:{SECRET}@127.0.0.1:1/{SECRET}",
+        f"nonsense://{SECRET}",
+    )
+    with caplog.at_level(logging.DEBUG):
+        problems = send_all([Delivery(url, "title", "text") for url in urls])
+    assert [bool(problem) for problem in problems] == [True, False, True, True]
+    assert "500" in problems[0]
+    assert receiver.titles("good") == ["title"]
+    said = "".join((*problems, caplog.text, *capfd.readouterr()))
+    assert SECRET not in said
+
+
+def test_service_that_does_not_answer_in_time_has_failed(receiver: Receiver) -> None:
+    began_s = time.monotonic()
+    deliveries = [
+        Delivery(receiver.url("hanging"), "title", "text"),
+        Delivery(receiver.url("good"), "t", "t"),
+    ]
+    problems = send_all(deliveries, limit_s=0.5)
+    assert problems == ("no answer within 0.5 s", "")
+    assert time.monotonic() - began_s < 2
+
+
+def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCaptureFixture) -> None:
+    assert knows("json://localhost/")
+    logging.getLogger("apprise").warning("somebody else's")
+    assert "somebody else's" in caplog.text
+
+
+def test_without_apprise_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(NotInstalled):
+        send_all([Delivery("json://localhost/", "title", "text")])
+
+
+@pytest.mark.parametrize(
+    ("url", "is_known"), [("json://localhost/", True), ("nonsense://x", False), ("slack://x", False)]
+)
+def test_what_apprise_knows(url: str, is_known: bool) -> None:
+    assert knows(url) is is_known
