@@ -31,6 +31,7 @@ COMMANDS: dict[str, CommandRow] = {
     "show": CommandRow("show", "Show a saved plan, in any format."),
     "drift": CommandRow("drift", "Show what changed on the service behind the manifest's back."),
     "accept": CommandRow("accept", "Record the present drift of a key as known until it changes."),
+    "watch": CommandRow("watch", "Check for drift on a schedule, or apply, until stopped."),
     "status": CommandRow(
         "status", "Show the current state of the stack's jobs, and what each is waiting for."
     ),

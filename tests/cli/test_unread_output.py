@@ -52,6 +52,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     ],
     "drift": [("drift", 2), ("drift --json", 2), ("drift --since-last --remind 0s", 2)],
     "accept": [("accept nothing", 64), ("accept a --remove", 64)],
+    "watch": [("watch nowhere", 64), ("watch -o html", 64), ("watch --window Mon", 64)],
     "status": [("status", 0), ("status --json", 0), ("status nothing", 64)],
     "why": [("why a", 0), ("why --json a", 0), ("why nothing", 64)],
     "history": [("history", 0), ("history --json", 0), ("history -v", 0)],

@@ -128,7 +128,7 @@ def _say_that_it_stops() -> None:
 @contextmanager
 def interruptible(interrupt: Interrupt) -> Iterator[None]:
     """Handle the signals while actions are carried out."""
-    with _handled_by(interrupt.handle):
+    with handled_by(interrupt.handle):
         try:
             yield
         finally:
@@ -138,12 +138,13 @@ def interruptible(interrupt: Interrupt) -> Iterator[None]:
 @contextmanager
 def abortable(interrupt: Interrupt) -> Iterator[None]:
     """Handle the signals while everything is only looked at."""
-    with _handled_by(interrupt.abort):
+    with handled_by(interrupt.abort):
         yield
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have the signals that end a run handled by somebody else."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     # What is ignored from the start on (nohup, a job in the background) stays so.
     before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}

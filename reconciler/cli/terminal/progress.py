@@ -128,6 +128,11 @@ def _line(event: ApplyEvent) -> str:
     return printable(f"{verb} {event.key}: {_WORDS[event.type]}" + (f", {said}" if said else ""))
 
 
+def lines() -> Listener:
+    """Events for people, as lines wherever stderr leads."""
+    return _Lines()
+
+
 @contextmanager
 def json_lines() -> Iterator[Listener]:
     """Events for programs."""
@@ -138,7 +143,7 @@ def json_lines() -> Iterator[Listener]:
 def progress(plan: Plan) -> Iterator[Listener]:
     """Events for people: drawn on a terminal only, and where it is text that is wanted."""
     if not can_draw(sys.stderr):
-        yield _Lines()
+        yield lines()
         return
     with ExitStack() as drawn:
         yield _Counting(plan, drawn)

@@ -1,0 +1,146 @@
+"""One check of `reconciler watch`, in the process that is made for it."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from reconciler.check_process import Asked, Work
+from reconciler.cli import exit_codes
+from reconciler.cli.context import opened
+from reconciler.cli.final_outputs import OutputSpec
+from reconciler.cli.output import show_drift
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.progress import lines
+from reconciler.cli.terminal.reading import reading
+from reconciler.core import exit_code
+from reconciler.core.diagnostic import ReconcilerError
+from reconciler.core.drift.report import DriftReport
+from reconciler.core.exit_code import ExitCode, first_of
+from reconciler.core.watch.check import CheckResult
+from reconciler.notifications import NOTHING_NOTIFIED, Notified, check, notify_apply, notify_drift
+from reconciler.reconcile import CheckOptions, Context
+from reconciler.render.json import redacted
+from reconciler.watch_check import Applied, ApplyLimits, Hooks, apply_within
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """What to check: the options of the stack, files to be written, and limits where changes are applied."""
+
+    stack: Mapping[str, Any]
+    remind_s: float
+    files: tuple[OutputSpec, ...] = ()
+    limits: ApplyLimits | None = None
+    notified: Notified = NOTHING_NOTIFIED
+
+
+def run_check(request: CheckRequest, work: Work) -> None:
+    """Check, tell the result, and do what comes after it. Nothing is raised but `Asked`."""
+    gc.disable()  # the process is short
+    try:
+        with (
+            reading.silenced(),
+            opened(offline=request.limits is None, stop=work.stop, **request.stack) as context,
+        ):
+            _check(context, request, work)
+    except Asked:
+        raise
+    except BaseException as error:
+        code = exit_codes.of_exception(error)
+        if work.has_told_result:  # what comes afterwards changes nothing of it
+            work.tell_more({"notifications_failed": 1})
+            return
+        work.tell_result(_as_message(CheckResult(exit_code=code, problem=_words_of(error), is_told=True)))
+
+
+def _check(context: Context, request: CheckRequest, work: Work) -> None:
+    report = check(context, CheckOptions(remind_s=request.remind_s, is_always_reported=True))
+    show_drift(report, request.files)
+    attempt = _apply(context, request.limits, work) if request.limits else _Attempt()
+    work.tell_result(_as_message(_result(report, attempt)))
+    notified = notify_drift(context, report, request.notified)
+    failed = notified.failed
+    if attempt.applied is not None and attempt.applied.result is not None:
+        failed += notify_apply(context, attempt.applied.plan, attempt.applied.result)
+    half_told = {digest: sorted(ids) for digest, ids in notified.half_told.items()}
+    work.tell_more({"notifications_failed": failed, "half_told": half_told})
+
+
+class _Attempt(NamedTuple):
+    """What became of the apply of a check: it was carried out or not, or it could not even be planned."""
+
+    applied: Applied | None = None
+    error: ReconcilerError | None = None
+
+    @property
+    def codes(self) -> list[ExitCode]:
+        """The exit code that it would have."""
+        if self.error is not None:
+            return [ExitCode(self.error.exit_code)]
+        return [self.applied.code] if self.applied else []
+
+    @property
+    def words(self) -> str:
+        """What became of it, for people."""
+        if self.error is not None:
+            return f"not applied: {_words_of(self.error)}"
+        return self.applied.words if self.applied else ""
+
+
+def _result(report: DriftReport, attempt: _Attempt) -> CheckResult:
+    codes = [exit_code.of_drift(report), *attempt.codes]
+    applied = attempt.applied
+    comparison = report.comparison
+    assert comparison is not None
+    document = report.model_copy(
+        update={
+            "since_last": True,
+            "new": comparison.new,
+            "changed": comparison.changed,
+            "gone": comparison.gone,
+        }
+    ).document()
+    problem = "" if report.complete else "not everything could be read"
+    if comparison.problem is not None:
+        problem = f"not compared with the last check: {comparison.problem}"
+        codes.append(ExitCode.UNKNOWN)
+    return CheckResult(
+        exit_code=first_of(codes),
+        stack=report.stack,
+        target=report.target.name,
+        has_compared=bool(report.compared),
+        summary={name.value: count for name, count in report.summary.items()},
+        ignored=dict(Counter(entry.class_.value for entry in report.ignored)),
+        new=tuple(document["new"]),
+        changed=tuple(document["changed"]),
+        gone=tuple(document["gone"]),
+        plan=applied.summary if applied else None,
+        applied=attempt.words,
+        problem=problem,
+        is_told=report.complete,
+    )
+
+
+def _apply(context: Context, limits: ApplyLimits, work: Work) -> _Attempt:
+    """Apply what may be applied. What stands in the way is shown, and hides nothing of the drift."""
+    hooks = Hooks(work.stop, work.begin_to_apply, lines(), console.diagnostics)
+    try:
+        return _Attempt(apply_within(context, limits, hooks))
+    except ReconcilerError as error:
+        console.diagnostics(error.diagnostics)
+        return _Attempt(error=error)
+
+
+def _as_message(result: CheckResult) -> Mapping[str, Any]:
+    message: Mapping[str, Any] = redacted(result.model_dump(mode="json"), console.redact)
+    return message
+
+
+def _words_of(error: BaseException) -> str:
+    if isinstance(error, ReconcilerError):
+        return "; ".join(one.what for one in error.diagnostics[:3])
+    return "internal error" if isinstance(error, Exception) else "interrupted"

@@ -1,0 +1,166 @@
+"""`reconciler watch`: drift checks, or applies, on a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reconciler.cli.options import (
+    LOCK,
+    TARGET,
+    DurationType,
+    OnePerLine,
+    OutputSpec,
+    ParamType,
+    option,
+    output,
+    with_options,
+)
+from reconciler.render import Content
+
+if TYPE_CHECKING:
+    from reconciler.core.watch.window import Window
+
+
+class _IntervalType(DurationType):
+    """A span of time between two checks, or for one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        seconds = super().convert(value, param, ctx)
+        if seconds < 1:
+            self.fail("must be at least 1s", param, ctx)
+        return seconds
+
+
+class _ShareType(ParamType):
+    """A share such as 10%."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        number = text.removesuffix("%").strip()
+        if not (number.isascii() and number.replace(".", "", 1).isdigit()) or float(number) > 100:
+            self.fail(f"{text!r} is not a percentage from 0% to 100%", param, ctx)
+        return float(number) / 100
+
+
+class _WindowType(OnePerLine):
+    """A window of the week."""
+
+    name = "window"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Window:
+        """Read it."""
+        from reconciler.core.watch.window import InvalidWindow, Window
+
+        if isinstance(value, Window):
+            return value
+        try:
+            return Window.parse(str(value))
+        except InvalidWindow as error:
+            self.fail(str(error), param, ctx)
+
+
+class _AddressType(ParamType):
+    """HOST:PORT; without a host this machine."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Read it."""
+        if isinstance(value, tuple):
+            return value
+        host, _, port = str(value).rpartition(":")
+        host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+        if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            self.fail(f"{value!r} is not an address; write 127.0.0.1:9464", param, ctx)
+        return host, int(port)
+
+
+@click.command("watch")
+@with_options(
+    TARGET,
+    option(
+        "--every",
+        "every_s",
+        type=_IntervalType(),
+        default="15m",
+        show_default=True,
+        help="Time between two checks.",
+    ),
+    option(
+        "--jitter",
+        type=_ShareType(),
+        default="0%",
+        show_default=True,
+        metavar="PERCENT",
+        help="Start each check later by a random part of the interval, up to this share.",
+    ),
+    option(
+        "--check-timeout",
+        "check_timeout_s",
+        type=_IntervalType(),
+        default="5m",
+        show_default=True,
+        help="End a check, its apply included, that takes longer.",
+    ),
+    option(
+        "--remind",
+        "remind_s",
+        type=DurationType(),
+        default="24h",
+        show_default=True,
+        help="Notify of drift that lasts again after this time.",
+    ),
+    option("--apply", "applies", is_flag=True, help="Apply changes, without asking; never past a guard."),
+    option(
+        "--max-actions",
+        type=click.IntRange(0),
+        default=None,
+        metavar="N",
+        help="With --apply: refuse a plan with more actions.",
+    ),
+    option(
+        "--window",
+        "windows",
+        multiple=True,
+        type=_WindowType(),
+        metavar="WINDOW",
+        help='With --apply: apply only then, e.g. "Mon-Fri 07:00-19:00 Europe/Berlin"; repeatable.',
+    ),
+    option(
+        "--listen",
+        type=_AddressType(),
+        default=None,
+        metavar="HOST:PORT",
+        help="Serve /metrics and /healthz there, e.g. 127.0.0.1:9464.",
+    ),
+    option(
+        "--push-gateway",
+        default=None,
+        metavar="URL",
+        help="Push the metrics to this Prometheus Pushgateway after each check.",
+    ),
+    output(Content.DRIFT),
+    LOCK,
+)
+def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int:
+    """Check for drift at once and then once every interval, until stopped by a signal.
+
+    Each check reads the manifest anew and is a line on stdout: text, or JSON with --json. With --apply
+    changes are applied, too. A check that fails ends nothing; after failures checks come less often.
+    """
+    from reconciler.cli.output import requested_outputs
+    from reconciler.cli.watch import WatchRequest, watch
+
+    request = WatchRequest(**{name: options.pop(name) for name in WatchRequest.given})
+    return watch(request, requested_outputs(outputs, as_json=as_json), options)

@@ -1,0 +1,1 @@
+"""Metrics on the network: served to whoever scrapes them, or pushed to a gateway."""

@@ -1,0 +1,173 @@
+"""`/metrics` and `/healthz` on a TCP port, served by waitress without a thread.
+
+The process that watches waits most of the time: its wait is the loop of the server. A request is answered
+between two looks at the sockets, and nobody who asks slowly, or not at all, holds up anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from waitress import wasyncore
+from waitress.server import create_server
+
+from reconciler.core.metrics import Measurement
+from reconciler.metrics.exposition import CONTENT_TYPE, exposed
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+#: So many connections are open at once; one on which nothing happens is closed after so many seconds.
+MAX_CONNECTIONS = 32
+IDLE_TIMEOUT_S = 20
+#: A request is a line and some headers.
+MAX_HEADERS, MAX_BODY = 16 * 1024, 1024
+#: A wait is cut into pieces of so many seconds, so that a signal is noticed in time.
+_PIECE_S = 0.25
+_TEXT = "text/plain; charset=utf-8"
+
+
+def metrics_app(
+    metrics: Callable[[], Iterable[Measurement]], is_healthy: Callable[[], bool]
+) -> WSGIApplication:
+    """The application: `/metrics`, and `/healthz` with 200 or 503."""
+
+    def answer(path: str) -> tuple[str, str, bytes]:
+        if path == "/metrics":
+            return "200 OK", CONTENT_TYPE, exposed(metrics())
+        if path == "/healthz":
+            if is_healthy():
+                return "200 OK", _TEXT, b"ok\n"
+            return "503 Service Unavailable", _TEXT, b"no check has compared anything for three intervals\n"
+        return "404 Not Found", _TEXT, b"there are /metrics and /healthz\n"
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            status, kind, body = "405 Method Not Allowed", _TEXT, b"GET it\n"
+        else:
+            status, kind, body = answer(str(environ.get("PATH_INFO", "")))
+        start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
+        return [body] if environ["REQUEST_METHOD"] != "HEAD" else []
+
+    return app
+
+
+class MetricsServer:
+    """A bound socket; what comes in is answered while the process waits, see `check_process.Waiter`.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+
+    def __init__(self, app: WSGIApplication, host: str, port: int) -> None:
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+        self._map: dict[int, Any] = {}
+        self._waiting = _Requests()
+        listening = _bind(host, port)
+        self.host, self.port = listening.getsockname()[:2]
+        self._server = create_server(
+            app,
+            map=self._map,
+            sockets=[listening],
+            _dispatcher=self._waiting,
+            ident="reconciler",
+            connection_limit=MAX_CONNECTIONS,
+            channel_timeout=IDLE_TIMEOUT_S,
+            cleanup_interval=IDLE_TIMEOUT_S // 4,
+            max_request_header_size=MAX_HEADERS,
+            max_request_body_size=MAX_BODY,
+        )
+
+    @property
+    def url(self) -> str:
+        """MetricSource it serves, e.g. http://127.0.0.1:9464."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:
+        """Serve until the time is over, there is something to be read, or a little earlier."""
+        if descriptor is not None:
+            self._map[descriptor] = _Readable(descriptor)
+        try:
+            wasyncore.loop(
+                timeout=max(0.0, min(seconds, _PIECE_S)),
+                map=self._map,
+                use_poll=hasattr(select, "poll"),
+                count=1,
+            )
+        finally:
+            if descriptor is not None:
+                self._map.pop(descriptor, None)
+        self._waiting.answer_all()
+
+    def release(self) -> None:
+        """Close every socket in a process that has inherited them: nobody there answers."""
+        wasyncore.close_all(self._map, ignore_all=True)
+
+    def close(self) -> None:
+        """Release the socket and every connection."""
+        self._server.close()
+        wasyncore.close_all(self._map, ignore_all=True)
+
+
+class _Requests:
+    """MetricSource waitress leaves what is to be answered; it would be a pool of threads elsewhere."""
+
+    def __init__(self) -> None:
+        self._tasks: list[Any] = []
+
+    def set_thread_count(self, count: int) -> None:
+        """There are no threads."""
+
+    def add_task(self, task: Any) -> None:
+        """Take one connection on which a request has come."""
+        self._tasks.append(task)
+
+    def answer_all(self) -> None:
+        """Answer what has come in."""
+        while self._tasks:
+            channel = self._tasks.pop(0)
+            # One request for each connection: who asks for more than he reads would be waited for.
+            if channel.requests:
+                channel.requests[0].headers["CONNECTION"] = "close"
+                channel.service()
+
+    def shutdown(self, cancel_pending: bool = True, timeout: float = 5) -> bool:
+        """Leave what is not answered yet."""
+        self._tasks.clear()
+        return True
+
+
+class _Readable:
+    """The descriptor that somebody waits for, among the sockets: that it can be read ends the wait."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    def readable(self) -> bool:
+        """It is waited for."""
+        return True
+
+    def writable(self) -> bool:
+        """Nothing is written there."""
+        return False
+
+    def handle_read_event(self) -> None:
+        """Whoever waited reads it."""
+
+    def handle_close(self) -> None:
+        """Whoever waited notices."""
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return socket.create_server(address[:2], family=family, backlog=MAX_CONNECTIONS)

@@ -1,0 +1,149 @@
+"""The loop of `watch`: what it keeps of ten thousand checks, and when the next one comes."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.metrics import MetricSource, watch_figures
+from reconciler.core.watch.check import CheckReport, CheckResult
+from reconciler.core.watch.schedule import Schedule
+from reconciler.core.watch.state import WatchState
+from reconciler.render.prometheus import render_metrics
+from reconciler.render.style import PLAIN
+from reconciler.render.watch import render_check
+from reconciler.watch import Watch
+
+EVERY_S = 900.0
+
+
+@dataclass
+class SimulatedTime:
+    """A clock that moves when somebody waits, and the checks that it has seen begin."""
+
+    elapsed_s: float = 5000.0
+    began_s: list[float] = field(default_factory=list)
+    ends_after: int = 4
+
+    def now(self) -> float:
+        return 1_800_000_000.0 + self.elapsed_s
+
+    def elapsed(self) -> float:
+        return self.elapsed_s
+
+    def wait(self, seconds: float) -> None:
+        self.elapsed_s += min(seconds, EVERY_S / 7)  # a wait may end early
+
+    def is_over(self) -> bool:
+        return len(self.began_s) >= self.ends_after
+
+
+def watched(
+    clock: SimulatedTime,
+    check: Callable[[int], CheckResult | None],
+    report: Callable[..., None] | None = None,
+) -> tuple[Watch, ExitCode | None]:
+    """Run the loop until the clock says that it is over."""
+
+    def begin(number: int) -> CheckResult | None:
+        clock.began_s.append(clock.elapsed_s)
+        return check(number)
+
+    watch = Watch(
+        Schedule(EVERY_S),
+        check=begin,
+        report=report or (lambda report, state: None),
+        wait=clock.wait,
+        is_to_stop=clock.is_over,
+        clock=clock,
+    )
+    return watch, watch.run()
+
+
+def result(code: int = ExitCode.DONE, **more: object) -> CheckResult:
+    fields = {"stack": "vision", "target": "prod", "has_compared": True, "summary": {"missing": 0}}
+    return CheckResult.model_validate({"exit_code": code, **fields, **more})
+
+
+def test_first_check_is_at_once_and_then_one_each_interval() -> None:
+    clock = SimulatedTime()
+    watched(clock, lambda number: result())
+    assert clock.began_s == [5000, 5900, 6800, 7700]
+
+
+def test_check_that_fails_ends_nothing_and_the_next_come_less_often() -> None:
+    clock = SimulatedTime(ends_after=7)
+    codes = [8, 7, 1, 70, 2, 0, 0]
+    watch, end = watched(clock, lambda number: result(codes[number - 1]))
+    gaps = [round((b - a) / EVERY_S) for a, b in zip(clock.began_s, clock.began_s[1:], strict=False)]
+    assert (gaps, end, watch.state.failures) == ([1, 2, 4, 4, 1, 1], None, 0)
+
+
+@pytest.mark.parametrize("code", [ExitCode.WRONG_USAGE, ExitCode.INVALID])
+def test_what_is_wrong_from_the_start_ends_it_and_later_does_not(code: ExitCode) -> None:
+    assert watched(SimulatedTime(), lambda number: result(code))[1] is code
+    clock = SimulatedTime()
+    assert watched(clock, lambda number: result(code if number > 1 else 0))[1] is None
+    assert len(clock.began_s) == 4
+
+
+def test_check_that_was_ended_because_all_is_to_stop_is_not_reported() -> None:
+    reports: list[CheckReport] = []
+    watched(SimulatedTime(), lambda number: None, lambda report, state: reports.append(report))
+    assert reports == []
+
+
+def test_drift_of_the_last_check_that_could_compare_is_what_metrics_show() -> None:
+    clock = SimulatedTime(ends_after=3)
+    unknown = result(8, summary={}, has_compared=False)
+    found = [result(2, summary={"missing": 3}), unknown, unknown]
+    watch, _ = watched(clock, lambda number: found[number - 1])
+    figures = {one.name: one for one in watch_figures(watch.state, MetricSource("vision", "prod"), EVERY_S)}
+    assert [value for _, value in figures["reconciler_drift"].samples] == [3]
+    assert [value for _, value in figures["reconciler_run_success"].samples] == [0]
+    assert watch.state.is_healthy(clock.elapsed_s, EVERY_S)
+    assert not watch.state.is_healthy(clock.elapsed_s + 2 * EVERY_S, EVERY_S)
+
+
+def test_ten_thousand_checks_leave_nothing_behind() -> None:
+    """Memory, objects, files and threads of the process that watches stay as they are after some checks."""
+    clock = SimulatedTime(ends_after=10_000)
+    entry = {"key": "a" * 40, "class": "missing", "job": None, "detail": "x" * 200}
+    sizes: list[tuple[int, int, int]] = []
+
+    def check(number: int) -> CheckResult:
+        clock.began_s[:] = clock.began_s[-1:] if number < clock.ends_after else clock.began_s * number
+        code = (0, 2, 8)[number % 3]
+        new = tuple({**entry, "key": f"{number}-{one}"} for one in range(number % 5))
+        return result(code, new=new, has_compared=code != 8, notifications_failed=number % 2)
+
+    def report(report: CheckReport, state: WatchState) -> None:
+        render_check(report, PLAIN)
+        render_metrics(watch_figures(state, MetricSource("vision", "prod"), EVERY_S))
+        report.document()
+        if report.number in (1000, 9990):
+            gc.collect()
+            sizes.append((sys.getallocatedblocks(), len(gc.get_objects()), open_files()))
+
+    before_threads, began_s = threading.active_count(), time.process_time()
+    watch, _ = watched(clock, check, report)
+    assert watch.state.checks == 10_000
+    assert threading.active_count() == before_threads
+    (early, objects, files), (late, more_objects, more_files) = sizes
+    assert late - early < 500, "blocks of memory"
+    assert more_objects - objects < 200
+    assert more_files == files
+    assert time.process_time() - began_s < 8
+
+
+def open_files() -> int:
+    descriptors = Path("/proc/self/fd")
+    return len(list(descriptors.iterdir())) if descriptors.is_dir() else 0
