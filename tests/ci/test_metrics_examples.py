@@ -1,0 +1,135 @@
+"""examples/scheduled: the alert rules and the dashboard name what the program exports, and only that."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from reconciler.core.drift.entry import DriftClass
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.metrics import MetricSource, watch_figures
+from reconciler.core.planning.plan import Action
+from reconciler.core.watch.check import CheckReport, CheckResult
+from reconciler.core.watch.state import WatchState
+
+FOLDER = Path(__file__).parents[2] / "examples/scheduled"
+ALERTS, DASHBOARD = FOLDER / "alerts.yml", FOLDER / "dashboard.json"
+_NAME = re.compile(r"\breconciler_\w+")
+_SELECTOR = re.compile(r"(reconciler_\w+)(?:\{([^}]*)\})?")
+_MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)"((?:[^"\\]|\\.)*)"')
+
+
+def _exported() -> dict[str, dict[str, set[str]]]:
+    """Each metric that the program exports with the values that each label may have; {} for any."""
+    result = CheckResult(
+        exit_code=0,
+        has_compared=True,
+        summary=dict.fromkeys(DriftClass, 0),
+        plan=dict.fromkeys(Action, 0),
+    )
+    state = WatchState().after(CheckReport(number=1, ended_at_s=0, duration_s=0, result=result), 0.0)
+    closed: dict[str, set[Any]] = {"class": set(DriftClass), "action": set(Action)}
+    closed["exit_code"] = {str(int(code)) for code in ExitCode}
+    closed["command"] = {"watch", "drift", "plan", "apply"}
+    return {
+        figure.name: {label: {str(v) for v in closed.get(label, ())} for label in figure.samples[0][0]}
+        for figure in watch_figures(state, MetricSource("s", "t"), 900.0)
+    }
+
+
+EXPORTED = _exported()
+
+
+def _alerts() -> list[dict[str, Any]]:
+    document = YAML(typ="safe", pure=True).load(ALERTS.read_text(encoding="utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def _panels() -> list[dict[str, Any]]:
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    return panels
+
+
+EXPRESSIONS = [rule["expr"] for rule in _alerts()] + [
+    target["expr"] for panel in _panels() for target in panel["targets"]
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expression_selects_what_is_exported(expression: str) -> None:
+    selected = list(_SELECTOR.finditer(expression))
+    assert selected
+    for name, matchers in (found.groups() for found in selected):
+        assert name in EXPORTED
+        for label, operator, value in _MATCHER.findall(matchers or ""):
+            assert label in EXPORTED[name]
+            assert _can_match(EXPORTED[name][label], operator, value), f"{label}{operator}{value}"
+    for opening, closing in ("()", "[]", "{}"):
+        assert expression.count(opening) == expression.count(closing)
+    for grouped in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
+        labels = {label.strip() for label in grouped.split(",")}
+        assert any(labels <= EXPORTED[name].keys() for name in _NAME.findall(expression))
+
+
+def _can_match(values: set[str], operator: str, value: str) -> bool:
+    """Whether every alternative of a matcher is one of the values that there are; variables match any."""
+    if not values or "$" in value:
+        return True
+    return set(value.split("|") if "~" in operator else [value]) <= values
+
+
+def test_dashboard_shows_each_metric() -> None:
+    shown = {
+        name for panel in _panels() for target in panel["targets"] for name in _NAME.findall(target["expr"])
+    }
+    assert shown == EXPORTED.keys()
+
+
+def test_panels_stand_side_by_side_and_none_on_another() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in _panels():
+        place = panel["gridPos"]
+        cells = set(_cells(place))
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken
+        taken |= cells
+    assert len({panel["id"] for panel in _panels()}) == len(_panels())
+
+
+def _cells(place: dict[str, int]) -> Iterator[tuple[int, int]]:
+    for x in range(place["x"], place["x"] + place["w"]):
+        for y in range(place["y"], place["y"] + place["h"]):
+            yield x, y
+
+
+def test_alerts_say_what_to_do_and_there_is_one_for_each_trouble() -> None:
+    rules = {rule["alert"]: rule for rule in _alerts()}
+    assert len(rules) == len(_alerts())
+    for rule in rules.values():
+        assert {"summary", "description"} <= rule["annotations"].keys()
+        assert rule["labels"]["severity"] in ("info", "warning", "critical")
+    assert rules.keys() >= {
+        "ReconcilerDrift",
+        "ReconcilerCheckFailed",
+        "ReconcilerCheckOld",
+        "ReconcilerNotificationsFailed",
+        "ReconcilerPlanNotApplied",
+    }
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_takes_the_rules() -> None:
+    promtool = shutil.which("promtool")
+    assert promtool is not None
+    done = subprocess.run(
+        [promtool, "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
