@@ -15,7 +15,7 @@ from typing import Protocol
 
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.watch.check import CheckReport, CheckResult
-from reconciler.core.watch.schedule import Due, Schedule, first_check, next_check
+from reconciler.core.watch.schedule import CheckInterval, Due, first_check, next_check
 from reconciler.core.watch.state import WatchState
 
 #: A wait is cut into pieces of so many seconds, so that a signal is noticed in time.
@@ -69,7 +69,7 @@ class Watch:
     told of each check, `state` is what is known after it.
     """
 
-    schedule: Schedule
+    schedule: CheckInterval
     check: Callable[[int], CheckResult | None]
     report: Callable[[CheckReport, WatchState], None]
     wait: Callable[[float], None]

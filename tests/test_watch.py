@@ -15,7 +15,7 @@ import pytest
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.metrics import MetricSource, watch_figures
 from reconciler.core.watch.check import CheckReport, CheckResult
-from reconciler.core.watch.schedule import Schedule
+from reconciler.core.watch.schedule import CheckInterval
 from reconciler.core.watch.state import WatchState
 from reconciler.render.prometheus import render_metrics
 from reconciler.render.style import PLAIN
@@ -58,7 +58,7 @@ def watched(
         return check(number)
 
     watch = Watch(
-        Schedule(EVERY_S),
+        CheckInterval(EVERY_S),
         check=begin,
         report=report or (lambda report, state: None),
         wait=clock.wait,

@@ -26,7 +26,7 @@ from reconciler.core.exit_code import ExitCode
 from reconciler.core.metrics import NOWHERE, Measurement, MetricSource, watch_figures
 from reconciler.core.text.duration import format_duration
 from reconciler.core.watch.check import CheckReport, CheckResult, ended_early, out_of_time
-from reconciler.core.watch.schedule import Schedule
+from reconciler.core.watch.schedule import CheckInterval
 from reconciler.core.watch.state import WatchState
 from reconciler.core.watch.window import Window
 from reconciler.notifications import NOTHING_NOTIFIED, Notified
@@ -136,7 +136,7 @@ class _Supervisor:
 
     def __post_init__(self) -> None:
         self._watch = Watch(
-            Schedule(self.request.every_s, self.request.jitter),
+            CheckInterval(self.request.every_s, self.request.jitter),
             check=self._check,
             report=self._report,
             wait=lambda seconds: self.waiter.wait(seconds),

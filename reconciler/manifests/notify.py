@@ -27,7 +27,7 @@ from reconciler.manifests.yaml.positions import diagnose, format_path, location_
 _SHORTEST_PART = 12
 
 
-class _Entry(NamedTuple):
+class _NotifyEntry(NamedTuple):
     """An entry that could be read, and where it stands."""
 
     item: MergedItem
@@ -38,7 +38,7 @@ class _Entry(NamedTuple):
 class NotifySetting:
     """The entries of `notify` of a stack."""
 
-    entries: tuple[_Entry, ...] = ()
+    entries: tuple[_NotifyEntry, ...] = ()
     values: VariableValues = field(default_factory=lambda: VariableValues({}))
     environ: Mapping[str, str] = field(default_factory=dict)
     written: tuple[str, ...] = field(default=(), repr=False)
@@ -48,14 +48,14 @@ class NotifySetting:
         cls, items: Sequence[MergedItem], values: VariableValues, environ: Mapping[str, str]
     ) -> tuple[NotifySetting, list[Diagnostic]]:
         """Return the setting, and what is wrong with it whatever the environment holds."""
-        entries: list[_Entry] = []
+        entries: list[_NotifyEntry] = []
         problems: list[Diagnostic] = []
         for item in items:
             origin = Origin(((item.document, item.steps),))
             read, found = validated(NotifyEntry, item.value, origin)
             problems += found if _is_reference(item) else [replace(one, snippet=None) for one in found]
             if read is not None:
-                entries.append(_Entry(item, read))
+                entries.append(_NotifyEntry(item, read))
         setting = cls(tuple(entries), values, environ, tuple(_written_urls(items)))
         return setting, [*problems, *setting._problems()]
 
@@ -90,7 +90,7 @@ def parts_of_url(url: str) -> Iterator[str]:
             yield from (part, unquote(part))
 
 
-def _destination(entry: _Entry, expander: Expander) -> Destination:
+def _destination(entry: _NotifyEntry, expander: Expander) -> Destination:
     on = frozenset(entry.entry.on or NOTIFY_CLASSES)
     place, path = _place(entry), format_path((*entry.item.steps, "url"))
     try:
@@ -104,11 +104,11 @@ def _destination(entry: _Entry, expander: Expander) -> Destination:
     return Destination(str.__str__(value).strip(), on, place, path)
 
 
-def _place(entry: _Entry) -> Location:
+def _place(entry: _NotifyEntry) -> Location:
     return location_of_key(entry.item.document, (*entry.item.steps, "url"))
 
 
-def _diagnosed(entry: _Entry, problem: Problem) -> Diagnostic:
+def _diagnosed(entry: _NotifyEntry, problem: Problem) -> Diagnostic:
     steps = (*entry.item.steps, "url")
     return diagnose(
         entry.item.document, steps, problem.what, problem.why, problem.fix, text=problem.text or None,

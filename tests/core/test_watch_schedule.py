@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.watch.schedule import Due, Schedule, first_check, intervals_after, is_recent, next_check
+from reconciler.core.watch.schedule import (
+    CheckInterval,
+    Due,
+    first_check,
+    intervals_after,
+    is_recent,
+    next_check,
+)
 
 STARTED, EVERY = 1000.0, 900.0
-PLAIN = Schedule(EVERY)
+PLAIN = CheckInterval(EVERY)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +45,7 @@ def test_interval_that_has_begun_is_left_out(ended_after_s: float, interval: int
 def test_checks_stay_on_the_grid_however_long_they_take(
     every_s: float, jitter: float, steps: list[tuple[float, float, int]]
 ) -> None:
-    schedule, due = Schedule(every_s, jitter), first_check(STARTED)
+    schedule, due = CheckInterval(every_s, jitter), first_check(STARTED)
     for took, chance, failures in steps:
         ended_s = due.at_s + took * every_s
         later = next_check(schedule, STARTED, due, ended_s, failures=failures, chance=chance)

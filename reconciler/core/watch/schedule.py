@@ -16,7 +16,7 @@ HEALTHY_INTERVALS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class CheckInterval:
     """A check each `every_s` seconds, by chance up to the share `jitter` of that later (0.1: a tenth)."""
 
     every_s: float
@@ -36,7 +36,7 @@ def first_check(now_s: float) -> Due:
 
 
 def next_check(
-    schedule: Schedule, started_s: float, last: Due, now_s: float, *, failures: int, chance: float
+    schedule: CheckInterval, started_s: float, last: Due, now_s: float, *, failures: int, chance: float
 ) -> Due:
     """Return when the check after `last` is due, now that `last` has ended.
 
