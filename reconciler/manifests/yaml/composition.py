@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 MAX_DEPTH = 100
 #: How many keys and values one file may have; each takes some 400 bytes.
 MAX_NODES = 2_000_000
+_BEING_MADE = threading.Lock()
 
 
 class TooDeep(Exception):
@@ -21,12 +23,18 @@ class TooMany(Exception):
     """A text has more than `MAX_NODES` nodes."""
 
 
-@cache
 def parser() -> Any:
     """The C parser, as a class: `parser()(text).get_single_node()`.
 
-    The pure parser is six times slower, so its absence is an error and not a fallback.
+    It is one class for all threads: what it says of a scalar is told by identity.
     """
+    with _BEING_MADE:
+        return _made_parser()
+
+
+@cache
+def _made_parser() -> Any:
+    """Make the class. The pure parser is six times slower, so its absence is an error and not a fallback."""
     from ruamel.yaml.cyaml import CParser
     from ruamel.yaml.tag import Tag
 
