@@ -72,7 +72,7 @@ class FileTree:
 
 
 @dataclass
-class _FileReader:
+class FileReader:
     """Reads files, each once. `not_manifests` are the variable files."""
 
     not_manifests: frozenset[Path]
@@ -106,6 +106,13 @@ class _FileReader:
                 Location(shown, 1, 1),
             )
         )
+
+    def content(self, path: Path) -> bytes | None:
+        """The bytes of a file; None if it cannot be read."""
+        try:
+            return self._bytes(path)
+        except OSError:
+            return None
 
     def _bytes(self, path: Path) -> bytes:
         if path not in self._data:
@@ -221,7 +228,7 @@ def find_stack(
         WrongUsage: a path does not exist, or there are several stacks to choose from.
         ManifestInvalid: there is no root file, or there are two in one directory.
     """
-    reader = _FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd(), tree)
+    reader = FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd(), tree)
     resolved = _resolved(paths or [Path()], reader)
     directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
     if not directories:
@@ -239,7 +246,7 @@ def find_stack(
 
 def has_root_file(directory: Path) -> bool:
     """Whether a file that says `stack:` lies directly in a directory."""
-    reader = _FileReader(frozenset(), Path.cwd())
+    reader = FileReader(frozenset(), Path.cwd())
     return bool(reader.roots_in(reader.candidates(directory.resolve())))
 
 
@@ -270,10 +277,10 @@ def is_case(document: Document) -> bool:
 
 
 def _files_at(paths: Sequence[Path], counts: Callable[[Document], bool]) -> Iterator[Document]:
-    reader = _FileReader(frozenset(), Path.cwd())
+    reader = FileReader(frozenset(), Path.cwd())
     met: set[Path] = set()
     for path in paths or [Path()]:
-        real = _existing(path)
+        real = existing_path(path)
         if real.is_dir():
             inside = [file for _, files in reader.below(real) for file in files if not file.is_symlink()]
             found = [file for file in inside if counts(reader.document(file))]
@@ -289,9 +296,9 @@ def _is_covered(path: Path, chosen: Sequence[Path]) -> bool:
     return any(path == one or one in path.parents for one in chosen)
 
 
-def _resolved(paths: Sequence[Path], reader: _FileReader) -> list[Path]:
+def _resolved(paths: Sequence[Path], reader: FileReader) -> list[Path]:
     """The absolute paths; a link to a file that lies in a stack is itself, any other what it leads to."""
-    real = [_existing(path) for path in paths]
+    real = [existing_path(path) for path in paths]
     directories = {path for path in real if path.is_dir()}
 
     def resolved(path: Path, target: Path) -> Path:
@@ -307,14 +314,19 @@ def _resolved(paths: Sequence[Path], reader: _FileReader) -> list[Path]:
     return [resolved(path, target) for path, target in zip(paths, real, strict=True)]
 
 
-def _existing(path: Path) -> Path:
+def existing_path(path: Path) -> Path:
+    """The absolute path of what exists.
+
+    Raises:
+        WrongUsage: nothing does.
+    """
     try:
         return path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
         raise WrongUsage(Diagnostic("no such path", f"{str(path)!r} does not exist")) from None
 
 
-def _root_directories(path: Path, reader: _FileReader) -> list[Path]:
+def _root_directories(path: Path, reader: FileReader) -> list[Path]:
     """The roots that one PATH may stand for: in it, else the nearest above it, else those below it."""
     directory = path if path.is_dir() else path.parent
     for above in reader.upwards(directory):
@@ -331,7 +343,7 @@ def upwards(directory: Path) -> Iterator[Path]:
     yield from directory.parents
 
 
-def _documents(root: Path, reader: _FileReader, named: frozenset[Path]) -> tuple[Document, ...]:
+def _documents(root: Path, reader: FileReader, named: frozenset[Path]) -> tuple[Document, ...]:
     def is_another_stack(directory: Path, files: list[Path]) -> bool:
         return directory != root and bool(reader.roots_in(files))
 
@@ -369,7 +381,7 @@ def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator
             yield path, target
 
 
-def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _FileReader) -> None:
+def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: FileReader) -> None:
     known = set(files)
     strays = [path for path in paths if not path.is_dir() and path not in known]
     if strays:
@@ -377,7 +389,7 @@ def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: _Fi
         raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
 
 
-def _no_root(paths: Sequence[Path], reader: _FileReader) -> list[Diagnostic]:
+def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
     """Why none of the files in, above or below the paths is a root file."""
     found: set[Path] = set()
     for path in paths:
@@ -397,6 +409,6 @@ def _no_root(paths: Sequence[Path], reader: _FileReader) -> list[Diagnostic]:
     return no_root_file([reader.shown(path) for path in paths], shown, len(files) - len(shown))
 
 
-def _several(directories: Sequence[Path], reader: _FileReader) -> Diagnostic:
+def _several(directories: Sequence[Path], reader: FileReader) -> Diagnostic:
     names = ", ".join(reader.shown(directory) for directory in directories)
     return Diagnostic("several stacks", f"PATH must select one stack; choose one of: {names}")

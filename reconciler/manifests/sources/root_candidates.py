@@ -16,18 +16,20 @@ _WHAT = "no root file"
 _FIX = "add a line such as stack: my-stack to one file"
 
 
-def no_root_file(where: Sequence[str], candidates: Sequence[Document], more: int) -> list[Diagnostic]:
+def no_root_file(
+    where: Sequence[str], candidates: Sequence[Document], more: int, direction: str = "in, above or below"
+) -> list[Diagnostic]:
     """Say that no file has `stack:`, of each candidate, in file order; `more` are those that are not shown.
 
-    `where` are the paths in, above and below which was looked.
+    `where` are the paths that were searched, in that `direction`.
     """
     places = ", ".join(where)
     if not candidates:
-        why = f"there is no manifest file in, above or below {places}"
+        why = f"there is no manifest file {direction} {places}"
         return [Diagnostic(_WHAT, why, "reconciler init", Location(where[0], 1, 1))]
     problems = [_reason(document) for document in candidates]
     if more:
-        why = f"{more} more files in, above or below {places} have no stack: either"
+        why = f"{more} more files {direction} {places} have no stack: either"
         problems.append(Diagnostic(_WHAT, why, location=Location(where[0], 1, 1)))
     if not any(problem.fix for problem in problems):
         problems[0] = replace(problems[0], fix=_FIX)

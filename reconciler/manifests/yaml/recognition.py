@@ -22,6 +22,9 @@ _OURS = "reconciler/"
 _ANY_KEY = "|".join(sorted(_KEYS))
 #: On the first level of a block, or of a flow mapping that is the whole file, as JSON is.
 _SAYS_STACK = re.compile(r"""^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:""", re.MULTILINE)
+_PLAIN_KEY = re.compile(rb"[A-Za-z]+:(?:[ \t]|\Z)")
+_PLAIN_STACK = re.compile(rb"^stack:[ \t]+([a-z][a-z0-9-]*)[ \t]*(?:#[^\n]*)?\r?$", re.MULTILINE)
+_NO_NAMES = frozenset((b"true", b"false", b"null"))
 _SAYS_KEY = re.compile(
     rf"""^(?:{_ANY_KEY})[ \t]*:(?:\s|\Z)|^apiVersion[ \t]*:[ \t]*["']?{_OURS}"""
     rf"""|\A\s*\{{[^{{}}\[\]]*?["']?\b(?:{_ANY_KEY})["']?\s*:""",
@@ -40,6 +43,17 @@ _SAYS_EXPECT = re.compile(r"^expect[ \t]*:", re.MULTILINE)
 def says_stack(text: str) -> bool:
     """Whether a text that cannot be parsed is a root file, as far as it looks."""
     return _SAYS_STACK.search(text) is not None
+
+
+def plain_stack_name(data: bytes) -> str | None:
+    """The name in a file that says `stack: NAME` on a line of its own, as nearly all root files do.
+
+    None where only a parser can tell: the file is no plain mapping, or the name is quoted or no name.
+    """
+    lines = (line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
+    first = next((line for line in lines if line.rstrip() != b"---"), b"")
+    names = _PLAIN_STACK.findall(data) if _PLAIN_KEY.match(first) else []
+    return names[0].decode() if len(names) == 1 and names[0] not in _NO_NAMES else None
 
 
 def says_sensitive(text: str) -> bool:
