@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.backends.target import Connected
-from reconciler.core.declared.selection import check_keys, narrow
+from reconciler.core.declared.selection import TakeUnmatched, check_keys, is_glob, narrow
 from reconciler.core.declared.stack import Stack
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.outcome import Result
@@ -62,7 +62,8 @@ class Context(NamedTuple):
     `only` narrows the view, see `core.declared.selection`; `tell` takes what `-v` shows. `recording` are its
     records, if it has any; what is seen is written down there. `is_applied` says that what is planned is
     to be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
-    answered for the checks before each replace.
+    answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,
+    that the stack does not have, where it is one of several; elsewhere they are wrong use.
     """
 
     loaded: LoadedStack
@@ -73,6 +74,7 @@ class Context(NamedTuple):
     recording: Recording | None = None
     is_applied: bool = False
     catalog: CatalogReader | None = None
+    unmatched: TakeUnmatched | None = None
 
     def to_apply(self) -> Context:
         """The same for one apply: what the catalog answers is asked once for all of it."""
@@ -168,7 +170,7 @@ def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES)
     """The same, with what the plan rests on."""
     plan_context = context.plan_context(allowances)
     stack, snapshot = observe(context, plan_context, with_details=True)
-    check_keys(allowances.lost_work_keys, stack, snapshot.ownership.owned_keys)
+    check_keys(allowances.lost_work_keys, stack, snapshot.ownership.owned_keys, context.unmatched)
     made = make_plan(
         stack,
         snapshot,
@@ -350,7 +352,7 @@ def observe(
     context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
     snapshot = reader.snapshot(seen)
     reader.record(snapshot)
-    return narrow(whole, context.only, snapshot.ownership.owned_keys), snapshot
+    return narrow(whole, context.only, snapshot.ownership.owned_keys, context.unmatched), snapshot
 
 
 def survey(context: Context) -> tuple[Observation, Snapshot]:
@@ -395,9 +397,9 @@ class _SnapshotReader:
     def needs_whole_list(self, partial: Observation) -> bool:
         """Whether a decision rests on something not being there, so that searches are not enough."""
         snapshot = self.snapshot(partial)
-        try:
-            stack = narrow(self._stack, self._context.only, snapshot.ownership.owned_keys)
-        except WrongUsage:  # a key that is not declared may own jobs that no search was made for
+        stack, unmatched = self._in_view(snapshot)
+        # A key that is not declared may own jobs that no search was made for.
+        if not all(map(is_glob, unmatched)):
             return True
         if needs_whole_list(stack, snapshot, self._plan_context, asked=self._asked):
             return True
@@ -426,11 +428,13 @@ class _SnapshotReader:
         return snapshot
 
     def _needed(self, snapshot: Snapshot) -> tuple[str, ...]:
-        try:
-            stack = narrow(self._stack, self._context.only, snapshot.ownership.owned_keys)
-        except WrongUsage:
-            return ()
-        return details_needed(stack, snapshot)
+        return details_needed(self._in_view(snapshot)[0], snapshot)
+
+    def _in_view(self, snapshot: Snapshot) -> tuple[Stack, list[str]]:
+        """The stack in view as far as it is known by now, and what of `only` matches nothing."""
+        unmatched: list[str] = []
+        owned = snapshot.ownership.owned_keys
+        return narrow(self._stack, self._context.only, owned, unmatched.extend), unmatched
 
     def record(self, snapshot: Snapshot) -> None:
         """Write down how the owned revisions were seen, if the store does not have it yet."""

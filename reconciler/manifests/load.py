@@ -99,7 +99,7 @@ def load(
 
 
 def check(
-    paths: Sequence[Path],
+    paths: Sequence[Path] | StackFiles,
     *,
     variables: Mapping[str, str] = MappingProxyType({}),
     var_files: Sequence[Path] = (),
@@ -109,9 +109,10 @@ def check(
 ) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
     """Read a stack as it is on each of its targets, or on one, without values of sensitive variables.
 
-    A target is skipped if an environment variable that its variables or defaults use is not set. Returns
-    the stack as on the default target, else on the first that was not skipped; and a warning for each one
-    that was. If all had to be skipped, none is.
+    `paths` are PATH, or the files that were found already, see `find_stack`. A target is skipped if an
+    environment variable that its variables or defaults use is not set. Returns the stack as on the default
+    target, else on the first that was not skipped; and a warning for each one that was. If all had to be
+    skipped, none is.
 
     Raises:
         ManifestInvalid: with the problems on all targets, in file order.
@@ -119,7 +120,7 @@ def check(
     """
     with _no_garbage_collection():
         inputs = _Inputs(variables, tuple(read_value_files(var_files)), environ, True, learn)
-        files = find_stack(paths, var_files)
+        files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
         if target is not None or not any(map(differs, merged.targets.values())):
             return _load(files, inputs, target), ()
@@ -212,6 +213,11 @@ class _Inputs(GivenValues):
 
     learn: Callable[[Iterable[str]], None]
     traced: str | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables that were given a value from outside."""
+        return frozenset((*self.given, *(name for document in self.value_files for name in document.tree)))
 
 
 def _load(files: StackFiles, inputs: _Inputs, target: str | None) -> LoadedStack:
@@ -333,6 +339,7 @@ class _Loading:
             sources=variables.saved_sources(),
             origins=reader.origins,
             differs=any(map(differs, merged.targets.values())),
+            undeclared=self._inputs.names - variables.declared.keys(),
             _targets=targets,
             _records=records,
             _notify=notify,

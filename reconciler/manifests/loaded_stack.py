@@ -28,7 +28,8 @@ class LoadedStack:
     record store without what is secret or comes from the environment; `records_url` gives it whole.
     `checked` are the same files as `check` read them on each target, where these differ. `origins` says
     where the values of the job come from that `load` was asked to trace. `file_names` are the names of the
-    `files` in messages.
+    `files` in messages. `undeclared` are the variables that were given a value although no file of the stack
+    declares them.
     """
 
     stack: Stack
@@ -45,6 +46,7 @@ class LoadedStack:
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
     origins: tuple[ValueOrigin, ...] = field(default=(), repr=False)
     differs: bool = False
+    undeclared: frozenset[str] = frozenset()
     checked: tuple[LoadedStack, ...] = field(default=(), repr=False, compare=False)
     _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
     _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)

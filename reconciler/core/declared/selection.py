@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -13,31 +13,46 @@ from reconciler.core.diagnostic import Diagnostic, WrongUsage
 _GLOB = frozenset("*?[")
 
 
-def narrow(stack: Stack, only: Sequence[str], owned: Iterable[str]) -> Stack:
+#: Takes the patterns that match nothing.
+TakeUnmatched = Callable[[Iterable[str]], None]
+
+
+def narrow(
+    stack: Stack, only: Sequence[str], owned: Iterable[str], unmatched: TakeUnmatched | None = None
+) -> Stack:
     """Return the stack with only the keys that were asked for in view; without any, the stack as it is.
 
     A name means a declared or an owned key, a glob means declared ones only. What PATH left out of view
-    stays out of it. Guards are not narrowed: they count over the whole stack.
+    stays out of it. Guards are not narrowed: they count over the whole stack. `unmatched` takes the names
+    and globs that match nothing, where the stack is one of several; its view may be empty then.
 
     Raises:
-        WrongUsage: a name or glob matches nothing.
+        WrongUsage: a name or glob matches nothing, and `unmatched` is None.
     """
     if not only:
         return stack
     known = keys_to_name(stack, owned)
-    chosen: set[str] = set()
-    unmatched = []
-    for pattern in only:
-        is_glob = bool(_GLOB & set(pattern))
-        matches = {k for k in stack.jobs if fnmatchcase(k, pattern)} if is_glob else known & {pattern}
-        chosen |= matches
-        if not matches:
-            unmatched.append(_no_match(stack, pattern, known, is_glob=is_glob))
-    if unmatched:
-        raise WrongUsage(*unmatched)
+    found = {pattern: _matches(stack, pattern, known) for pattern in only}
+    missing = [pattern for pattern, matches in found.items() if not matches]
+    if unmatched is not None:
+        unmatched(missing)
+    elif missing:
+        raise WrongUsage(*(_no_match(stack, pattern, known, is_glob=is_glob(pattern)) for pattern in missing))
+    chosen = set().union(*found.values())
     jobs = {key: job for key, job in stack.jobs.items() if key in chosen}
     left_out = stack.left_out + len(stack.jobs) - len(jobs)
     return replace(stack, jobs=jobs, is_partial=True, left_out=left_out, chosen=frozenset(chosen))
+
+
+def is_glob(pattern: str) -> bool:
+    """Whether a pattern stands for declared keys, and not for one key."""
+    return not _GLOB.isdisjoint(pattern)
+
+
+def _matches(stack: Stack, pattern: str, known: set[str]) -> set[str]:
+    if is_glob(pattern):
+        return {key for key in stack.jobs if fnmatchcase(key, pattern)}
+    return known & {pattern}
 
 
 def keys_to_name(stack: Stack, owned: Iterable[str]) -> set[str]:
@@ -83,12 +98,17 @@ def _no_match(stack: Stack, pattern: str, known: Iterable[str], *, is_glob: bool
     return Diagnostic("no matching key", why, "an owned key that is not declared must be given in full")
 
 
-def check_keys(keys: Iterable[str], stack: Stack, owned: Iterable[str]) -> None:
-    """See that keys that were named are keys of the stack, in view or not.
+def check_keys(
+    keys: Iterable[str], stack: Stack, owned: Iterable[str], unmatched: TakeUnmatched | None = None
+) -> None:
+    """See that keys that were named are keys of the stack, in view or not; `unmatched` as for `narrow`.
 
     Raises:
-        WrongUsage: one is neither declared nor owned.
+        WrongUsage: one is neither declared nor owned, and `unmatched` is None.
     """
     known = {*stack.whole, *stack.jobs, *stack.declared_keys, *owned}
-    if unknown := [unknown_key(stack, key, known) for key in sorted(keys) if key not in known]:
-        raise WrongUsage(*unknown)
+    unknown = sorted(set(keys) - known)
+    if unmatched is not None:
+        unmatched(unknown)
+    elif unknown:
+        raise WrongUsage(*(unknown_key(stack, key, known) for key in unknown))

@@ -27,6 +27,21 @@ from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import PathStep, diagnose, location_of_key
 
 
+def declared_sensitive(documents: Iterable[Document]) -> set[str]:
+    """The names of all variables that a file declares as sensitive, be the declaration valid or not."""
+    return {
+        name
+        for document in documents
+        for name, entry in _entries_of(document)
+        if isinstance(entry, dict) and entry.get("sensitive", False) is not False
+    }
+
+
+def _entries_of(document: Document) -> Iterator[tuple[str, Any]]:
+    section = document.tree.get("variables")
+    yield from section.items() if isinstance(section, dict) else ()
+
+
 @dataclass(frozen=True)
 class GivenValues:
     """What gives values from outside: `--var`, `--var-file` and the environment; see `load`."""
@@ -145,8 +160,7 @@ class VariableSection:
             for one in self._targets.values()
         ]
         for document in documents:
-            section = document.tree.get("variables")
-            for name, entry in section.items() if isinstance(section, dict) else ():
+            for name, entry in _entries_of(document):
                 if isinstance(entry, dict) and entry.get("sensitive", False) is not False:
                     secrets.update(_texts_of(entry.get("default"), here))
                     for on_target, expander in there:
