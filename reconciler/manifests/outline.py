@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.manifests.merge import merge_files
-from reconciler.manifests.sources.files import find_stack
+from reconciler.manifests.sources.files import StackFiles, find_stack
 
 
 class Outline(NamedTuple):
@@ -22,14 +22,14 @@ class Outline(NamedTuple):
     files: tuple[str, ...] = ()
 
 
-def outline(paths: Sequence[Path], var_files: Sequence[Path] = ()) -> Outline:
-    """Read the files that PATH stands for, and check nothing.
+def outline(paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()) -> Outline:
+    """Read the files that PATH stands for, if they were not found already, and check nothing.
 
     Raises:
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
     try:
-        found = find_stack(paths, var_files)
+        found = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
     except ManifestInvalid:
         return Outline()
     merged = merge_files(found.documents)
