@@ -74,14 +74,24 @@ def validate_stack(given: StackToValidate) -> ValidatedStack:
             learn=given.learn,
             target=target,
         )
+        given.learn(loaded.secrets)
+        of_urls = _check_notifications(loaded)
     except ManifestInvalid as invalid:
         report = invalid_manifest(_facts_of_files(given), invalid.diagnostics)
         return ValidatedStack(report, None, (), invalid.diagnostics)
-    given.learn(loaded.secrets)
     checked = check_policies(loaded, given.environ, target=target)
-    warnings = (*skipped, *loaded.warnings, *checked.warnings)
+    warnings = (*skipped, *loaded.warnings, *of_urls, *checked.warnings)
     report = valid_manifest(_facts(loaded, target), loaded.stack, checked.denied, warnings)
-    return ValidatedStack(report, loaded, skipped, (*checked.warnings, *checked.refusals))
+    return ValidatedStack(report, loaded, skipped, (*of_urls, *checked.warnings, *checked.refusals))
+
+
+def _check_notifications(loaded: LoadedStack) -> tuple[Diagnostic, ...]:
+    """Check the URLs of `notify` that have a value; Apprise is imported only where there are some."""
+    if not loaded.notifies:
+        return ()
+    from reconciler.notifications import check_destinations
+
+    return check_destinations(loaded)
 
 
 def _facts(loaded: LoadedStack, target: str | None) -> StackFacts:

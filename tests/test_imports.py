@@ -52,6 +52,7 @@ HEAVY = {
     "huaweicloudsdkcore",
     "prometheus_client",
     "apprise",
+    "distributed",
 }
 
 
@@ -135,6 +136,8 @@ LATE: Mapping[str, str] = {
     "cli/execution.py": UNUSED,
     "cli/exit_codes.py": UNUSED,
     "cli/filters.py": OPTIONS,
+    "cli/fleet.py": UNUSED,
+    "cli/fleet_options.py": OPTIONS,
     "cli/options.py": OPTIONS,
     "cli/registry.py": OPTIONS,
     "cli/service_session.py": OPTIONS,
@@ -152,6 +155,7 @@ LATE: Mapping[str, str] = {
     "core/exit_code.py": OPTIONS,
     "core/text/decoding.py": UNUSED,
     "emulator/server.py": UNUSED,
+    "fleet/cluster.py": UNUSED,
     "local_target.py": UNUSED,
     "manifests/merge.py": UNUSED,
     "manifests/diagnostics/suggestions.py": UNUSED,

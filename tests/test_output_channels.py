@@ -51,6 +51,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "open",
     ): "a copy of a manifest in a directory of its owner's, for as long as it is read",
     ("manifests/sources/git.py", "write"): "the same, and the names of objects to git",
+    ("fleet/cluster.py", "getLogger"): "the log of dask, led to where that of any library goes",
     ("files.py", "open"): "the file that the console writes",
     ("files.py", "fdopen"): "the file that the console writes",
     ("files.py", "write"): "the file that the console writes",

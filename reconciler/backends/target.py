@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from reconciler.backends.http.retry import RateLimiter
 from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.ports import (
@@ -85,7 +86,8 @@ class Runtime:
     `redactor` learns each value that must not be seen, and takes all of them out of what the service says.
     `warn` is told what a person should know, `tell` what `-v` shows, `on_request` of each request, and
     `reading` when the list of jobs is read. Once `stop` is set nobody sleeps any more, and nothing that
-    changes something is sent. `command` is what the records name as such.
+    changes something is sent. `command` is what the records name as such. `limiter` spreads
+    the requests to a service that is not on this machine; left out, it is the one of this process.
     """
 
     environ: Mapping[str, str]
@@ -97,3 +99,4 @@ class Runtime:
     reading: ReadingListener | None = None
     stop: threading.Event | None = None
     command: str = ""
+    limiter: RateLimiter | None = None

@@ -22,7 +22,6 @@ from reconciler.manifests import LoadedStack, load
 if TYPE_CHECKING:
     from reconciler.backends.target import Runtime
     from reconciler.connection import RecordOptions
-    from reconciler.core.diagnostic import Diagnostic
     from reconciler.reconcile import Context
 
 
@@ -47,31 +46,6 @@ def load_stack(
         target=target,
     )
     return known(loaded)
-
-
-def check_stack(
-    paths: Sequence[Path],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
-    """Check the manifest on every target, or on one.
-
-    Returns the warnings, too, which are shown: targets that were skipped, and those of the manifest.
-    """
-    from reconciler.manifests.load import check
-
-    loaded, skipped = check(
-        list(paths) or [Path()],
-        variables=dict(variables),
-        var_files=list(var_files),
-        environ=os.environ,
-        learn=console.redact.learn,
-        target=target,
-    )
-    if skipped:
-        console.diagnostics(skipped)
-    return known(loaded), (*skipped, *loaded.warnings)
 
 
 def known(loaded: LoadedStack) -> LoadedStack:

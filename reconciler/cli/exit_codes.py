@@ -84,14 +84,18 @@ def report_fault(error: BaseException) -> ExitCode:
     """Write a report, without secrets, and say where it is."""
     import traceback
 
-    report = "".join(traceback.format_exception(error))
-    file = _write_report(f"reconciler {__version__}, Python {sys.version}\n\n{console.clean(report)}")
+    report_traceback("".join(traceback.format_exception(error)), type(error).__name__)
+    return ExitCode.INTERNAL_ERROR
+
+
+def report_traceback(text: str, why: str) -> None:
+    """The same for an error that came as the text of its traceback."""
+    file = _write_report(f"reconciler {__version__}, Python {sys.version}\n\n{console.clean(text)}")
     if file is None:
         fix = "please report it; the report could not be written: run again with a TMPDIR that has free space"
     else:
         fix = f"please report it with the file {file} (it contains no secrets)"
-    console.diagnostics([Diagnostic("internal error", type(error).__name__, fix)])
-    return ExitCode.INTERNAL_ERROR
+    console.diagnostics([Diagnostic("internal error", why, fix)])
 
 
 def _write_report(text: str) -> Path | None:

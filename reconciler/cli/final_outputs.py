@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
+from reconciler.core.exit_code import SUCCESSES
 from reconciler.core.metrics import RunReport
 from reconciler.render import FORMATS, Content, render, render_run
 from reconciler.render.style import View
-
-#: The run did what it was asked for; that there are changes, or that a guard refused, is an answer.
-_SUCCESSES = frozenset({ExitCode.DONE, ExitCode.CHANGES, ExitCode.REFUSED})
 
 
 class OutputSpec(NamedTuple):
@@ -84,7 +81,7 @@ class FinalOutputs:
             command=self._command,
             stack=self._stack,
             target=self._target,
-            is_success=code in _SUCCESSES,
+            is_success=code in SUCCESSES,
             ended_at_s=time.time(),
             duration_s=time.monotonic() - self._started_s,
             notifications_failed=self.notifications_failed,

@@ -21,6 +21,7 @@ from reconciler.render.style import PLAIN, View
 if TYPE_CHECKING:
     from reconciler.core.diagnostic import Diagnostic
     from reconciler.core.drift.report import DriftReport
+    from reconciler.core.fleet import FleetReport
     from reconciler.core.outcome import Result
     from reconciler.core.planning.plan import Plan
     from reconciler.core.planning.reports.history import HistoryReport
@@ -89,6 +90,14 @@ def show_cases(report: CasesReport, outputs: Sequence[OutputSpec]) -> None:
     _show(Content.CASES, report, outputs, View())
 
 
+def show_fleet(report: FleetReport, outputs: Sequence[OutputSpec]) -> None:
+    """Write the report of a fleet to the outputs, see `requested_outputs`.
+
+    Each stack's secrets were taken out of what is said of that stack.
+    """
+    _show(Content.FLEET, report, outputs, View(), is_redacted=True)
+
+
 def show_result(
     result: Result, plan: Plan, outputs: Sequence[OutputSpec], at_s: float, *, digest: str = ""
 ) -> None:
@@ -121,11 +130,18 @@ def requested_outputs(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[O
     return list(dict.fromkeys(specs))
 
 
-def _show(content: Content, value: object, outputs: Sequence[OutputSpec], view: View) -> None:
+def _show(
+    content: Content,
+    value: object,
+    outputs: Sequence[OutputSpec],
+    view: View,
+    *,
+    is_redacted: bool = False,
+) -> None:
     """Write a value to the outputs; those that say how the run ended wait for that."""
     final_outputs.show(content, value, view)
     for spec in _at_once(outputs):
-        _write(spec, _rendered(content, value, spec, view))
+        _write(spec, _rendered(content, value, spec, view), is_redacted=is_redacted)
     _tell_github(content, value, outputs, view)
 
 
@@ -143,11 +159,11 @@ def _completed(view: View) -> View:
         view,
         redact=console.redact,
         verbose=console.verbosity > 0,
-        directory=_directory_in_repository(),
+        directory=directory_in_repository(),
     )
 
 
-def _directory_in_repository() -> str:
+def directory_in_repository() -> str:
     """Where the current directory is in the repository of a GitHub workflow; "" elsewhere."""
     here = Path.cwd()
     top = os.environ.get("GITHUB_WORKSPACE")
@@ -167,8 +183,8 @@ def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec],
         append_file(Path(file), console.encoded(text, is_redacted=True))
 
 
-def _write(spec: OutputSpec, text: str) -> None:
-    is_redacted = FORMATS[spec.format].redacts
+def _write(spec: OutputSpec, text: str, *, is_redacted: bool = False) -> None:
+    is_redacted = is_redacted or FORMATS[spec.format].redacts
     if spec.file is None:
         console.result(text, is_redacted=is_redacted)
     else:

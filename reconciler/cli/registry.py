@@ -46,7 +46,9 @@ COMMANDS: dict[str, CommandRow] = {
     ),
     "unlock": CommandRow("unlock", "Break a lock, after asking."),
     "schema": CommandRow(
-        "schema", "Print a JSON Schema: manifest, plan, drift, events, history, status, review or why."
+        "schema",
+        "Print a JSON Schema: manifest, plan, drift, events, history, status, review, "
+        "validate, why or fleet.",
     ),
     "explain": CommandRow("explain", "Print the decision tables: states, rules, fields."),
     "completion": CommandRow("completion", "Print the script that completes commands in a shell."),

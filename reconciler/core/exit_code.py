@@ -59,6 +59,10 @@ PRECEDENCE = (
 )
 
 
+#: The run did what it was asked for; that there are changes, or that a guard refused, is an answer.
+SUCCESSES = frozenset({ExitCode.DONE, ExitCode.CHANGES, ExitCode.REFUSED})
+
+
 def first_of(codes: Iterable[ExitCode]) -> ExitCode:
     """The code that says the most, of those that hold; 0 if none does."""
     return min(codes, key=PRECEDENCE.index, default=ExitCode.DONE)

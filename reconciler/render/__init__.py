@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Content(StrEnum):
     """What is rendered; a module renders it by `render_plan(plan, view)`, and so on.
 
-    A saved plan is rendered as the plan that it is.
+    A saved plan is rendered as the plan that it is. The report of a fleet is made of what a format says of
+    each stack, by a module of the same name in `render/fleet`.
     """
 
     PLAN = "plan"
@@ -26,6 +27,7 @@ class Content(StrEnum):
     CASES = "cases"
     VALIDATION = "validation"
     HISTORY = "history"
+    FLEET = "fleet"
 
 
 class Format(NamedTuple):
@@ -51,11 +53,13 @@ FORMATS: dict[str, Format] = {
     "text": Format("text", _EVERY),
     "json": Format("json", _EVERY - {Content.RESULT}, redacts=True),
     "markdown": Format("markdown", _EVERY - {Content.CASES}, redacts=True, is_whole=True),
-    "html": Format("html", _EVERY - {Content.CASES}, redacts=True, is_whole=True),
+    "html": Format("html", _EVERY - {Content.CASES, Content.FLEET}, redacts=True, is_whole=True),
     "github": Format("github", _FINDINGS, redacts=True, is_whole=True),
     "junit": Format("junit", _FINDINGS | {Content.CASES}, redacts=True, is_whole=True),
     "sarif": Format("sarif", _FINDINGS, redacts=True, is_whole=True),
-    "prometheus": Format("prometheus", _OF_JOBS, redacts=True, is_whole=True, is_final=True),
+    "prometheus": Format(
+        "prometheus", _OF_JOBS | {Content.FLEET}, redacts=True, is_whole=True, is_final=True
+    ),
 }
 
 
@@ -66,7 +70,7 @@ def formats_of(content: Content) -> list[str]:
 
 def render(content: Content, value: Any, format_: str, view: View) -> str:
     """Show a plan, a drift report or a result in one of its formats."""
-    return _called(FORMATS[format_].module, f"render_{content}", value, view)
+    return _called(_module_of(content, format_), f"render_{content}", value, view)
 
 
 def render_run(format_: str, view: View) -> str:
@@ -76,7 +80,12 @@ def render_run(format_: str, view: View) -> str:
 
 def step_outputs(content: Content, value: Any, view: View) -> str:
     """What the step of a GitHub workflow hands on of it, a line each, as GITHUB_OUTPUT takes them."""
-    return _called(FORMATS["github"].module, f"{content}_outputs", value, view)
+    return _called(_module_of(content, "github"), f"{content}_outputs", value, view)
+
+
+def _module_of(content: Content, format_: str) -> str:
+    module = FORMATS[format_].module
+    return f"fleet.{module}" if content is Content.FLEET else module
 
 
 def _called(module: str, function: str, value: Any, view: View) -> str:

@@ -55,29 +55,29 @@ def render_validation(report: Validation, view: View) -> str:
 
 def plan_outputs(plan: Plan, view: View) -> str:
     """The outputs of a step that makes a plan, as GITHUB_OUTPUT takes them."""
-    return _outputs(_outputs_of(sheet_of_plan(plan, view)))
+    return output_lines(_outputs_of(sheet_of_plan(plan, view)))
 
 
 def drift_outputs(report: DriftReport, view: View) -> str:
     """The outputs of a step that checks for drift."""
-    return _outputs(_outputs_of(sheet_of_drift(report, view)))
+    return output_lines(_outputs_of(sheet_of_drift(report, view)))
 
 
 def review_outputs(review: Review, view: View) -> str:
     """The outputs of a step that reviews a change."""
-    return _outputs(_outputs_of(sheet_of_review(review, view)))
+    return output_lines(_outputs_of(sheet_of_review(review, view)))
 
 
 def validation_outputs(report: Validation, view: View) -> str:
     """The outputs of a step that checks a manifest."""
     sheet = sheet_of_validation(report, view)
     counts = {name: str(count) for name, count in sheet.counts.items()}
-    return _outputs({"valid": "true" if report.valid else "false", "summary": sheet.last_line, **counts})
+    return output_lines({"valid": "true" if report.valid else "false", "summary": sheet.last_line, **counts})
 
 
 def result_outputs(result: Result, view: View) -> str:
     """The outputs of a step that applies, beside those of its plan: the summary is that of the result."""
-    return _outputs({"summary": sheet_of_result(result, view).last_line})
+    return output_lines({"summary": sheet_of_result(result, view).last_line})
 
 
 def _commands(sheet: Sheet, view: View) -> str:
@@ -86,7 +86,7 @@ def _commands(sheet: Sheet, view: View) -> str:
         *_rows(sheet.rows, Level.ERROR, view),
         *_rows(sheet.denied, Level.ERROR, view),
         *_rows(sheet.rows, Level.WARNING, view),
-        _command("notice", {"title": f"reconciler {sheet.name}"}, sheet.last_line),
+        command_line("notice", {"title": f"reconciler {sheet.name}"}, sheet.last_line),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -103,15 +103,16 @@ def _rows(rows: Iterable[Row], level: Level, view: View) -> Iterator[str]:
             where: dict[str, object] = {}
             if source is not None:
                 where = {"file": view.in_repository(source.file), "line": source.line, "col": source.column}
-            yield _command(level, {**where, "title": f"{row.kind} {row.key}"}, row.text or row.rule)
+            yield command_line(level, {**where, "title": f"{row.kind} {row.key}"}, row.text or row.rule)
 
 
 def _note(note: Note) -> str:
     said = "; ".join(part for part in (note.why, note.fix and f"fix: {note.fix}") if part)
-    return _command(note.level, {"title": note.what}, said or note.what)
+    return command_line(note.level, {"title": note.what}, said or note.what)
 
 
-def _command(name: str, properties: Mapping[str, object], message: str) -> str:
+def command_line(name: str, properties: Mapping[str, object], message: str) -> str:
+    """One workflow command."""
     said = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
     return f"::{name} {said}::{_data(message)}"
 
@@ -133,6 +134,7 @@ def _outputs_of(sheet: Sheet) -> dict[str, str]:
     }
 
 
-def _outputs(values: Mapping[str, str]) -> str:
+def output_lines(values: Mapping[str, str]) -> str:
+    """The outputs of a step, a line each."""
     # Each is one line, of words and numbers of ours: nothing from outside can add an output.
     return "".join(f"{name}={printable(value)}\n" for name, value in values.items())

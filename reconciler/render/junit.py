@@ -65,13 +65,13 @@ def render_cases(report: CasesReport, view: View) -> str:
         return printable(view.redact(text))
 
     about = clean(f"policies.{report.stack}")
-    root, top = _suite(about, _NO_TIME, len(report.results), len(report.failed))
+    root, top = new_suite(about, _NO_TIME, len(report.results), len(report.failed))
     for result in report.results:
-        case = _add_case(top, clean(result.name), about)
+        case = add_case(top, clean(result.name), about)
         if not result.has_passed:
-            message = _xml("; ".join(map(clean, result.problems)))
+            message = xml_text("; ".join(map(clean, result.problems)))
             Xml.SubElement(case, "failure", {"type": "expectation", "message": message}).text = message
-    return _finished(root, top, "", "")
+    return finished(root, top, "", "")
 
 
 def _render(sheet: Sheet, suite: str) -> str:
@@ -81,15 +81,15 @@ def _render(sheet: Sheet, suite: str) -> str:
     about = f"{suite}.{sheet.name}"
     # Neither schema takes a zone.
     created_at = sheet.created_at.removesuffix("Z") or _NO_TIME
-    root, top = _suite(about, created_at, len(sheet.keys), len(findings))
+    root, top = new_suite(about, created_at, len(sheet.keys), len(findings))
     for key in sheet.keys:
-        case = _add_case(top, key, about)
+        case = add_case(top, key, about)
         if rows := findings.get(key):
             _add_failure(case, rows)
-    return _finished(root, top, _output(sheet), _warnings(sheet))
+    return finished(root, top, _output(sheet), _warnings(sheet))
 
 
-def _suite(name: str, timestamp: str, tests: int, failures: int) -> tuple[Xml.Element, Xml.Element]:
+def new_suite(name: str, timestamp: str, tests: int, failures: int) -> tuple[Xml.Element, Xml.Element]:
     """The document with its one suite."""
     attributes = {
         "id": "0",
@@ -103,19 +103,22 @@ def _suite(name: str, timestamp: str, tests: int, failures: int) -> tuple[Xml.El
         "time": "0",
     }
     root = Xml.Element("testsuites")
-    top = Xml.SubElement(root, "testsuite", {name: _xml(value) for name, value in attributes.items()})
+    top = Xml.SubElement(root, "testsuite", {name: xml_text(value) for name, value in attributes.items()})
     Xml.SubElement(top, "properties")
     return root, top
 
 
-def _add_case(top: Xml.Element, name: str, suite: str) -> Xml.Element:
-    return Xml.SubElement(top, "testcase", {"name": _xml(name), "classname": _xml(suite), "time": "0"})
+def add_case(top: Xml.Element, name: str, suite: str) -> Xml.Element:
+    """Add a testcase to a suite."""
+    return Xml.SubElement(
+        top, "testcase", {"name": xml_text(name), "classname": xml_text(suite), "time": "0"}
+    )
 
 
-def _finished(root: Xml.Element, top: Xml.Element, out: str, err: str) -> str:
+def finished(root: Xml.Element, top: Xml.Element, out: str, err: str) -> str:
     """The text of the document, with what was printed."""
-    Xml.SubElement(top, "system-out").text = _xml(out)
-    Xml.SubElement(top, "system-err").text = _xml(err)
+    Xml.SubElement(top, "system-out").text = xml_text(out)
+    Xml.SubElement(top, "system-err").text = xml_text(err)
     Xml.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(root, encoding="unicode")}\n'
 
@@ -125,13 +128,13 @@ def _add_failure(case: Xml.Element, rows: Sequence[Row]) -> None:
     kinds = dict.fromkeys(f"{row.kind}: {row.rule}" if row.rule != row.kind else row.kind for row in rows)
     message = "; ".join(row.text or row.rule for row in rows)
     attributes = {"type": ", ".join(kinds), "message": message}
-    failure = Xml.SubElement(case, "failure", {name: _xml(value) for name, value in attributes.items()})
+    failure = Xml.SubElement(case, "failure", {name: xml_text(value) for name, value in attributes.items()})
     lines = []
     for row in rows:
         lines.append(row.sentence)
         lines += [f"  --> {row.place}"] if row.place else []
         lines += [f"  {field.path}: {field.before or NONE} -> {field.after or NONE}" for field in row.changes]
-    failure.text = _xml("\n".join(lines))
+    failure.text = xml_text("\n".join(lines))
 
 
 def _output(sheet: Sheet) -> str:
@@ -148,5 +151,6 @@ def _warnings(sheet: Sheet) -> str:
     )
 
 
-def _xml(text: str) -> str:
+def xml_text(text: str) -> str:
+    """The text as XML can hold it."""
     return _FORBIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

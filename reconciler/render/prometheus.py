@@ -88,9 +88,10 @@ def _lines(metric: Measurement) -> Iterator[str]:
     yield f"# HELP {metric.name} {metric.meaning}"
     yield f"# TYPE {metric.name} {metric.type}"
     for labels, value in metric.samples:
-        said = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+        said = ",".join(f'{name}="{escape_label(text)}"' for name, text in labels.items())
         yield f"{metric.name}{{{said}}} {float(value)!r}"
 
 
-def _escaped(text: str) -> str:
+def escape_label(text: str) -> str:
+    """A text as the value of a label."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.core.planning.reports.validation import Validation
     from reconciler.core.review.report import Review
 
-_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
 def render_plan(plan: Plan, view: View) -> str:
@@ -63,7 +63,7 @@ def _render(sheet: Sheet, command: str, view: View) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(row, rules.index(row.rule), sheet, view) for row in sheet.findings],
     }
-    return dump({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
+    return dump({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
 def _result(row: Row, rule: int, sheet: Sheet, view: View) -> dict[str, Any]:
@@ -71,26 +71,26 @@ def _result(row: Row, rule: int, sheet: Sheet, view: View) -> dict[str, Any]:
     location: dict[str, Any] = {"logicalLocations": [name]}
     if (source := row.source) is not None:
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": _uri(view.in_repository(source.file))},
+            "artifactLocation": {"uri": artifact_uri(view.in_repository(source.file))},
             "region": {"startLine": source.line, "startColumn": source.column},
         }
     return {
         "ruleId": row.rule,
         "ruleIndex": rule,
         "level": row.level.value,
-        "message": {"text": _unlinked(row.sentence)},
+        "message": {"text": unlinked(row.sentence)},
         "locations": [location],
         # So that a finding is the same one after the lines above it moved.
         "partialFingerprints": {"reconciler/v1": f"{sheet.name}/{row.key}/{row.rule}"},
     }
 
 
-def _unlinked(text: str) -> str:
+def unlinked(text: str) -> str:
     """A message that makes no link: readers take `[text](place)` for one (section 3.11.6)."""
     return text.replace("](", "] (")
 
 
-def _uri(file: str) -> str:
+def artifact_uri(file: str) -> str:
     """A path as the reference of a URI; the colon of its first part would read as a scheme."""
     text = quote(file, safe="/~@!$&'()*+,;=")
     return f"file://{text}" if text.startswith("/") else text

@@ -21,6 +21,7 @@ from reconciler.core.review.report import Review
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
 from tests.builders import a_job, a_stack
+from tests.render.test_fleet import a_fleet
 from tests.render.test_golden import (
     GOLDEN,
     check,
@@ -100,6 +101,7 @@ VALUES: dict[Content, dict[str, Callable[[], Any]]] = {
     Content.CASES: {"cases": tried},
     Content.VALIDATION: {"validation": denied, "validation-invalid": problems},
     Content.HISTORY: {"history": recorded},
+    Content.FLEET: {"fleet": a_fleet},
 }
 #: Further files, that other tests of this room compare.
 MORE = {

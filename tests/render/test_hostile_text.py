@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from typing import Any
@@ -20,6 +21,8 @@ from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
 from reconciler.core.drift.comparison import DriftComparison
 from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
 from reconciler.core.drift.report import DriftReport
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.fleet import FleetReport, StackResult
 from reconciler.core.metrics import RunReport
 from reconciler.core.observed.catalog import PreflightReason
 from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
@@ -38,6 +41,7 @@ from reconciler.core.review.report import NodeCount, Review
 from reconciler.core.text.sanitize import INVISIBLE, visible
 from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
+from reconciler.render.json import redacted
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.render.style import PLAIN, Style, View
 from tests.builders import NOW
@@ -226,6 +230,28 @@ def cases_with(text: str) -> CasesReport:
     return CasesReport("stack", (CaseResult(text), CaseResult(f"{text}.yaml", (text, text))))
 
 
+def fleet_with(text: str, format_: str, redact: Any = str) -> FleetReport:
+    """Two stacks with one name, which metrics tell apart by their roots, and one that failed."""
+    plan = plan_with(text)
+    part = render(Content.PLAN, plan, format_, View(redact=redact))
+    hidden = redact(text)
+    whole = StackResult(
+        root=f"a/{hidden}",
+        stack=plan.stack,
+        exit_code=ExitCode.DONE,
+        document=redacted(plan.document(), redact),
+        target=f"t{hidden}",
+        summary={action.value: number for action, number in plan.summary.items()},
+        last_line=redact(plan.last_line),
+        has_changes=True,
+        parts={format_: redact(part) if format_ == "text" else part},
+    )
+    place = Location(f"{hidden}.yaml", 1, 1)
+    problems = (Diagnostic(f"wrong{hidden}", hidden, hidden, place, hidden), Diagnostic(hidden or "wrong"))
+    failed = StackResult(f"b/{hidden}", None, ExitCode.INVALID, errors=problems)
+    return FleetReport.of("plan", [whole, failed, replace(whole, root=f"c/{hidden}", has_changes=False)])
+
+
 @cache
 def validation_with(text: str) -> Validation:
     found = [
@@ -258,6 +284,8 @@ def history_with(text: str) -> HistoryReport:
 
 
 def rendered(content: Content, format_: str, text: str, redact: Any = str, style: Style = PLAIN) -> str:
+    if content is Content.FLEET:
+        return render(content, fleet_with(text, format_, redact), format_, View(style=style))
     values = {
         Content.VALIDATION: validation_with,
         Content.HISTORY: history_with,

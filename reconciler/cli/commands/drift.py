@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from reconciler.cli.fleet_options import FLEET, with_fleet
 from reconciler.cli.options import TARGET, DurationType, OutputSpec, option, output, with_options
 from reconciler.core import exit_code
 from reconciler.render import Content
@@ -29,7 +30,9 @@ from reconciler.render import Content
         help="With --since-last: report drift that lasts again after this time.",
     ),
     output(Content.DRIFT),
+    FLEET,
 )
+@with_fleet
 def command(
     since_last: bool, remind_s: float, outputs: Sequence[OutputSpec], as_json: bool, **options: Any
 ) -> int:

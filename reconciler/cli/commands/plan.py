@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reconciler.cli.fleet_options import FLEET, with_fleet
 from reconciler.cli.options import (
     DETAILED,
     GUARDS,
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
     SHOW_KEEP,
     DETAILED,
     GUARDS,
+    FLEET,
 )
+@with_fleet
 def command(
     outputs: Sequence[OutputSpec],
     as_json: bool,

@@ -9,13 +9,14 @@ import click
 from reconciler.cli.options import with_options
 from reconciler.cli.terminal.console import console
 
-NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "validate", "why")
+NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "validate", "why", "fleet")
 
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
     from reconciler.core.declared.schema.manifest import manifest_schema
     from reconciler.core.drift.report import DriftReport
+    from reconciler.core.fleet import FleetDocument
     from reconciler.core.outcome import ApplyEvent
     from reconciler.core.planning.plan import Plan
     from reconciler.core.planning.reports.explanation import Explanation
@@ -37,6 +38,8 @@ def schema(name: str) -> dict[str, Any]:
             return StatusReport.published_schema()
         case "why":
             return Explanation.published_schema()
+        case "fleet":
+            return FleetDocument.published_schema()
         case "review":
             return Review.published_schema()
         case "validate":

@@ -1,0 +1,190 @@
+"""A command for all stacks of a tree: which they are, where they are checked, and the one report."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reconciler.cli import exit_codes
+from reconciler.cli.entrypoint import Stopped
+from reconciler.cli.options import OutputSpec
+from reconciler.cli.output import directory_in_repository, requested_outputs, show_fleet
+from reconciler.cli.terminal import stray_output
+from reconciler.cli.terminal.console import console
+from reconciler.cli.terminal.fleet_progress import fleet_progress
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.fleet import FleetReport, StackResult, message_of
+from reconciler.core.text.sanitize import printable
+from reconciler.fleet.in_process import TakeResult, check_here
+from reconciler.fleet.request import FleetRequest, StackTask, as_plain
+from reconciler.fleet.stack_check import StackRunner
+from reconciler.manifests.sources.stack_roots import StackRoot, find_roots
+from reconciler.render import Content, formats_of
+from reconciler.version import __version__
+
+#: Options that say how the report is shown, and where; they are not for a stack.
+_OF_REPORT = frozenset({"paths", "outputs", "as_json", "plan_file"})
+
+
+def check_fleet(
+    command: str, options: Mapping[str, Any], scheduler: str | None, is_records_from_environment: bool
+) -> int:
+    """Do a command for every stack in and below PATH; returns the exit code of all of them.
+
+    Raises:
+        WrongUsage: an option has no meaning for a fleet, or a key was named that no stack has.
+        ManifestInvalid: there is no stack, or a variable was given that none declares.
+    """
+    specs = requested_outputs(options.get("outputs") or (), as_json=bool(options.get("as_json")))
+    _check_options(options, specs)
+    # A fleet is many short runs: what one leaves behind has to go.
+    gc.enable()
+    stray_output.redirect()
+    var_files = [Path(path).resolve() for path in options.get("var_files") or ()]
+    roots = find_roots(options["paths"], var_files)
+    request = _request(command, {**options, "var_files": var_files}, specs)
+    top = Path(os.path.commonpath([Path(path).resolve() for path in options["paths"] or [Path()]]))
+    results = [_unreadable(root, top) for root in roots if root.problem is not None]
+    tasks = [_task(root, top) for root in roots if root.problem is None]
+    with fleet_progress(len(roots)) as tell:
+
+        def take(result: StackResult) -> None:
+            results.append(result)
+            tell(result)
+
+        for result in tuple(results):
+            tell(result)
+        try:
+            _run(request, tasks, take, scheduler, is_records_from_environment)
+        except (KeyboardInterrupt, Stopped):
+            _say_what_was_found(results)
+            raise
+    report = FleetReport.of(command, results, __version__)
+    _check_names(report, options)
+    _show_messages(report)
+    show_fleet(report, specs)
+    return report.exit_code
+
+
+def _run(
+    request: FleetRequest,
+    tasks: Sequence[StackTask],
+    take: TakeResult,
+    scheduler: str | None,
+    is_records_from_environment: bool,
+) -> None:
+    here = StackRunner(os.environ, threading.Event(), learn=console.redact.learn)
+    if scheduler is None:
+        check_here(here, request, tasks, take)
+        return
+    from reconciler.fleet.cluster import check_on_cluster
+    from reconciler.fleet.sent_options import check_variables, sent, with_digest
+
+    to_send = sent(request, is_records_from_environment=is_records_from_environment)
+    unclear = check_variables(request, tasks)
+    check_here(here, request, unclear, take)
+    there = [with_digest(task, request) for task in tasks if task not in unclear]
+    check_on_cluster(scheduler, to_send, there, take)
+
+
+def _check_options(options: Mapping[str, Any], specs: Sequence[OutputSpec]) -> None:
+    """See that the options mean something for a fleet.
+
+    Raises:
+        WrongUsage: one does not.
+    """
+    if options.get("plan_file") is not None:
+        why = "--out saves the plan of one stack; with --fleet there are many"
+        raise WrongUsage(
+            Diagnostic(
+                "--out with --fleet", why, "save the plan of one stack: reconciler plan PATH --out FILE"
+            )
+        )
+    known = formats_of(Content.FLEET)
+    if unknown := [spec.format for spec in specs if spec.format not in known]:
+        raise WrongUsage(
+            Diagnostic(
+                "no such format for a fleet",
+                f"{unknown[0]} shows one stack",
+                f"use one of {', '.join(known)}",
+            )
+        )
+
+
+def _request(command: str, options: Mapping[str, Any], specs: Sequence[OutputSpec]) -> FleetRequest:
+    wanted = {spec.format for spec in specs}
+    if "github" in wanted:
+        wanted.add("markdown")  # the summary of the step
+    to_stdout = any(spec == OutputSpec("text", None) for spec in specs)
+    return FleetRequest(
+        command,
+        {name: as_plain(value) for name, value in options.items() if name not in _OF_REPORT},
+        formats=tuple(sorted(wanted - {"json"})),
+        colour=to_stdout and console.style(sys.stdout).colour,
+        verbosity=console.verbosity,
+        directory=directory_in_repository(),
+    )
+
+
+def _task(root: StackRoot, top: Path) -> StackTask:
+    directory = root.directory
+    here = Path.cwd()
+    is_below = directory.is_relative_to(here)
+    shown = directory.relative_to(here).as_posix() if is_below else directory.as_posix()
+    prefix = "" if shown == "." else f"{shown.rstrip('/')}/"
+    return StackTask(str(directory), directory.relative_to(top).as_posix(), prefix, root.name)
+
+
+def _unreadable(root: StackRoot, top: Path) -> StackResult:
+    """The result of a directory that may hold stacks, and cannot be listed."""
+    assert root.problem is not None
+    name = root.directory.relative_to(top).as_posix()
+    return StackResult(name, None, ExitCode.INVALID, errors=(root.problem,))
+
+
+def _say_what_was_found(results: Sequence[StackResult]) -> None:
+    """Say what there will be no report of: a drift check that is recorded counts as one that somebody saw."""
+    for result in results:
+        if not result.is_quiet:
+            said = message_of(result.errors[0]) if result.errors else result.last_line
+            console.say(printable(f"{result.root}: {said}"))
+
+
+def _check_names(report: FleetReport, options: Mapping[str, Any]) -> None:
+    """See that what was named is known to a stack, unless one failed that may know it.
+
+    Raises:
+        WrongUsage: a key is neither declared nor owned by any stack.
+        ManifestInvalid: a variable that was given a value is declared by none.
+    """
+    undeclared = [result.undeclared for result in report.results]
+    known = [names for names in undeclared if names is not None]
+    if len(known) == len(undeclared) and (names := frozenset.intersection(*known)):
+        why = "no stack of the fleet declares it"
+        raise ManifestInvalid(*(Diagnostic("unknown variable", f"{name}: {why}") for name in sorted(names)))
+    unmatched = [result.unmatched for result in report.results]
+    without = [names for names in unmatched if names is not None]
+    if len(without) == len(unmatched) and (names := frozenset.intersection(*without)):
+        why = "is neither a declared nor an owned key of any stack of the fleet"
+        raise WrongUsage(*(Diagnostic("unknown key", f'"{name}" {why}') for name in sorted(names)))
+
+
+def _show_messages(report: FleetReport) -> None:
+    """Say on stderr what was said of each stack, and where the reports of internal errors are."""
+    for result in report.results:
+        root = printable(result.root)
+        for message in result.messages:
+            if message.diagnostic is None:
+                console.say(f"{root}: {message.text}", "warning" if not message.level else "debug")
+        if problems := [one.diagnostic for one in result.messages if one.diagnostic is not None]:
+            console.say(f"{root}:")
+            console.diagnostics(problems)
+        if result.traceback:
+            console.say(f"{root}:")
+            exit_codes.report_traceback(result.traceback, result.errors[0].why)

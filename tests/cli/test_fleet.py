@@ -1,0 +1,447 @@
+"""`--fleet`: a command for every stack of a tree, one report, one exit code."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import click
+import pytest
+from jsonschema import Draft202012Validator
+
+from reconciler.cli.commands.schema import schema
+from reconciler.cli.registry import LazyGroup
+from reconciler.core.exit_code import PRECEDENCE
+from reconciler.core.fleet import FleetReport
+from reconciler.core.planning.plan import Plan
+from reconciler.emulator import Effect, Fault
+from reconciler.fleet.commands import COMMANDS
+from reconciler.manifests import LoadedStack
+from tests.cli.conftest import JOB, Reconciler, Service, write
+
+
+def stack(name: str, *keys: str, url: str | None = None, project: str = "p1", more: str = "") -> str:
+    """A manifest, on the embedded emulator or on a service."""
+    service = f"{{kind: modelarts, endpoint: '{url}', project_id: {project}}}"
+    target = "{kind: local}" if url is None else service
+    jobs = "".join(JOB.format(key=key, lr="0.1") for key in keys)
+    head = f"apiVersion: reconciler/v1\nstack: {name}\ntargets: {{there: {target}}}\n{more}"
+    return head + (f"jobs:\n{jobs}" if keys else "jobs: {}\n")
+
+
+def entries(document: Any) -> dict[str, Any]:
+    return {entry["root"]: entry for entry in document["stacks"]}
+
+
+# ── which stacks ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_root_below_path_is_a_stack_of_its_own_nested_ones_too(reconciler: Reconciler) -> None:
+    write(stack("above", "z"), "above.yaml")
+    write(stack("outer", "a"), "tree/outer/stack.yaml")
+    write(stack("inner", "b"), "tree/outer/deep/inner/stack.yaml")
+    write(stack("other", "c"), "tree/outer-b/stack.yaml")
+    write(stack("hidden", "d"), "tree/.hidden/stack.yaml")
+    said = reconciler("validate", "--fleet", "--json", "tree")
+    shown = [(one["root"], one["stack"], one["document"]["jobs"]) for one in said.document["stacks"]]
+    assert shown == [("outer", "outer", 1), ("outer-b", "other", 1), ("outer/deep/inner", "inner", 1)]
+
+
+def test_root_of_path_itself_is_a_dot_and_several_paths_have_roots_from_what_they_share(
+    reconciler: Reconciler,
+) -> None:
+    write(stack("top", "a"), "x/a/stack.yaml")
+    write(stack("two", "b"), "x/b/c/stack.yaml")
+    assert list(entries(reconciler("validate", "--fleet", "--json", "x/a").document)) == ["."]
+    assert list(entries(reconciler("validate", "--fleet", "--json", "x/a", "x/b").document)) == ["a", "b/c"]
+
+
+def test_tree_without_a_root_file_is_a_manifest_error_with_its_candidates(reconciler: Reconciler) -> None:
+    write(stack("above"), "stack.yaml")
+    write("jobs: {}\n", "tree/jobs.yaml")
+    write("stak: a\njobs: {}\n", "tree/other.yaml")
+    said = reconciler("validate", "--fleet", "tree")
+    assert (said.code, said.out) == (65, "")
+    assert "no root file" in said.err
+    assert "tree/jobs.yaml" in said.err
+    assert 'did you mean "stack"' in said.err
+
+
+def test_path_that_is_a_file_or_missing_is_wrong_use(reconciler: Reconciler) -> None:
+    file = write(stack("a"))
+    assert reconciler("validate", "--fleet", str(file)).code == 64
+    assert reconciler("validate", "--fleet", "nowhere").code == 64
+
+
+# ── one that fails hides no other ────────────────────────────────────────────────────────────────────
+
+
+def test_stacks_that_fail_in_every_way_hide_no_other(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(stack("good", "a"), "good/stack.yaml")
+    write(stack("broken", "a") + "oops: 1\n", "broken/stack.yaml")
+    write("stack: syntax\njobs: {a\n", "syntax/stack.yaml")
+    write(stack("twice"), "twice/a.yaml")
+    write(stack("twice"), "twice/b.yaml")
+    write(stack("denied", "a", url=service.url, project="p2"), "denied/stack.yaml")
+    write(stack("unreachable", "a", url="http://127.0.0.1:1"), "unreachable/stack.yaml")
+    monkeypatch.setattr("reconciler.backends.http.retry.Backoff.wait_s", lambda *_: None)
+    said = reconciler("plan", "--fleet", "--json")
+    codes = {root: one["exit_code"] for root, one in entries(said.document).items()}
+    assert codes == {
+        "broken": 65,
+        "denied": 7,
+        "good": 0,
+        "syntax": 65,
+        "twice": 65,
+        "unreachable": 8,
+    }
+    assert said.code == 7
+    assert entries(said.document)["broken"]["stack"] == "broken"
+    assert entries(said.document)["twice"]["stack"] is None
+    assert all(("document" in one) != ("error" in one) for one in said.document["stacks"])
+    Draft202012Validator(schema("fleet")).validate(said.document)
+
+
+def test_exit_code_is_the_first_by_the_order_of_the_table_over_all_stacks(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(stack("changes", "a"), "changes/stack.yaml")
+    assert reconciler("plan", "--fleet").code == 0
+    write(stack("empty"), "empty/stack.yaml")
+    assert reconciler("plan", "--fleet", "--detailed-exitcode", "--allow-empty").code == 2
+    assert reconciler("plan", "--fleet", "--detailed-exitcode").code == 3  # a manifest without jobs
+    write(stack("broken") + "oops: 1\n", "broken/stack.yaml")
+    said = reconciler("plan", "--fleet", "--detailed-exitcode", "--json")
+    assert sorted(said.document["summary"]["exit_codes"]) == ["2", "3", "65"]
+    assert said.code == 65
+    assert PRECEDENCE.index(65) < PRECEDENCE.index(3) < PRECEDENCE.index(2)
+
+
+def test_internal_error_is_70_of_its_stack_without_secrets(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reconciler import reconcile
+
+    plan = reconcile.plan
+
+    def fails_for_one(context: Any, *more: Any, **others: Any) -> Any:
+        if context.loaded.stack.name == "two":
+            raise KeyError("swordfish-1")
+        return plan(context, *more, **others)
+
+    monkeypatch.setattr(reconcile, "plan", fails_for_one)
+    monkeypatch.setenv("PASSWORD_OF_TWO", "swordfish-1")
+    write(stack("one", "a"), "one/stack.yaml")
+    variables = "variables: {password: {env: PASSWORD_OF_TWO, sensitive: true}}\n"
+    write(stack("two", "a", more=variables), "two/stack.yaml")
+    said = reconciler("plan", "--fleet", "--json")
+    assert said.code == 70
+    assert {root: one["exit_code"] for root, one in entries(said.document).items()} == {"one": 0, "two": 70}
+    assert entries(said.document)["two"]["error"]["message"] == "internal error: KeyError: '(sensitive)'"
+    [report] = re.findall(r"with the file (\S+) ", said.err)
+    assert "fails_for_one" in Path(report).read_text(encoding="utf-8")
+    assert "swordfish-1" not in said.out + said.err + Path(report).read_text(encoding="utf-8")
+    Path(report).unlink()
+
+
+def test_directory_that_cannot_be_listed_is_an_entry(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(stack("one", "a"), "one/stack.yaml")
+    Path("locked").mkdir()
+    scandir = os.scandir
+
+    def denied(path: Any) -> Any:
+        if isinstance(path, Path) and path.name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    said = reconciler("validate", "--fleet", "--json")
+    assert said.code == 65
+    assert entries(said.document)["locked"]["error"]["message"] == "unreadable directory: Permission denied"
+
+
+def test_two_stacks_that_own_the_same_jobs_are_errors_that_name_both(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(stack("same", "a", url=service.url), "copy/stack.yaml")
+    write(stack("same", "b", url=service.url), "first/stack.yaml")
+    write(stack("same", "a"), "local-1/stack.yaml")  # its jobs lie beside it
+    write(stack("same", "a"), "local-2/stack.yaml")
+    for command in COMMANDS:
+        said = reconciler(command, "--fleet", "--json")
+        failed = {
+            root: one["error"]["message"] for root, one in entries(said.document).items() if "error" in one
+        }
+        assert said.code == 65
+        assert failed.keys() == {"copy", "first"}
+        assert "copy and first both declare stack same" in failed["copy"]
+
+
+# ── options ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_narrows_the_stacks_that_have_the_key(reconciler: Reconciler) -> None:
+    write(stack("one", "a", "b"), "one/stack.yaml")
+    write(stack("two", "b", "c"), "two/stack.yaml")
+    said = reconciler("plan", "--fleet", "--json", "--only", "a,c*")
+    keys = {
+        root: [action["key"] for action in one["document"]["actions"]]
+        for root, one in entries(said.document).items()
+    }
+    assert (said.code, keys) == (0, {"one": ["a"], "two": ["c"]})
+
+
+@pytest.mark.parametrize("option", ["--only=nowhere", "--only=no*", "--allow=lost-work=nowhere"])
+def test_key_that_no_stack_has_is_wrong_use(reconciler: Reconciler, option: str) -> None:
+    write(stack("one", "a"), "one/stack.yaml")
+    write(stack("two", "b"), "two/stack.yaml")
+    said = reconciler("plan", "--fleet", option)
+    assert (said.code, said.out) == (64, "")
+    assert "of any stack of the fleet" in said.err
+
+
+def test_variable_goes_to_the_stacks_that_declare_it(reconciler: Reconciler) -> None:
+    write(stack("one", "a", more="variables: {x: {default: '1', allowed: ['1', '2']}}\n"), "one/stack.yaml")
+    write(stack("two", "b"), "two/stack.yaml")
+    write("y: 1\n", "values.yaml")
+    assert reconciler("validate", "--fleet", "--var", "x=2").code == 0
+    wrong = reconciler("validate", "--fleet", "--json", "--var", "x=3")
+    assert {root: one["exit_code"] for root, one in entries(wrong.document).items()} == {"one": 65, "two": 0}
+    for option in ("--var=y=1", "--var-file=values.yaml"):
+        unknown = reconciler("validate", "--fleet", option)
+        assert (unknown.code, unknown.out) == (65, "")
+        assert "unknown variable" in unknown.err
+
+
+def test_target_is_that_of_each_stack(reconciler: Reconciler) -> None:
+    targets = "targets: {here: {kind: local}, there: {kind: local}}\ntarget: here\n"
+    two = stack("two", "b").replace("targets: {there: {kind: local}}\n", targets)
+    write(stack("one", "a"), "one/stack.yaml")
+    write(two, "two/stack.yaml")
+    said = reconciler("plan", "--fleet", "--json", "-t", "here")
+    assert {root: one["exit_code"] for root, one in entries(said.document).items()} == {"one": 64, "two": 0}
+    assert entries(said.document)["two"]["document"]["target"]["name"] == "here"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--fleet", "--out", "plan.json"], "--out saves the plan of one stack"),
+        (["--fleet", "-o", "html"], "use one of text, json, markdown, github, junit, sarif, prometheus"),
+        (["--scheduler", "tcp://127.0.0.1:8786"], "--scheduler needs --fleet"),
+    ],
+)
+def test_option_without_meaning_for_a_fleet_is_wrong_use(
+    reconciler: Reconciler, arguments: list[str], why: str
+) -> None:
+    write(stack("one", "a"), "one/stack.yaml")
+    said = reconciler("plan", *arguments)
+    assert (said.code, said.out) == (64, "")
+    assert why in said.err
+
+
+def test_scheduler_of_the_environment_is_for_fleets_only(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONCILER_SCHEDULER", "tcp://127.0.0.1:8786")
+    write(stack("one", "a"), "one/stack.yaml")
+    assert reconciler("plan").code == 0
+
+
+#: What a command for one stack takes and a fleet deals with by itself.
+OF_THE_REPORT = {"paths", "outputs", "as_json", "plan_file", "fleet", "scheduler"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_a_command_is_read_for_the_stacks_of_a_fleet(command: str) -> None:
+    """An option that somebody adds to a command has to mean something for its fleet."""
+    source = Path(__file__).parents[2].joinpath("reconciler/fleet").glob("*.py")
+    text = "".join(file.read_text(encoding="utf-8") for file in source)
+    found = LazyGroup().get_command(click.Context(LazyGroup()), command)
+    assert found is not None
+    options = {one.name for one in found.params if one.expose_value} - OF_THE_REPORT
+    assert {name for name in options if f'"{name}"' not in text} == set()
+
+
+# ── the report ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reconciler: Reconciler) -> None:
+    write(stack("kept", "a"), "kept/stack.yaml")
+    reconciler("apply", "--yes", "kept")
+    write(stack("new", "b", "c"), "new/stack.yaml")
+    for name in ("x", "y"):
+        write(stack("wrong").replace("{kind: local}", "{kind: nothing}"), f"{name}/stack.yaml")
+    said = reconciler("plan", "--fleet")
+    lines = said.out.splitlines()
+    assert lines[0] == "= kept  Plan: 0 to create, 0 to update, 0 to replace, 0 to terminate, 1 to keep."
+    assert lines[1:3] == ["new:", "Stack new on there (local)"]
+    assert "Plan: 2 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep." in lines
+    assert "x: failed with exit code 65" in lines
+    assert lines[-1] == (
+        "Fleet: 4 stacks, 1 with changes, 2 failed; "
+        "2 to create, 0 to update, 0 to replace, 0 to terminate, 1 to keep."
+    )
+
+
+def test_stacks_that_fail_for_the_same_reason_are_shown_once(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MODELARTS_AUTH_TOKEN")
+    for name in ("a", "b", "c"):
+        write(stack(name, "k", url=service.url), f"{name}/stack.yaml")
+    said = reconciler("plan", "--fleet")
+    assert said.code == 7
+    assert said.out.splitlines()[:2] == ["3 stacks: failed with exit code 7", "        a, b, c"]
+    assert said.out.count("HUAWEICLOUD_SDK_AK") == 1
+
+
+def test_documents_are_those_of_the_stacks_alone(reconciler: Reconciler, service: Service) -> None:
+    write(stack("one", "a", url=service.url), "one/stack.yaml")
+    write(stack("two", "b", more="policies: [{name: no, deny: 'true', message: never}]\n"), "two/stack.yaml")
+    for command in COMMANDS:
+        together = entries(reconciler(command, "--fleet", "--json").document)
+        for root in ("one", "two"):
+            alone = reconciler(command, "--json", root)
+            assert together[root]["exit_code"] == alone.code
+            assert _timeless(together[root]["document"]) == _timeless(alone.document)
+
+
+def _timeless(document: Any) -> Any:
+    return {name: value for name, value in document.items() if name != "created_at"}
+
+
+def test_prometheus_has_each_metric_once_with_the_samples_of_all_stacks(reconciler: Reconciler) -> None:
+    write(stack("one", "a"), "one/stack.yaml")
+    write(stack("two", "b") + "oops: 1\n", "two/stack.yaml")
+    write(stack("same", "a"), "x/stack.yaml")
+    write(stack("same", "b"), "y/stack.yaml")
+    assert reconciler("plan", "--fleet", "-o", "prometheus=metrics.prom").code == 65
+    lines = Path("metrics.prom").read_text(encoding="utf-8").splitlines()
+    assert len([line for line in lines if line.startswith("# TYPE reconciler_plan_actions ")]) == 1
+    assert 'reconciler_plan_actions{stack="one",target="there",action="create"} 1.0' in lines
+    assert 'reconciler_run_success{stack="one",target="there",command="plan"} 1.0' in lines
+    assert 'reconciler_run_success{stack="two",target="",command="plan"} 0.0' in lines
+    samples = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert len(set(samples)) == len(samples)
+    assert 'reconciler_plan_actions{stack="same",target="there",action="create",root="x"} 1.0' in lines
+
+
+def test_junit_has_a_suite_per_stack_and_sarif_a_run(reconciler: Reconciler) -> None:
+    write(stack("one", "a"), "one/stack.yaml")
+    write(stack("two", "b") + "oops: 1\n", "two/stack.yaml")
+    reconciler("plan", "--fleet", "-o", "junit=junit.xml", "-o", "sarif=out.sarif")
+    suites = list(Xml.parse("junit.xml").getroot())
+    assert [(one.get("name"), one.get("failures")) for one in suites] == [
+        ("plan.one@there", "0"),
+        ("plan.two", "1"),
+    ]
+    runs = json.loads(Path("out.sarif").read_text(encoding="utf-8"))["runs"]
+    assert [one["automationDetails"]["id"] for one in runs] == [
+        "reconciler/plan/one/there/",
+        "reconciler/plan/two/",
+    ]
+    [result] = runs[1]["results"]
+    where = result["locations"][0]["physicalLocation"]
+    assert where["artifactLocation"]["uri"] == "two/stack.yaml"
+
+
+def test_github_shows_errors_first_and_hands_the_totals_on(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    write(stack("one", "a"), "one/stack.yaml")
+    write(stack("two", "b") + "oops: 1\n", "two/stack.yaml")
+    said = reconciler("plan", "--fleet", "-o", "github")
+    assert said.out.startswith("::error file=two/stack.yaml,line=")
+    assert said.out.splitlines()[-1].startswith("::notice title=fleet::Fleet: 2 stacks")
+    assert "create=1\n" in (tmp_path / "outputs").read_text(encoding="utf-8")
+    assert "failed=1\n" in (tmp_path / "outputs").read_text(encoding="utf-8")
+    summary = (tmp_path / "summary").read_text(encoding="utf-8")
+    assert summary.startswith("<!-- reconciler: fleet -->\n**Fleet: 2 stacks, 1 with changes, 1 failed;")
+    assert "- `two`: **failed** with exit code 65" in summary
+    assert "### `one`" in summary
+
+
+def test_stderr_says_which_stack_a_warning_is_of(reconciler: Reconciler) -> None:
+    literal = "variables: {password: {default: swordfish, sensitive: true}}\n"
+    write(stack("one", "a", more=literal), "one/stack.yaml")
+    write(stack("two", "b"), "two/stack.yaml")
+    said = reconciler("validate", "--fleet")
+    assert said.err.startswith("one:\nwarning: ")
+    assert "two" not in said.err
+    assert "swordfish" not in said.err + said.out
+
+
+def test_verbose_says_each_stack_as_it_is_done(reconciler: Reconciler) -> None:
+    for name in ("one", "two"):
+        write(stack(name, "a"), f"{name}/stack.yaml")
+    said = reconciler("plan", "--fleet", "-v", "--json")
+    shown = re.findall(r"debug: (\d of \d) stacks done; (\w+): Plan: 1 to create", said.err)
+    assert [count for count, _ in shown] == ["1 of 2", "2 of 2"]
+    assert {name for _, name in shown} == {"one", "two"}
+
+
+def test_interrupt_ends_it_without_a_report(reconciler: Reconciler, service: Service) -> None:
+    for number in range(30):
+        write(stack(f"s{number}", "a", url=service.url), f"s{number}/stack.yaml")
+    service.app.faults.add(Fault(Effect.DELAY, delay_s=0.05, count=None))
+    served = service.app.requests
+
+    class Interrupting(type(served)):  # type: ignore[misc]
+        def append(self, request: Any) -> None:
+            super().append(request)
+            if len(self) == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    service.app.control.requests.__class__ = Interrupting
+    said = reconciler("plan", "--fleet", "--json")
+    assert (said.code, said.out) == (130, "")
+    assert len(served) < 20
+    assert re.search(r"^s\d+: Plan: 1 to create", said.err, re.MULTILINE)
+
+
+def test_values_of_a_stack_go_when_it_is_done(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        write(stack(f"s{number}", "a", "b"), f"s{number}/stack.yaml")
+    alive: list[int] = []
+    make = FleetReport.of
+
+    def counted(command: str, results: Any, version: str) -> FleetReport:
+        gc.collect()
+        alive.append(sum(isinstance(one, Plan | LoadedStack) for one in gc.get_objects()))
+        return make(command, results, version)
+
+    gc.collect()
+    before = sum(isinstance(one, Plan | LoadedStack) for one in gc.get_objects())
+    monkeypatch.setattr(FleetReport, "of", counted)
+    assert reconciler("plan", "--fleet", "--json").code == 0
+    assert alive == [before]
+
+
+def test_progress_is_a_line_now_and_then(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        write(stack(name, "a"), f"{name}/stack.yaml")
+    assert reconciler("plan", "--fleet").err == ""
+    monkeypatch.setattr("reconciler.cli.terminal.fleet_progress.SAY_AFTER_S", -1.0)
+    assert reconciler("plan", "--fleet").err == "1 of 2 stacks done\n"
+
+
+def test_file_has_no_colours_beside_a_terminal_that_has(reconciler: Reconciler) -> None:
+    write(stack("one", "a"), "one/stack.yaml")
+    said = reconciler("plan", "--fleet", "--color", "always", "-o", "text", "-o", "text=plan.txt")
+    assert "\x1b[32m" in said.out
+    assert "\x1b" not in Path("plan.txt").read_text(encoding="utf-8")

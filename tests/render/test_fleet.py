@@ -1,0 +1,98 @@
+"""The report of a fleet in the formats that put together what is said of each stack."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import xmlschema
+
+from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.fleet import FleetReport, StackResult
+from reconciler.core.planning.plan import last_line
+from reconciler.render import Content, formats_of, render
+from reconciler.render.markdown import MOST_CHARACTERS
+from reconciler.render.style import View
+from tests.render.test_golden import every_action
+
+SCHEMAS = Path(__file__).parent / "schemas"
+PARTS = [name for name in formats_of(Content.FLEET) if name != "json"]
+
+
+def planned(root: str, **changed: Any) -> StackResult:
+    """A stack with a plan of every action."""
+    plan = every_action()
+    parts = {name: render(Content.PLAN, plan, name, View()) for name in PARTS}
+    counts = {action.value: number for action, number in plan.summary.items()}
+    result = StackResult(root, "vision", ExitCode.UNKNOWN, plan.document(), target="prod", summary=counts)
+    result = replace(result, last_line=plan.last_line, has_changes=True, parts=parts)
+    return replace(result, **changed)
+
+
+FAILED = StackResult(
+    "b/failed",
+    None,
+    ExitCode.INVALID,
+    errors=(
+        Diagnostic("unknown field", "oops", "remove it", Location("b/failed/jobs.yaml", 3, 5)),
+        Diagnostic("no endpoint"),
+    ),
+)
+QUIET = planned("c/quiet", exit_code=ExitCode.DONE, has_changes=False, last_line="Plan: nothing.", stack="c")
+REPORT = FleetReport.of("plan", [QUIET, FAILED, planned("a/changed")], "0.0.0")
+
+
+def a_fleet() -> FleetReport:
+    """A stack with changes, one that failed, and one without anything to see."""
+    return REPORT
+
+
+def shown(format_: str, report: FleetReport = REPORT) -> str:
+    return render(Content.FLEET, report, format_, View())
+
+
+def test_order_is_that_of_the_roots_and_the_code_the_first_of_the_table() -> None:
+    assert [one.root for one in REPORT.results] == ["a/changed", "b/failed", "c/quiet"]
+    assert REPORT.exit_code is ExitCode.UNKNOWN
+
+
+def test_total_has_the_words_of_the_last_line_of_a_plan() -> None:
+    words = last_line({action: 2 * number for action, number in every_action().summary.items()})
+    assert REPORT.last_line == f"Fleet: 3 stacks, 1 with changes, 1 failed; {words.removeprefix('Plan: ')}"
+
+
+def test_junit_and_sarif_are_valid_by_the_published_schemas() -> None:
+    xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd").validate(shown("junit"))
+    schema = json.loads((SCHEMAS / "sarif-2.1.0-rtm.5.json").read_text())
+    jsonschema.Draft4Validator(schema).validate(json.loads(shown("sarif")))
+
+
+def test_errors_stand_before_warnings_in_annotations() -> None:
+    names = [line.split(" ")[0] for line in shown("github").splitlines()]
+    assert names == sorted(names, key=["::error", "::warning", "::notice"].index)
+    assert "::error file=b/failed/jobs.yaml,line=3,col=5,title=stack b/failed::unknown field: oops" in shown(
+        "github"
+    )
+    assert names.count("::notice") == 1
+
+
+@pytest.mark.parametrize("stacks", [1, 40, 400])
+def test_comment_fits_and_keeps_a_line_of_as_many_stacks_as_it_can(stacks: int) -> None:
+    text = shown("markdown", FleetReport.of("plan", [planned(f"team/s{n:03}") for n in range(stacks)]))
+    assert len(text) <= MOST_CHARACTERS
+    lines = [line for line in text.splitlines() if line.startswith("- `team/s")]
+    sections = [line for line in text.splitlines() if line.startswith("### ")]
+    left_out = [line for line in text.splitlines() if line.startswith("**Left out")]
+    if stacks == 1:
+        assert (len(lines), len(sections), left_out) == (1, 1, [])
+    elif stacks == 40:
+        assert len(lines) == 40
+        assert left_out == [f"**Left out, for want of room:** the details of {40 - len(sections)} stacks."]
+    else:
+        assert f"{400 - len(lines)} stacks, the details of" in left_out[0]
+        assert len(lines) > 100
