@@ -40,7 +40,7 @@ def connect(
     """Return the backend of a target of kind `modelarts`.
 
     Nothing is sent yet, unless the project has to be learnt from IAM's token. The network is the one that
-    `environ` says, and the limiter defaults to the one of this process.
+    `environ` says. The limiter defaults to the one of this process; on this machine there is none.
 
     Raises:
         NoCredentials: there are none in `environ`, nor in a credentials file.
@@ -49,12 +49,12 @@ def connect(
     clock = options.clock or SystemClock(options.stop)
 
     def open_session(endpoint: str, credentials: Credentials) -> ServiceSession:
-        shared = None if is_loopback(urlsplit(endpoint).hostname or "") else PROCESS_LIMITER
+        is_here = is_loopback(urlsplit(endpoint).hostname or "")
         own = replace(
             options,
             network=network_of(endpoint, environ),
             clock=clock,
-            limiter=options.limiter or shared,
+            limiter=None if is_here else options.limiter or PROCESS_LIMITER,
         )
         return ServiceSession(endpoint, credentials, own)
 

@@ -36,11 +36,12 @@ KEYS = {"HUAWEICLOUD_SDK_AK": ACCESS_KEY, "HUAWEICLOUD_SDK_SK": SECRET_KEY}
 EMPTY_PAGE = b'{"items": [], "total": 0}'
 
 
-def connected(url: str, environ: dict[str, str] | None = None, **said: Any) -> ModelArtsBackend:
+def connected(
+    url: str, environ: dict[str, str] | None = None, limiter: RateLimiter | None = None, **said: Any
+) -> ModelArtsBackend:
     target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT, **said})
-    return connect(
-        target, {"MODELARTS_AUTH_TOKEN": TOKEN, **(environ or {})}, SessionOptions(clock=StoppedClock())
-    )
+    options = SessionOptions(clock=StoppedClock(), limiter=limiter)
+    return connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN, **(environ or {})}, options)
 
 
 # ── limits and repetition ──────────────────────────────────────────────────────────────────────────
@@ -98,6 +99,13 @@ def test_all_targets_of_a_process_share_one_rate_limiter() -> None:
     there = [connected(f"https://{host}.example") for host in ("one", "two")]
     assert {id(backend.session._limiter) for backend in there} == {id(PROCESS_LIMITER)}
     assert connected("http://127.0.0.1:1").session._limiter is None, "an emulator is not held back"
+
+
+def test_target_takes_the_rate_limiter_that_it_is_given() -> None:
+    own = RateLimiter(per_second=1)
+    there = connected("https://one.example", limiter=own)
+    assert there.session._limiter is own
+    assert connected("http://127.0.0.1:1", limiter=own).session._limiter is None
 
 
 def test_default_rate_is_well_below_200_requests_a_second() -> None:

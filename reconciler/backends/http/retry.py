@@ -75,6 +75,7 @@ class RateLimiter:
     """Spreads requests so that no more than `per_second` go out, after a first `burst`; for all threads."""
 
     def __init__(self, per_second: float = 100.0, burst: int = 50) -> None:
+        self.per_second = per_second
         self._step_s = 1.0 / per_second
         self._burst_s = burst * self._step_s
         self._next_s = 0.0

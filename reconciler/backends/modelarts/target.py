@@ -43,6 +43,7 @@ def connect(name: str, target: Target, root: Path, runtime: Runtime, cleanup: Ex
             stop=runtime.stop,
             learn=runtime.redactor.learn,
             redact=runtime.redactor,
+            limiter=runtime.limiter,
         ),
     )
     cleanup.callback(backend.close)

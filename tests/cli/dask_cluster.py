@@ -1,0 +1,137 @@
+"""A real dask cluster, quickly: `python -m tests.cli.dask_cluster`.
+
+One process imports everything and forks the scheduler and the workers, each a process of its own; it has no
+threads when it forks. A worker that was killed is replaced, as a supervisor does. The first line on stdout is
+the address of the scheduler; its process id and those of the workers follow, one a line. When stdin ends, all
+end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 3
+#: A stack with such a file ends the worker that checks it.
+FATAL_FILE = "fatal.txt"
+#: So many workers may be lost with the same task; dask's own default is 3.
+ALLOWED_FAILURES = 1
+
+
+class DaskCluster:
+    """The cluster, as a test sees it."""
+
+    def __init__(self, environ: Mapping[str, str], workers: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cli.dask_cluster", str(workers)],
+            cwd=ROOT,
+            env={**environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.address = self._line()
+        self.scheduler = int(self._line())
+        self.workers = [int(self._line()) for _ in range(workers)]
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def kill_worker(self) -> None:
+        """Kill one of the first workers, as the system does that has no memory left."""
+        os.kill(self.workers.pop(), signal.SIGKILL)
+
+    def close(self) -> None:
+        """End all processes."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=10)
+        self._process.stdout.close()
+
+
+@contextmanager
+def dask_cluster(environ: Mapping[str, str], workers: int = WORKERS) -> Iterator[DaskCluster]:
+    """Run a cluster whose workers have this environment."""
+    cluster = DaskCluster(environ, workers)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _fork(run: Any) -> int:
+    return os.fork() or _child(run)
+
+
+def _child(run: Any) -> NoReturn:
+    with suppress(BaseException):
+        asyncio.run(run())
+    os._exit(0)
+
+
+def main(count: int) -> None:
+    """Fork, and replace workers until stdin ends."""
+    import dask
+    from distributed import Scheduler, Worker
+
+    import reconciler.fleet.worker as work
+    from reconciler.fleet.request import FleetBatch
+
+    check_batch = work.check_batch
+
+    def check_or_die(text: str) -> Any:
+        if any((Path(task.directory) / FATAL_FILE).exists() for task in FleetBatch.from_json(text).tasks):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return check_batch(text)
+
+    work.check_batch = check_or_die
+    dask.config.set({"distributed.scheduler.allowed-failures": ALLOWED_FAILURES})
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+
+    async def schedule() -> None:
+        async with Scheduler(host="127.0.0.1", port=port, dashboard=False) as scheduler:
+            await scheduler.finished()
+
+    async def run_worker() -> None:
+        async with Worker(address, nthreads=1, host="127.0.0.1", dashboard=False) as worker:
+            await worker.finished()
+
+    scheduler = _fork(schedule)
+    _wait_for(port)
+    workers = [_fork(run_worker) for _ in range(count)]
+    sys.stdout.write("".join(f"{one}\n" for one in (address, scheduler, *workers)))
+    sys.stdout.flush()
+    while not select.select([sys.stdin], [], [], 0.05)[0]:
+        ended, _ = os.waitpid(-1, os.WNOHANG)
+        if ended in workers:
+            workers[workers.index(ended)] = _fork(run_worker)
+    for pid in (*workers, scheduler):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

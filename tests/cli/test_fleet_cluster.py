@@ -1,0 +1,273 @@
+"""`--fleet --scheduler`: the same report from the workers of a real dask cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from reconciler.emulator import Effect, Fault, Store, create_app, running
+from tests.cli.conftest import Reconciler, write
+from tests.cli.dask_cluster import FATAL_FILE, DaskCluster, dask_cluster
+
+TOKEN = "tell-nobody-1"
+SECRET = "swordfish-of-the-worker"
+HEAD = """\
+apiVersion: reconciler/v1
+stack: {name}
+targets: {{there: {{kind: modelarts, endpoint: '{url}', project_id: {name}}}}}
+variables:
+  token: {{env: FLEET_TOKEN, sensitive: true}}
+  lr: {{default: "0.1"}}
+jobs:
+"""
+JOB = """\
+  job-{n}:
+    algorithm:
+      code_dir: obs://b/code/
+      boot_file: obs://b/code/train.py
+      engine: {{engine_id: pytorch}}
+      parameters: {{lr: "${{var.lr}}"}}
+      environments: {{TOKEN: "${{var.token}}"}}
+    spec: {{resource: {{flavor_id: modelarts.vm.cpu.2u}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[DaskCluster]:
+    """The workers have credentials of their own, and the value of a secret that the client does not have."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
+    with dask_cluster({**environ, "MODELARTS_AUTH_TOKEN": TOKEN, "FLEET_TOKEN": SECRET}) as running_cluster:
+        yield running_cluster
+
+
+class SlowService:
+    """A service that answers after 50 ms, and does something at its nth request."""
+
+    def __init__(self, store: Store) -> None:
+        self._requests = 0
+        self._pause = threading.Event()
+        self.at: tuple[int, Any] = (0, None)
+        delay = Fault(Effect.DELAY, delay_s=0.05, count=None)
+        self.app = create_app(store, token=TOKEN, faults=[delay], sleep=self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self._requests += 1
+        if self._requests == self.at[0]:
+            self.at[1]()
+        self._pause.wait(seconds)
+
+
+@pytest.fixture
+def slow_service() -> Iterator[tuple[str, SlowService]]:
+    with Store() as store:
+        service = SlowService(store)
+        with running(service.app) as url:
+            yield url, service
+
+
+def write_stacks(url: str, count: int, jobs: int = 3) -> None:
+    for number in range(count):
+        name = f"s{number:02}"
+        text = HEAD.format(name=name, url=url) + "".join(JOB.format(n=n) for n in range(jobs))
+        write(text, f"fleet/team-{number % 3}/{name}/stack.yaml")
+
+
+def without_times(text: str) -> Any:
+    return json.loads(re.sub(r'"created_at": "[^"]*"', '"created_at": ""', text))
+
+
+def test_report_is_the_same_although_a_worker_is_killed_in_the_middle(
+    reconciler: Reconciler,
+    cluster: DaskCluster,
+    slow_service: tuple[str, SlowService],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, service = slow_service
+    write_stacks(url, 24)
+    write(HEAD.format(name="broken", url=url) + "  a: {algorithm: {}, oops: 1}\n", "fleet/broken/stack.yaml")
+    with monkeypatch.context() as environment:
+        environment.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
+        environment.setenv("FLEET_TOKEN", SECRET)
+        alone = reconciler("plan", "--fleet", "--json", "fleet")
+    service.at = service._requests + 12, cluster.kill_worker
+    there = reconciler("plan", "--fleet", "--json", "--scheduler", cluster.address, "fleet")
+    assert (there.code, len(cluster.workers)) == (alone.code, 2) == (65, 2)
+    assert without_times(there.out) == without_times(alone.out)
+    assert there.document["summary"]["counts"]["create"] == 72
+    assert SECRET not in there.out + there.err
+
+
+def test_stack_that_ends_every_worker_is_an_error_of_that_stack_alone(
+    reconciler: Reconciler, cluster: DaskCluster, slow_service: tuple[str, SlowService]
+) -> None:
+    write_stacks(slow_service[0], 4)
+    write("", f"fleet/team-0/s00/{FATAL_FILE}")
+    said = reconciler("plan", "--fleet", "--json", "--scheduler", cluster.address, "fleet")
+    by_root = {entry["root"]: entry for entry in said.document["stacks"]}
+    assert said.code == 8
+    assert by_root["team-0/s00"]["error"]["message"].startswith("workers were lost: 2 workers were lost")
+    assert [entry["exit_code"] for entry in by_root.values()].count(0) == 3
+
+
+class Wire:
+    """A connection to the scheduler that keeps what the client sends."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.removeprefix("tcp://").partition(":")
+        self._to = (host, int(port))
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.sent = bytearray()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                scheduler = socket.create_connection(self._to)
+                threading.Thread(target=self._pass_on, args=(client, scheduler, True), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(scheduler, client, False), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, is_client: bool) -> None:
+        with suppress(OSError), source, sink:
+            while data := source.recv(65536):
+                if is_client:
+                    self.sent += data
+                sink.sendall(data)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture
+def wire(cluster: DaskCluster) -> Iterator[Wire]:
+    wire = Wire(cluster.address)
+    yield wire
+    wire.close()
+
+
+def test_nothing_of_the_environment_is_sent_and_values_of_variables_are(
+    reconciler: Reconciler,
+    wire: Wire,
+    slow_service: tuple[str, SlowService],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secrets = {
+        "MODELARTS_AUTH_TOKEN": "token-of-the-client",
+        "HUAWEICLOUD_SDK_AK": "key-of-the-client",
+        "HUAWEICLOUD_SDK_SK": "secret-key-of-the-client",
+        "FLEET_TOKEN": "variable-of-the-client",
+        "RECONCILER_RECORDS": "postgresql://me:password-of-the-client@127.0.0.1:1/records",
+    }
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    write_stacks(slow_service[0], 2)
+    said = reconciler("plan", "--fleet", "--json", "--scheduler", wire.address, "--var", "lr=0.777", "fleet")
+    assert said.code == 0
+    assert b"0.777" in wire.sent  # so that what was sent could be read
+    assert [name for name, value in secrets.items() if value.encode() in wire.sent] == []
+    assert b"password-of-the-client" not in wire.sent
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--var", "token=abcdef-secret"], "declares token as sensitive"),
+        (["--records", "postgresql://me:abcdef-secret@h/r"], "a password is never sent"),
+    ],
+)
+def test_secret_on_the_command_line_is_wrong_use_and_not_sent(
+    reconciler: Reconciler, wire: Wire, slow_service: tuple[str, SlowService], more: list[str], why: str
+) -> None:
+    write_stacks(slow_service[0], 2)
+    said = reconciler("plan", "--fleet", "--scheduler", wire.address, *more, "fleet")
+    assert (said.code, said.out, bytes(wire.sent)) == (64, "", b"")
+    assert why in said.err
+    assert "abcdef-secret" not in said.err
+
+
+def test_worker_of_another_version_is_refused(
+    reconciler: Reconciler,
+    cluster: DaskCluster,
+    slow_service: tuple[str, SlowService],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reconciler.fleet.cluster.__version__", "9.9.9")
+    write_stacks(slow_service[0], 1)
+    said = reconciler("validate", "--fleet", "--scheduler", cluster.address, "fleet")
+    assert (said.code, said.out) == (1, "")
+    assert re.search(r"tcp://\S+ has 0\.\S+, and this is 9\.9\.9", said.err)
+
+
+def test_interrupt_cancels_what_has_not_begun(
+    reconciler: Reconciler, cluster: DaskCluster, slow_service: tuple[str, SlowService]
+) -> None:
+    url, service = slow_service
+    write_stacks(url, 60)
+    service.at = service._requests + 6, lambda: os.kill(os.getpid(), signal.SIGINT)
+    said = reconciler("plan", "--fleet", "--json", "--scheduler", cluster.address, "fleet")
+    assert (said.code, said.out) == (130, "")
+    begun = service._requests
+    assert begun < 50
+    # The workers are free for others: what was in flight has ended, and nothing else is begun.
+    write_stacks(url, 60)
+    assert reconciler("validate", "--fleet", "--scheduler", cluster.address, "fleet").code == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "said"),
+    [
+        ("tcp://127.0.0.1:1", 8, "the scheduler is unavailable"),
+        ("127.0.0.1:8786", 64, '"127.0.0.1:8786" is not tcp://HOST:PORT'),
+        ("http://127.0.0.1:8786", 64, "is not tcp://HOST:PORT"),
+    ],
+)
+def test_scheduler_that_cannot_be_reached(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, address: str, code: int, said: str
+) -> None:
+    monkeypatch.setattr("reconciler.fleet.cluster.CONNECT_S", 0.2)
+    write_stacks("http://127.0.0.1:1", 1)
+    run = reconciler("validate", "--fleet", "--scheduler", address, "fleet")
+    assert (run.code, run.out) == (code, "")
+    assert said in run.err
+
+
+def test_missing_extra_is_named(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    write_stacks("http://127.0.0.1:1", 1)
+    said = reconciler("validate", "--fleet", "--scheduler", "tcp://127.0.0.1:1", "fleet")
+    assert said.code == 64
+    assert "pip install 'reconciler[fleet]'" in said.err
+
+
+@pytest.fixture
+def lonely_scheduler() -> Iterator[DaskCluster]:
+    """A scheduler without workers."""
+    with dask_cluster(os.environ, workers=0) as cluster:
+        yield cluster
+
+
+def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
+    reconciler: Reconciler, lonely_scheduler: DaskCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.fleet.cluster._LOOK_EVERY_S", 0.05)
+    write_stacks("http://127.0.0.1:1", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("reconciler.fleet.cluster.NO_WORKERS_S", 0.1)
+        said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
+    assert (said.code, said.out) == (8, "")
+    assert "has no workers" in said.err
+    threading.Timer(0.3, os.kill, (lonely_scheduler.scheduler, signal.SIGKILL)).start()
+    said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
+    assert (said.code, said.out) == (8, "")
+    assert "the connection to" in said.err
