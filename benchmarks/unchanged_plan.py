@@ -120,18 +120,17 @@ def write_in_files(directory: Path, suffix: str, block: str, jobs: int, head: st
 
 
 @contextmanager
-def emulator() -> Iterator[str]:
-    """Run the emulator as a process; yield its address."""
+def emulator(*more: str) -> Iterator[str]:
+    """Run the emulator as a process, with these options; yield its address."""
     command = [
         sys.executable,
         "-m",
         "reconciler",
         "emulator",
         "serve",
-        "--project-id",
-        "p1",
         "--token",
         TOKEN,
+        *more,
     ]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
