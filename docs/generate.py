@@ -35,6 +35,7 @@ SEMANTICS = Path("docs/semantics.md")
 RUN_PAGES: dict[Path, Path] = {
     Path("README.md"): Path(),
     Path("docs/drift.md"): Path(),
+    Path("docs/fleets.md"): Path(),
     Path("docs/manifest.md"): Path(),
     Path("docs/records.md"): Path("examples/first-job"),
     Path("docs/saved-plans.md"): Path("examples/first-job"),
