@@ -77,7 +77,7 @@ def _connected(address: str) -> Iterator[Client]:
         raise WrongUsage(
             Diagnostic("the extra fleet is not installed", why, "pip install 'reconciler[fleet]'")
         ) from None
-    _quieten()
+    _redirect_log()
     try:
         client: Client = distributed.Client(  # type: ignore[no-untyped-call]
             address, timeout=CONNECT_S, set_as_default=False, name="reconciler"
@@ -92,7 +92,7 @@ def _connected(address: str) -> Iterator[Client]:
             client.close(timeout=2)
 
 
-def _quieten() -> None:
+def _redirect_log() -> None:
     """Let what dask logs go where the log of any library goes, and not to stderr by itself."""
     logger = logging.getLogger("distributed")
     logger.handlers.clear()
