@@ -250,6 +250,15 @@ def test_option_without_meaning_for_a_fleet_is_wrong_use(
     assert why in said.err
 
 
+def test_preflight_is_that_of_each_stack(reconciler: Reconciler, service: Service) -> None:
+    write(stack("one", "a", url=service.url), "one/stack.yaml")
+    unknown = stack("two", "a", url=service.url).replace("modelarts.vm.cpu.2u", "modelarts.nowhere")
+    write(unknown, "two/stack.yaml")
+    assert reconciler("plan", "--fleet").code == 0
+    said = reconciler("plan", "--fleet", "--json", "--preflight")
+    assert {root: one["exit_code"] for root, one in entries(said.document).items()} == {"one": 0, "two": 3}
+
+
 def test_scheduler_of_the_environment_is_for_fleets_only(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
