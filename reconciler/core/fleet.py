@@ -56,6 +56,7 @@ class StackResult:
     undeclared: frozenset[str] | None = None
     ended_at_s: float = 0.0
     duration_s: float = 0.0
+    notifications_failed: int = 0
 
     @property
     def is_quiet(self) -> bool:

@@ -15,10 +15,11 @@ from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.planning.allowance import Allowances
-from reconciler.core.record import Scope
+from reconciler.core.record import REMIND_S, Scope
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
-from reconciler.reconcile import Context
+from reconciler.notifications import check, notify_drift
+from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render
 from reconciler.render.json import redacted
 from reconciler.render.style import View
@@ -83,6 +84,7 @@ class Finding(NamedTuple):
     scopes: tuple[Scope, ...]
     render: Render
     problems: tuple[Diagnostic, ...] = ()
+    notifications_failed: int = 0
 
 
 def plan(inputs: StackInputs) -> Finding:
@@ -111,8 +113,11 @@ def plan(inputs: StackInputs) -> Finding:
 
 def drift(inputs: StackInputs) -> Finding:
     """What changed on the service."""
+    options = inputs.options
+    since_last = bool(options.get("since_last"))
     with _connected(inputs, offline=True) as context:
-        report = reconcile.drift(context)
+        report = check(context, CheckOptions(since_last, options.get("remind_s", REMIND_S)))
+        notified = notify_drift(context, report)
     summary = {name.value: number for name, number in report.summary.items()}
     return Finding(
         stack=report.stack,
@@ -121,9 +126,10 @@ def drift(inputs: StackInputs) -> Finding:
         document=redacted(report.document(), inputs.runtime.redactor),
         summary={**summary, "pending": len(report.pending)},
         last_line=_rendered(Content.DRIFT, report, "text", View()).splitlines()[-1],
-        has_changes=bool(report.drift) or not report.complete,
+        has_changes=(report.is_due if since_last else bool(report.drift)) or not report.complete,
         scopes=(context.scope,),
         render=partial(_rendered, Content.DRIFT, report),
+        notifications_failed=notified.failed,
     )
 
 

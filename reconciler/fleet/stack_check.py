@@ -153,6 +153,7 @@ class _StackCheck:
             parts={name: self._part(found, name) for name in self._request.formats},
             scopes=found.scopes,
             unmatched=frozenset(self._unmatched),
+            notifications_failed=found.notifications_failed,
         )
 
     def _failed(self, code: ExitCode, *problems: Diagnostic, traceback: str = "") -> StackResult:

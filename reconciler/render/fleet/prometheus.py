@@ -49,6 +49,7 @@ def _lines(command: str, result: StackResult) -> Iterator[tuple[str, str]]:
         is_success=result.exit_code in SUCCESSES,
         ended_at_s=result.ended_at_s,
         duration_s=result.duration_s,
+        notifications_failed=result.notifications_failed,
     )
     for text in (result.parts.get("prometheus", ""), render_run(View(run=run))):
         for line in filter(None, text.split("\n")):
