@@ -85,7 +85,8 @@ def _child(run: Any) -> NoReturn:
 
 def main(count: int) -> None:
     """Fork, and replace workers until stdin ends."""
-    import dask
+    # The configuration is read when the package is imported.
+    os.environ["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = str(ALLOWED_FAILURES)
     from distributed import Scheduler, Worker
 
     import reconciler.fleet.worker as work
@@ -99,7 +100,6 @@ def main(count: int) -> None:
         return check_batch(text)
 
     work.check_batch = check_or_die
-    dask.config.set({"distributed.scheduler.allowed-failures": ALLOWED_FAILURES})
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = f"tcp://127.0.0.1:{port}"

@@ -40,7 +40,10 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
     "validate": ((), [Content.VALIDATION]),
     "history": ((), [Content.HISTORY]),
     "release": (("a", "--yes"), [Content.PLAN, Content.RESULT]),
+    "watch": ((), [Content.DRIFT]),
 }
+#: What goes on until it is stopped is tried where that is done: test_watch.py.
+ENDLESS = {"watch"}
 
 
 def _shout(content: Content) -> Callable[[Any, View], str]:
@@ -77,7 +80,7 @@ def test_every_command_that_takes_formats_is_tried() -> None:
 
 
 @pytest.mark.usefixtures("stack", "shout")
-@pytest.mark.parametrize("command", TAKES_FORMATS)
+@pytest.mark.parametrize("command", [name for name in TAKES_FORMATS if name not in ENDLESS])
 def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, command: str) -> None:
     arguments, contents = ARGUMENTS[command]
     if command == "accept":
